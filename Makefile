@@ -1,0 +1,58 @@
+# make demo, make test, make lint, make bench: each sets up .venv by itself from the lock.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+CORES ?= $(shell getconf _NPROCESSORS_ONLN)
+BIN := .venv/bin
+STAMP := .venv/.ready
+
+.PHONY: help setup demo test lint format bench lock schema clean
+
+help:           ## this list
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
+
+$(STAMP): requirements.lock pyproject.toml
+	@echo "setting up .venv from requirements.lock"
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedshift needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep -oE '^uv==[0-9.]+' requirements.lock)"
+	$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements.lock
+	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python --editable .
+	touch $@
+
+setup: $(STAMP) ## the environment alone
+
+demo: $(STAMP)  ## run the demo study end to end; ends by naming its page
+	@$(BIN)/snakemake --cores $(CORES) --config study=demo scale=mini
+	echo "The page: reports/demo.html"
+
+test: $(STAMP)  ## run all tests
+	@$(BIN)/python -m pytest -n $(CORES) --dist loadgroup
+
+lint: $(STAMP)  ## style, types, workflow
+	@$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/mypy
+	$(BIN)/snakemake --lint
+
+format: $(STAMP) ## put the sources in shape
+	@$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow
+
+bench: $(STAMP) ## speed and memory, as ratios measured in one run
+	@$(BIN)/python benchmarks/run.py
+
+lock: $(STAMP)  ## resolve requirements.lock anew
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-header --no-annotate --group dev --group setup pyproject.toml -o requirements.lock --upgrade
+
+schema: $(STAMP) ## write config/study.schema.json from the models
+	@$(BIN)/fedshift schema > config/study.schema.json
+
+clean:          ## remove results and reports (resources/ stays)
+	rm -rf results reports/*.html .snakemake

@@ -1,0 +1,1 @@
+"""Plug-ins: one file each, found by discovery."""

@@ -1,0 +1,39 @@
+"""The one error a user is meant to see: what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Bad input. The command line prints it as one line and exits with code 2.
+
+    Parameters
+    ----------
+    where : the file, key or row that is at fault
+    what : what is wrong with it
+    remedy : what to do about it
+    """
+
+    exit_code = 2
+
+    def __init__(self, where: object, what: str, remedy: str = "") -> None:
+        self.where, self.what, self.remedy = str(where), what, remedy
+        text = f"{self.where}: {what}" + (f"; {remedy}" if remedy else "")
+        super().__init__(" ".join(text.split()))
+
+
+class UserErrors(UserError):
+    """Several errors found in one go, printed one a line."""
+
+    def __init__(self, errors: Iterable[UserError]) -> None:
+        self.errors = list(errors)
+        Exception.__init__(self, "\n".join(str(e) for e in self.errors))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A remedy that names the closest known word, or else all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"

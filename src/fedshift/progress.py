@@ -1,0 +1,77 @@
+"""A progress bar with ETA on a terminal, plain flushed lines in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import IO, TypeVar
+
+T = TypeVar("T")
+
+
+def say(line: str) -> None:
+    """One flushed line on standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """`75` -> `1:15`; `3700` -> `1:01:40`."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
+
+
+class Progress:
+    """Counts work done towards `total`.
+
+    On a terminal this is a tqdm bar. Elsewhere it is a line with count, share, rate and ETA, at most
+    one every `every` seconds, and one at the end.
+    """
+
+    def __init__(self, what: str, total: int, unit: str = "it", every: float = 10.0, out: IO[str] | None = None):
+        self.what, self.total, self.unit, self.every = what, total, unit, every
+        self.out = out or sys.stderr
+        self.done, self.start, self.last = 0, time.monotonic(), time.monotonic()
+        self._bar = None
+        if self.out.isatty():
+            from tqdm import tqdm
+
+            scale = {"unit_scale": True, "unit_divisor": 1024} if unit == "B" else {}
+            self._bar = tqdm(total=total, desc=what, unit=unit, file=self.out, **scale)
+
+    def update(self, n: int = 1) -> None:
+        self.done += n
+        if self._bar is not None:
+            self._bar.update(n)
+        elif time.monotonic() - self.last >= self.every:
+            self.last = time.monotonic()
+            self._line()
+
+    def _line(self) -> None:
+        seconds = time.monotonic() - self.start
+        rate = self.done / max(seconds, 1e-9)
+        share = f"{self.done / self.total:.0%}" if self.total else "?"
+        left = duration((self.total - self.done) / rate) if rate and self.total else "?"
+        print(
+            f"{self.what}: {self.done}/{self.total} {self.unit} ({share}), {rate:.0f} {self.unit}/s, ETA {left}",
+            file=self.out,
+            flush=True,
+        )
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif kind is None:
+            self._line()
+
+
+def track(items: Iterable[T], what: str, total: int, unit: str = "it") -> Iterator[T]:
+    """Iterate over `items` with progress."""
+    with Progress(what, total, unit) as bar:
+        for item in items:
+            yield item
+            bar.update()

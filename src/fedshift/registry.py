@@ -1,0 +1,132 @@
+"""Plug-ins: one class, one file. A file in the right folder is all it takes to be found.
+
+A plug-in is a frozen pydantic model. Its fields are its settings, with bounds and a description; its
+methods are its behaviour. Its name is the name of its file.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from .errors import UserError, UserErrors, did_you_mean
+
+
+class Plugin(BaseModel):
+    """Base of every plug-in. `kind` is set by the base class of a kind, `name` by the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+    kind: ClassVar[str] = ""
+    name: ClassVar[str] = ""
+
+    def spec(self) -> dict[str, Any]:
+        """The name and all settings, defaults included: what the identity of a run is made of."""
+        return {"name": self.name, **self.model_dump(mode="json")}
+
+    @property
+    def label(self) -> str:
+        """The name, with the settings that differ from their defaults: `fedprox(mu=0.1)`."""
+        changed = self.model_dump(mode="json", exclude_defaults=True)
+        inside = ", ".join(f"{k}={v}" for k, v in changed.items())
+        return f"{self.name}({inside})" if inside else self.name
+
+    @classmethod
+    def summary(cls) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+
+P = TypeVar("P", bound=Plugin)
+
+
+def folder(kind: str) -> str:
+    return f"{__package__}.{kind}s"
+
+
+@functools.cache
+def discover(kind: str) -> dict[str, type[Plugin]]:
+    """All plug-ins of a kind by name, found by walking their folder."""
+    package = importlib.import_module(folder(kind))
+    found: dict[str, type[Plugin]] = {}
+    for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")):
+        loaded = importlib.import_module(f"{package.__name__}.{module}")
+        classes = [
+            c
+            for c in vars(loaded).values()
+            if inspect.isclass(c)
+            and issubclass(c, Plugin)
+            and c.__module__ == loaded.__name__
+            and c.kind == kind
+            and not c.__name__.startswith("_")
+        ]
+        if len(classes) != 1:
+            raise RuntimeError(f"{loaded.__name__} must hold exactly one {kind} plug-in, found {len(classes)}")
+        classes[0].name = module
+        found[module] = classes[0]
+    return found
+
+
+def get(kind: str, name: str, where: str = "") -> type[Plugin]:
+    """The plug-in class of that name; UserError with the closest name where there is none."""
+    known = discover(kind)
+    if name not in known:
+        raise UserError(where or kind, f"unknown {kind} {name!r}", did_you_mean(name, known))
+    return known[name]
+
+
+def build(kind: str, spec: str | dict[str, Any] | Plugin, where: str = "") -> Any:
+    """A plug-in from `name` or `{name: ..., setting: value}`.
+
+    Raises UserErrors that name each wrong key, with the closest known one.
+    """
+    where = where or kind
+    if isinstance(spec, Plugin):
+        return spec
+    if isinstance(spec, str):
+        spec = {"name": spec}
+    if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
+        raise UserError(where, f"a {kind} is a name, or a mapping with the key 'name'", f"got {spec!r}")
+    cls = get(kind, spec["name"], where)
+    return validated(cls, {k: v for k, v in spec.items() if k != "name"}, f"{where} ({spec['name']})")
+
+
+def validated(cls: type[BaseModel], values: dict[str, Any], where: str) -> Any:
+    """`cls(**values)`, with pydantic's errors turned into lines a user can act on."""
+    try:
+        return cls.model_validate(values)
+    except ValidationError as error:
+        raise UserErrors(explain(error, cls, where)) from None
+
+
+def explain(error: ValidationError, cls: type[BaseModel], where: str) -> list[UserError]:
+    """One UserError for each thing pydantic found."""
+    lines: list[UserError] = []
+    for item in error.errors():
+        cause = item.get("ctx", {}).get("error")
+        path = ".".join(str(part) for part in item["loc"])
+        if isinstance(cause, UserErrors):
+            lines += [UserError(f"{where}.{e.where}", e.what, e.remedy) for e in cause.errors]
+        elif isinstance(cause, UserError):
+            lines.append(UserError(f"{where}.{cause.where}", cause.what, cause.remedy))
+        elif item["type"] == "extra_forbidden":
+            key = str(item["loc"][-1])
+            lines.append(UserError(f"{where}.{path}", f"unknown key {key!r}", did_you_mean(key, _keys(cls, item["loc"]))))
+        else:
+            shown = "" if item["type"] == "missing" else f" (got {item['input']!r})"
+            lines.append(UserError(f"{where}.{path}" if path else where, item["msg"] + shown[:120]))
+    return lines
+
+
+def _keys(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """The keys that the model at `loc` knows, following nested models."""
+    for part in loc[:-1]:
+        field = cls.model_fields.get(str(part))
+        nested = field.annotation if field else None
+        if inspect.isclass(nested) and issubclass(nested, BaseModel):
+            cls = nested
+    return [f.alias or name for name, f in cls.model_fields.items()]
