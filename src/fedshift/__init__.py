@@ -1,0 +1,23 @@
+"""fedshift: reproducible federated-learning studies in medical imaging under feature shift."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["Federation", "Training", "UserError"]
+
+if TYPE_CHECKING:
+    from .errors import UserError
+    from .federation import Federation
+    from .training import Training
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when first used: the workflow imports this package without torch."""
+    import importlib
+
+    homes = {"Federation": "federation", "Training": "training", "UserError": "errors"}
+    if name not in homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{homes[name]}", __name__), name)

@@ -7,9 +7,13 @@ import functools
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+
+TALK = frozenset(f"{__package__}.{module}" for module in ("errors", "progress", "provenance"))
+"""Modules that only speak to people: a change in them changes no result."""
 
 
 def canonical(spec: Any) -> str:
@@ -37,7 +41,7 @@ def _module(name: str) -> tuple[str, frozenset[str]]:
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
     package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
     imported: set[str] = set()
-    for node in ast.walk(tree):
+    for node in _run_time(tree):
         if isinstance(node, ast.ImportFrom):
             base = _absolute(node, package)
             if base.split(".")[0] == __package__:
@@ -45,10 +49,21 @@ def _module(name: str) -> tuple[str, frozenset[str]]:
                 imported |= {n if _is_module(n) else base for n in names}
         elif isinstance(node, ast.Import):
             imported |= {a.name for a in node.names if a.name.split(".")[0] == __package__}
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
+    for node in ast.walk(tree):
+        if isinstance(
+            node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        ) and ast.get_docstring(node):
             node.body = node.body[1:] or [ast.Pass()]
-    imported.discard(str(__package__))
+    imported -= {str(__package__), *TALK}
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), frozenset(imported)
+
+
+def _run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those under `if TYPE_CHECKING`, which no run ever sees."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"):
+            yield node
+            yield from _run_time(node)
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:
@@ -70,8 +85,8 @@ def _is_module(name: str) -> bool:
 def of_code(entry: Iterable[str], length: int = 12) -> str:
     """A digest of modules of this package and of all they import from it, directly or not.
 
-    Comments, docstrings and layout do not count: a change of behaviour alters the digest, a change
-    of words does not. Plug-ins are imported by discovery, not by name: list those a job uses.
+    Comments, docstrings and layout do not count, nor do imports for type checkers: a change of behaviour alters the digest,
+    a change of words does not. Plug-ins are imported by discovery, not by name: list those a job uses.
     """
     todo, seen = list(entry), {}
     while todo:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 
-class UserError(Exception):
+class UserError(ValueError):
     """Bad input. The command line prints it as one line and exits with code 2.
 
     Parameters
@@ -29,7 +29,13 @@ class UserErrors(UserError):
 
     def __init__(self, errors: Iterable[UserError]) -> None:
         self.errors = list(errors)
-        Exception.__init__(self, "\n".join(str(e) for e in self.errors))
+        ValueError.__init__(self, "\n".join(str(e) for e in self.errors))
+
+
+class Interrupted(Exception):  # noqa: N818 - it is no error
+    """Training was asked to stop. What the last checkpoint holds is not lost."""
+
+    exit_code = 143
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -24,6 +24,10 @@ class Plugin(BaseModel):
     kind: ClassVar[str] = ""
     name: ClassVar[str] = ""
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls.name = cls.__module__.rpartition(".")[2]
+
     def spec(self) -> dict[str, Any]:
         """The name and all settings, defaults included: what the identity of a run is made of."""
         return {"name": self.name, **self.model_dump(mode="json")}
@@ -53,7 +57,9 @@ def discover(kind: str) -> dict[str, type[Plugin]]:
     """All plug-ins of a kind by name, found by walking their folder."""
     package = importlib.import_module(folder(kind))
     found: dict[str, type[Plugin]] = {}
-    for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")):
+    for module in sorted(
+        m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")
+    ):
         loaded = importlib.import_module(f"{package.__name__}.{module}")
         classes = [
             c
@@ -65,8 +71,9 @@ def discover(kind: str) -> dict[str, type[Plugin]]:
             and not c.__name__.startswith("_")
         ]
         if len(classes) != 1:
-            raise RuntimeError(f"{loaded.__name__} must hold exactly one {kind} plug-in, found {len(classes)}")
-        classes[0].name = module
+            raise RuntimeError(
+                f"{loaded.__name__} must hold exactly one {kind} plug-in, found {len(classes)}"
+            )
         found[module] = classes[0]
     return found
 
@@ -115,7 +122,11 @@ def explain(error: ValidationError, cls: type[BaseModel], where: str) -> list[Us
             lines.append(UserError(f"{where}.{cause.where}", cause.what, cause.remedy))
         elif item["type"] == "extra_forbidden":
             key = str(item["loc"][-1])
-            lines.append(UserError(f"{where}.{path}", f"unknown key {key!r}", did_you_mean(key, _keys(cls, item["loc"]))))
+            lines.append(
+                UserError(
+                    f"{where}.{path}", f"unknown key {key!r}", did_you_mean(key, _keys(cls, item["loc"]))
+                )
+            )
         else:
             shown = "" if item["type"] == "missing" else f" (got {item['input']!r})"
             lines.append(UserError(f"{where}.{path}" if path else where, item["msg"] + shown[:120]))

@@ -1,0 +1,23 @@
+# One study, from raw data to reports/{study}.html. What a study asks for stands in config/studies/.
+from snakemake.utils import min_version
+
+min_version("9.8")
+
+
+configfile: "config/config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/predict.smk"
+include: "workflow/rules/report.smk"
+
+
+report: "workflow/report/workflow.rst"
+
+
+rule all:
+    input:
+        [PATHS.page(name) for name in PLANS],
+    default_target: True

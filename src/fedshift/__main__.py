@@ -1,0 +1,7 @@
+"""`python -m fedshift`: the command line, as the workflow's rules call it."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

@@ -1,0 +1,209 @@
+"""The command line `fedshift`: what the workflow's rules call, and what people call by hand on the same files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import registry, study
+from .errors import Interrupted, UserError, did_you_mean
+from .paths import Paths
+from .progress import say
+
+KINDS = ("algorithm", "dataset", "model", "addon", "inference", "metric", "figure", "transform")
+STUDIES = Path("config/studies")
+
+
+def _threads(n: int) -> None:
+    """Before any numeric library is loaded: no pool larger than what the job was given."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(n)
+
+
+def _plans(args: argparse.Namespace) -> dict[str, study.Plan]:
+    return study.select(args.study, args.scale, args.studies)
+
+
+def _plan(args: argparse.Namespace) -> study.Plan:
+    """The one study that was named."""
+    return study.load(study.find(args.study, args.studies), args.scale)
+
+
+def _member(args: argparse.Namespace, what: str, of: Callable[[study.Plan], dict[str, Any]]) -> Any:
+    """The member of a study, or of several, that has the id given."""
+    found = {key: value for plan in _plans(args).values() for key, value in of(plan).items()}
+    if args.id not in found:
+        raise UserError(
+            f"study {args.study} at scale {args.scale}",
+            f"has no {what} {args.id!r}",
+            did_you_mean(args.id, found),
+        )
+    return found[args.id]
+
+
+def list_(args: argparse.Namespace) -> None:
+    names = (
+        study.names(args.studies)
+        if args.kind == "studies"
+        else sorted(registry.discover(args.kind.removesuffix("s")))
+    )
+    print("\n".join(names))
+
+
+def check(args: argparse.Namespace) -> None:
+    path = study.find(args.study, args.studies)
+    for scale in [args.scale] if args.scale else ["mini", "paper"]:
+        plan = study.load(path, scale)
+        print(f"{path} at scale {scale}: {len(plan.runs)} runs, {len(plan.inferences)} ways of inference")
+
+
+def download(args: argparse.Namespace) -> None:
+    from .prepare import obtain
+
+    data = _member(args, "raw data", lambda plan: {d.raw: d for d in plan.data.values()})
+    obtain(data, Paths().raw(data.raw), args.mirror)
+
+
+def prepare(args: argparse.Namespace) -> None:
+    from .prepare import prepare as run
+
+    data = _member(args, "dataset", lambda plan: plan.data)
+    run(data, Paths().raw(data.raw), Paths().data(data.id), args.threads)
+
+
+def partition(args: argparse.Namespace) -> None:
+    from .files import read_table, write_table
+
+    of = _member(args, "partition", lambda plan: {run.partition_id: run for run in plan.runs.values()})
+    samples = read_table(Paths().data(of.data.id) / "samples.parquet")
+    write_table(Paths().partition(args.id), of.partition.assign(samples))
+
+
+def train(args: argparse.Namespace) -> None:
+    run = _member(args, "run", lambda plan: plan.runs)
+    from .train import train as job
+
+    job(run, Paths(), code=study.code("train", *run.plugins), threads=args.threads)
+
+
+def predict(args: argparse.Namespace) -> None:
+    inferences = {key: value for plan in _plans(args).values() for key, value in plan.inferences.items()}
+    if args.inference not in inferences:
+        raise UserError(
+            "inference", f"no study asks for {args.inference!r}", did_you_mean(args.inference, inferences)
+        )
+    from .predict import predict as job
+
+    out = Paths().predictions(args.id, args.inference)
+    job(Paths().run(args.id), inferences[args.inference], Paths(), out, threads=args.threads)
+
+
+def score(args: argparse.Namespace) -> None:
+    from .score import score as job
+
+    say(f"wrote {job(_plan(args), Paths())}")
+
+
+def summarise(args: argparse.Namespace) -> None:
+    from .summary import summarise as job
+
+    say(f"wrote {job(_plan(args), Paths())}")
+
+
+def figure(args: argparse.Namespace) -> None:
+    from .results import draw
+
+    say(f"wrote {draw(_plan(args), Paths(), args.figure)}")
+
+
+def page(args: argparse.Namespace) -> None:
+    from .page import write
+
+    plan = _plan(args)
+    say(f"wrote {write(plan, Paths(), Paths().page(plan.name))}")
+
+
+def schema(args: argparse.Namespace) -> None:
+    print(json.dumps(study.schema(), indent=2))
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = argparse.ArgumentParser(
+        prog="fedshift", description="Federated-learning studies under feature shift."
+    )
+    commands = top.add_subparsers(required=True, metavar="command")
+
+    def add(
+        call: Callable[[argparse.Namespace], None],
+        name: str,
+        text: str,
+        *words: str,
+        scale: str | None = "mini",
+    ) -> Any:
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(call=call)
+        command.add_argument(
+            "--studies", type=Path, default=STUDIES, help="folder of studies (default: %(default)s)"
+        )
+        command.add_argument(
+            "--threads", type=int, default=1, help="threads this job may use (default: %(default)s)"
+        )
+        helps = {
+            "study": "name, path, names with commas between, or all",
+            "id": f"of what to {name}; see fedshift check, or snakemake -n",
+        }
+        for word in words:
+            command.add_argument(word, help=helps.get(word))
+        if "study" in words:
+            command.add_argument(
+                "--scale", default=scale, choices=("mini", "paper"), help="default: %(default)s"
+            )
+        return command
+
+    listing = add(list_, "list", "names of plug-ins or studies, one a line")
+    listing.add_argument("kind", choices=[*(f"{k}s" for k in KINDS), "studies"])
+    add(check, "check", "every error of a study at once", "study", scale=None)
+    downloading = add(
+        download, "download", "obtain raw files, from the mirror or the official source", "study", "id"
+    )
+    downloading.add_argument("--mirror", type=Path, help="directory that is looked at before the network")
+    add(prepare, "prepare", "write a dataset's memory-mapped arrays", "study", "id")
+    add(partition, "partition", "assign samples to roles and splits", "study", "id")
+    add(train, "train", "train one run, or go on with it", "study", "id")
+    add(
+        predict,
+        "predict",
+        "predict all test images with one run and one inference",
+        "study",
+        "id",
+        "inference",
+    )
+    add(score, "score", "scores.csv of a study", "study")
+    add(summarise, "summarise", "summary.csv and the tables of a study", "study")
+    add(figure, "figure", "one figure of a study", "study", "figure")
+    add(page, "page", "the study's page", "study")
+    add(schema, "schema", "the JSON schema of a study's file")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Returns 0, 2 for bad input (one line on standard error), 143 when asked to stop."""
+    args = parser().parse_args(argv)
+    _threads(args.threads)
+    try:
+        args.call(args)
+    except UserError as error:
+        say(str(error))
+        return error.exit_code
+    except Interrupted as stop:
+        say("stopped; start again to go on from the last round")
+        return stop.exit_code
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    return 0

@@ -1,0 +1,155 @@
+"""Who is in a study: images, patients and classes of each site and split, and whether the splits are clean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from .errors import UserError
+from .files import read_table
+from .findings import DASH
+from .partition import Partition
+from .paths import Paths
+from .study import Plan
+from .tables import Table
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must not be: `status` is ok, PROBLEM or unknown."""
+
+    what: str
+    status: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """One partition: its table, its checks, and what a reader must be warned of."""
+
+    title: str
+    table: Table
+    checks: list[Check]
+    caveats: list[str]
+
+
+def cohorts(plan: Plan, paths: Paths) -> list[Cohort]:
+    """A cohort for each partition of a study whose files are there."""
+    found: dict[str, Cohort] = {}
+    for run in plan.runs.values():
+        if run.partition_id in found:
+            continue
+        try:
+            rows = _rows(paths, run.data.id, run.partition_id)
+        except UserError:
+            continue
+        found[run.partition_id] = _cohort(run.partition, rows, plan.study.dataset.classes)
+    return list(found.values())
+
+
+def _rows(paths: Paths, data: str, partition: str) -> pd.DataFrame:
+    """Every sample of a partition with its label, patient and base."""
+    assigned = read_table(paths.partition(partition), ["sample", "site", "role", "split"])
+    samples = read_table(paths.data(data) / "samples.parquet")
+    known = [c for c in ("label", "patient", "base") if c in samples]
+    text = {"sample": str, "site": str}
+    return assigned.astype(text).merge(
+        samples[["sample", *known]].astype({"sample": str}), on="sample", how="left"
+    )
+
+
+def _cohort(partition: Partition, rows: pd.DataFrame, classes: tuple[str, ...]) -> Cohort:
+    cells = [
+        _site(role, site, rows[(rows["site"] == site) & (rows["role"] == role)], len(classes))
+        for role, sites in (("internal", partition.internal), ("external", partition.external))
+        for site in sites
+    ]
+    share = f"share of {classes[1]} (%)" if len(classes) == 2 else "share of the commonest class (%)"
+    header = ("Site", "Role", "Images", "Patients", *(s.title() for s in SPLITS))
+    table = Table(f"Images and patients of each site; each split with its {share}", header, tuple(cells), 2)
+    return Cohort(partition.title, table, _checks(rows), _caveats(rows, classes))
+
+
+def _site(role: str, site: str, rows: pd.DataFrame, classes: int) -> tuple[str, ...]:
+    splits = [_split(rows[rows["split"] == split], classes) for split in SPLITS]
+    return site, role, f"{len(rows):,}", _patients(rows), *splits
+
+
+def _patients(rows: pd.DataFrame) -> str:
+    if "patient" not in rows or rows["patient"].isna().all():
+        return "unknown"
+    unknown = int(rows["patient"].isna().sum())
+    return f"{rows['patient'].nunique():,}" + (f" (unknown for {unknown:,} images)" if unknown else "")
+
+
+def _split(rows: pd.DataFrame, classes: int) -> str:
+    """`1,200 (50.0 %)`: images, and the share of class 1, or of the commonest of several classes."""
+    if rows.empty or "label" not in rows:
+        return DASH
+    share = (rows["label"] == 1).mean() if classes == 2 else rows["label"].value_counts(normalize=True).max()
+    return f"{len(rows):,} ({100 * share:.1f} %)"
+
+
+def _checks(rows: pd.DataFrame) -> list[Check]:
+    """Nothing may stand on two sides of a split, or inside and outside."""
+    inside, outside = rows[rows["role"] == "internal"], rows[rows["role"] == "external"]
+    train = inside[inside["split"] == "train"]
+    val, test = inside[inside["split"] == "val"], inside[inside["split"] == "test"]
+    splits = (("training and validation", train, val), ("training and test", train, test))
+    sites = ("internal and external sites", inside, outside)
+    pairs = {
+        ("Samples", "sample"): (*splits, sites),
+        ("Patients", "patient"): (*splits, sites),
+        ("Source images", "base"): (*splits, ("training and external sites", train, outside)),
+    }
+    return [
+        _check(f"{name} shared by {between}", unit, left, right)
+        for (name, unit), sides in pairs.items()
+        for between, left, right in sides
+        if len(left) and len(right) and (unit != "base" or unit in rows)
+    ]
+
+
+def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Check:
+    if unit not in left or left[unit].isna().all() or right[unit].isna().all():
+        return Check(what, "unknown", "patients unknown")
+    shared = set(left[unit].dropna()) & set(right[unit].dropna())
+    unknown = int(left[unit].isna().sum() + right[unit].isna().sum())
+    detail = f"{len(shared):,} shared" if shared else "none"
+    return Check(
+        what, "PROBLEM" if shared else "ok", detail + (f"; unknown for {unknown:,} images" if unknown else "")
+    )
+
+
+def _caveats(rows: pd.DataFrame, classes: tuple[str, ...]) -> list[str]:
+    """What the test samples cannot tell."""
+    test = rows[rows["split"] == "test"]
+    found = []
+    if "patient" not in test or test["patient"].isna().all():
+        found.append(
+            "Patients are unknown: intervals treat images as independent, and are too narrow if they are not."
+        )
+    else:
+        few = test.groupby("site", sort=False)["patient"].nunique()
+        if (small := few[few < 10]).any():
+            listed = ", ".join(f"{site} ({n})" for site, n in small.items())
+            found.append(
+                f"Fewer than ten test patients at {listed}: intervals over patients are rough there, and none "
+                "is given for a single patient."
+            )
+    if "label" in test:
+        kinds = test.groupby("site", sort=False)["label"].nunique()
+        if (kinds < 2).any():
+            listed = ", ".join(map(str, kinds[kinds < 2].index))
+            found.append(f"One class only among the test images of {listed}: AUC is not defined there.")
+        if len(classes) == 2:
+            share = test.groupby("site", sort=False)["label"].mean()
+            if share.max() - share.min() > 0.1:
+                found.append(
+                    f"The share of {classes[1]} among test images runs from {100 * share.min():.0f} to "
+                    f"{100 * share.max():.0f} % across sites: compare balanced accuracy or AUC, too."
+                )
+    return found

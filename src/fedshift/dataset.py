@@ -1,0 +1,100 @@
+"""The base of all datasets: from the official source, or a mirror, to images that can be read one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from .errors import UserError
+from .fetch import Source, fetch
+from .registry import Plugin
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+Scale = Literal["paper", "mini"]
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a reader must know of a dataset."""
+
+    title: str
+    version: str
+    source: str
+    licence: str
+    citation: str
+    caveat: str = ""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Raw files, ready to be read.
+
+    `samples` has one row an image: sample (str, unique), site (str), label (int), patient (str, or None where unknown) and, where
+    sites show the same images in another guise, base (what they share). `image(i)` is the image of row i: (height, width, channels),
+    uint8; it may be called from several threads, and raises UserError naming the file that cannot be read.
+    """
+
+    samples: pd.DataFrame
+    image: Callable[[int], np.ndarray]
+
+
+class Dataset(Plugin):
+    """Raw files of one dataset and how to read them.
+
+    A plug-in gives `card`, `classes`, `sources` (or its own `download`) and `open`; and `miniature`, which writes a small
+    synthetic set in the same raw layout, if it has one.
+    """
+
+    kind: ClassVar[str] = "dataset"
+    classes: tuple[str, ...] = ("negative", "positive")
+
+    def card(self) -> Card:
+        """Source, licence and citation, for the page."""
+        raise TypeError(f"{type(self).__name__} has no card")
+
+    def sources(self) -> Sequence[Source]:
+        """The official files."""
+        return ()
+
+    def inputs(self) -> Sequence[Path]:
+        """The user's own files that the dataset is read from, if any: it is prepared again when they change."""
+        return ()
+
+    def download(self, raw: Path, mirror: Path | None) -> None:
+        """Put the official files into `raw`, each verified; the mirror directory is looked at first."""
+        for source in self.sources():
+            fetch(source, raw, mirror)
+
+    def miniature(self, raw: Path) -> None:
+        """Write a small synthetic set into `raw`, in the raw layout of the real one, always the same."""
+        raise TypeError(f"{type(self).__name__} has no miniature")
+
+    @property
+    def has_miniature(self) -> bool:
+        """Whether there is one; a dataset without is used as it is at every scale."""
+        return type(self).miniature is not Dataset.miniature
+
+    def open(self, raw: Path) -> Opened:
+        """Read the raw files' index. Raises UserError where it is not as documented."""
+        raise TypeError(f"{type(self).__name__} opens nothing")
+
+
+def read_image(path: Path) -> np.ndarray:
+    """An image file of any format that Pillow reads, as (height, width, 3) uint8. Raises UserError naming the file."""
+    import numpy as np
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB"))
+    except FileNotFoundError:
+        raise UserError(path, "no such image", "restore it, or remove its row") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError(
+            path, f"cannot be read as an image ({error})", "obtain the file anew, or remove its row"
+        ) from None

@@ -1,0 +1,151 @@
+"""Camelyon17-WILDS v1.0: lymph-node patches of five Dutch centres."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from ..dataset import Card, Dataset, Opened, read_image
+from ..errors import UserError
+from ..fetch import Source
+from ..files import require_space
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FOLDER = "camelyon17_v1.0"
+COLUMNS = ("patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split")
+SIZE = 10_658_709_504
+
+
+class Camelyon17(Dataset):
+    """Patches of 96x96 pixels, positive where the central 32x32 holds tumour; site = centre, patient = patient.
+
+    Read through the `wilds` package's own dataset class. The official archive has no published checksum: its size is
+    checked, and the checksums of what was prepared are kept. A mirror may hold the archive, or the unpacked folder.
+    """
+
+    classes: tuple[str, ...] = ("normal", "tumour")
+    patches: int = Field(360, ge=40, description="of the miniature only: patches a centre")
+    patients: int = Field(10, ge=3, description="of the miniature only: patients a centre, one slide each")
+
+    def card(self) -> Card:
+        return Card(
+            title="Camelyon17-WILDS",
+            version="1.0",
+            source="https://wilds.stanford.edu/datasets/#camelyon17",
+            licence="CC0 1.0",
+            citation="Bandi et al. 2018 (IEEE TMI 38(2):550-560); Koh et al. 2021 (WILDS, ICML)",
+        )
+
+    def sources(self) -> Sequence[Source]:
+        url = "https://worksheets.codalab.org/rest/bundles/0xe45e15f39fb54e9d9e919556af67aabe/contents/blob/"
+        return [Source(url, f"{FOLDER}.tar.gz", size=SIZE, unpack=True)]
+
+    def download(self, raw: Path, mirror: Path | None) -> None:
+        folder = raw / FOLDER
+        if mirror and (mirror / FOLDER / "metadata.csv").is_file() and not folder.exists():
+            folder.symlink_to((mirror / FOLDER).resolve())
+        if folder.is_symlink():
+            return
+        if not folder.exists():
+            require_space(raw, 2.1 * SIZE)
+        super().download(raw, mirror)
+
+    def open(self, raw: Path) -> Opened:
+        import pandas as pd
+        from wilds.datasets.camelyon17_dataset import Camelyon17Dataset
+
+        folder = raw / FOLDER
+        _check(folder / "metadata.csv")
+        if not (folder / "RELEASE_v1.0.txt").exists():
+            raise UserError(
+                folder,
+                "has no RELEASE_v1.0.txt: another version, or half unpacked",
+                "obtain the archive anew",
+            )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
+            wilds = Camelyon17Dataset(version="1.0", root_dir=str(raw), download=False)
+        files, meta = wilds._input_array, wilds.metadata_array.numpy()
+        samples = pd.DataFrame(
+            {
+                "sample": [Path(f).stem.removeprefix("patch_") for f in files],
+                "site": [f"centre{c}" for c in meta[:, 0]],
+                "label": wilds.y_array.numpy(),
+                "patient": [Path(f).parent.name.partition("_node_")[0] for f in files],
+            }
+        )
+
+        def image(i: int) -> np.ndarray:
+            import numpy as np
+
+            try:
+                return np.asarray(wilds.get_input(i))
+            except (OSError, SyntaxError, ValueError):
+                return read_image(folder / files[i])  # which says what is wrong with the file
+
+        return Opened(samples, image)
+
+    def miniature(self, raw: Path) -> None:
+        """Synthetic tissue in the layout of the archive: five centres, each with its own stain, scanner and patients."""
+        import pandas as pd
+        from PIL import Image
+
+        from .. import tissue
+        from ..files import atomic_folder
+        from ..progress import track
+        from ..rng import stream
+
+        rows = [
+            {
+                "patient": f"{20 * centre + n % self.patients:03d}",
+                "node": n % self.patients % 5,
+                "x_coord": 32 * (n // self.patients),
+                "y_coord": 32 * n,
+                "tumor": n // self.patients % 2,
+                "slide": 10 * centre + n % self.patients % 10,
+                "center": centre,
+                "split": 0,
+            }
+            for centre in range(len(tissue.CENTRES))
+            for n in range(self.patches)
+        ]
+        with atomic_folder(raw / FOLDER) as new:
+            for row in track(rows, "draw patches", len(rows), "patches"):
+                patch = tissue.draw(
+                    stream("camelyon17 miniature", *row.values()),
+                    bool(row["tumor"]),
+                    tissue.CENTRES[row["center"]],
+                )
+                path = new / _patch(row)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(patch).save(path, compress_level=1)
+            pd.DataFrame(rows).to_csv(new / "metadata.csv")
+            (new / "RELEASE_v1.0.txt").write_text(
+                "synthetic miniature in the layout of camelyon17_v1.0\n", encoding="utf-8"
+            )
+
+
+def _patch(row: dict[str, Any]) -> str:
+    where = f"patient_{row['patient']}_node_{row['node']}"
+    return f"patches/{where}/patch_{where}_x_{row['x_coord']}_y_{row['y_coord']}.png"
+
+
+def _check(metadata: Path) -> None:
+    from ..files import read_table
+
+    frame = read_table(metadata, columns=COLUMNS)
+    for column, known in (("tumor", range(2)), ("center", range(5))):
+        wrong = ~frame[column].isin(list(known))
+        if wrong.any():
+            at = int(wrong.to_numpy().argmax())
+            raise UserError(
+                f"{metadata}, row {at + 2}",
+                f"{column} is {frame[column].iloc[at]!r}, expected one of {', '.join(map(str, known))}",
+                "obtain the archive anew",
+            )

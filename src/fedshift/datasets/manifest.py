@@ -1,0 +1,120 @@
+"""Any hospital's own images: a CSV that says of each where it lies, what it shows, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from ..dataset import Card, Dataset, Opened, read_image
+from ..errors import UserError
+from ..fetch import Source, extract, fetch
+from ..files import read_table
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+
+class Manifest(Dataset):
+    """A table with the columns path, label, site and, if known, patient; images of any format that Pillow reads.
+
+    `path` is relative to the table. `label` is 0, 1, ... in the order of `classes`, or a class's name. Images are brought to `size`
+    by scaling the shorter side and cropping the centre.
+    """
+
+    table: Path = Field(description="the CSV; inside the archive, if there is one")
+    archive: str | None = Field(
+        None, description="tar or zip with table and images, looked up in the mirror directory"
+    )
+    url: str | None = Field(None, description="where to get the archive, if it is not in the mirror")
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of the archive")
+    size: int = Field(96, ge=8, le=2048, description="side of the square images, pixels")
+    title: str = Field("Own images", description="what the page calls them")
+    licence: str = Field("not stated", description="of the images")
+    citation: str = Field("", description="of the images")
+    caveat: str = Field("", description="what a reader must know before believing a number")
+
+    def card(self) -> Card:
+        source = self.url or self.archive or str(self.table)
+        return Card(self.title, "", source, self.licence, self.citation, self.caveat)
+
+    def inputs(self) -> Sequence[Path]:
+        return () if self.archive else (self.table,)
+
+    def download(self, raw: Path, mirror: Path | None) -> None:
+        if self.archive is None:
+            return
+        if self.url:
+            fetch(Source(self.url, self.archive, sha256=self.sha256, unpack=True), raw, mirror)
+            return
+        found = (mirror or Path()) / self.archive
+        if mirror is None or not found.is_file():
+            raise UserError(
+                found,
+                "no such archive, and it has no url",
+                "pass --config mirror=DIR with the folder it is in",
+            )
+        self._verified(found)
+        extract(found, self._folder(raw))
+
+    def _verified(self, archive: Path) -> None:
+        from ..digest import of_file
+
+        if self.sha256 and (got := of_file(archive)) != self.sha256:
+            raise UserError(
+                archive, f"sha256 is {got}, expected {self.sha256}", "check this file, or the study's sha256"
+            )
+
+    def _folder(self, raw: Path) -> Path:
+        """Where the archive is unpacked, by the same rule as for one that was downloaded."""
+        assert self.archive is not None
+        return raw / Source("https://localhost", self.archive).unpacked_name
+
+    def open(self, raw: Path) -> Opened:
+        table = self._folder(raw) / self.table if self.archive else self.table
+        rows = read_table(table, columns=("path", "label", "site"))
+        for column in ("path", "label", "site"):
+            if (empty := rows[column].isna()).any():
+                raise UserError(
+                    f"{table}, row {int(empty.to_numpy().argmax()) + 2}", f"{column} is empty", "fill it in"
+                )
+        samples = rows.assign(
+            sample=rows["path"].astype(str),
+            site=rows["site"].astype(str),
+            label=self._labels(rows["label"], table),
+            patient=rows["patient"].astype(str).where(rows["patient"].notna(), None)
+            if "patient" in rows
+            else None,
+        )
+        files = [table.parent / p for p in samples["path"]]
+        for n, file in enumerate(files):
+            if not file.is_file():
+                raise UserError(
+                    f"{table}, row {n + 2}", f"no such image: {file}", "restore it, or remove the row"
+                )
+        return Opened(samples, lambda i: self._square(read_image(files[i])))
+
+    def _labels(self, given: pd.Series, table: Path) -> pd.Series:
+        names = {str(k): k for k in range(len(self.classes))} | {c: k for k, c in enumerate(self.classes)}
+        labels = given.astype(str).str.removesuffix(".0").map(names)
+        if (wrong := labels.isna()).any():
+            at = int(wrong.to_numpy().argmax())
+            raise UserError(
+                f"{table}, row {at + 2}",
+                f"label {given.iloc[at]!r} is none of the {len(self.classes)} classes ({', '.join(self.classes)})",
+                "name all classes in dataset.classes, or correct the row",
+            )
+        return labels.astype("int64")
+
+    def _square(self, image: np.ndarray) -> np.ndarray:
+        if image.shape[:2] == (self.size, self.size):
+            return image
+        import numpy as np
+        from PIL import Image, ImageOps
+
+        return np.asarray(
+            ImageOps.fit(Image.fromarray(image), (self.size, self.size), Image.Resampling.LANCZOS)
+        )

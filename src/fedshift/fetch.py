@@ -1,0 +1,319 @@
+"""Gets files from a mirror directory or the network: resumable, verified, unpacked without trust."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import io
+import lzma
+import re
+import shutil
+import stat
+import tarfile
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from . import digest, files
+from .errors import UserError
+from .progress import Progress, say
+
+if TYPE_CHECKING:
+    import requests
+
+BACKOFF = 0.5  # seconds before the second try; doubles with each further one
+TIMEOUT = (15, 60)  # seconds to connect, and between bytes
+CHUNK = 1 << 20
+BOMB = 1.2  # an archive may grow to this many times its announced size
+MARKER = ".source.json"
+USE_MIRROR = "put the file in a mirror directory and pass --config mirror=DIR"
+DO_NOT_USE = "nothing was unpacked, do not use this archive"
+DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to be had from `url`, and what is known of its content."""
+
+    url: str
+    filename: str
+    sha256: str | None = None
+    md5: str | None = None
+    size: int | None = None
+    unpack: bool = False
+    unpacked_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if urlsplit(self.url).scheme not in ("http", "https"):
+            raise UserError(self.url, "not a http or https address", USE_MIRROR)
+        if self.filename in ("", ".", "..") or "/" in self.filename:
+            raise UserError(repr(self.filename), "not a plain file name")
+
+    @property
+    def unpacked_name(self) -> str:
+        """`camelyon.tar.gz` -> `camelyon`."""
+        name = re.sub(r"(?<=.)(\.tar)?\.(tar|tgz|tbz2?|txz|gz|bz2|xz|zip)$", "", self.filename)
+        return name if name != self.filename else f"{name}.unpacked"
+
+
+def fetch(source: Source, folder: Path, mirror: Path | None, *, retries: int = 5) -> Path:
+    """The verified file in `folder`; of a source to unpack, the folder in `folder` with its content.
+
+    What is already there is verified and used; else `mirror` is looked at; the network comes last. A
+    downloaded archive is removed once it is unpacked; one in the mirror stays.
+    """
+    target, unpacked = folder / source.filename, folder / source.unpacked_name
+    identity = {"content": source.sha256 or source.md5 or source.url}
+    if source.unpack and unpacked.exists():
+        if not (unpacked / MARKER).is_file():
+            raise UserError(unpacked, f"was not unpacked from {source.filename}", "move it away")
+        if files.read_json(unpacked / MARKER) == identity:
+            return unpacked
+    archive = _obtain(source, target, mirror, retries)
+    if not source.unpack:
+        return archive
+    with files.atomic_folder(unpacked) as new:
+        _unpack(archive, new, source.unpacked_size)
+        files.write_json(new / MARKER, identity)
+    if archive == target:
+        target.unlink()
+    return unpacked
+
+
+def _obtain(source: Source, target: Path, mirror: Path | None, retries: int) -> Path:
+    if mirror is not None and not mirror.is_dir():
+        raise UserError(mirror, "no such mirror directory", "check --config mirror=DIR")
+    if target.is_file():
+        _verify(target, source, "delete it and start again")
+        return target
+    if mirror is None or not (original := mirror / source.filename).is_file():
+        _download(source, target, retries)
+        return target
+    _verify(original, source, "check this file of the mirror, or obtain it anew")
+    if source.unpack:
+        return original
+    files.require_space(target.parent, original.stat().st_size)
+    with files.atomic(target) as temporary:
+        shutil.copyfile(original, temporary)
+    return target
+
+
+def _verify(path: Path, source: Source, remedy: str) -> None:
+    for kind in ("size", "sha256", "md5"):
+        expected = getattr(source, kind)
+        if expected is not None:
+            found = str(path.stat().st_size) if kind == "size" else digest.of_file(path, kind)
+            if found != str(expected).lower():
+                raise UserError(path, f"{kind} is {found}, expected {expected}", remedy)
+
+
+class _BrokenOffError(Exception):
+    """The connection ended before the file did."""
+
+
+def _download(source: Source, target: Path, retries: int) -> None:
+    part, state = (target.with_name(f".{source.filename}.{end}") for end in ("part", "part.json"))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for attempt in range(retries + 1):
+        try:
+            _continue(source, part, state, retries)
+            break
+        except _BrokenOffError as error:
+            if attempt == retries:
+                what = f"{source.filename} broke off {attempt + 1} times, at last because {error}"
+                raise UserError(source.url, what, f"start again to resume, or {USE_MIRROR}") from error
+            say(f"{source.filename}: {error}; trying again")
+            time.sleep(BACKOFF * 2**attempt)
+    try:
+        _verify(part, source, f"the download was deleted: obtain it anew, or {USE_MIRROR}")
+    except UserError as error:
+        part.unlink()
+        raise UserError(target, error.what, error.remedy) from None
+    finally:
+        state.unlink(missing_ok=True)
+    files.commit(part, target)
+
+
+def _continue(source: Source, part: Path, state: Path, retries: int) -> None:
+    """Appends to `part` what it lacks. `state` says which version of the remote file it belongs to."""
+    have, version, total = _resumable(source, part, state)
+    if have and have == total:
+        return
+    with _get(source, have, version, retries) as response:
+        if response.status_code == 200:
+            length = response.headers.get("Content-Length")
+            have, total = 0, int(length) if length else None
+            part.unlink(missing_ok=True)
+            files.write_json(state, {"url": source.url, "version": _version(response), "total": total})
+        elif not _fits(response, have, version, total):
+            state.unlink(missing_ok=True)
+            raise _BrokenOffError("the file changed on the server")
+        if source.size is not None and total not in (None, source.size):
+            what = f"{source.filename} has {total} bytes there, expected {source.size}"
+            raise UserError(source.url, what, USE_MIRROR)
+        unpacked = source.unpacked_size if source.unpack else None
+        files.require_space(part.parent, (total or 0) - have + (unpacked or 0))
+        _append(response, part, Progress(f"download {source.filename}", (total or have) - have, "B"))
+    if total is not None and part.stat().st_size != total:
+        raise _BrokenOffError(f"{part.stat().st_size} of {total} bytes arrived")
+
+
+def _append(response: requests.Response, part: Path, progress: Progress) -> None:
+    import urllib3
+
+    with files.disk_errors(part), part.open("ab") as file, progress as bar:
+        try:
+            for chunk in response.raw.stream(CHUNK, decode_content=False):
+                file.write(chunk)
+                bar.update(len(chunk))
+        except urllib3.exceptions.HTTPError as error:
+            raise _BrokenOffError(f"the connection was lost: {error}") from error
+
+
+def _resumable(source: Source, part: Path, state: Path) -> tuple[int, str, int | None]:
+    """How many bytes are there to go on from, and of which version and total size."""
+    with contextlib.suppress(UserError, OSError, KeyError, TypeError):
+        known = files.read_json(state)
+        if known["url"] == source.url and known["version"] and known["total"]:
+            return part.stat().st_size, known["version"], known["total"]
+    return 0, "", None
+
+
+def _version(response: requests.Response) -> str | None:
+    """What If-Range accepts: a strong ETag, or a date."""
+    etag = response.headers.get("ETag", "W/")
+    return response.headers.get("Last-Modified") if etag.startswith("W/") else etag
+
+
+def _fits(response: requests.Response, have: int, version: str, total: int | None) -> bool:
+    """Whether an answer goes on where the part ends, in the same version of the file."""
+    place = response.headers.get("Content-Range", "")
+    here = place.startswith(f"bytes {have}-") and place.endswith(f"/{total}")
+    return response.status_code == 206 and here and _version(response) in (None, version)
+
+
+@contextlib.contextmanager
+def _get(source: Source, have: int, version: str, retries: int) -> Iterator[requests.Response]:
+    """The server's answer: 200, 206 (the rest) or 416 (no such rest). All else is a UserError."""
+    import requests
+    from urllib3 import Retry
+
+    headers = {"Accept-Encoding": "identity"}  # the bytes as they are, to be counted and resumed
+    if have:
+        headers |= {"Range": f"bytes={have}-", "If-Range": version}
+    with requests.Session() as session:
+        retry = Retry(
+            total=retries,
+            backoff_factor=BACKOFF,
+            status_forcelist=(429, 500, 502, 503, 504),
+            respect_retry_after_header=False,  # it may ask for hours
+        )
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, requests.adapters.HTTPAdapter(max_retries=retry))
+        try:
+            response = session.get(source.url, headers=headers, stream=True, timeout=TIMEOUT)
+        except requests.RequestException as error:
+            raise UserError(source.url, f"cannot get {source.filename}: {error}", USE_MIRROR) from error
+        with response:
+            if response.status_code not in (200, 206, 416):
+                what = f"cannot get {source.filename}: {response.status_code} {response.reason}"
+                raise UserError(source.url, what, USE_MIRROR)
+            yield response
+
+
+def extract(archive: Path, folder: Path, *, unpacked_size: int | None = None) -> None:
+    """Unpacks a tar (of any compression) or zip archive to `folder`, wholly or not at all.
+
+    Members that would be written elsewhere, links and devices are refused.
+    """
+    with files.atomic_folder(folder) as new:
+        _unpack(archive, new, unpacked_size)
+
+
+def _unpack(archive: Path, folder: Path, unpacked_size: int | None) -> None:
+    if not archive.is_file():
+        raise UserError(archive, "no such file")
+    files.require_space(folder, unpacked_size or 0)
+    total = 0
+    with _damage(archive), _watched(archive) as file:
+        is_zip = not tarfile.is_tarfile(file) and zipfile.is_zipfile(file)
+        file.seek(0)
+        for name, plain, size, write in _zip(file) if is_zip else _tar(file):
+            path = PurePosixPath(name.replace("\\", "/"))
+            if path.is_absolute() or ".." in path.parts:
+                raise UserError(archive, f"member {name!r} leads out of the folder", DO_NOT_USE)
+            if not plain:
+                raise UserError(archive, f"member {name!r} is a link or a device", DO_NOT_USE)
+            total += size
+            if unpacked_size is not None and total > unpacked_size * BOMB:
+                what = f"unpacks to {total} bytes or more, expected {unpacked_size}"
+                raise UserError(archive, what, DO_NOT_USE)
+            files.require_space(folder, size)
+            write(folder)
+
+
+class _Watched(io.FileIO):
+    """A file that tells how far it was read."""
+
+    def __init__(self, path: Path, bar: Progress) -> None:
+        super().__init__(path)
+        self.bar = bar
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        self.bar.update(self.tell() - self.bar.done)
+        return count
+
+
+@contextlib.contextmanager
+def _watched(path: Path) -> Iterator[IO[bytes]]:
+    bar = Progress(f"unpack {path.name}", path.stat().st_size, "B")
+    with bar, io.BufferedReader(_Watched(path, bar), CHUNK) as file:
+        yield file
+
+
+Member = tuple[str, bool, int, Callable[[Path], Any]]  # name, plain file or folder?, size, writer
+
+
+def _tar(file: IO[bytes]) -> Iterator[Member]:
+    tar: Any
+    with tarfile.open(fileobj=file) as tar:
+        while (member := tar.next()) is not None:
+            write = functools.partial(tar.extract, member, filter="data")
+            yield member.name, member.isreg() or member.isdir(), member.size, write
+            tar.members.clear()  # or half a million of them stay in memory
+        # tarfile takes a damaged header for the end: look for the true end, and for the checksum behind it
+        tar.fileobj.seek(tar.offset)
+        if tar.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise tarfile.ReadError("no end mark where the members end")
+        while tar.fileobj.read(CHUNK):
+            pass
+
+
+def _zip(file: IO[bytes]) -> Iterator[Member]:
+    with zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
+            yield info.filename, plain, info.file_size, functools.partial(archive.extract, info)
+
+
+@contextlib.contextmanager
+def _damage(archive: Path) -> Iterator[None]:
+    """Turns what the readers of archives raise on bad content into a UserError about `archive`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, EOFError, RuntimeError, ValueError, *DAMAGE) as error:
+        clash = (None, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # None: the decompressors set none
+        if isinstance(error, OSError) and error.errno not in clash:
+            raise
+        what = f"damaged, or neither tar nor zip: {error}"
+        raise UserError(archive, what, "delete it and obtain it anew") from error

@@ -1,0 +1,88 @@
+"""SVG that can be inlined in a page: readable on light and dark ground, unique ids, the same bytes each time."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK = "#010203"
+"""Drawn in this, a thing takes the colour of the text around the figure."""
+COLOURS = ("#1f7fc4", "#cf5c00", "#00906a", "#b5568f", "#997000", "#777777")
+"""Told apart by colour-blind readers; contrast of at least 3.9 on white and on #111."""
+LINES = ("-", "--", "-.", ":")
+MARKERS = ("o", "D", "s", "^", "v", "P")
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_SETTINGS = {
+    "axes.edgecolor": INK,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "figure.facecolor": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "grid.alpha": 0.15,
+    "grid.color": INK,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.labelcolor": INK,
+    "path.simplify_threshold": 0.3,
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedshift",
+    "text.color": INK,
+    "text.parse_math": False,  # a site may well be called $x
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+def svg(name: str, title: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
+    """What `draw` paints on a figure of `size` (inches), as one <svg> element with `title` for who cannot see it."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    out = io.StringIO()
+    with matplotlib.rc_context(_SETTINGS):  # type: ignore[arg-type]
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasSVG(figure)
+        draw(figure)
+        figure.savefig(
+            out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
+    text = out.getvalue()
+    body = text[text.index(">", text.index("<svg")) + 1 : text.rindex("</svg>")]
+    body = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style .*?</style>", "", body, flags=re.S)
+    body = re.sub(r"<[^>]*>", lambda tag: _tag(tag[0], name), body)
+    return frame(name, title, (72 * size[0], 72 * size[1]), re.sub(r"\n\s*", "\n", body))
+
+
+def _tag(tag: str, name: str) -> str:
+    """One tag: numbers short, ids made unique by `name`, fonts and ink left to the page."""
+    tag = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), tag)
+    tag = re.sub(r'(?<=\sid=")|(?<=url\(#)|(?<=href="#)', f"{name}-", tag)
+    return re.sub(r"'DejaVu Sans'[^;\"]*", FONT, tag).replace(INK, "currentColor")
+
+
+def frame(name: str, title: str, size: tuple[float, float], body: str) -> str:
+    """An <svg> element of `size` (points) around `body`."""
+    box = f"0 0 {size[0]:g} {size[1]:g}"
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'viewBox="{box}" role="img" aria-labelledby="{name}-title" '
+        'stroke-linejoin="round" stroke-linecap="butt">\n'
+        f'<title id="{name}-title">{escape(title)}</title>\n{body.strip()}\n</svg>\n'
+    )

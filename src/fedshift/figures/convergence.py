@@ -1,0 +1,65 @@
+"""Validation accuracy and training loss, round by round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from ..figure import Figure, Results
+from ._canvas import COLOURS, LINES, svg
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Convergence(Figure):
+    """Validation accuracy and training loss per round: mean over clients, then over seeds; single runs thin."""
+
+    title = "Convergence"
+    most: int = Field(
+        12, ge=1, description="single runs are drawn where there are at most so many conditions"
+    )
+
+    def caption(self, results: Results) -> str:
+        if results.rounds.empty:
+            return "No run has reported a round yet."
+        last = results.rounds.groupby("run")["round"].max()
+        rounds = f"{last.min()}" if last.min() == last.max() else f"{last.min()} to {last.max()}"
+        return (
+            f"Mean over clients and runs (thick), and each run (thin), over {rounds} rounds. A thick line ends "
+            "with the first of its runs to stop. Read it before any other result: a condition still rising at "
+            "its end has not converged."
+        )
+
+    def draw(self, results: Results) -> str:
+        panels = (("val", "accuracy", "Validation accuracy (%)"), ("train", "loss", "Training loss"))
+        rounds = results.rounds
+        conditions = list(dict.fromkeys(rounds["condition"])) if len(rounds) else []
+
+        def paint(figure: Any) -> None:
+            for axes, (split, column, name) in zip(figure.subplots(1, 2), panels, strict=True):
+                axes.set_title(name)
+                axes.set_xlabel("Round")
+                for n, condition in enumerate(conditions):
+                    chosen = rounds[(rounds["condition"] == condition) & (rounds["split"] == split)]
+                    if chosen.empty or chosen[column].isna().all():
+                        continue
+                    runs = _by_run(chosen, column) * (100 if column == "accuracy" else 1)
+                    style = {"color": COLOURS[n % len(COLOURS)], "linestyle": LINES[n % len(LINES)]}
+                    if len(conditions) <= self.most and runs.shape[1] > 1:
+                        axes.plot(runs.index, runs, linewidth=0.6, alpha=0.4, color=style["color"])
+                    mean = runs.dropna().mean(axis=1)
+                    axes.plot(mean.index, mean, linewidth=1.8, label=condition, **style)
+            handles, labels = figure.axes[1].get_legend_handles_labels()
+            if handles:
+                figure.legend(handles, labels, loc="outside lower left", ncols=min(3, len(labels)))
+
+        height = 2.9 + 0.22 * -(-len(conditions) // 3)
+        return svg(self.name, f"{self.title}: {self.caption(results)}", (8.4, height), paint)
+
+
+def _by_run(rounds: pd.DataFrame, column: str, points: int = 200) -> pd.DataFrame:
+    """The mean over clients: a row for each round, a column for each run. Long histories are thinned out."""
+    table = rounds.pivot_table(index="round", columns="run", values=column, aggfunc="mean")
+    return table.iloc[:: -(-len(table) // points)]

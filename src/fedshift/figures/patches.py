@@ -1,0 +1,81 @@
+"""What images of each site look like."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+from pydantic import Field
+
+from ..figure import Figure, Results
+from ._canvas import FONT, frame
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_EDGES = (96, 72, 56, 44, 32, 24, 16)
+_LIMIT = 280_000
+
+
+class Patches(Figure):
+    """Images of each site, drawn at random: the feature shift as the eye sees it."""
+
+    title = "Example patches"
+    each: int = Field(6, ge=1, description="images a site, where there are as many")
+
+    def caption(self, results: Results) -> str:
+        made_up = " The images are synthetic: they stand for no hospital." if results.synthetic else ""
+        return (
+            "Drawn at random from each site, whatever their class and role in training. What differs between "
+            f"the rows is the feature shift that the study is about.{made_up}"
+        )
+
+    def draw(self, results: Results) -> str:
+        roles = dict.fromkeys(results.external, "external") | dict.fromkeys(results.internal, "internal")
+        roles |= {s: "internal or external" for s in results.external if s in results.internal}
+        sites = [s for s in (*results.internal, *results.external) if s in results.patches]
+        rows = {s: f"{s} ({roles[s]})" for s in dict.fromkeys(sites)}
+        each = max(2, min(self.each, 48 // max(1, len(rows))))
+        for edge in _EDGES:  # the largest that keeps the page light
+            pngs = {s: [_png(image, edge) for image in results.patches[s][:each]] for s in rows}
+            if sum(len(png) for row in pngs.values() for png in row) < _LIMIT:
+                break
+        return self._grid(rows, pngs, f"{self.title}: {self.caption(results)}")
+
+    def _grid(self, rows: dict[str, str], pngs: dict[str, list[str]], title: str) -> str:
+        """Two columns of sites, each a name above a row of images."""
+        most = max((len(row) for row in pngs.values()), default=1)
+        columns = 2 if len(rows) > 1 else 1
+        gap, label = 4, 20
+        width = 640 if columns == 2 else 320
+        side = (width / columns - 12) / most - gap
+        step = side + label + 14
+        body = []
+        for n, (site, name) in enumerate(rows.items()):
+            x, y = (n % columns) * width / columns, (n // columns) * step
+            body.append(
+                f'<text x="{x:.1f}" y="{y + 13:.1f}" fill="currentColor" font-size="11" '
+                f'font-family="{escape(FONT, {chr(34): "&quot;"})}">{escape(name)}</text>'
+            )
+            body += [
+                f'<image x="{x + k * (side + gap):.1f}" y="{y + label:.1f}" width="{side:.1f}" height="{side:.1f}" '
+                f'href="data:image/png;base64,{png}"/>'
+                for k, png in enumerate(pngs[site])
+            ]
+        return frame(self.name, title, (width, step * -(-len(rows) // columns)), "\n".join(body))
+
+
+def _png(image: np.ndarray, edge: int) -> str:
+    """An image (height, width, channels) of at most `edge` pixels a side, as base64 of a PNG."""
+    from PIL import Image
+
+    picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image[..., :3])
+    if max(picture.size) > edge:
+        picture = picture.resize(
+            [max(1, round(edge * s / max(picture.size))) for s in picture.size], Image.Resampling.BOX
+        )
+    out = io.BytesIO()
+    picture.save(out, "PNG", optimize=True)
+    return base64.b64encode(out.getvalue()).decode()

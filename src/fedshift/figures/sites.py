@@ -1,0 +1,81 @@
+"""Every site under every inference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..figure import Figure, Results
+from ._canvas import COLOURS, INK, MARKERS, svg
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Sites(Figure):
+    """The headline metric at each site, source against test-specific statistics; faint dots are single seeds."""
+
+    title = "Site by site"
+
+    def caption(self, results: Results) -> str:
+        shown = _shown(results)
+        several = results.scores["held_out"].nunique() > 1
+        more = results.scores["shown"].nunique() - len(shown)
+        return (
+            f"{results.headline.title} on test samples: mean over seeds (large) and single seeds (faint). "
+            f"{'Each dot is a mean over partitions. ' if several else ''}"
+            f"{f'{more} further inferences are left out here and stand in the tables. ' if more else ''}"
+            "The length of a line is what the choice of statistics changes at that site."
+        )
+
+    def draw(self, results: Results) -> str:
+        scale = 100 if results.headline.percent else 1
+        scores = results.scores[results.scores["metric"] == results.headline.name].copy()
+        scores["value"] *= scale
+        conditions, shown = list(dict.fromkeys(scores["condition"])), _shown(results)
+        rows = [("internal", s) for s in results.internal] + [("external", s) for s in results.external]
+        columns = min(2, len(conditions)) or 1
+        lines = -(-len(conditions) // columns) or 1
+
+        def paint(figure: Any) -> None:
+            grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+            for axes, condition in zip(grid.flat, conditions, strict=False):
+                self._panel(axes, scores[scores["condition"] == condition], rows, shown)
+                axes.set_title(condition)
+            for axes in list(grid.flat)[len(conditions) :]:
+                axes.set_visible(False)
+            for axes in grid[-1]:
+                axes.set_xlabel(f"{results.headline.title}{' (%)' if scale == 100 else ''}")
+            handles, labels = figure.axes[0].get_legend_handles_labels()
+            if handles:
+                figure.legend(handles, labels, loc="outside lower left", ncols=min(4, len(labels)))
+
+        size = (4.2 * columns + (0.6 if columns == 1 else 0), lines * (0.75 + 0.26 * len(rows)) + 0.45)
+        return svg(self.name, f"{self.title}: {self.caption(results)}", size, paint)
+
+    def _panel(self, axes: Any, scores: pd.DataFrame, rows: list[tuple[str, str]], shown: list[str]) -> None:
+        """One condition: a row for each site, internal ones on top."""
+        seeds = scores.groupby(["role", "site", "shown", "seed"], sort=False)["value"].mean()
+        means = seeds.groupby(level=[0, 1, 2], sort=False).mean()
+        for y, (role, site) in enumerate(rows):
+            spots = [means[(role, site, s)] for s in shown if (role, site, s) in means]
+            axes.plot(spots, [y] * len(spots), color=INK, alpha=0.35, linewidth=1.2, zorder=1)
+        for n, inference in enumerate(shown):
+            style = {"color": COLOURS[n], "marker": MARKERS[n], "linestyle": "none"}
+            for series, extra in ((seeds, {"markersize": 3, "alpha": 0.4}), (means, {"markersize": 6.5})):
+                chosen = series[series.index.get_level_values("shown") == inference]
+                heights = [rows.index(key[:2]) for key in chosen.index]
+                axes.plot(chosen, heights, label=inference if series is means else None, **style, **extra)
+        internal = sum(role == "internal" for role, _ in rows)
+        if 0 < internal < len(rows):
+            axes.axhline(internal - 0.5, color=INK, linewidth=0.6, alpha=0.5)
+        axes.set_yticks(range(len(rows)), [f"{_short(site)}, {role}" for role, site in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.grid(axis="y", visible=False)
+
+
+def _shown(results: Results) -> list[str]:
+    return list(dict.fromkeys(results.scores["shown"]))[: len(COLOURS)]
+
+
+def _short(site: str, length: int = 28) -> str:
+    return site if len(site) <= length else site[: length - 1] + "…"

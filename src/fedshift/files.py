@@ -1,0 +1,250 @@
+"""Readers and writers. What is written is there whole or not at all; what is unreadable is named."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+YAML_LIMIT = 1_000_000
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turns a full disk (or quota) into a UserError about `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        remedy = "free some space and start again: nothing was half written"
+        raise UserError(path, "no space left on the disk", remedy) from error
+
+
+def require_space(folder: Path, needed_bytes: float) -> None:
+    """UserError where the disk that holds (or will hold) `folder` has too little room."""
+    existing = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed_bytes:
+        what = f"needs {needed_bytes / 1e9:.2f} GB of disk space, {free / 1e9:.2f} GB are free"
+        raise UserError(folder, what, "free some space or choose another disk")
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name}.tmp-{socket.gethostname()}-"
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{_prefix(path)}{os.getpid()}-{secrets.token_hex(4)}{path.suffix}")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def commit(temporary: Path, path: Path) -> None:
+    """Moves a finished file into place, durably."""
+    _sync(temporary)
+    temporary.replace(path)
+    _sync(path.parent)
+
+
+@contextlib.contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, which replaces `path` if the block succeeds and vanishes if not."""
+    path = Path(path)
+    temporary = _temporary(path)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            commit(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """The same for a folder: an empty one to fill, which then replaces `path`."""
+    path = Path(path)
+    new, old = _temporary(path), _temporary(path)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path)
+        new.mkdir()
+        try:
+            yield new
+            os.sync()  # one call for what may be half a million files
+            if path.exists():  # a folder cannot be renamed onto a full one: the old one steps aside
+                path.rename(old)
+            new.rename(path)
+            _sync(path.parent)
+        finally:
+            if old.exists() and not path.exists():
+                old.rename(path)
+            _remove(new)
+            _remove(old)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sweep(path: Path) -> None:
+    """Removes what killed processes of this host left behind for the same target."""
+    for entry in [e for e in path.parent.iterdir() if e.name.startswith(_prefix(path))]:
+        pid = entry.name.removeprefix(_prefix(path)).partition("-")[0]
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            _remove(entry)
+        except (ValueError, PermissionError):
+            continue
+
+
+@contextlib.contextmanager
+def _readable(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
+    """Turns the errors of a reader into a UserError about `path`."""
+    errors: tuple[type[Exception], ...] = (OSError, ValueError, RecursionError, *more)
+    try:
+        yield
+    except UserError:
+        raise
+    except FileNotFoundError:
+        raise UserError(path, "no such file") from None
+    except errors as error:
+        raise UserError(path, f"not a readable {kind} file: {error}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes UTF-8 text."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+
+
+def write_json(path: Path, obj: Any) -> None:
+    """Writes JSON, keys in the order given. NaN and infinity, which JSON lacks, are a ValueError."""
+    write_text(path, json.dumps(obj, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file."""
+    with _readable(path, "JSON"):
+        return json.loads(Path(path).read_bytes())
+
+
+def _is_csv(path: Path) -> bool:
+    if Path(path).suffix not in (".csv", ".parquet"):
+        raise UserError(path, "a table in an unknown format", "use .csv or .parquet")
+    return Path(path).suffix == ".csv"
+
+
+def write_table(path: Path, df: pd.DataFrame) -> None:
+    """Writes a table, without its index, as CSV or Parquet by suffix. Floats keep all their digits."""
+    csv = _is_csv(path)
+    with atomic(path) as temporary:
+        if csv:
+            df.to_csv(temporary, index=False, lineterminator="\n")
+        else:
+            df.to_parquet(temporary, engine="pyarrow", index=False)
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Reads a table, or the named columns of it in that order.
+
+    In a CSV only an empty cell is missing: `NA` or `None` may well be the name of a hospital.
+    """
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    csv = _is_csv(path)
+    with _readable(path, "table"):
+        known = list(pd.read_csv(path, nrows=0).columns) if csv else pq.read_schema(path).names
+        wanted = known if columns is None else list(columns)
+        if missing := [c for c in wanted if c not in known]:
+            raise UserError(path, f"no column {', '.join(map(repr, missing))}", f"it has {', '.join(known)}")
+        if not csv:
+            return pd.read_parquet(path, engine="pyarrow", columns=wanted)
+        options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
+        if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
+            options["float_precision"] = "round_trip"  # later versions read all digits by themselves
+        return pd.read_csv(path, usecols=wanted, **options)[wanted]
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file: plain data, no anchors or aliases, no key twice, at most 1 MB."""
+    import yaml
+
+    def refuse(node: Any, what: str) -> UserError:
+        return UserError(f"{path}, line {node.start_mark.line + 1}", what)
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event = self.peek_event()
+            if getattr(event, "anchor", None) is not None:
+                raise refuse(event, "anchors and aliases (& and *) are not allowed; write the value out")
+            return super().compose_node(parent, index)
+
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            node, seen = super().compose_mapping_node(anchor), set()
+            for key, _ in node.value:
+                if (name := str(key.value)) in seen:
+                    raise refuse(key, f"the key {name!r} appears twice; remove one")
+                seen.add(name)
+            return node
+
+    with _readable(path, "YAML", yaml.YAMLError, KeyError, AttributeError):
+        if (size := Path(path).stat().st_size) > YAML_LIMIT:
+            raise UserError(path, f"{size} bytes are too many for a YAML file (limit {YAML_LIMIT})")
+        try:
+            return yaml.load(Path(path).read_bytes(), Loader)
+        except yaml.MarkedYAMLError as error:
+            if error.problem_mark is None:
+                raise
+            where = f"{path}, line {error.problem_mark.line + 1}"
+            raise UserError(where, f"not valid YAML: {error.problem}") from error
+
+
+def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
+    """Writes tensors as safetensors: equal tensors and metadata, equal bytes."""
+    import torch
+    from safetensors.torch import save
+
+    own = {"memory_format": torch.contiguous_format}  # tensors that share memory are not accepted
+    content = save({k: tensors[k].detach().cpu().clone(**own) for k in sorted(tensors)}, metadata)
+    # the library lists metadata in an order that differs from process to process
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end]) | {"__metadata__": dict(sorted(metadata.items()))}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(memoryview(content)[end:])
+
+
+def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The tensors (on the CPU) and the metadata of a safetensors file."""
+    from safetensors import SafetensorError, safe_open
+
+    with _readable(path, "safetensors", SafetensorError), safe_open(path, framework="pt") as file:
+        return {k: file.get_tensor(k) for k in sorted(file.keys())}, dict(file.metadata() or {})

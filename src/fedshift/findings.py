@@ -1,0 +1,214 @@
+"""The numbers of a study, by name: what tables, sentences and the page are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from . import effects, predictions, score
+from .metric import Metric
+from .partition import Partition
+from .paths import Paths
+from .predictions import CONDITION
+from .study import Plan, Run
+
+DASH = "–"
+NAN = float("nan")
+
+
+class Value(NamedTuple):
+    """A mean over seeds with its spread; `low` and `high` bound the 95% interval over patients."""
+
+    mean: float = NAN
+    std: float = NAN
+    seeds: int = 0
+    low: float = NAN
+    high: float = NAN
+    n: int = 0
+    published: float = NAN
+    published_std: float = NAN
+
+    @property
+    def known(self) -> bool:
+        return not math.isnan(self.mean)
+
+
+class Condition(NamedTuple):
+    """What the runs of all seeds have in common, in the words of scores.csv."""
+
+    algorithm: str
+    bn: str
+    addon: str
+    held_out: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of a condition, one a seed. `title` is for people and says all but the partition."""
+
+    condition: Condition
+    title: str
+    partition: Partition
+    runs: dict[str, Run]
+
+    def sites(self) -> Iterator[tuple[str, str]]:
+        """Role and site, internal ones first, in the order of the study."""
+        yield from (("internal", site) for site in self.partition.internal)
+        yield from (("external", site) for site in self.partition.external)
+
+
+class Findings:
+    """summary.csv and effects.csv of a plan, looked up by condition, role, site, inference and metric."""
+
+    def __init__(self, plan: Plan, summary: pd.DataFrame, contrasts: pd.DataFrame) -> None:
+        self.plan = plan
+        self.metrics: dict[str, Metric] = {m.name: m for m in score.metrics(plan)}
+        self.headline = self.metrics[plan.study.headline]
+        self.groups = groups(plan)
+        self.keys = list(plan.inferences)
+        self.baseline = next((k for k, i in plan.inferences.items() if i.name == effects.BASELINE), None)
+        self._values = self._index(summary, [])
+        self._effects = self._index(contrasts, ["quantity"])
+
+    @classmethod
+    def read(cls, plan: Plan, paths: Paths) -> Findings:
+        folder = paths.study(plan.name)
+        return cls(plan, *(score.read_tidy(folder / f"{name}.csv") for name in ("summary", "effects")))
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several partitions."""
+        return len({g.condition.held_out for g in self.groups}) > 1
+
+    def full(self, group: Group) -> str:
+        """The title of a group, with its partition where there are several."""
+        return f"{group.title}, held out {group.condition.held_out}" if self.several else group.title
+
+    def others(self) -> list[str]:
+        """All inferences but the baseline."""
+        return [k for k in self.keys if k != self.baseline]
+
+    def value(self, group: Group, role: str, site: str, key: str, metric: str = "") -> Value:
+        """One row of the summary; empty where it is not there."""
+        return self._values.get((*group.condition, role, site, key, metric or self.headline.name), Value())
+
+    def effect(
+        self,
+        quantity: str,
+        group: Group,
+        key: str,
+        role: str = "external",
+        site: str = effects.ALL,
+        held_out: str | None = None,
+    ) -> Value:
+        """A level, gap or gain of the headline metric; see `effects.effects`."""
+        condition = group.condition if held_out is None else group.condition._replace(held_out=held_out)
+        return self._effects.get((*condition, role, site, key, self.headline.name, quantity), Value())
+
+    def gap(self, group: Group, key: str, held_out: str | None = None) -> Value:
+        """Inside minus outside; positive is a loss outside, also where lower is better."""
+        return self.better(self.effect("gap", group, key, "internal", held_out=held_out))
+
+    def gain(
+        self, group: Group, key: str, role: str, site: str = effects.ALL, held_out: str | None = None
+    ) -> Value:
+        """What an inference adds to the baseline; positive is better, also where lower is better."""
+        return self.better(self.effect("gain", group, key, role, site, held_out))
+
+    def better(self, value: Value) -> Value:
+        """A difference, turned so that positive is better."""
+        if self.headline.higher_is_better:
+            return value
+        return value._replace(mean=-value.mean, low=-value.high, high=-value.low)
+
+    def share(self, group: Group, key: str, held_out: str | None = None) -> float:
+        """Share of the baseline's gap that an inference wins back; NaN without a gap.
+
+        A ratio of two means over seeds.
+        """
+        if self.baseline is None or key == self.baseline:
+            return NAN
+        gap = self.gap(group, self.baseline, held_out).mean
+        return self.gain(group, key, "external", held_out=held_out).mean / gap if gap > 0 else NAN
+
+    def worst(self, group: Group, key: str) -> str | None:
+        """The external site with the worst headline value."""
+        known = {s: self.value(group, "external", s, key).mean for s in group.partition.external}
+        known = {s: v for s, v in known.items() if not math.isnan(v)}
+        if not known:
+            return None
+        return (min if self.headline.higher_is_better else max)(known, key=known.__getitem__)
+
+    def name(self, key: str) -> str:
+        """An inference for people: its name, and the settings where several share it."""
+        inference = self.plan.inferences[key]
+        name = type(inference).__name__
+        alike = [i for i in self.plan.inferences.values() if i.name == inference.name]
+        if len(alike) == 1:
+            return name
+        specs = [i.model_dump(mode="json") for i in alike]
+        own = {
+            k: v for k, v in inference.model_dump(mode="json").items() if len({str(s[k]) for s in specs}) > 1
+        }
+        return f"{name} ({', '.join(f'{k} {v}' for k, v in own.items())})"
+
+    def _index(self, table: pd.DataFrame, extra: list[str]) -> dict[tuple[str, ...], Value]:
+        keyed = effects.with_key(self.plan, table)
+        levels = [*effects.LEVELS, *extra]
+        columns = [c for c in Value._fields if c in keyed]
+        records: list[dict[str, Any]] = keyed[columns].astype(object).to_dict("records")
+        return {
+            tuple(key): Value(**record)
+            for key, record in zip(keyed[levels].itertuples(index=False), records, strict=True)
+        }
+
+
+def groups(plan: Plan) -> list[Group]:
+    """The conditions of a plan, in its order."""
+    found: dict[Condition, dict[str, Run]] = {}
+    for name, columns in predictions.conditions(plan).items():
+        found.setdefault(Condition(*(columns[c] for c in CONDITION)), {})[name] = plan.runs[name]
+    return [
+        Group(
+            condition, _title(condition, next(iter(runs.values()))), next(iter(runs.values())).partition, runs
+        )
+        for condition, runs in found.items()
+    ]
+
+
+def _title(condition: Condition, run: Run) -> str:
+    """`FedAvg, aggregated BN`."""
+    name = condition.algorithm.replace(run.algorithm.name, type(run.algorithm).__name__, 1)
+    addon = f" + {condition.addon.replace(run.addon.name, type(run.addon).__name__, 1)}" if run.addon else ""
+    return f"{name}{addon}, {condition.bn.replace('_', ' ')} BN"
+
+
+def number(x: float, metric: Metric, sign: bool = False) -> str:
+    """A value of a metric: percent with one decimal, or three decimals; a dash where it is not defined."""
+    if math.isnan(x):
+        return DASH
+    text = f"{100 * x:+.1f}" if metric.percent else f"{x:+.3f}"
+    zero = not text.strip("+-0.")
+    text = text.lstrip("+-") if zero else text
+    return (text if sign else text.lstrip("+")).replace("-", "−")
+
+
+def spread(value: Value, metric: Metric, sign: bool = False) -> str:
+    """Mean ± standard deviation over seeds, the latter where there is one."""
+    mean = number(value.mean, metric, sign)
+    return (
+        mean
+        if math.isnan(value.std) or not value.known
+        else f"{mean}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{number(value.std, metric)}"
+    )
+
+
+def between(value: Value, metric: Metric, sign: bool = False) -> str:
+    """The interval, or a dash."""
+    if math.isnan(value.low):
+        return DASH
+    return f"{number(value.low, metric, sign)} to {number(value.high, metric, sign)}"

@@ -1,0 +1,163 @@
+"""What the runs of a study have on record: code, machines, selection, communication and time."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from .errors import UserError
+from .files import read_json
+from .findings import DASH, NAN, Findings
+from .paths import Paths
+from .progress import duration
+from .tables import Table
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One run as it was: `manifest` is empty where it has not finished. Floats are of all clients and rounds."""
+
+    name: str
+    condition: str
+    seed: int
+    manifest: dict[str, Any]
+    rounds: int
+    floats_down: float
+    floats_up: float
+
+
+def trained(findings: Findings, paths: Paths, rounds: pd.DataFrame) -> list[Trained]:
+    """All runs of a study, in its order. `rounds` as in `results.rounds`."""
+    spent: dict[str, tuple[int, float, float]] = {}
+    if {"floats_down", "floats_up"} <= set(rounds.columns):
+        sent = rounds[rounds["split"] == "train"].groupby("run")
+        table = sent.agg(rounds=("round", "max"), down=("floats_down", "sum"), up=("floats_up", "sum"))
+        spent = {str(run): (int(r), float(d), float(u)) for run, r, d, u in table.itertuples()}
+    return [
+        Trained(name, findings.full(group), run.seed, manifest(paths, name), *spent.get(name, (0, NAN, NAN)))
+        for group in findings.groups
+        for name, run in group.runs.items()
+    ]
+
+
+def manifest(paths: Paths, run: str) -> dict[str, Any]:
+    """manifest.json of a run; empty where there is none to read."""
+    try:
+        found = read_json(paths.run(run) / "manifest.json")
+    except UserError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def costs(runs: list[Trained]) -> Table:
+    """What each run sent, and how long it took."""
+    rows = [
+        (
+            r.condition,
+            str(r.seed),
+            str(r.rounds or DASH),
+            _count(r.floats_down / r.rounds if r.rounds else NAN),
+            _count(r.floats_up / r.rounds if r.rounds else NAN),
+            _bytes(r.floats_down + r.floats_up),
+            duration(r.manifest["seconds"]) if r.manifest.get("seconds") is not None else DASH,
+            _count(r.manifest.get("peak_memory_mb") or NAN),
+        )
+        for r in runs
+    ]
+    sent = ("Floats down / round", "Floats up / round", "Sent in all")
+    caption = "Communication of all clients together, 4 bytes a float, and training time (minutes:seconds)"
+    return Table(caption, ("Condition", "Seed", "Rounds", *sent, "Time", "Peak MB"), tuple(rows), 2)
+
+
+def _count(x: float) -> str:
+    return DASH if math.isnan(x) else f"{x:,.0f}"
+
+
+def _bytes(floats: float) -> str:
+    if math.isnan(floats):
+        return DASH
+    size = floats * FLOAT_BYTES
+    unit, scale = next(((u, s) for u, s in (("GB", 1e9), ("MB", 1e6)) if size >= s), ("kB", 1e3))
+    return f"{size / scale:,.1f} {unit}"
+
+
+def runs_table(runs: list[Trained]) -> Table:
+    """Identity and selection of each run."""
+    rows = [
+        (
+            r.name,
+            r.condition,
+            str(r.seed),
+            str(r.manifest.get("best_round", DASH)),
+            _percent(r.manifest.get("best_value")),
+            str(r.manifest.get("device", DASH)),
+            str(r.manifest.get("threads", DASH)),
+            str(r.manifest.get("started", DASH))[:16].replace("T", " "),
+        )
+        for r in runs
+    ]
+    header = (
+        "Run",
+        "Condition",
+        "Seed",
+        "Kept round",
+        "Validation (%)",
+        "Device",
+        "Threads",
+        "Started (UTC)",
+    )
+    return Table("Runs of this study, with the round that model selection kept", header, tuple(rows), 2)
+
+
+def _percent(value: Any) -> str:
+    return f"{100 * value:.1f}" if isinstance(value, int | float) else DASH
+
+
+def facts(runs: list[Trained]) -> list[tuple[str, str]]:
+    """Code and software: name and value, several values where runs differ."""
+    manifests = [r.manifest for r in runs if r.manifest]
+    software = sorted({k for m in manifests for k in m.get("versions") or {}})
+    rows: list[tuple[str, Iterable[str]]] = [
+        ("Commit", (_commit(m.get("git") or {}) for m in manifests)),
+        ("Digest of the training code", (str(m.get("code") or DASH) for m in manifests)),
+    ]
+    versions = ((m.get("versions") or {}) for m in manifests)
+    listed = (", ".join(f"{k} {v[k]}" for k in software if k in v) for v in versions)
+    return [
+        (name, "; ".join(dict.fromkeys(values)) or DASH) for name, values in [*rows, ("Software", listed)]
+    ]
+
+
+def _commit(git: dict[str, Any]) -> str:
+    return f"{git.get('commit') or 'unknown'}{' with uncommitted changes' if git.get('dirty') else ''}"
+
+
+def caveats(findings: Findings, runs: list[Trained]) -> Iterator[str]:
+    """What the history of the runs takes from the weight of the results."""
+    done, seeds = [r for r in runs if r.manifest], len(findings.plan.study.seeds)
+    if seeds == 1:
+        yield "One seed: how much the result varies from training to training is not known."
+    elif seeds < 5:
+        yield f"{seeds} seeds: the standard deviation over seeds is itself a rough estimate."
+    if len({r.manifest.get("code") for r in done}) > 1:
+        yield "The runs were trained by different versions of the training code; see Provenance."
+    if any((r.manifest.get("git") or {}).get("dirty") for r in done):
+        yield "Some runs were trained from a working tree with uncommitted changes."
+    late = [r for r in done if r.rounds and r.manifest.get("best_round") == r.manifest.get("rounds")]
+    if late:
+        yield f"{len(late)} of {len(done)} runs validated best in their last round: they may not have converged."
+
+
+def specs(findings: Findings) -> list[tuple[str, str]]:
+    """The full specification of each condition: that of its first run, whose seed alone the others change."""
+    return [
+        (findings.full(g), json.dumps(next(iter(g.runs.values())).spec, indent=1, ensure_ascii=False))
+        for g in findings.groups
+    ]

@@ -1,0 +1,11 @@
+"""Prediction with training statistics."""
+
+from pydantic import Field
+
+from ..inference import Inference
+
+
+class Source(Inference):
+    """Ordinary evaluation: batch norm uses the running statistics of training, and batches do not matter."""
+
+    batch_size: int = Field(256, ge=1, description="images a batch; no effect on the result")

@@ -1,0 +1,86 @@
+"""TsmoBN: test-specific and momentum-tracked batch normalisation (UniFed's testing stage)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from ..inference import Inference
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class TsmoBN(Inference):
+    """Batch norm with the test site's own statistics, tracked over its batches with momentum tau.
+
+    For test batch t with batch mean m: at t = 1, mu = m and v = mean (x - mu)^2; afterwards
+    mu <- tau mu + (1 - tau) m and v <- tau v + (1 - tau) mean (x - mu)^2, and the batch is normalised with the updated
+    mu and v. The variance is biased. The state is per layer and per site; no parameter or buffer changes.
+    """
+
+    momentum: float = Field(
+        0.9, ge=0, le=1, description="tau, the weight of history (not PyTorch's momentum, its complement)"
+    )
+    batch_size: int = Field(32, ge=1, description="images a test batch; the last may be smaller")
+    order: int | None = Field(
+        0, ge=0, description="seed of the test order; null keeps the stored order, which may be sorted"
+    )
+    var_center: Literal["updated", "batch"] = Field(
+        "updated", description="centre of the variance: the updated mu, as printed, or the batch's own mean"
+    )
+    affine: bool = Field(True, description="apply the trained gamma and beta")
+    init: Literal["first_batch", "train_stats"] = Field("first_batch", description="what history starts from")
+
+    def settings(self) -> dict[str, Any]:
+        return {"momentum": self.momentum, "batch_size": self.batch_size, "order": self.order}
+
+    @contextmanager
+    def on_site(self, model: nn.Module) -> Iterator[None]:
+        from ..state import batch_norms
+
+        layers = batch_norms(model).values()
+        for layer in layers:
+            track = _Track(self, layer)
+            layer.forward = functools.partial(track.forward)  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            for layer in layers:
+                del layer.forward
+
+
+class _Track:
+    """The running test statistics of one layer on one site."""
+
+    def __init__(self, settings: TsmoBN, layer: _BatchNorm) -> None:
+        self.settings, self.layer = settings, layer
+        self.mean: Tensor | None = None
+        self.var: Tensor | None = None
+        if settings.init == "train_stats":
+            self.mean, self.var = layer.running_mean, layer.running_var
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise one batch (batch, channels, ...) with the statistics up to and including it."""
+        import torch
+        from torch.nn.functional import batch_norm
+
+        s, layer = self.settings, self.layer
+        var_b, mean_b = torch.var_mean(
+            x.float() if x.dtype.itemsize < 4 else x, [0, *range(2, x.dim())], correction=0
+        )
+        if self.mean is None or self.var is None:
+            self.mean, self.var = mean_b, var_b
+        else:
+            self.mean = torch.lerp(mean_b, self.mean, s.momentum)
+            if s.var_center == "updated":
+                # mean (x - mu)^2 = Var_b + (m - mu)^2
+                var_b = var_b + (mean_b - self.mean) ** 2
+            self.var = torch.lerp(var_b, self.var, s.momentum)
+        weight, bias = (layer.weight, layer.bias) if s.affine else (None, None)
+        return batch_norm(x, self.mean, self.var, weight, bias, training=False, eps=layer.eps)

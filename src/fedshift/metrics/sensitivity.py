@@ -1,0 +1,10 @@
+"""Sensitivity."""
+
+from ._binary import Recall
+
+
+class Sensitivity(Recall):
+    """Share of the positive samples (class 1) that are found; for two classes only."""
+
+    title = "Sensitivity"
+    of = 1

@@ -1,0 +1,231 @@
+"""The page of a study: one HTML file that needs no network and no script."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import registry, results, score, tables
+from .answer import answer
+from .cohort import Cohort, cohorts
+from .errors import UserError
+from .figure import Figure, Results
+from .files import write_text
+from .findings import Findings, Group, between, spread
+from .paths import Paths
+from .protocol import protocol
+from .history import Trained, caveats, costs, facts, runs_table, specs, trained
+from .study import Plan
+from .tables import Table
+
+EMBED = 300_000
+"""Files of more bytes are not embedded for download, only named."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text of a table cell, a smaller second line, and what to make of it: worst, better, worse or nothing."""
+
+    text: str
+    below: str = ""
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table on the page. `id` is its own on the page."""
+
+    id: str
+    caption: str
+    header: tuple[str, ...]
+    rows: list[list[Cell]]
+    heads: int
+
+
+@dataclass(frozen=True)
+class Download:
+    """A link that holds its own file."""
+
+    label: str
+    name: str
+    uri: str
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure on the page; `svg` is empty where it has not been drawn."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+    downloads: list[Download]
+
+
+def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
+    """Writes the page of a scored study, by default to reports/{study}.html."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    out = out or paths.page(plan.name)
+    environment = Environment(
+        loader=PackageLoader("fedshift"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    write_text(out, environment.get_template("page.html.j2").render(context(plan, paths)))
+    return out
+
+
+def context(plan: Plan, paths: Paths) -> dict[str, Any]:
+    """Everything the template shows."""
+    from markupsafe import Markup
+
+    findings, found = Findings.read(plan, paths), results.load(plan, paths)
+    runs, people = trained(findings, paths, found.rounds), cohorts(plan, paths)
+    css = (Path(__file__).parent / "templates" / "page.css").read_text(encoding="utf-8")
+    return {
+        "css": Markup(css),  # our own file
+        "plan": plan,
+        "study": plan.study,
+        "synthetic": found.synthetic,
+        "cards": [results.card(paths, data) for data in plan.data],
+        "missing": _missing(findings, paths),
+        "command": score.command(plan),
+        "answer": answer(findings),
+        "caveats": _caveats(findings, people, runs),
+        "overview": plain("overview", tables.overview(findings)),
+        "sites": [_sites(n, findings, group) for n, group in enumerate(findings.groups)],
+        "metrics": [_metrics(n, findings, group) for n, group in enumerate(findings.groups)],
+        "figures": [_figure(plan, paths, name, found) for name in plan.study.figures],
+        "cohorts": [(c, plain(f"cohort-{n}", c.table)) for n, c in enumerate(people)],
+        "protocol": protocol(findings),
+        "costs": plain("costs", costs(runs)),
+        "runs": plain("runs", runs_table(runs)),
+        "facts": facts(runs),
+        "specs": specs(findings),
+        "downloads": list(_downloads(plan, paths)),
+        "several": findings.several,
+    }
+
+
+def _missing(findings: Findings, paths: Paths) -> list[dict[str, str]]:
+    """What could not be scored, with the words for its run; one row where all inferences of a run fail alike."""
+    titles = {name: (g.title, str(run.seed)) for g in findings.groups for name, run in g.runs.items()}
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for item in score.missing(findings.plan, paths):
+        grouped.setdefault((item["run"], item["why"]), []).append(findings.name(item["inference"]))
+    return [
+        {
+            "run": run,
+            "condition": titles[run][0],
+            "seed": titles[run][1],
+            "inference": "all" if len(named) == len(findings.keys) else ", ".join(named),
+            "why": why,
+        }
+        for (run, why), named in grouped.items()
+        if run in titles
+    ]
+
+
+def _caveats(findings: Findings, people: list[Cohort], runs: list[Trained]) -> list[str]:
+    """Each caveat once: the study's own, then those that the data and the runs give rise to."""
+    study = findings.plan.study
+    scale = "Mini scale: a small model of the study, to show that it runs; not its result."
+    found = [
+        *study.notes,
+        *([scale] if findings.plan.scale == "mini" else []),
+        *(line for cohort in people for line in cohort.caveats),
+        *caveats(findings, runs),
+    ]
+    return list(dict.fromkeys(found))
+
+
+def plain(name: str, table: Table) -> Shown:
+    """A table without marks."""
+    return Shown(
+        name, table.caption, table.header, [[Cell(c) for c in row] for row in table.rows], table.heads
+    )
+
+
+def _sites(n: int, findings: Findings, group: Group) -> Shown:
+    """The headline metric of one condition, with intervals; the worst external site and the changes are marked."""
+    table, metric = tables.sites(findings, group), findings.headline
+    rows = []
+    for cells, (role, site) in zip(table.rows, group.sites(), strict=True):
+        marked = [Cell(c) for c in cells]
+        for k, key in enumerate(findings.keys):
+            value = findings.value(group, role, site, key)
+            worst = role == "external" and site == findings.worst(group, key)
+            below = between(value, metric) if value.low == value.low else ""
+            marked[3 + k] = Cell(cells[3 + k], below, "worst" if worst else "")
+        for k, key in enumerate(findings.others() if findings.baseline else []):
+            gain = findings.gain(group, key, role, site)
+            sure = "better" if gain.low > 0 else "worse" if gain.high < 0 else ""
+            below = between(gain, metric, sign=True) if gain.low == gain.low else ""
+            marked[3 + len(findings.keys) + k] = Cell(cells[3 + len(findings.keys) + k], below, sure)
+        rows.append(marked)
+    caption = f"{findings.full(group)}. {table.caption}; below, the 95% interval over patients"
+    return Shown(f"sites-{n}", caption, table.header, rows, table.heads)
+
+
+def _metrics(n: int, findings: Findings, group: Group) -> Shown:
+    """All metrics of one condition."""
+    rows = []
+    for role, site in group.sites():
+        for key in findings.keys:
+            values = {m: findings.value(group, role, site, key, name) for name, m in findings.metrics.items()}
+            cells = [Cell(spread(v, m), between(v, m) if v.low == v.low else "") for m, v in values.items()]
+            rows.append([Cell(site), Cell(role), Cell(findings.name(key)), *cells])
+    units = (f"{m.title} (%)" if m.percent else m.title for m in findings.metrics.values())
+    caption = f"{findings.full(group)}. All metrics: mean ± standard deviation over seeds, 95% interval below"
+    return Shown(f"metrics-{n}", caption, ("Site", "Role", "Inference", *units), rows, 3)
+
+
+def _figure(plan: Plan, paths: Paths, name: str, found: Results) -> Drawn:
+    """A figure as it was drawn by its rule."""
+    from markupsafe import Markup
+
+    figure: Figure = registry.build("figure", name)
+    path = paths.study(plan.name) / "figures" / f"{name}.svg"
+    try:
+        svg = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Drawn(name, figure.title, "This figure has not been drawn.", "", [])
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(path, f"not a readable figure: {error}", "draw it again") from error
+    link = download("SVG", f"{plan.name}-{name}.svg", svg, "image/svg+xml")
+    return Drawn(
+        name, figure.title, figure.caption(found), Markup(svg), [link]
+    )  # our own file, escaped when drawn
+
+
+def _downloads(plan: Plan, paths: Paths) -> Iterator[tuple[str, list[Download], str]]:
+    """Files of the study: what, links, and where they lie."""
+    folder = paths.study(plan.name)
+    types = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex"}
+    wanted = [("Overview table", "tables/overview"), ("Table of sites", "tables/sites")]
+    files = [(title, stem, ("csv", "md", "tex")) for title, stem in wanted]
+    files += [
+        ("Summary", "summary", ("csv",)),
+        ("Effects", "effects", ("csv",)),
+        ("All scores", "scores", ("csv",)),
+    ]
+    for title, stem, kinds in files:
+        links = []
+        for kind in kinds:
+            path = folder / f"{stem}.{kind}"
+            if path.exists() and path.stat().st_size <= EMBED:
+                name = f"{plan.name}-{path.name}"
+                links.append(download(kind.upper(), name, path.read_text(encoding="utf-8"), types[kind]))
+        yield title, links, f"results/studies/{plan.name}/{stem}.{kinds[0]}"
+
+
+def download(label: str, name: str, text: str, kind: str) -> Download:
+    """A link with the text in it."""
+    content = base64.b64encode(text.encode()).decode()
+    return Download(label, name, f"data:{kind};charset=utf-8;base64,{content}")

@@ -1,0 +1,143 @@
+"""What a study's runs predicted, and what tables call each run and each inference."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import UserError
+from .files import read_table
+from .paths import Paths
+from .study import Plan, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CONDITION = ["algorithm", "bn", "addon", "held_out"]
+INFERENCE = ["inference", "momentum", "batch_size", "order"]
+SITE = ["site", "role"]
+
+
+def conditions(plan: Plan) -> dict[str, dict[str, str]]:
+    """What scores.csv says of each run: algorithm, bn, addon and held_out.
+
+    Runs of a condition differ in their seed only. Where others would be called the same, the settings in
+    which they differ are added to the algorithm: nothing but seeds is ever averaged.
+    """
+    columns = {
+        name: {
+            "algorithm": run.algorithm.label,
+            "bn": run.bn,
+            "addon": run.addon.label if run.addon else "",
+            "held_out": run.partition.title,
+        }
+        for name, run in plan.runs.items()
+    }
+    same = _groups((name, (*columns[name].values(), run.seed)) for name, run in plan.runs.items())
+    settings = {name: _flat(run.spec) for name, run in plan.runs.items()}
+    for group in same:
+        differing = sorted(
+            {k for name in group for k in settings[name] if len({settings[m].get(k) for m in group}) > 1}
+        )
+        for name in group if len(group) > 1 else ():
+            inside = ", ".join(f"{k.removeprefix('training.')}={settings[name].get(k)}" for k in differing)
+            columns[name]["algorithm"] += f" [{inside}]"
+    return columns
+
+
+def inferences(plan: Plan) -> dict[str, dict[str, Any]]:
+    """What scores.csv says of each inference: name, momentum, batch_size and order.
+
+    Changed settings that have no column of their own are added to the name.
+    """
+    columns = {}
+    for name, inference in plan.inferences.items():
+        changed = inference.model_dump(mode="json", exclude_defaults=True)
+        own = {k: v for k, v in changed.items() if k not in (*INFERENCE, "batch_size")}
+        inside = ", ".join(f"{k}={v}" for k, v in own.items())
+        columns[name] = {
+            "inference": f"{inference.name}({inside})" if inside else inference.name,
+            **inference.settings(),
+        }
+    return columns
+
+
+def _groups(keyed: Iterable[tuple[str, Hashable]]) -> list[list[str]]:
+    groups: dict[Hashable, list[str]] = defaultdict(list)
+    for name, key in keyed:
+        groups[key].append(name)
+    return list(groups.values())
+
+
+def _flat(spec: Any, prefix: str = "") -> dict[str, str]:
+    """Nested mappings as `a.b: value`, values as JSON."""
+    if not isinstance(spec, dict):
+        return {prefix: json.dumps(spec)}
+    return {
+        k: v
+        for key, value in spec.items()
+        for k, v in _flat(value, f"{prefix}.{key}" if prefix else key).items()
+    }
+
+
+def read(paths: Paths, run: Run, inference: str) -> pd.DataFrame:
+    """The predictions of a run: sample, site, role, label, p0, p1, ... of every test sample, sorted.
+
+    Raises UserError where the file is not there, or not whole.
+    """
+    path = paths.predictions(run.id, inference)
+    if not path.exists():
+        raise UserError(path, why_absent(paths, run.id))
+    table = read_table(path)
+    classes = probabilities(table)
+    if absent := [c for c in ("sample", *SITE, "label") if c not in table]:
+        raise UserError(path, f"no column {', '.join(absent)}")
+    if len(classes) < 2 or not len(table):
+        raise UserError(
+            path, "holds no predictions" if not len(table) else "has no probability columns p0, p1, ..."
+        )
+    if not np.isfinite(table[classes].to_numpy()).all():
+        raise UserError(path, "a probability is NaN or infinite")
+    if not table["label"].isin(range(len(classes))).all():
+        raise UserError(path, f"a label is outside of 0 to {len(classes) - 1}")
+    table = table.astype({"sample": str, "site": str, "role": str, "label": int})
+    if partial := _not_whole(paths, run, table):
+        raise UserError(path, partial)
+    return table.sort_values(["site", "sample"], ignore_index=True)
+
+
+def probabilities(table: pd.DataFrame) -> list[str]:
+    """The columns p0, p1, ... in this order."""
+    found: list[str] = []
+    while (name := f"p{len(found)}") in table:
+        found.append(name)
+    return found
+
+
+def why_absent(paths: Paths, run: str) -> str:
+    """How far a run without predictions came."""
+    folder = paths.run(run)
+    if (folder / "manifest.json").exists():
+        return "trained, but not predicted"
+    if (folder / "checkpoint").exists():
+        return "training stopped before its end; its checkpoint is kept"
+    return "not trained, or failed before the first checkpoint"
+
+
+def _not_whole(paths: Paths, run: Run, table: pd.DataFrame) -> str:
+    """What is wrong with a file that lacks test samples, has others, or has some twice; else nothing."""
+    if table["sample"].duplicated().any():
+        return f"sample {table.loc[table['sample'].duplicated(), 'sample'].iloc[0]!r} is predicted twice"
+    partition = paths.partition(run.partition_id)
+    if not partition.exists():
+        return f"its partition {partition.name} is not there"
+    wanted = read_table(partition, ["sample", "split"])
+    test = set(wanted.loc[wanted["split"] == "test", "sample"].astype(str))
+    got = set(table["sample"])
+    if test - got:
+        return f"partial: {len(test - got)} of {len(test)} test samples are not predicted"
+    return f"{len(got - test)} samples are no test samples of the partition" if got - test else ""

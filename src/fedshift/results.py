@@ -1,0 +1,92 @@
+"""What figures are drawn from, read from the files of a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from . import effects, registry, score
+from .errors import UserError
+from .figure import Figure, Results
+from .files import read_json, read_table, write_text
+from .findings import Findings
+from .paths import Paths
+from .predictions import CONDITION
+from .rng import stream
+from .study import Plan
+
+PATCHES = 6
+
+
+def draw(plan: Plan, paths: Paths, name: str) -> Path:
+    """Writes figures/{name}.svg of a study."""
+    figure: Figure = registry.build("figure", name)
+    out = paths.study(plan.name) / "figures" / f"{name}.svg"
+    write_text(out, figure.draw(load(plan, paths)))
+    return out
+
+
+def load(plan: Plan, paths: Paths) -> Results:
+    """Everything a figure may need. Runs without rounds are left out; the page names them."""
+    findings = Findings.read(plan, paths)
+    folder = paths.study(plan.name)
+    partitions = plan.study.partition
+    return Results(
+        scores=_named(findings, score.read_tidy(folder / "scores.csv")),
+        summary=_named(findings, score.read_tidy(folder / "summary.csv")),
+        rounds=rounds(findings, paths),
+        patches=patches(plan, paths),
+        internal=tuple(dict.fromkeys(s for p in partitions for s in p.internal)),
+        external=tuple(dict.fromkeys(s for p in partitions for s in p.external)),
+        headline=findings.headline,
+        classes=plan.study.dataset.classes,
+        synthetic=any(card(paths, data).get("synthetic", False) for data in plan.data),
+    )
+
+
+def card(paths: Paths, data: str) -> dict[str, object]:
+    """The card of prepared data; empty where there is none."""
+    path = paths.data(data) / "card.json"
+    return dict(read_json(path)) if path.exists() else {}
+
+
+def rounds(findings: Findings, paths: Paths) -> pd.DataFrame:
+    """rounds.parquet of all runs that have one, with run, seed, condition and held_out."""
+    parts = []
+    for group in findings.groups:
+        for name, run in group.runs.items():
+            try:
+                table = read_table(paths.run(name) / "rounds.parquet")
+            except UserError:
+                continue
+            about = {"run": name, "seed": run.seed, "condition": group.title}
+            parts.append(table.assign(**about, held_out=group.condition.held_out))
+    columns = ["round", "site", "split", "loss", "accuracy", "run", "seed", "condition", "held_out"]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+
+
+def patches(plan: Plan, paths: Paths) -> dict[str, np.ndarray]:
+    """A few images of each site, always the same ones; nothing where there are no images of two dimensions."""
+    found: dict[str, np.ndarray] = {}
+    for data in plan.data:
+        folder = paths.data(data)
+        if not (folder / "images.npy").exists():
+            continue
+        images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
+        if images.ndim != 4:
+            continue
+        samples = read_table(folder / "samples.parquet", ["site"]).astype({"site": str})
+        for site, rows in samples.groupby("site", sort=False).indices.items():
+            chosen = stream("patches", data, site).permutation(rows)[:PATCHES]
+            found[str(site)] = np.asarray(images[np.sort(chosen)])
+    return found
+
+
+def _named(findings: Findings, table: pd.DataFrame) -> pd.DataFrame:
+    """Adds what people call the condition and the inference of each row."""
+    titles = {tuple(g.condition): g.title for g in findings.groups}
+    keyed = effects.with_key(findings.plan, table)
+    condition = [titles.get(tuple(c), "") for c in keyed[CONDITION].itertuples(index=False)]
+    return keyed.assign(condition=condition, shown=keyed["key"].map(findings.name)).drop(columns="key")

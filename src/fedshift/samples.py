@@ -1,0 +1,88 @@
+"""Samples that a client trains on: tensors in memory, or rows of a memory-mapped array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .transform import Transform
+
+
+class Samples(Protocol):
+    """Images (or feature vectors) with labels, fetched by batch. `random`: whether a training batch draws from its `rng`."""
+
+    random: bool
+
+    def __len__(self) -> int: ...
+
+    def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Inputs (batch, ...), float32, and labels (batch,), int64. With `rng`, augmented; without, as they are."""
+        ...
+
+
+class TensorSamples:
+    """Samples that lie in memory, on any device.
+
+    Parameters
+    ----------
+    x : (n, ...) float tensor
+    y : (n,) integer tensor
+    """
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        if len(x) != len(y):
+            raise ValueError(f"{len(x)} inputs, but {len(y)} labels")
+        self.x, self.y, self.random = x, y.long(), False
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        chosen = torch.from_numpy(index)
+        return self.x[chosen], self.y[chosen]
+
+
+class MappedSamples:
+    """Rows of a memory-mapped uint8 array (n, height, width, channels): only the batch asked for is read.
+
+    Parameters
+    ----------
+    images : the array, of all sites
+    rows : the rows that are these samples'
+    labels : (len(rows),) integers
+    transforms : what a batch goes through, in order; those with `when: train` only where randomness is given
+    """
+
+    def __init__(
+        self,
+        images: np.ndarray,
+        rows: np.ndarray,
+        labels: np.ndarray,
+        transforms: Sequence[Transform] = (),
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.images, self.rows, self.device = images, np.asarray(rows), device
+        self.labels = torch.from_numpy(np.asarray(labels, dtype=np.int64))
+        self.transforms = tuple(transforms)
+        self.random = any(t.when == "train" for t in self.transforms)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        stored = torch.from_numpy(self.images[self.rows[index]])
+        x = stored.to(self.device).permute(0, 3, 1, 2).float()
+        for transform in self.transforms:
+            if transform.when == "always":
+                x = transform.apply(x, rng or _NO_RANDOMNESS)
+            elif rng is not None:
+                x = transform.apply(x, rng)
+        return x, self.labels[torch.from_numpy(index)].to(self.device)
+
+
+_NO_RANDOMNESS = np.random.Generator(np.random.PCG64(0))
+"""Handed to transforms that always act; they must not draw from it outside training."""

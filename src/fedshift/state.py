@@ -1,0 +1,112 @@
+"""The state of a network as one flat float vector.
+
+The order is `[affine | weights | statistics]`: batch-norm gamma and beta (A), every other trainable
+tensor (W), batch-norm running mean and variance (S). In this order the trainable part is one piece, and
+so is what travels under every BN policy: an aggregation is one fused sum, an SGD step one fused update.
+Batch-norm layers are found by type, never by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
+    """All batch-norm layers of a model by name, found by type."""
+    return {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm)}
+
+
+def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The module that holds a tensor, and the tensor's name in it."""
+    path, _, leaf = name.rpartition(".")
+    return model.get_submodule(path), leaf
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one named tensor lies in the flat vector, and its shape."""
+
+    span: slice
+    shape: torch.Size
+    channels_last: bool
+
+    def view(self, flat: Tensor) -> Tensor:
+        """The tensor as a view of `flat`, in the memory format asked for."""
+        piece = flat[self.span]
+        if not self.channels_last:
+            return piece.view(self.shape)
+        n, c, h, w = self.shape
+        return piece.view(n, h, w, c).permute(0, 3, 1, 2)
+
+
+class Layout:
+    """Places of all tensors of a model in a flat vector `[affine | weights | statistics]`.
+
+    Attributes
+    ----------
+    affine, weights, statistics, trainable : slices of the flat vector
+    size : its length, in floats
+    counters : names of integer buffers (batches tracked), kept beside the vector and never counted
+    """
+
+    def __init__(self, model: nn.Module, channels_last: bool = False) -> None:
+        layers = batch_norms(model)
+        parameters = dict(model.named_parameters())
+        buffers = {k: b for k, b in model.named_buffers() if k in model.state_dict()}
+        affine = [k for k in parameters if k.rpartition(".")[0] in layers]
+        weights = [k for k in parameters if k.rpartition(".")[0] not in layers]
+        statistics = [k for k, b in buffers.items() if b.is_floating_point()]
+        self.counters = [k for k, b in buffers.items() if not b.is_floating_point()]
+        self.places: dict[str, Place] = {}
+        tensors = {**parameters, **buffers}
+        ends = [0]
+        for group in (affine, weights, statistics):
+            end = ends[-1]
+            for name in group:
+                tensor = tensors[name]
+                span = slice(end, end + tensor.numel())
+                self.places[name] = Place(span, tensor.shape, channels_last and tensor.dim() == 4)
+                end = span.stop
+            ends.append(end)
+        self.affine, self.weights, self.statistics = (
+            slice(a, b) for a, b in zip(ends, ends[1:], strict=False)
+        )
+        self.trainable = slice(0, self.weights.stop)
+        self.size = ends[-1]
+
+    def attach(self, model: nn.Module, flat: Tensor, grad: Tensor, counters: Tensor) -> None:
+        """Make the model's tensors views: floats of `flat`, their gradients of `grad`, integer buffers of `counters`."""
+        for name, place in self.places.items():
+            owner, leaf = _owner(model, name)
+            if leaf in owner._parameters:
+                parameter = getattr(owner, leaf)
+                parameter.data, parameter.grad = place.view(flat), place.view(grad)
+            else:
+                owner._buffers[leaf] = place.view(flat)
+        for name, counter in zip(self.counters, counters, strict=True):
+            owner, leaf = _owner(model, name)
+            owner._buffers[leaf] = counter
+
+    def pack(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """A new flat vector from named tensors of any floating type."""
+        flat = torch.empty(
+            self.size, dtype=next((t.dtype for t in tensors.values() if t.is_floating_point()), None)
+        )
+        for name, place in self.places.items():
+            place.view(flat).copy_(tensors[name].detach())
+        return flat
+
+    def unpack(self, flat: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """Named, contiguous copies on the CPU of the tensors in `flat` (all, or those named)."""
+        return {
+            k: self.places[k].view(flat).detach().cpu().contiguous().clone() for k in names or self.places
+        }
+
+    def names(self, span: slice) -> list[str]:
+        """The names of the tensors that lie in `span`."""
+        return [k for k, p in self.places.items() if span.start <= p.span.start and p.span.stop <= span.stop]

@@ -1,0 +1,281 @@
+"""A study: one YAML, turned into the runs it asks for. Imports no torch: Snakemake imports this while it builds the DAG."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, PlainSerializer
+
+from . import digest, registry
+from .addon import Addon
+from .algorithm import Algorithm
+from .bn import POLICIES
+from .dataset import Dataset, Scale
+from .errors import UserError, UserErrors, did_you_mean
+from .files import read_yaml
+from .inference import Inference
+from .model import Model
+from .partition import Partition
+from .registry import Plugin, validated
+from .training import Training
+from .transform import Transform
+
+
+class _Named:
+    """Lets a plug-in stand in YAML as its name, or as a mapping with `name` and settings; and says so in the schema."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        options: list[dict[str, Any]] = [{"enum": sorted(registry.discover(self.kind))}]
+        for name, cls in sorted(registry.discover(self.kind).items()):
+            schema = cls.model_json_schema()
+            options.append(
+                {
+                    "type": "object",
+                    "description": cls.summary(),
+                    "properties": {"name": {"const": name}, **schema.get("properties", {})},
+                    "required": ["name", *schema.get("required", [])],
+                    "additionalProperties": False,
+                }
+            )
+        return {"anyOf": options}
+
+
+def _named(kind: str) -> tuple[Any, ...]:
+    return (
+        BeforeValidator(lambda value: registry.build(kind, value)),
+        PlainSerializer(lambda plugin: plugin.spec()),
+        _Named(kind),
+    )
+
+
+AlgorithmField = Annotated[Algorithm, *_named("algorithm")]
+AddonField = Annotated[Addon, *_named("addon")]
+DatasetField = Annotated[Dataset, *_named("dataset")]
+ModelField = Annotated[Model, *_named("model")]
+InferenceField = Annotated[Inference, *_named("inference")]
+TransformField = Annotated[Transform, *_named("transform")]
+Many = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value])
+BNName = Literal["aggregated", "local", "local_statistics", "local_affine"]
+assert set(get_args(BNName)) == set(POLICIES)
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class Data(_Frozen):
+    """A dataset with what is done to its images once. Its ids name folders.
+
+    `synthetic` means the miniature: images drawn by this project, of which no result comes.
+    """
+
+    dataset: DatasetField
+    synthetic: bool
+    prepare: tuple[TransformField, ...] = ()
+
+    @functools.cached_property
+    def raw(self) -> str:
+        """Name of the folder of raw files."""
+        return f"{self.dataset.name}-{digest.of({'synthetic': self.synthetic, **self.dataset.spec()})}"
+
+    @functools.cached_property
+    def id(self) -> str:
+        return f"{self.dataset.name}-{digest.of(self.model_dump(mode='json'))}"
+
+
+class Run(_Frozen):
+    """One training. Equal specs are one run, whichever studies ask for it."""
+
+    data: Data
+    partition: Partition
+    model: ModelField
+    transforms: tuple[TransformField, ...]
+    algorithm: AlgorithmField
+    bn: BNName
+    addon: AddonField | None
+    training: Training
+    seed: int = Field(ge=0)
+
+    @functools.cached_property
+    def spec(self) -> dict[str, Any]:
+        """All settings, defaults included, as plain data."""
+        return self.model_dump(mode="json")
+
+    @functools.cached_property
+    def id(self) -> str:
+        return f"{self.algorithm.name}-{self.bn}-{digest.of(self.spec)}"
+
+    @functools.cached_property
+    def partition_id(self) -> str:
+        return self.partition.identity(self.data.id)
+
+    @property
+    def plugins(self) -> list[Plugin]:
+        """All plug-ins that take part in the training."""
+        return [self.model, self.algorithm, *self.transforms, *([self.addon] if self.addon else [])]
+
+
+class Grid(_Frozen):
+    """Some runs of a study: each key one value, or a list of values, of which every combination is run."""
+
+    algorithm: Annotated[tuple[AlgorithmField, ...], Many, Field(min_length=1)]
+    bn: Annotated[tuple[BNName, ...], Many, Field(min_length=1)] = ("aggregated",)
+    addon: AddonField | None = None
+    model: ModelField | None = Field(None, description="default: the study's model")
+    training: dict[str, Any] = Field({}, description="settings that differ from the study's training")
+
+
+class Study(_Frozen):
+    """What is asked, of which data, by which runs, and how it is shown."""
+
+    title: str = Field(description="one line")
+    question: str = Field("", description="what the reader wants to know")
+    notes: tuple[str, ...] = Field((), description="caveats and decisions shown on the page")
+    dataset: DatasetField
+    partition: Annotated[tuple[Partition, ...], Many] = Field(
+        min_length=1, description="one, or several, each trained on"
+    )
+    model: ModelField
+    transforms: tuple[TransformField, ...] = ()
+    training: Training = Training()  # type: ignore[call-arg]
+    runs: tuple[Grid, ...] = Field(min_length=1)
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field((0,), min_length=1)
+    inferences: tuple[InferenceField, ...] = Field(min_length=1)
+    metrics: tuple[str, ...] = (
+        "accuracy",
+        "balanced_accuracy",
+        "auc",
+        "sensitivity",
+        "specificity",
+        "brier",
+        "ece",
+    )
+    headline: str = Field("accuracy", description="the metric that the page leads with")
+    figures: tuple[str, ...] = ("convergence", "patches", "sites")
+    published: str | None = Field(None, description="CSV of published figures, beside the study's file")
+    scales: dict[Scale, dict[str, Any]] = Field(
+        {}, description="what differs at a scale; merged into the study, key by key"
+    )
+
+
+class Plan:
+    """A study at a scale: its runs and the files they need, by id."""
+
+    def __init__(self, name: str, path: Path, scale: Scale, study: Study) -> None:
+        self.name, self.path, self.scale, self.study = name, path, scale, study
+        prepare = tuple(t for t in study.transforms if t.when == "prepare")
+        later = tuple(t for t in study.transforms if t.when != "prepare")
+        data = Data(
+            dataset=study.dataset, synthetic=scale == "mini" and study.dataset.has_miniature, prepare=prepare
+        )
+        self.data = {data.id: data}
+        self.runs: dict[str, Run] = {}
+        for n, grid in enumerate(study.runs):
+            settings = {**study.training.model_dump(), **grid.training}
+            training = validated(Training, settings, f"{path}: runs.{n}.training")
+            for partition, algorithm, bn, seed in itertools.product(
+                study.partition, grid.algorithm, grid.bn, study.seeds
+            ):
+                run = Run(
+                    data=data,
+                    partition=partition,
+                    model=grid.model or study.model,
+                    transforms=later,
+                    algorithm=algorithm,
+                    bn=bn,
+                    addon=grid.addon,
+                    training=training,
+                    seed=seed,
+                )
+                self.runs[run.id] = run
+        self.inferences = {inference_id(i): i for i in study.inferences}
+
+    @functools.cached_property
+    def view(self) -> str:
+        """A digest of all that the study says, comments apart: its tables and page are made anew when it changes."""
+        return digest.of(self.study.model_dump(mode="json"))
+
+
+def code(stage: str, *plugins: Plugin | type[Plugin]) -> str:
+    """A digest of the code behind a job: the module of its stage, its plug-ins, and all they import."""
+    return digest.of_code([f"{__package__}.{stage}", *(p.__module__ for p in plugins)])
+
+
+def inference_id(inference: Inference) -> str:
+    """The name, with a digest of the settings where they differ from the defaults: part of a file's name."""
+    changed = inference.model_dump(mode="json", exclude_defaults=True)
+    return f"{inference.name}-{digest.of(changed, 8)}" if changed else inference.name
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `base`, mappings key by key, all else replaced."""
+    out = dict(base)
+    for key, value in over.items():
+        old = out.get(key)
+        deep = (
+            isinstance(old, Mapping)
+            and isinstance(value, Mapping)
+            and value.get("name", old.get("name")) == old.get("name")
+        )
+        out[key] = merge(old, value) if deep else value  # type: ignore[arg-type]
+    return out
+
+
+def find(name: str, folder: Path) -> Path:
+    """The file of a study: a path, or a name in the folder of studies."""
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
+    path = folder / f"{name}.yaml"
+    if not path.exists():
+        raise UserError("study", f"unknown study {name!r}", did_you_mean(name, names(folder)))
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    """All studies in a folder."""
+    return sorted(p.stem for p in Path(folder).glob("*.yaml"))
+
+
+def load(path: Path, scale: Scale) -> Plan:
+    """Read, check and expand a study. Raises UserErrors that name the file and every wrong key."""
+    raw = read_yaml(path)
+    if not isinstance(raw, dict):
+        raise UserError(path, "is not a mapping of keys", "see docs/add-a-study.md")
+    if scale not in get_args(Scale):
+        raise UserError("scale", f"unknown scale {scale!r}", did_you_mean(str(scale), get_args(Scale)))
+    scales = raw.get("scales") or {}
+    if not isinstance(scales, dict) or not all(isinstance(v, dict) for v in scales.values()):
+        raise UserError(f"{path}.scales", "is not a mapping of scale to keys")
+    study: Study = validated(Study, merge(raw, scales.get(scale, {})), str(path))
+    errors = [
+        UserError(f"{path}.{key}", f"unknown {kind} {name!r}", did_you_mean(name, registry.discover(kind)))
+        for key, kind, given in (
+            ("metrics", "metric", study.metrics),
+            ("headline", "metric", (study.headline,)),
+            ("figures", "figure", study.figures),
+        )
+        for name in given
+        if name not in registry.discover(kind)
+    ]
+    if errors:
+        raise UserErrors(errors)
+    return Plan(path.stem, path, scale, study)
+
+
+def select(names_: str, scale: Scale, folder: Path) -> dict[str, Plan]:
+    """The plans of `all` studies, or of those named with commas between."""
+    wanted = names(folder) if names_ == "all" else [n.strip() for n in names_.split(",")]
+    plans = [load(find(n, folder), scale) for n in wanted]
+    return {plan.name: plan for plan in plans}
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a study's YAML, plug-ins and all, for editors and for `config/study.schema.json`."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Study.model_json_schema()}

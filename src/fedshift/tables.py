@@ -1,0 +1,217 @@
+"""The tables of a study, as text cells: written as CSV, Markdown and LaTeX, and shown on the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from dataclasses import dataclass
+
+import pandas as pd
+
+from .files import write_text
+from .findings import DASH, Findings, Group, Value, number, spread
+from .paths import Paths
+from .study import Plan
+
+_MARKDOWN = {c: f"\\{c}" for c in "\\`*_[]<>#|~$&"}
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"$\pm$",
+    "−": r"$-$",
+    "–": "--",
+    "\N{NO-BREAK SPACE}": "~",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text. The first `heads` columns say what a row is about."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    heads: int = 1
+
+    def csv(self) -> str:
+        """The cells, comma separated; what a spreadsheet would run as a formula gets an apostrophe."""
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows(
+            [[_inert(c) for c in row] for row in (self.header, *self.rows)]
+        )
+        return out.getvalue()
+
+    def md(self) -> str:
+        lines = [self.header, [":--"] * self.heads + ["--:"] * (len(self.header) - self.heads), *self.rows]
+        escaped = [line if n == 1 else [_escape(c, _MARKDOWN) for c in line] for n, line in enumerate(lines)]
+        return (
+            "\n".join("| " + " | ".join(line) + " |" for line in escaped)
+            + f"\n\n{_escape(self.caption, _MARKDOWN)}\n"
+        )
+
+    def tex(self) -> str:
+        """A booktabs table."""
+        align = "l" * self.heads + "r" * (len(self.header) - self.heads)
+        lines = [" & ".join(_escape(c, _LATEX) for c in row) + r" \\" for row in (self.header, *self.rows)]
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"  \centering",
+                rf"  \caption{{{_escape(self.caption, _LATEX)}}}",
+                rf"  \begin{{tabular}}{{{align}}}",
+                r"    \toprule",
+                f"    {lines[0]}",
+                r"    \midrule",
+                *(f"    {line}" for line in lines[1:]),
+                r"    \bottomrule",
+                r"  \end{tabular}",
+                r"\end{table}",
+                "",
+            ]
+        )
+
+
+def _escape(text: str, special: dict[str, str]) -> str:
+    return "".join(special.get(c, c) for c in re.sub(r"[\r\n\t]+", " ", text))
+
+
+def _inert(cell: str) -> str:
+    cell = cell.replace("\N{NO-BREAK SPACE}", " ")
+    if cell[:1] == "+" and cell[1:2].isdigit():
+        return cell[1:]
+    return f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
+
+
+def write(plan: Plan, paths: Paths, summary: pd.DataFrame, contrasts: pd.DataFrame) -> None:
+    """Writes tables/{sites,overview}.{csv,md,tex}."""
+    findings = Findings(plan, summary, contrasts)
+    for name, table in (("sites", sites(findings)), ("overview", overview(findings))):
+        for kind in ("csv", "md", "tex"):
+            write_text(paths.study(plan.name) / "tables" / f"{name}.{kind}", getattr(table, kind)())
+
+
+def sites(findings: Findings, group: Group | None = None) -> Table:
+    """A row for each condition and site: the headline metric under each inference, and what it changes."""
+    metric, others = findings.headline, findings.others()
+    shown = [group] if group else findings.groups
+    rows = []
+    for g in shown:
+        for role, site in g.sites():
+            values = {k: findings.value(g, role, site, k) for k in findings.keys}
+            gains = [findings.gain(g, k, role, site) for k in others] if findings.baseline else []
+            published = [_published(values[k], findings) for k in _with_published(findings)]
+            rows.append(
+                (
+                    *(_heads(g, findings) if group is None else ()),
+                    site,
+                    role,
+                    str(max(v.n for v in values.values()) or DASH),
+                    *(complete(v, findings, g) for v in values.values()),
+                    *(spread(v, metric, sign=True) for v in gains),
+                    *published,
+                )
+            )
+    several = findings.several
+    header = (
+        *(("Condition", *(("Held out",) if several else ())) if group is None else ()),
+        "Site",
+        "Role",
+        "n",
+        *(findings.name(k) for k in findings.keys),
+        *((f"Gain, {findings.name(k)}" for k in others) if findings.baseline else ()),
+        *(f"Published, {findings.name(k)}" for k in _with_published(findings)),
+    )
+    heads = 2 if group else 3 + several
+    return Table(f"{_what(findings)} on the test samples of each site", header, tuple(rows), heads)
+
+
+def overview(findings: Findings) -> Table:
+    """A row for each condition and inference: inside, outside, worst site, gap, and how much is won back."""
+    metric = findings.headline
+    rows = []
+    for g in findings.groups:
+        for k in findings.keys:
+            inside, outside = (findings.effect("level", g, k, role) for role in ("internal", "external"))
+            rows.append(
+                (
+                    *_heads(g, findings),
+                    findings.name(k),
+                    complete(inside, findings, g),
+                    complete(outside, findings, g) if g.partition.external else DASH,
+                    _worst(findings, g, k),
+                    spread(findings.gap(g, k), metric, sign=True),
+                    won_back(findings, g, k),
+                )
+            )
+    header = (
+        "Condition",
+        *(("Held out",) if findings.several else ()),
+        "Inference",
+        "Internal mean",
+        "External mean",
+        "Worst external site",
+        "Gap",
+        "Gap won back",
+    )
+    caption = f"{_what(findings)}, mean over sites. Gap: loss from the internal to the external mean"
+    return Table(caption, header, tuple(rows), 2 + findings.several)
+
+
+def complete(value: Value, findings: Findings, group: Group) -> str:
+    """Mean ± std, with a loud count where seeds are missing."""
+    text, wanted = spread(value, findings.headline), len(group.runs)
+    if value.seeds == 0 and not value.known:
+        return "no run"
+    return text if value.seeds == wanted else f"{text} ({value.seeds} of {wanted} seeds)"
+
+
+def won_back(findings: Findings, group: Group, key: str, held_out: str | None = None) -> str:
+    """Share of the baseline's gap, in percent."""
+    if findings.baseline is None or key == findings.baseline:
+        return DASH
+    gap = findings.gap(group, findings.baseline, held_out)
+    if not gap.known:
+        return DASH
+    return (
+        f"{100 * findings.share(group, key, held_out):.0f} %".replace("-", "−") if gap.mean > 0 else "no gap"
+    )
+
+
+def _worst(findings: Findings, group: Group, key: str) -> str:
+    site = findings.worst(group, key)
+    if site is None:
+        return DASH
+    return f"{site} ({number(findings.value(group, 'external', site, key).mean, findings.headline)})"
+
+
+def _heads(group: Group, findings: Findings) -> tuple[str, ...]:
+    return (group.title, *((group.condition.held_out,) if findings.several else ()))
+
+
+def _what(findings: Findings) -> str:
+    unit = " (%)" if findings.headline.percent else ""
+    return f"{findings.headline.title}{unit}: mean ± standard deviation over seeds"
+
+
+def _with_published(findings: Findings) -> list[str]:
+    """The inferences of which anything was published."""
+    return [
+        k
+        for k in findings.keys
+        if any(
+            not math.isnan(findings.value(g, r, s, k).published)
+            for g in findings.groups
+            for r, s in g.sites()
+        )
+    ]
+
+
+def _published(value: Value, findings: Findings) -> str:
+    return spread(Value(mean=value.published, std=value.published_std), findings.headline)

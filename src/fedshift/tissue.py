@@ -1,0 +1,161 @@
+"""Synthetic tissue: lymph-node patches stained with haematoxylin and eosin, as five hospitals would see them.
+
+A patch is drawn as light passes through it. Two concentration maps, haematoxylin in the nuclei and eosin in
+the stroma between them, absorb light according to Beer and Lambert: the optical density of a pixel is the sum
+of the concentrations, each times its stain's vector, and the intensity is 255 exp(-density). The scanner then
+blurs, applies its gamma and adds noise. The tissue is the same everywhere; the `Stain` differs.
+
+The label says whether tumour lies in the central 32x32 pixels, and only the nuclei's size and shape carry it.
+Both kinds of cell sit on lattices whose spacing is proportional to the size of the nucleus: few large nuclei
+and many small ones cover the same area and absorb the same light, so that colour does not give the label away.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+SIZE = 96  # pixels along a side
+CORE = 32  # the same of the central region, which decides the label
+MARGIN = 32  # around the patch: nuclei centred in its inner half still reach in
+
+Points = npt.NDArray[np.float64]  # rows and columns
+Floats = npt.NDArray[np.float32]
+Vector = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Stain:
+    """One hospital's way of staining and scanning."""
+
+    haematoxylin: Vector  # optical density of a unit concentration, in red, green and blue
+    eosin: Vector
+    strength: tuple[float, float]  # multipliers of the two concentrations
+    blur: float  # standard deviation of the Gaussian, in pixels
+    gamma: float
+    noise: float  # standard deviation of the sensor's noise, in grey levels
+
+
+CENTRES = (
+    Stain((0.62, 0.72, 0.34), (0.14, 0.62, 0.28), (1.00, 1.00), blur=0.50, gamma=1.00, noise=3.0),
+    Stain((0.54, 0.76, 0.34), (0.10, 0.70, 0.38), (0.90, 1.45), blur=0.60, gamma=0.85, noise=4.0),
+    Stain((0.74, 0.68, 0.32), (0.24, 0.56, 0.22), (1.15, 0.95), blur=0.45, gamma=1.25, noise=3.0),
+    Stain((0.64, 0.70, 0.32), (0.16, 0.60, 0.25), (0.95, 0.95), blur=0.55, gamma=1.00, noise=3.0),
+    Stain((0.60, 0.73, 0.35), (0.13, 0.63, 0.31), (1.00, 1.05), blur=0.50, gamma=1.00, noise=3.5),
+)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A population of nuclei."""
+
+    radius: tuple[float, float]  # range of the typical radius, one value per patch, in pixels
+    spread: float  # log standard deviation of the radius within a patch
+    elongation: float  # log standard deviation of the axes' ratio
+    dent: float  # standard deviation of the departure from an ellipse
+    rim: float  # how much denser the rim is than the middle; the mean stays
+
+
+LYMPHOCYTES = Cells((2.9, 4.3), spread=0.15, elongation=0.15, dent=0.05, rim=0.05)
+TUMOUR = Cells((4.4, 6.4), spread=0.22, elongation=0.30, dent=0.15, rim=0.20)
+
+
+def draw(rng: np.random.Generator, tumour: bool, stain: Stain) -> npt.NDArray[np.uint8]:
+    """A 96x96 RGB patch, with tumour in its central 32x32 or without."""
+    nuclei = _nuclei(rng, tumour)
+    chromatin = 1 + 0.10 * _smooth(rng, 48)
+    haematoxylin = 1.10 * nuclei * chromatin + rng.uniform(0, 0.25) + 0.03 * _smooth(rng, 12)
+    eosin = (1 - 0.8 * np.minimum(nuclei, 1)) * _stroma(rng)
+    load = np.asarray(stain.strength) * rng.lognormal(0, 0.18, 2)
+    vectors = (load[:, None] * [stain.haematoxylin, stain.eosin]).astype(np.float32)
+    density = vectors[0, :, None, None] * haematoxylin + vectors[1, :, None, None] * eosin
+    blur = _blur(stain.blur)
+    seen = (blur @ np.exp(-density) @ blur.T) ** np.float32(stain.gamma)
+    seen = 255 * seen + np.float32(stain.noise) * rng.standard_normal(seen.shape, dtype=np.float32)
+    return np.clip(seen + 0.5, 0, 255).astype(np.uint8).transpose(1, 2, 0)
+
+
+def _nuclei(rng: np.random.Generator, tumour: bool) -> Floats:
+    """The density of chromatin: lymphocytes, and tumour cells within a round nest.
+
+    With `tumour` the nest covers the middle; without, it lies beside the central region or off the patch.
+    """
+    reach, crowding = rng.uniform(24, 48), rng.uniform(2.1, 2.7)
+    away = rng.uniform(0, 12) if tumour else reach + CORE * 0.71 + rng.uniform(10, 40)
+    angle = rng.uniform(0, 2 * np.pi)
+    nest = SIZE / 2 + away * np.array([np.sin(angle), np.cos(angle)])
+    canvas = np.zeros((SIZE + 2 * MARGIN, SIZE + 2 * MARGIN), np.float32)
+    for cells in (LYMPHOCYTES, TUMOUR):
+        radius = rng.uniform(*cells.radius)
+        places = _lattice(rng, crowding * radius * np.exp(cells.spread**2))
+        inside = np.hypot(*(places - nest).T) < reach
+        _splat(canvas, rng, places[inside == (cells is TUMOUR)], radius, cells)
+    return canvas[MARGIN:-MARGIN, MARGIN:-MARGIN]
+
+
+def _lattice(rng: np.random.Generator, spacing: float) -> Points:
+    """Points of a shaken square lattice of random phase and bearing, over the patch and half its margin."""
+    half = SIZE / 2 + MARGIN / 2
+    steps = np.arange(-np.ceil(1.5 * half / spacing), np.ceil(1.5 * half / spacing) + 1)
+    grid = np.stack(np.meshgrid(steps, steps), -1).reshape(-1, 2)
+    grid = (grid + rng.uniform(-0.5, 0.5, 2) + rng.uniform(-0.35, 0.35, grid.shape)) * spacing
+    turn = rng.uniform(0, np.pi / 2)
+    points = grid @ np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+    return points[(np.abs(points) < half).all(1)] + SIZE / 2
+
+
+def _splat(canvas: Floats, rng: np.random.Generator, places: Points, radius: float, cells: Cells) -> None:
+    """Lay nuclei onto the canvas, each in a small window of its own; where two overlap, the denser shows."""
+    count = len(places)
+    draws = rng.standard_normal((4, count, 1, 1)).clip(-2, 2).astype(np.float32)
+    size = np.float32(radius) * np.exp(cells.spread * draws[0])
+    stretch = np.exp(0.5 * cells.elongation * draws[1])
+    turn = rng.uniform(0, np.pi, (count, 1, 1)).astype(np.float32)
+    half = min(int(np.ceil(1.5 * radius * np.exp(2 * cells.spread))), MARGIN // 2 - 1)
+    corner = np.rint(places).astype(int)
+    offset = (places - corner).astype(np.float32)
+    window = np.arange(-half, half + 1, dtype=np.float32)
+    y, x = window[:, None] - offset[:, 0, None, None], window - offset[:, 1, None, None]
+    across = (np.cos(turn) * x + np.sin(turn) * y) / (size * stretch)
+    along = (np.cos(turn) * y - np.sin(turn) * x) * (stretch / size)
+    square = across**2 + along**2
+    level = square + cells.dent * draws[2] * across * (square - 4 * along**2) / (1 + square)
+    edge = np.clip(1.7 * (1 - level) + 0.5, 0, 1)
+    stamps = edge * np.exp(0.12 * draws[3]) * (1 - cells.rim + 2 * cells.rim * np.minimum(square, 1))
+    for (row, column), stamp in zip((corner + (MARGIN - half)).tolist(), stamps, strict=True):
+        under = canvas[row : row + 2 * half + 1, column : column + 2 * half + 1]
+        np.maximum(under, stamp, out=under)
+
+
+def _stroma(rng: np.random.Generator) -> Floats:
+    """Eosin between the nuclei: clouds of cytoplasm, crossed by wavy fibres."""
+    y, x = np.mgrid[:SIZE, :SIZE].astype(np.float32) / SIZE
+    angle, waves = rng.uniform(0, np.pi), rng.uniform(25, 45)
+    fibres = np.sin(waves * (np.cos(angle) * x + np.sin(angle) * y) + 2.5 * _smooth(rng, 8))
+    return np.maximum(0.55 + 0.15 * _smooth(rng, 8) + 0.08 * fibres + 0.06 * _smooth(rng, 32), 0.05)
+
+
+def _smooth(rng: np.random.Generator, knots: int) -> Floats:
+    """Smooth noise of unit variance: a small random grid, enlarged with cubic splines."""
+    spline = _splines(knots)
+    return spline @ rng.standard_normal((knots + 3, knots + 3), dtype=np.float32) @ spline.T
+
+
+@functools.cache
+def _splines(knots: int) -> Floats:
+    """Cubic B-splines at the pixels, a row each, scaled to keep the variance."""
+    distance = np.abs(np.linspace(1, knots + 1, SIZE)[:, None] - np.arange(knots + 3))
+    near, far = 2 / 3 - distance**2 + distance**3 / 2, np.clip(2 - distance, 0, None) ** 3 / 6
+    spline = np.where(distance < 1, near, far)
+    return (spline / np.sqrt((spline**2).sum(1, keepdims=True))).astype(np.float32)
+
+
+@functools.cache
+def _blur(sigma: float) -> Floats:
+    """The matrix that convolves the columns with a Gaussian."""
+    pixel = np.arange(SIZE)
+    kernel = np.exp(-0.5 * ((pixel[:, None] - pixel) / sigma) ** 2)
+    return (kernel / kernel.sum(1, keepdims=True)).astype(np.float32)

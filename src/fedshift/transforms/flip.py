@@ -1,0 +1,32 @@
+"""Random flips, with MONAI."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from ..transform import Transform
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+
+class RandomFlip(Transform):
+    """Flip each image left-right and, apart from that, up-down (`monai.transforms.Flip`)."""
+
+    when = "train"
+    probability: float = Field(0.5, ge=0, le=1, description="of each of the two flips")
+
+    def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        import torch
+        from monai.transforms import Flip
+
+        for axis in (0, 1):
+            chosen = torch.from_numpy(rng.random(len(x)) < self.probability)
+            if chosen.any():
+                picked = x[chosen]
+                x = x.clone()
+                x[chosen] = Flip(spatial_axis=axis)(picked.flatten(0, 1)).view_as(picked)
+        return x

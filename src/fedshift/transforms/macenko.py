@@ -1,0 +1,39 @@
+"""Stain normalisation, with MONAI: Macenko et al. 2009."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from ..transform import Transform
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Macenko(Transform):
+    """Map each image's own haematoxylin and eosin to a common reference (`NormalizeHEStains`), once, at prepare.
+
+    An image without tissue, in which no two stains can be told apart, is kept as it is.
+    """
+
+    when = "prepare"
+    transmitted_light: int = Field(240, ge=1, le=255, description="grey level of the empty glass (Io)")
+    alpha: float = Field(1.0, gt=0, lt=50, description="percentile taken as the extreme stain direction")
+    beta: float = Field(0.15, gt=0, description="optical density under which a pixel counts as glass")
+
+    @functools.cached_property
+    def _normalise(self) -> Any:
+        from monai.apps.pathology.transforms.stain.array import NormalizeHEStains
+
+        return NormalizeHEStains(tli=self.transmitted_light, alpha=self.alpha, beta=self.beta)
+
+    def prepare(self, image: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        try:
+            return self._normalise(image).astype(np.uint8)
+        except (ValueError, np.linalg.LinAlgError):
+            return image

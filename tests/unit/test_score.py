@@ -1,0 +1,237 @@
+"""Scores, summary, effects and tables, on invented predictions whose scores are known."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import fake_study
+import pandas as pd
+import pytest
+from fake_study import EVIL
+
+from fedshift import files, predictions, score, summary
+from fedshift.effects import ALL
+from fedshift.errors import UserError
+from fedshift.findings import Findings
+from fedshift.tables import overview
+
+COLUMNS = (
+    "study run algorithm bn addon held_out site role inference momentum batch_size order seed metric value n"
+)
+SUMMARY = (
+    "study algorithm bn addon held_out site role inference momentum batch_size order metric n mean std seeds "
+    "published published_std low high"
+)
+
+
+def by_seed(run, inference, site, role):  # type: ignore[no-untyped-def]
+    """Outside: 0.5, 0.6, 0.7 over seeds with training statistics, 0.2 more with TsmoBN."""
+    return 0.9 if role == "internal" else 0.5 + 0.1 * run.seed + (0.2 if inference == "tsmobn" else 0)
+
+
+def pick(table: pd.DataFrame, **wanted: str) -> pd.DataFrame:
+    return table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
+
+
+def test_scores_are_tidy(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    out = score.score(plan, paths)
+    assert out == tmp_path / "results" / "studies" / "fake" / "scores.csv"
+    table = score.read_tidy(out)
+    assert list(table) == COLUMNS.split()
+    assert len(table) == 6 * 2 * 4 * 7  # runs, inferences, sites, metrics
+    assert set(table["site"]) == {"centre0", "centre3", "centre1", EVIL}
+    row = pick(table, site=EVIL, inference="tsmobn", metric="accuracy").iloc[0]
+    assert (row["value"], row["n"], row["momentum"], row["batch_size"], row["order"]) == (0.8, 60, 0.9, 32, 0)
+    assert pick(table, inference="source")[["momentum", "batch_size", "order"]].isna().all(axis=None)
+    assert json.loads(out.with_name("missing.json").read_text()) == []
+
+
+def test_summary_is_over_seeds(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, by_seed)
+    score.score(plan, paths)
+    table = score.read_tidy(summary.summarise(plan, paths))
+    assert list(table) == SUMMARY.split()
+    row = pick(table, site="centre1", inference="source", metric="accuracy", bn="local").iloc[0]
+    assert (row["mean"], row["std"], row["seeds"], row["n"]) == pytest.approx((0.6, 0.1, 3, 60))
+    assert row["low"] == pytest.approx(0.6)  # all patients are alike
+    assert math.isnan(row["published"])
+
+
+def test_effects_are_of_the_means_over_sites(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, by_seed)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    found = Findings.read(plan, paths)
+    group = found.groups[0]
+    level = found.effect("level", group, "source")
+    assert (level.mean, level.std, level.seeds) == pytest.approx((0.6, 0.1, 3))
+    assert found.gap(group, "source").mean == pytest.approx(0.3)
+    gain = found.gain(group, "tsmobn", "external")
+    assert (gain.mean, gain.std, gain.low, gain.high) == pytest.approx((0.2, 0.0, 0.2, 0.2), abs=1e-12)
+    assert found.share(group, "tsmobn") == pytest.approx(2 / 3)
+    row = overview(found).rows[1]
+    nb = "\N{NO-BREAK SPACE}"
+    assert row[2:4] == (f"90.0{nb}±{nb}0.0", f"80.0{nb}±{nb}10.0")
+    assert row[-1] == "67 %"
+
+
+def test_a_mean_over_partitions_stands_beside_each(tmp_path: Path) -> None:
+    split = {"train": 0.5, "val": 0.2, "test": 0.3}
+    two = [
+        {"internal": ["centre0", "centre3"], "external": ["centre1"], "held_out": "one", "split": split},
+        {"internal": ["centre0", "centre1"], "external": ["centre3"], "held_out": "three", "split": split},
+    ]
+
+    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+        return 0.9 if role == "internal" else {"one": 0.5, "three": 0.7}[run.partition.title]
+
+    plan, paths = fake_study.build(tmp_path, right, partition=two)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    found = Findings.read(plan, paths)
+    means = [found.gap(found.groups[0], "source", held_out=h).mean for h in ("one", "three", ALL)]
+    assert means == pytest.approx([0.4, 0.2, 0.3])
+
+
+def test_a_missing_run_is_named_and_counted(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, by_seed, without={"bn": "local", "seed": 2})
+    out = score.score(plan, paths)
+    table = score.read_tidy(summary.summarise(plan, paths))
+    missing = files.read_json(out.with_name("missing.json"))
+    assert [(m["run"].startswith("fedavg-local-"), m["inference"]) for m in missing] == [
+        (True, "source"),
+        (True, "tsmobn"),
+    ]
+    assert "not trained" in missing[0]["why"]
+    row = pick(table, site="centre1", inference="source", metric="accuracy", bn="local").iloc[0]
+    assert (row["mean"], row["seeds"]) == pytest.approx((0.55, 2))
+    cells = (out.parent / "tables" / "overview.md").read_text()
+    assert "(2 of 3 seeds)" in cells
+
+
+def test_a_partial_file_is_missing_not_averaged(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    run = next(iter(plan.runs))
+    path = paths.predictions(run, "source")
+    files.write_table(path, files.read_table(path).iloc[:-5])
+    score.score(plan, paths)
+    (entry,) = score.missing(plan, paths)
+    assert (entry["run"], entry["inference"]) == (run, "source")
+    assert entry["why"].startswith("partial: 5 of ")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.drop(columns="label"), "no column label"),
+        (lambda t: t.drop(columns=["p0", "p1"]), "no probability columns"),
+        (lambda t: t.assign(p1=math.nan), "NaN or infinite"),
+        (lambda t: t.assign(label=7), "outside of 0 to 1"),
+        (lambda t: pd.concat([t, t.iloc[:1]]), "predicted twice"),
+        (lambda t: pd.concat([t, t.iloc[:1].assign(sample="new")]), "no test samples"),
+        (lambda t: t.iloc[:0], "holds no predictions"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, change, words: str) -> None:  # type: ignore[no-untyped-def]
+    plan, paths = fake_study.build(tmp_path)
+    run = next(iter(plan.runs.values()))
+    path = paths.predictions(run.id, "source")
+    files.write_table(path, change(files.read_table(path)))
+    with pytest.raises(UserError, match=words):
+        predictions.read(paths, run, "source")
+
+
+def test_a_file_that_is_no_table_is_missing(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    paths.predictions(next(iter(plan.runs)), "source").write_bytes(b"not parquet")
+    score.score(plan, paths)
+    assert "not a readable table" in score.missing(plan, paths)[0]["why"]
+
+
+def test_no_predictions_at_all_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, without={})
+    for run in plan.runs:
+        for key in plan.inferences:
+            paths.predictions(run, key).unlink()
+    with pytest.raises(UserError, match="trained, but not predicted.*snakemake .*study=fake scale=mini"):
+        score.score(plan, paths)
+    assert not (paths.study("fake") / "scores.csv").exists()
+
+
+def test_runs_that_differ_in_training_only_are_told_apart(tmp_path: Path) -> None:
+    runs = [{"algorithm": "fedavg"}, {"algorithm": "fedavg", "training": {"lr": 0.5}}]
+    plan = fake_study.plan(tmp_path, runs=runs)
+    names = {c["algorithm"] for c in predictions.conditions(plan).values()}
+    assert names == {"fedavg [lr=0.01]", "fedavg [lr=0.5]"}
+
+
+def test_inferences_that_differ_beyond_their_columns_are_told_apart(tmp_path: Path) -> None:
+    given = ["source", "tsmobn", {"name": "tsmobn", "affine": False}, {"name": "tsmobn", "batch_size": 8}]
+    found = predictions.inferences(fake_study.plan(tmp_path, inferences=given)).values()
+    assert [(f["inference"], f["batch_size"]) for f in found] == [
+        ("source", None),
+        ("tsmobn", 32),
+        ("tsmobn(affine=False)", 32),
+        ("tsmobn", 8),
+    ]
+
+
+def published(tmp_path: Path, text: str) -> pd.DataFrame:
+    plan, paths = fake_study.build(tmp_path, published="published.csv")
+    files.write_text(plan.path.parent / "published.csv", text)
+    score.score(plan, paths)
+    return score.read_tidy(summary.summarise(plan, paths))
+
+
+def test_published_figures_join_on_the_columns_they_have(tmp_path: Path) -> None:
+    text = "bn,inference,site,metric,value,std\nlocal,source,centre1,accuracy_percent,61.5,2\n"
+    table = published(tmp_path, text)
+    given = table[table["published"].notna()]
+    assert given[["bn", "inference", "site", "metric"]].to_numpy().tolist() == [
+        ["local", "source", "centre1", "accuracy"]
+    ]
+    assert given[["published", "published_std"]].to_numpy().tolist() == [pytest.approx([0.615, 0.02])]
+    assert len(table) == 2 * 2 * 4 * 7
+
+
+def test_published_figures_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="published.csv, row 3: a second figure for the same site, metric"):
+        published(tmp_path, "site,metric,value\ncentre1,accuracy,0.5\ncentre1,accuracy,0.6\n")
+
+
+def test_tables_escape_names(tmp_path: Path) -> None:
+    name = "=cmd|' /C calc'!A0 _50%_ $x$ \\ & # <b>"
+    plan, paths = fake_study.build(
+        tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]}
+    )
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    folder = paths.study("fake") / "tables"
+    rows = list(csv.reader((folder / "sites.csv").read_text().splitlines()))
+    assert f"'{name}" in {row[1] for row in rows}
+    tex = (folder / "sites.tex").read_text()
+    assert (
+        r"=cmd\textbar{}' /C calc'!A0 \_50\%\_ \$x\$ \textbackslash{} \& \# \textless{}b\textgreater{}" in tex
+    )
+    assert r"\|' /C calc'!A0 \_50%\_ \$x\$ \\ \& \# \<b\>" in (folder / "sites.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["01", "NA", "1e3", "None"])
+def test_a_site_keeps_its_name(tmp_path: Path, name: str) -> None:
+    plan, paths = fake_study.build(
+        tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]}
+    )
+    score.score(plan, paths)
+    table = score.read_tidy(summary.summarise(plan, paths))
+    assert name in set(table["site"])
+    assert set(table["held_out"]) == {name}
+
+
+def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, by_seed)
+    score.score(plan, paths)
+    first = summary.summarise(plan, paths).read_bytes()
+    score.score(plan, paths)
+    assert summary.summarise(plan, paths).read_bytes() == first

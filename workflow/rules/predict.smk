@@ -1,0 +1,18 @@
+rule predict:
+    input:
+        data=lambda w: [PATHS.data(RUNS[w.run].data.id) / f for f in ("images.npy", "samples.parquet")],
+        partition=lambda w: PATHS.partition(RUNS[w.run].partition_id),
+        model=PATHS.run("{run}") / "model.safetensors",
+        clients=PATHS.run("{run}") / "clients.safetensors",
+        spec=PATHS.run("{run}") / "spec.json",
+    output:
+        PATHS.predictions("{run}", "{inference}"),
+    params:
+        code=lambda w: study.code("predict", RUNS[w.run].model, *RUNS[w.run].transforms, INFERENCES[w.inference]),
+    log:
+        "results/logs/predict/{run}-{inference}.log",
+    threads: 1
+    conda:
+        "../../envs/train.yaml"
+    shell:
+        f"python -m fedshift predict {STUDY} {{wildcards.run}} {{wildcards.inference}} --threads {{threads}} > {{log:q}} 2>&1"

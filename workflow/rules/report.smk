@@ -1,0 +1,87 @@
+# From predictions to the page. A change of the study's words or of the template starts here.
+
+
+rule score:
+    input:
+        lambda w: [PATHS.predictions(run, i) for run in PLANS[w.study].runs for i in PLANS[w.study].inferences],
+    output:
+        scores=PATHS.study("{study}") / "scores.csv",
+        missing=PATHS.study("{study}") / "missing.json",
+    params:
+        path=lambda w: PLANS[w.study].path,
+        view=lambda w: PLANS[w.study].view,
+        code=lambda w: study.code("score", *plugins("metric", PLANS[w.study].study.metrics)),
+    log:
+        "results/logs/score/{study}.log",
+    conda:
+        "../../envs/report.yaml"
+    shell:
+        f"python -m fedshift score {VIEW} > {{log:q}} 2>&1"
+
+
+rule summarise:
+    input:
+        rules.score.output.scores,
+    output:
+        summary=PATHS.study("{study}") / "summary.csv",
+        tables=expand(PATHS.study("{{study}}") / "tables" / "{table}.{form}", table=["sites", "overview"], form=["csv", "md", "tex"]),
+    params:
+        path=lambda w: PLANS[w.study].path,
+        view=lambda w: PLANS[w.study].view,
+        code=study.code("summary"),
+    log:
+        "results/logs/summarise/{study}.log",
+    conda:
+        "../../envs/report.yaml"
+    shell:
+        f"python -m fedshift summarise {VIEW} > {{log:q}} 2>&1"
+
+
+rule figure:
+    input:
+        rules.score.output.scores,
+        rules.summarise.output.summary,
+        lambda w: [PATHS.run(run) / "rounds.parquet" for run in PLANS[w.study].runs],
+    output:
+        report(
+            PATHS.study("{study}") / "figures" / "{figure}.svg",
+            caption="../report/figure.rst",
+            category="{study}",
+            subcategory="Figures",
+            labels={"figure": "{figure}"},
+        ),
+    params:
+        path=lambda w: PLANS[w.study].path,
+        view=lambda w: PLANS[w.study].view,
+        code=lambda w: study.code("results", *plugins("figure", [w.figure])),
+    log:
+        "results/logs/figure/{study}-{figure}.log",
+    conda:
+        "../../envs/report.yaml"
+    shell:
+        f"python -m fedshift figure {VIEW} {{wildcards.figure}} > {{log:q}} 2>&1"
+
+
+rule page:
+    input:
+        rules.score.output,
+        rules.summarise.output,
+        figures=lambda w: [PATHS.study(w.study) / "figures" / f"{f}.svg" for f in PLANS[w.study].study.figures],
+        manifests=lambda w: [PATHS.run(run) / "manifest.json" for run in PLANS[w.study].runs],
+    output:
+        report(
+            PATHS.page("{study}"),
+            caption="../report/page.rst",
+            category="{study}",
+            labels={"page": "the whole report"},
+        ),
+    params:
+        path=lambda w: PLANS[w.study].path,
+        view=lambda w: PLANS[w.study].view,
+        code=[study.code("page"), *TEMPLATES],
+    log:
+        "results/logs/page/{study}.log",
+    conda:
+        "../../envs/report.yaml"
+    shell:
+        f"python -m fedshift page {VIEW} > {{log:q}} 2>&1"

@@ -1,0 +1,24 @@
+# One job a run. Its checkpoint is no output: Snakemake would delete it when the job fails.
+
+
+rule train:
+    input:
+        data=lambda w: [PATHS.data(RUNS[w.run].data.id) / f for f in ("images.npy", "samples.parquet", "card.json")],
+        partition=lambda w: PATHS.partition(RUNS[w.run].partition_id),
+    output:
+        spec=PATHS.run("{run}") / "spec.json",
+        model=PATHS.run("{run}") / "model.safetensors",
+        clients=PATHS.run("{run}") / "clients.safetensors",
+        rounds=PATHS.run("{run}") / "rounds.parquet",
+        manifest=PATHS.run("{run}") / "manifest.json",
+    params:
+        code=lambda w: study.code("train", *RUNS[w.run].plugins),
+    log:
+        "results/logs/train/{run}.log",
+    benchmark:
+        "results/benchmarks/train/{run}.tsv"
+    threads: 1
+    conda:
+        "../../envs/train.yaml"
+    shell:
+        f"python -m fedshift train {STUDY} {{wildcards.run}} --threads {{threads}} > {{log:q}} 2>&1"
