@@ -120,9 +120,7 @@ def tiles(findings: Findings, group: Group) -> list[Tile]:
 
     def level(label: str, how: str, role: str) -> Tile:
         value = findings.effect("level", group, how, role, held_out=held_out)
-        return Tile(
-            label, number(value.mean, metric) + (unit if value.known else ""), _note(findings, group, value)
-        )
+        return Tile(label, number(value.mean, metric) + (unit if value.known else ""), _note(findings, group, value))
 
     found = [level(f"Internal sites, {findings.name(key)}", key, "internal")]
     if group.partition.external:
@@ -133,9 +131,7 @@ def tiles(findings: Findings, group: Group) -> list[Tile]:
     gain = findings.gain(group, other, "external", held_out=held_out)
     share = findings.share(group, other, held_out)
     shown = _shown(gain.mean) if gain.known else 0.0
-    tone = (
-        "good" if shown > 0 and not gain.low <= 0 else "bad" if shown < 0 and not gain.high >= 0 else "plain"
-    )
+    tone = "good" if shown > 0 and not gain.low <= 0 else "bad" if shown < 0 and not gain.high >= 0 else "plain"
     label, figure = f"Change outside, {findings.name(other)}", number(gain.mean, metric, sign=True)
     if share > 0:
         label, figure = "Gap won back", f"{100 * share:.0f} %"
@@ -179,6 +175,4 @@ def _shown(x: float) -> float:
 
 def _points(x: float, findings: Findings, sign: bool = False) -> str:
     text = number(x, findings.headline, sign)
-    return (
-        f"{text} {'point' if text.strip('+−') == '1.0' else 'points'}" if findings.headline.percent else text
-    )
+    return f"{text} {'point' if text.strip('+−') == '1.0' else 'points'}" if findings.headline.percent else text

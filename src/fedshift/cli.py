@@ -7,9 +7,10 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from . import registry, study
+from .dataset import Scale
 from .errors import Interrupted, UserError, did_you_mean
 from .paths import Paths
 from .progress import say
@@ -47,16 +48,14 @@ def _member(args: argparse.Namespace, what: str, of: Callable[[study.Plan], dict
 
 def list_(args: argparse.Namespace) -> None:
     names = (
-        study.names(args.studies)
-        if args.kind == "studies"
-        else sorted(registry.discover(args.kind.removesuffix("s")))
+        study.names(args.studies) if args.kind == "studies" else sorted(registry.discover(args.kind.removesuffix("s")))
     )
     print("\n".join(names))
 
 
 def check(args: argparse.Namespace) -> None:
     path = study.find(args.study, args.studies)
-    for scale in [args.scale] if args.scale else ["mini", "paper"]:
+    for scale in [args.scale] if args.scale else get_args(Scale):
         plan = study.load(path, scale)
         print(f"{path} at scale {scale}: {len(plan.runs)} runs, {len(plan.inferences)} ways of inference")
 
@@ -93,9 +92,7 @@ def train(args: argparse.Namespace) -> None:
 def predict(args: argparse.Namespace) -> None:
     inferences = {key: value for plan in _plans(args).values() for key, value in plan.inferences.items()}
     if args.inference not in inferences:
-        raise UserError(
-            "inference", f"no study asks for {args.inference!r}", did_you_mean(args.inference, inferences)
-        )
+        raise UserError("inference", f"no study asks for {args.inference!r}", did_you_mean(args.inference, inferences))
     from .predict import predict as job
 
     out = Paths().predictions(args.id, args.inference)
@@ -133,9 +130,7 @@ def schema(args: argparse.Namespace) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    top = argparse.ArgumentParser(
-        prog="fedshift", description="Federated-learning studies under feature shift."
-    )
+    top = argparse.ArgumentParser(prog="fedshift", description="Federated-learning studies under feature shift.")
     commands = top.add_subparsers(required=True, metavar="command")
 
     def add(
@@ -147,12 +142,8 @@ def parser() -> argparse.ArgumentParser:
     ) -> Any:
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(call=call)
-        command.add_argument(
-            "--studies", type=Path, default=STUDIES, help="folder of studies (default: %(default)s)"
-        )
-        command.add_argument(
-            "--threads", type=int, default=1, help="threads this job may use (default: %(default)s)"
-        )
+        command.add_argument("--studies", type=Path, default=STUDIES, help="folder of studies (default: %(default)s)")
+        command.add_argument("--threads", type=int, default=1, help="threads this job may use (default: %(default)s)")
         helps = {
             "study": "name, path, names with commas between, or all",
             "id": f"of what to {name}; see fedshift check, or snakemake -n",
@@ -160,17 +151,13 @@ def parser() -> argparse.ArgumentParser:
         for word in words:
             command.add_argument(word, help=helps.get(word))
         if "study" in words:
-            command.add_argument(
-                "--scale", default=scale, choices=("mini", "paper"), help="default: %(default)s"
-            )
+            command.add_argument("--scale", default=scale, choices=get_args(Scale), help="default: %(default)s")
         return command
 
     listing = add(list_, "list", "names of plug-ins or studies, one a line")
     listing.add_argument("kind", choices=[*(f"{k}s" for k in KINDS), "studies"])
     add(check, "check", "every error of a study at once", "study", scale=None)
-    downloading = add(
-        download, "download", "obtain raw files, from the mirror or the official source", "study", "id"
-    )
+    downloading = add(download, "download", "obtain raw files, from the mirror or the official source", "study", "id")
     downloading.add_argument("--mirror", type=Path, help="directory that is looked at before the network")
     add(prepare, "prepare", "write a dataset's memory-mapped arrays", "study", "id")
     add(partition, "partition", "assign samples to roles and splits", "study", "id")

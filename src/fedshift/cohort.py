@@ -56,9 +56,7 @@ def _rows(paths: Paths, data: str, partition: str) -> pd.DataFrame:
     samples = read_table(paths.data(data) / "samples.parquet")
     known = [c for c in ("label", "patient", "base") if c in samples]
     text = {"sample": str, "site": str}
-    return assigned.astype(text).merge(
-        samples[["sample", *known]].astype({"sample": str}), on="sample", how="left"
-    )
+    return assigned.astype(text).merge(samples[["sample", *known]].astype({"sample": str}), on="sample", how="left")
 
 
 def _cohort(partition: Partition, rows: pd.DataFrame, classes: tuple[str, ...]) -> Cohort:
@@ -119,9 +117,7 @@ def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Che
     shared = set(left[unit].dropna()) & set(right[unit].dropna())
     unknown = int(left[unit].isna().sum() + right[unit].isna().sum())
     detail = f"{len(shared):,} shared" if shared else "none"
-    return Check(
-        what, "PROBLEM" if shared else "ok", detail + (f"; unknown for {unknown:,} images" if unknown else "")
-    )
+    return Check(what, "PROBLEM" if shared else "ok", detail + (f"; unknown for {unknown:,} images" if unknown else ""))
 
 
 def _caveats(rows: pd.DataFrame, classes: tuple[str, ...]) -> list[str]:
@@ -129,9 +125,7 @@ def _caveats(rows: pd.DataFrame, classes: tuple[str, ...]) -> list[str]:
     test = rows[rows["split"] == "test"]
     found = []
     if "patient" not in test or test["patient"].isna().all():
-        found.append(
-            "Patients are unknown: intervals treat images as independent, and are too narrow if they are not."
-        )
+        found.append("Patients are unknown: intervals treat images as independent, and are too narrow if they are not.")
     else:
         few = test.groupby("site", sort=False)["patient"].nunique()
         if (small := few[few < 10]).any():

@@ -34,9 +34,10 @@ class Card:
 class Opened:
     """Raw files, ready to be read.
 
-    `samples` has one row an image: sample (str, unique), site (str), label (int), patient (str, or None where unknown) and, where
-    sites show the same images in another guise, base (what they share). `image(i)` is the image of row i: (height, width, channels),
-    uint8; it may be called from several threads, and raises UserError naming the file that cannot be read.
+    `samples` has one row an image: sample (str, unique), site (str), label (int), patient (str, or None where unknown)
+    and, where sites show the same images in another guise, base (what they share). `image(i)` is the image of row i:
+    (height, width, channels), uint8; it may be called from several threads, and raises UserError naming the file that
+    cannot be read.
     """
 
     samples: pd.DataFrame
@@ -46,8 +47,8 @@ class Opened:
 class Dataset(Plugin):
     """Raw files of one dataset and how to read them.
 
-    A plug-in gives `card`, `classes`, `sources` (or its own `download`) and `open`; and `miniature`, which writes a small
-    synthetic set in the same raw layout, if it has one.
+    A plug-in gives `card`, `classes`, `sources` (or its own `download`) and `open`; and `miniature`, which writes a
+    small synthetic set in the same raw layout, if it has one.
     """
 
     kind: ClassVar[str] = "dataset"

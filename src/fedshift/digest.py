@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-
 TALK = frozenset(f"{__package__}.{module}" for module in ("errors", "progress", "provenance"))
 """Modules that only speak to people: a change in them changes no result."""
 
@@ -50,9 +49,9 @@ def _module(name: str) -> tuple[str, frozenset[str]]:
         elif isinstance(node, ast.Import):
             imported |= {a.name for a in node.names if a.name.split(".")[0] == __package__}
     for node in ast.walk(tree):
-        if isinstance(
-            node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-        ) and ast.get_docstring(node):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node
+        ):
             node.body = node.body[1:] or [ast.Pass()]
     imported -= {str(__package__), *TALK}
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), frozenset(imported)
@@ -85,8 +84,8 @@ def _is_module(name: str) -> bool:
 def of_code(entry: Iterable[str], length: int = 12) -> str:
     """A digest of modules of this package and of all they import from it, directly or not.
 
-    Comments, docstrings and layout do not count, nor do imports for type checkers: a change of behaviour alters the digest,
-    a change of words does not. Plug-ins are imported by discovery, not by name: list those a job uses.
+    Comments, docstrings and layout do not count, nor do imports for type checkers: a change of behaviour alters the
+    digest, a change of words does not. Plug-ins are imported by discovery, not by name: list those a job uses.
     """
     todo, seen = list(entry), {}
     while todo:

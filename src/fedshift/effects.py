@@ -44,11 +44,7 @@ def effects(wide: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
         both = pd.concat([wide, level], axis=1)
         others = both.loc[:, both.columns.get_level_values("key") != baseline]
         found["gain"] = _minus(others, _part(both, "key", baseline), "key")
-    named = [
-        part.T.assign(quantity=q).set_index("quantity", append=True).T
-        for q, part in found.items()
-        if len(part.T)
-    ]
+    named = [part.T.assign(quantity=q).set_index("quantity", append=True).T for q, part in found.items() if len(part.T)]
     return pd.concat(named, axis=1)
 
 
@@ -70,7 +66,7 @@ def _part(wide: pd.DataFrame, level: str, value: str) -> pd.DataFrame:
 def _minus(left: pd.DataFrame, right: pd.DataFrame, level: str) -> pd.DataFrame:
     """`left` minus the columns of `right` that agree in all levels but one; the rest is left out."""
     bare = right.droplevel(level, axis=1)
-    match = bare.columns.get_indexer(left.columns.droplevel(level))
+    match = bare.columns.get_indexer(left.droplevel(level, axis=1).columns)
     kept = left.loc[:, match >= 0]
     return kept - bare.iloc[:, match[match >= 0]].to_numpy()
 
@@ -159,9 +155,7 @@ def table(plan: Plan, paths: Paths, scores: pd.DataFrame) -> tuple[pd.DataFrame,
     baseline = next((k for k, i in plan.inferences.items() if i.name == BASELINE), None)
     seeds, draws = by_seed(plan, scores), by_draw(plan, paths)
     spread = effects(seeds, baseline).T
-    out = pd.DataFrame(
-        {"mean": spread.mean(axis=1), "std": spread.std(axis=1), "seeds": spread.count(axis=1)}
-    )
+    out = pd.DataFrame({"mean": spread.mean(axis=1), "std": spread.std(axis=1), "seeds": spread.count(axis=1)})
     out = out.join(intervals(effects(draws, baseline)))
     return _with_columns(plan, intervals(draws)), _with_columns(plan, out)
 

@@ -24,7 +24,7 @@ class UserError(ValueError):
         super().__init__(" ".join(text.split()))
 
 
-class UserErrors(UserError):
+class UserErrors(UserError):  # noqa: N818 - they are several
     """Several errors found in one go, printed one a line."""
 
     def __init__(self, errors: Iterable[UserError]) -> None:

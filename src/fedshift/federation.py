@@ -94,9 +94,7 @@ class Federation:
         if not clients:
             raise UserError("clients", "there are none", "give at least one")
         self.algorithm: Algorithm = build("algorithm", algorithm)
-        self.training = (
-            training if isinstance(training, Training) else validated(Training, training or {}, "training")
-        )
+        self.training = training if isinstance(training, Training) else validated(Training, training or {}, "training")
         self.seed = seed
         self.bench = bench = Workbench(model, POLICIES[bn], self.training, torch.device(device))
         trained = bench.span.stop - bench.span.start
@@ -228,9 +226,7 @@ class Federation:
         up: int = 0,
     ) -> None:
         row = {"round": number, "site": client.name, "split": split, "loss": loss, "accuracy": accuracy}
-        self.history.append(
-            {**row, "floats_down": down, "floats_up": up, "seconds": time.perf_counter() - began}
-        )
+        self.history.append({**row, "floats_down": down, "floats_up": up, "seconds": time.perf_counter() - began})
 
     # ---- results
 
@@ -255,7 +251,8 @@ class Federation:
         flat = torch.empty_like(self.bench.flat)
         self.bench.assemble(flat, shared, own)
         layout = self.bench.layout
-        return {**layout.unpack(flat), **dict(zip(layout.counters, counters.cpu().clone(), strict=True))}
+        constants = {k: self.bench.model.get_buffer(k).cpu().clone() for k in layout.constants}
+        return {**layout.unpack(flat), **dict(zip(layout.counters, counters.cpu().clone(), strict=True)), **constants}
 
     def ledger(self) -> dict[str, int]:
         """Floats moved so far: `down` to every client (unicast), `down_broadcast` (once a round for all), and `up`."""

@@ -231,10 +231,12 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[s
     from safetensors.torch import save
 
     own = {"memory_format": torch.contiguous_format}  # tensors that share memory are not accepted
-    content = save({k: tensors[k].detach().cpu().clone(**own) for k in sorted(tensors)}, metadata)
+    content = save({k: tensors[k].detach().cpu().clone(**own) for k in sorted(tensors)}, metadata or None)
     # the library lists metadata in an order that differs from process to process
     end = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:end]) | {"__metadata__": dict(sorted(metadata.items()))}
+    header = json.loads(content[8:end])
+    if metadata:
+        header["__metadata__"] = dict(sorted(metadata.items()))
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with atomic(path) as temporary, temporary.open("wb") as file:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -113,9 +113,7 @@ class Findings:
         """Inside minus outside; positive is a loss outside, also where lower is better."""
         return self.better(self.effect("gap", group, key, "internal", held_out=held_out))
 
-    def gain(
-        self, group: Group, key: str, role: str, site: str = effects.ALL, held_out: str | None = None
-    ) -> Value:
+    def gain(self, group: Group, key: str, role: str, site: str = effects.ALL, held_out: str | None = None) -> Value:
         """What an inference adds to the baseline; positive is better, also where lower is better."""
         return self.better(self.effect("gain", group, key, role, site, held_out))
 
@@ -151,20 +149,17 @@ class Findings:
         if len(alike) == 1:
             return name
         specs = [i.model_dump(mode="json") for i in alike]
-        own = {
-            k: v for k, v in inference.model_dump(mode="json").items() if len({str(s[k]) for s in specs}) > 1
-        }
+        own = {k: v for k, v in inference.model_dump(mode="json").items() if len({str(s[k]) for s in specs}) > 1}
         return f"{name} ({', '.join(f'{k} {v}' for k, v in own.items())})"
 
     def _index(self, table: pd.DataFrame, extra: list[str]) -> dict[tuple[str, ...], Value]:
         keyed = effects.with_key(self.plan, table)
         levels = [*effects.LEVELS, *extra]
         columns = [c for c in Value._fields if c in keyed]
-        records: list[dict[str, Any]] = keyed[columns].astype(object).to_dict("records")
-        return {
-            tuple(key): Value(**record)
-            for key, record in zip(keyed[levels].itertuples(index=False), records, strict=True)
-        }
+        rows = zip(
+            keyed[levels].itertuples(index=False), keyed[columns].astype(object).itertuples(index=False), strict=True
+        )
+        return {tuple(key): Value(**dict(zip(columns, row, strict=True))) for key, row in rows}
 
 
 def groups(plan: Plan) -> list[Group]:
@@ -173,9 +168,7 @@ def groups(plan: Plan) -> list[Group]:
     for name, columns in predictions.conditions(plan).items():
         found.setdefault(Condition(*(columns[c] for c in CONDITION)), {})[name] = plan.runs[name]
     return [
-        Group(
-            condition, _title(condition, next(iter(runs.values()))), next(iter(runs.values())).partition, runs
-        )
+        Group(condition, _title(condition, next(iter(runs.values()))), next(iter(runs.values())).partition, runs)
         for condition, runs in found.items()
     ]
 

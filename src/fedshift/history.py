@@ -130,9 +130,7 @@ def facts(runs: list[Trained]) -> list[tuple[str, str]]:
     ]
     versions = ((m.get("versions") or {}) for m in manifests)
     listed = (", ".join(f"{k} {v[k]}" for k in software if k in v) for v in versions)
-    return [
-        (name, "; ".join(dict.fromkeys(values)) or DASH) for name, values in [*rows, ("Software", listed)]
-    ]
+    return [(name, "; ".join(dict.fromkeys(values)) or DASH) for name, values in [*rows, ("Software", listed)]]
 
 
 def _commit(git: dict[str, Any]) -> str:

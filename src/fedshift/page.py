@@ -15,13 +15,13 @@ from .errors import UserError
 from .figure import Figure, Results
 from .files import write_text
 from .findings import Findings, Group, between, spread
+from .history import Trained, caveats, costs, facts, runs_table, specs, trained
 from .paths import Paths
 from .protocol import protocol
-from .history import Trained, caveats, costs, facts, runs_table, specs, trained
 from .study import Plan
 from .tables import Table
 
-EMBED = 300_000
+EMBED = 100_000
 """Files of more bytes are not embedded for download, only named."""
 
 
@@ -147,9 +147,7 @@ def _caveats(findings: Findings, people: list[Cohort], runs: list[Trained]) -> l
 
 def plain(name: str, table: Table) -> Shown:
     """A table without marks."""
-    return Shown(
-        name, table.caption, table.header, [[Cell(c) for c in row] for row in table.rows], table.heads
-    )
+    return Shown(name, table.caption, table.header, [[Cell(c) for c in row] for row in table.rows], table.heads)
 
 
 def _sites(n: int, findings: Findings, group: Group) -> Shown:
@@ -199,30 +197,28 @@ def _figure(plan: Plan, paths: Paths, name: str, found: Results) -> Drawn:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(path, f"not a readable figure: {error}", "draw it again") from error
     link = download("SVG", f"{plan.name}-{name}.svg", svg, "image/svg+xml")
-    return Drawn(
-        name, figure.title, figure.caption(found), Markup(svg), [link]
-    )  # our own file, escaped when drawn
+    return Drawn(name, figure.title, figure.caption(found), Markup(svg), [link])  # our own file, escaped when drawn
 
 
 def _downloads(plan: Plan, paths: Paths) -> Iterator[tuple[str, list[Download], str]]:
     """Files of the study: what, links, and where they lie."""
     folder = paths.study(plan.name)
     types = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex"}
-    wanted = [("Overview table", "tables/overview"), ("Table of sites", "tables/sites")]
-    files = [(title, stem, ("csv", "md", "tex")) for title, stem in wanted]
-    files += [
-        ("Summary", "summary", ("csv",)),
-        ("Effects", "effects", ("csv",)),
-        ("All scores", "scores", ("csv",)),
-    ]
-    for title, stem, kinds in files:
+    files = {
+        "Overview table": "tables/overview",
+        "Table of sites": "tables/sites",
+        "Summary": "summary",
+        "Effects": "effects",
+        "All scores": "scores",
+    }
+    for title, stem in files.items():
         links = []
-        for kind in kinds:
+        for kind in types:
             path = folder / f"{stem}.{kind}"
             if path.exists() and path.stat().st_size <= EMBED:
                 name = f"{plan.name}-{path.name}"
                 links.append(download(kind.upper(), name, path.read_text(encoding="utf-8"), types[kind]))
-        yield title, links, f"results/studies/{plan.name}/{stem}.{kinds[0]}"
+        yield title, links, f"results/studies/{plan.name}/{stem}.csv"
 
 
 def download(label: str, name: str, text: str, kind: str) -> Download:

@@ -26,9 +26,7 @@ class Split(BaseModel):
     @model_validator(mode="after")
     def _whole(self) -> Split:
         if abs(self.train + self.val + self.test - 1) > 1e-9:
-            raise UserError(
-                "split", f"train + val + test is {self.train + self.val + self.test:g}", "make it 1"
-            )
+            raise UserError("split", f"train + val + test is {self.train + self.val + self.test:g}", "make it 1")
         return self
 
 
@@ -38,14 +36,12 @@ class Partition(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     internal: tuple[str, ...] = Field(min_length=1, description="sites that train")
     external: tuple[str, ...] = Field((), description="sites that never do")
-    split: Split = Split()  # type: ignore[call-arg]
+    split: Split = Split()
     by: Literal["patient", "sample"] = Field(
         "patient",
         description="keep a patient's samples together where patients are known, or split at random by sample",
     )
-    truncate: bool = Field(
-        False, description="cut each internal site to the size of the smallest, before the split"
-    )
+    truncate: bool = Field(False, description="cut each internal site to the size of the smallest, before the split")
     seed: int = Field(0, ge=0, description="of the split; the same for all runs")
     held_out: str = Field("", description="name of this partition in tables; default: the external sites")
 
@@ -70,9 +66,9 @@ class Partition(BaseModel):
     def assign(self, samples: pd.DataFrame) -> pd.DataFrame:
         """Roles and splits of samples (columns sample, site, label, patient and, where known, base).
 
-        Returns (sample, site, role, split), samples of internal and external sites only, in stored order. Samples that share a
-        `base` (the same image in another guise) get the same split at every internal site.
-        Raises UserError for an unknown site, or a site too small or with too few patients to be split.
+        Returns (sample, site, role, split), samples of internal and external sites only, in stored order. Samples that
+        share a `base` (the same image in another guise) get the same split at every internal site. Raises UserError for
+        an unknown site, or a site too small or with too few patients to be split.
         """
         import numpy as np
         import pandas as pd
@@ -83,10 +79,7 @@ class Partition(BaseModel):
                 from .errors import did_you_mean
 
                 raise UserError("partition", f"unknown site {site!r}", did_you_mean(site, known))
-        groups = {
-            site: samples.index[samples["site"] == site].to_numpy()
-            for site in (*self.internal, *self.external)
-        }
+        groups = {site: samples.index[samples["site"] == site].to_numpy() for site in (*self.internal, *self.external)}
         if self.truncate:
             smallest = min(len(groups[s]) for s in self.internal)
             for site in self.internal:
@@ -110,9 +103,7 @@ class Partition(BaseModel):
         unit = self._units(site, rows)
         names, member = np.unique(unit, return_inverse=True)
         shares = {
-            k: v
-            for k, v in (("train", self.split.train), ("val", self.split.val), ("test", self.split.test))
-            if v > 0
+            k: v for k, v in (("train", self.split.train), ("val", self.split.val), ("test", self.split.test)) if v > 0
         }
         if len(names) < len(shares):
             kind = "patients" if unit.dtype == object and self.by == "patient" else "samples"
@@ -147,9 +138,7 @@ class Partition(BaseModel):
         return digest.of({"dataset": dataset, **self.model_dump(mode="json")})
 
 
-def _exact(
-    label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str
-) -> np.ndarray:
+def _exact(label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str) -> np.ndarray:
     """A random split of single samples: floor(share n) for val and test, the rest trains."""
     import numpy as np
 

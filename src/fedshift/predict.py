@@ -74,7 +74,7 @@ def probabilities(
     device: torch.device | str = "cpu",
     bar: Progress | None = None,
 ) -> np.ndarray:
-    """Class probabilities (n, classes), float64, of one site's samples, in their stored order whatever the test order."""
+    """Class probabilities (n, classes), float64, of one site's samples; in stored order, whatever the test order."""
     import numpy as np
     import torch
 

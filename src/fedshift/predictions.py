@@ -77,11 +77,7 @@ def _flat(spec: Any, prefix: str = "") -> dict[str, str]:
     """Nested mappings as `a.b: value`, values as JSON."""
     if not isinstance(spec, dict):
         return {prefix: json.dumps(spec)}
-    return {
-        k: v
-        for key, value in spec.items()
-        for k, v in _flat(value, f"{prefix}.{key}" if prefix else key).items()
-    }
+    return {k: v for key, value in spec.items() for k, v in _flat(value, f"{prefix}.{key}" if prefix else key).items()}
 
 
 def read(paths: Paths, run: Run, inference: str) -> pd.DataFrame:
@@ -97,9 +93,7 @@ def read(paths: Paths, run: Run, inference: str) -> pd.DataFrame:
     if absent := [c for c in ("sample", *SITE, "label") if c not in table]:
         raise UserError(path, f"no column {', '.join(absent)}")
     if len(classes) < 2 or not len(table):
-        raise UserError(
-            path, "holds no predictions" if not len(table) else "has no probability columns p0, p1, ..."
-        )
+        raise UserError(path, "holds no predictions" if not len(table) else "has no probability columns p0, p1, ...")
     if not np.isfinite(table[classes].to_numpy()).all():
         raise UserError(path, "a probability is NaN or infinite")
     if not table["label"].isin(range(len(classes))).all():

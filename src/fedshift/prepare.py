@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def obtain(data: Data, raw: Path, mirror: Path | None) -> None:
-    """Raw files of a dataset: downloaded, taken from the mirror, or written as a miniature. `raw/source.json` says which."""
+    """Raw files of a dataset.
+
+    Downloaded, taken from the mirror, or written as a miniature. `raw/source.json` says which.
+    """
     raw.mkdir(parents=True, exist_ok=True)
     if data.synthetic:
         data.dataset.miniature(raw)
@@ -32,8 +35,8 @@ def obtain(data: Data, raw: Path, mirror: Path | None) -> None:
 def prepare(data: Data, raw: Path, out: Path, threads: int = 1) -> None:
     """Write `out`: images.npy (n, height, width, channels) uint8, samples.parquet and card.json, whole or not at all.
 
-    Row i of samples.parquet is image i. Images go through the transforms of `data.prepare`. Raises UserError for labels or
-    samples that are not as documented, and for an image that is missing, broken or of another size.
+    Row i of samples.parquet is image i. Images go through the transforms of `data.prepare`. Raises UserError for labels
+    or samples that are not as documented, and for an image that is missing, broken or of another size.
     """
     import numpy as np
 
@@ -100,9 +103,7 @@ def _card(data: Data, samples: pd.DataFrame, folder: Path) -> dict[str, object]:
         "prepare": [t.spec() for t in data.prepare],
         "classes": list(data.dataset.classes),
         "sites": sites,
-        "checksums": {
-            name: f"sha256:{digest.of_file(folder / name)}" for name in ("images.npy", "samples.parquet")
-        },
+        "checksums": {name: f"sha256:{digest.of_file(folder / name)}" for name in ("images.npy", "samples.parquet")},
     }
 
 
@@ -131,7 +132,5 @@ class Prepared:
         found = pd.Index(self.samples["sample"]).get_indexer(part["sample"])
         if (found < 0).any():
             lost = part["sample"].iloc[int((found < 0).argmax())]
-            raise UserError(
-                self.folder, f"sample {lost!r} of the partition is not there", "make the partition anew"
-            )
+            raise UserError(self.folder, f"sample {lost!r} of the partition is not there", "make the partition anew")
         return found

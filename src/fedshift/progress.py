@@ -29,9 +29,7 @@ class Progress:
     one every `every` seconds, and one at the end.
     """
 
-    def __init__(
-        self, what: str, total: int, unit: str = "it", every: float = 10.0, out: IO[str] | None = None
-    ):
+    def __init__(self, what: str, total: int, unit: str = "it", every: float = 10.0, out: IO[str] | None = None):
         self.what, self.total, self.unit, self.every = what, total, unit, every
         self.out = out or sys.stderr
         self.done, self.start, self.last = 0, time.monotonic(), time.monotonic()

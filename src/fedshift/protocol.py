@@ -46,9 +46,7 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
         ),
         (
             "Mean over sites",
-            [
-                "Each site counts once, whatever its size. The gap is the internal mean minus the external mean."
-            ],
+            ["Each site counts once, whatever its size. The gap is the internal mean minus the external mean."],
         ),
     ]
 

@@ -57,9 +57,7 @@ def discover(kind: str) -> dict[str, type[Plugin]]:
     """All plug-ins of a kind by name, found by walking their folder."""
     package = importlib.import_module(folder(kind))
     found: dict[str, type[Plugin]] = {}
-    for module in sorted(
-        m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")
-    ):
+    for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")):
         loaded = importlib.import_module(f"{package.__name__}.{module}")
         classes = [
             c
@@ -71,9 +69,7 @@ def discover(kind: str) -> dict[str, type[Plugin]]:
             and not c.__name__.startswith("_")
         ]
         if len(classes) != 1:
-            raise RuntimeError(
-                f"{loaded.__name__} must hold exactly one {kind} plug-in, found {len(classes)}"
-            )
+            raise RuntimeError(f"{loaded.__name__} must hold exactly one {kind} plug-in, found {len(classes)}")
         found[module] = classes[0]
     return found
 
@@ -123,9 +119,7 @@ def explain(error: ValidationError, cls: type[BaseModel], where: str) -> list[Us
         elif item["type"] == "extra_forbidden":
             key = str(item["loc"][-1])
             lines.append(
-                UserError(
-                    f"{where}.{path}", f"unknown key {key!r}", did_you_mean(key, _keys(cls, item["loc"]))
-                )
+                UserError(f"{where}.{path}", f"unknown key {key!r}", did_you_mean(key, _keys(cls, item["loc"])))
             )
         else:
             shown = "" if item["type"] == "missing" else f" (got {item['input']!r})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,14 +43,15 @@ def load(plan: Plan, paths: Paths) -> Results:
         external=tuple(dict.fromkeys(s for p in partitions for s in p.external)),
         headline=findings.headline,
         classes=plan.study.dataset.classes,
-        synthetic=any(card(paths, data).get("synthetic", False) for data in plan.data),
+        synthetic=any(card(paths, data)["synthetic"] for data in plan.data),
     )
 
 
-def card(paths: Paths, data: str) -> dict[str, object]:
-    """The card of prepared data; empty where there is none."""
+def card(paths: Paths, data: str) -> dict[str, Any]:
+    """The card of prepared data; its fields are empty where there is none."""
     path = paths.data(data) / "card.json"
-    return dict(read_json(path)) if path.exists() else {}
+    fields = ("title", "version", "source", "licence", "citation", "caveat", "synthetic", "checksums")
+    return dict.fromkeys(fields, "") | (read_json(path) if path.exists() else {})
 
 
 def rounds(findings: Findings, paths: Paths) -> pd.DataFrame:
@@ -61,7 +63,7 @@ def rounds(findings: Findings, paths: Paths) -> pd.DataFrame:
                 table = read_table(paths.run(name) / "rounds.parquet")
             except UserError:
                 continue
-            about = {"run": name, "seed": run.seed, "condition": group.title}
+            about: dict[str, Any] = {"run": name, "seed": run.seed, "condition": group.title}
             parts.append(table.assign(**about, held_out=group.condition.held_out))
     columns = ["round", "site", "split", "loss", "accuracy", "run", "seed", "condition", "held_out"]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)

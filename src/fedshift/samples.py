@@ -13,7 +13,10 @@ from .transform import Transform
 
 
 class Samples(Protocol):
-    """Images (or feature vectors) with labels, fetched by batch. `random`: whether a training batch draws from its `rng`."""
+    """Images (or feature vectors) with labels, fetched by batch.
+
+    `random`: whether a training batch draws from its `rng`.
+    """
 
     random: bool
 

@@ -44,9 +44,7 @@ def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     rows = list(_rows(plan, paths, missing))
     if not rows:
         first = missing[0]
-        what = (
-            f"no predictions of any run (the first: run {first['run']}, {first['inference']}: {first['why']})"
-        )
+        what = f"no predictions of any run (the first: run {first['run']}, {first['inference']}: {first['why']})"
         raise UserError(f"study {plan.name}", what, f"train and predict first: {command(plan)}")
     write_json(out.with_name("missing.json"), missing)
     write_table(out, pd.DataFrame(rows, columns=COLUMNS).astype(TYPES))
@@ -97,9 +95,7 @@ def read_tidy(path: Path) -> pd.DataFrame:
     known = pd.read_csv(path, nrows=0).columns
     text = {c: "str" for c in _TEXT if c in known}
     empty: dict[Any, Any] = {c: [] if c in text else [""] for c in known}
-    table = pd.read_csv(
-        path, dtype=text, keep_default_na=False, na_values=empty, float_precision="round_trip"
-    )
+    table = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=empty)
     return table.astype({k: v for k, v in TYPES.items() if k in known})
 
 

@@ -8,6 +8,7 @@ Batch-norm layers are found by type, never by name.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -51,7 +52,8 @@ class Layout:
     ----------
     affine, weights, statistics, trainable : slices of the flat vector
     size : its length, in floats
-    counters : names of integer buffers (batches tracked), kept beside the vector and never counted
+    counters : names of BN's integer buffers (batches tracked), kept beside the vector and never counted
+    constants : names of all other integer buffers, which no one changes
     """
 
     def __init__(self, model: nn.Module, channels_last: bool = False) -> None:
@@ -61,7 +63,9 @@ class Layout:
         affine = [k for k in parameters if k.rpartition(".")[0] in layers]
         weights = [k for k in parameters if k.rpartition(".")[0] not in layers]
         statistics = [k for k, b in buffers.items() if b.is_floating_point()]
-        self.counters = [k for k, b in buffers.items() if not b.is_floating_point()]
+        integers = [k for k, b in buffers.items() if not b.is_floating_point()]
+        self.counters = [k for k in integers if k.rpartition(".")[0] in layers]
+        self.constants = [k for k in integers if k.rpartition(".")[0] not in layers]
         self.places: dict[str, Place] = {}
         tensors = {**parameters, **buffers}
         ends = [0]
@@ -73,14 +77,15 @@ class Layout:
                 self.places[name] = Place(span, tensor.shape, channels_last and tensor.dim() == 4)
                 end = span.stop
             ends.append(end)
-        self.affine, self.weights, self.statistics = (
-            slice(a, b) for a, b in zip(ends, ends[1:], strict=False)
-        )
+        self.affine, self.weights, self.statistics = (slice(a, b) for a, b in itertools.pairwise(ends))
         self.trainable = slice(0, self.weights.stop)
         self.size = ends[-1]
 
     def attach(self, model: nn.Module, flat: Tensor, grad: Tensor, counters: Tensor) -> None:
-        """Make the model's tensors views: floats of `flat`, their gradients of `grad`, integer buffers of `counters`."""
+        """Make the model's tensors views.
+
+        Floats of `flat`, their gradients of `grad`, integer buffers of `counters`.
+        """
         for name, place in self.places.items():
             owner, leaf = _owner(model, name)
             if leaf in owner._parameters:
@@ -94,18 +99,14 @@ class Layout:
 
     def pack(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """A new flat vector from named tensors of any floating type."""
-        flat = torch.empty(
-            self.size, dtype=next((t.dtype for t in tensors.values() if t.is_floating_point()), None)
-        )
+        flat = torch.empty(self.size, dtype=next((t.dtype for t in tensors.values() if t.is_floating_point()), None))
         for name, place in self.places.items():
             place.view(flat).copy_(tensors[name].detach())
         return flat
 
     def unpack(self, flat: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Named, contiguous copies on the CPU of the tensors in `flat` (all, or those named)."""
-        return {
-            k: self.places[k].view(flat).detach().cpu().contiguous().clone() for k in names or self.places
-        }
+        return {k: self.places[k].view(flat).detach().cpu().contiguous().clone() for k in names or self.places}
 
     def names(self, span: slice) -> list[str]:
         """The names of the tensors that lie in `span`."""

@@ -43,9 +43,7 @@ def bootstrap(
     step = max(1, _CHUNK // n)
     for start in range(0, draws, step):
         weight = rng.multinomial(n, np.full(n, 1 / n), size=min(step, draws - start)).astype(float)
-        with np.errstate(
-            invalid="ignore"
-        ):  # a resample without any sample that counts is NaN, and left out below
+        with np.errstate(invalid="ignore"):  # a resample without any sample that counts is NaN, and left out below
             out[start : start + step, known] = (weight @ sums[:, known]) / (weight @ counts[:, known])
     return out
 

@@ -1,4 +1,7 @@
-"""A study: one YAML, turned into the runs it asks for. Imports no torch: Snakemake imports this while it builds the DAG."""
+"""A study.
+
+One YAML, turned into the runs it asks for. Imports no torch: Snakemake imports this while it builds the DAG.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +147,7 @@ class Study(_Frozen):
     )
     model: ModelField
     transforms: tuple[TransformField, ...] = ()
-    training: Training = Training()  # type: ignore[call-arg]
+    training: Training = Training()
     runs: tuple[Grid, ...] = Field(min_length=1)
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field((0,), min_length=1)
     inferences: tuple[InferenceField, ...] = Field(min_length=1)
@@ -172,9 +175,7 @@ class Plan:
         self.name, self.path, self.scale, self.study = name, path, scale, study
         prepare = tuple(t for t in study.transforms if t.when == "prepare")
         later = tuple(t for t in study.transforms if t.when != "prepare")
-        data = Data(
-            dataset=study.dataset, synthetic=scale == "mini" and study.dataset.has_miniature, prepare=prepare
-        )
+        data = Data(dataset=study.dataset, synthetic=scale == "mini" and study.dataset.has_miniature, prepare=prepare)
         self.data = {data.id: data}
         self.runs: dict[str, Run] = {}
         for n, grid in enumerate(study.runs):

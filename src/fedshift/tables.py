@@ -43,17 +43,14 @@ class Table:
     def csv(self) -> str:
         """The cells, comma separated; what a spreadsheet would run as a formula gets an apostrophe."""
         out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows(
-            [[_inert(c) for c in row] for row in (self.header, *self.rows)]
-        )
+        csv.writer(out, lineterminator="\n").writerows([[_inert(c) for c in row] for row in (self.header, *self.rows)])
         return out.getvalue()
 
     def md(self) -> str:
         lines = [self.header, [":--"] * self.heads + ["--:"] * (len(self.header) - self.heads), *self.rows]
         escaped = [line if n == 1 else [_escape(c, _MARKDOWN) for c in line] for n, line in enumerate(lines)]
         return (
-            "\n".join("| " + " | ".join(line) + " |" for line in escaped)
-            + f"\n\n{_escape(self.caption, _MARKDOWN)}\n"
+            "\n".join("| " + " | ".join(line) + " |" for line in escaped) + f"\n\n{_escape(self.caption, _MARKDOWN)}\n"
         )
 
     def tex(self) -> str:
@@ -179,9 +176,7 @@ def won_back(findings: Findings, group: Group, key: str, held_out: str | None = 
     gap = findings.gap(group, findings.baseline, held_out)
     if not gap.known:
         return DASH
-    return (
-        f"{100 * findings.share(group, key, held_out):.0f} %".replace("-", "−") if gap.mean > 0 else "no gap"
-    )
+    return f"{100 * findings.share(group, key, held_out):.0f} %".replace("-", "−") if gap.mean > 0 else "no gap"
 
 
 def _worst(findings: Findings, group: Group, key: str) -> str:
@@ -205,11 +200,7 @@ def _with_published(findings: Findings) -> list[str]:
     return [
         k
         for k in findings.keys
-        if any(
-            not math.isnan(findings.value(g, r, s, k).published)
-            for g in findings.groups
-            for r, s in g.sites()
-        )
+        if any(not math.isnan(findings.value(g, r, s, k).published) for g in findings.groups for r, s in g.sites())
     ]
 
 

@@ -7,7 +7,7 @@ blurs, applies its gamma and adds noise. The tissue is the same everywhere; the 
 
 The label says whether tumour lies in the central 32x32 pixels, and only the nuclei's size and shape carry it.
 Both kinds of cell sit on lattices whose spacing is proportional to the size of the nucleus: few large nuclei
-and many small ones cover the same area and absorb the same light, so that colour does not give the label away.
+and many small ones cover the same area and absorb the same light, so colour does not give the label away.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ def _stroma(rng: np.random.Generator) -> Floats:
 def _smooth(rng: np.random.Generator, knots: int) -> Floats:
     """Smooth noise of unit variance: a small random grid, enlarged with cubic splines."""
     spline = _splines(knots)
-    return spline @ rng.standard_normal((knots + 3, knots + 3), dtype=np.float32) @ spline.T
+    coarse: Floats = rng.standard_normal((knots + 3, knots + 3), dtype=np.float32)
+    return np.linalg.multi_dot([spline, coarse, spline.T])
 
 
 @functools.cache

@@ -105,9 +105,7 @@ def _write(run: Run, federation: Federation, folder: Path) -> None:
     write_tensors(folder / "model.safetensors", federation.global_state(), {})
     own = federation.bench.own_names
     states = {c.name: federation.client_state(c.name) for c in federation.clients}
-    write_tensors(
-        folder / "clients.safetensors", {f"{site}/{k}": s[k] for site, s in states.items() for k in own}, {}
-    )
+    write_tensors(folder / "clients.safetensors", {f"{site}/{k}": s[k] for site, s in states.items() for k in own}, {})
 
 
 class _Checkpoint:

@@ -13,23 +13,15 @@ class Training(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     rounds: int = Field(100, ge=1, description="communication rounds")
     local_epochs: int = Field(1, ge=1, description="passes over a client's data in a round (E)")
-    batch_size: int = Field(
-        32, ge=2, description="images a local step; a last batch of one joins the one before it"
-    )
+    batch_size: int = Field(32, ge=2, description="images a local step; a last batch of one joins the one before it")
     lr: float = Field(0.01, gt=0, description="learning rate of the clients")
-    momentum: float = Field(
-        0.0, ge=0, lt=1, description="of the clients' SGD; its buffer starts at zero each round"
-    )
+    momentum: float = Field(0.0, ge=0, lt=1, description="of the clients' SGD; its buffer starts at zero each round")
     weight_decay: float = Field(0.0, ge=0, description="of the clients' SGD")
-    weights: Literal["size", "uniform"] = Field(
-        "size", description="clients count by training samples, or equally"
-    )
+    weights: Literal["size", "uniform"] = Field("size", description="clients count by training samples, or equally")
     select: Literal["best_validation", "last"] = Field(
         "best_validation",
         description="keep the round with the highest mean validation accuracy over clients, or the last",
     )
-    patience: int | None = Field(
-        None, ge=1, description="stop after so many rounds without a better validation mean"
-    )
+    patience: int | None = Field(None, ge=1, description="stop after so many rounds without a better validation mean")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16 is autocast, on a GPU")
     channels_last: bool = Field(False, description="memory format of images and convolutions")

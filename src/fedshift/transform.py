@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Transform(Plugin):
     """A step between the stored image and the network.
 
-    `when` says where it acts: `prepare` (once, on uint8 images, cached in the prepared arrays), `train` (augmentation) or
-    `always` (training and prediction).
+    `when` says where it acts: `prepare` (once, on uint8 images, cached in the prepared arrays), `train` (augmentation)
+    or `always` (training and prediction).
     """
 
     kind: ClassVar[str] = "transform"

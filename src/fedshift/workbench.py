@@ -39,9 +39,7 @@ class Workbench:
         self.layout = Layout(self.model, training.channels_last)
         self.flat = self.layout.pack(dict(self.model.state_dict())).to(device)
         self.grad = torch.zeros_like(self.flat[self.layout.trainable])
-        self.counters = torch.tensor(
-            [int(self.model.get_buffer(k)) for k in self.layout.counters], device=device
-        )
+        self.counters = torch.tensor([int(self.model.get_buffer(k)) for k in self.layout.counters], device=device)
         self.layout.attach(self.model, self.flat, self.grad, self.counters)
         self.shared = policy.shared(self.layout)
         self.span = slice(self.shared.start, min(self.shared.stop, self.layout.trainable.stop))
@@ -85,7 +83,7 @@ class Workbench:
         losses, outputs, labels = [], [], []
         momentum: list[Tensor | None] = [None]
         self._mode(train=True)
-        with _torch_state(seed_of(*key, "dropout"), self.device):
+        with _TorchState(seed_of(*key, "dropout"), self.device):
             for _ in range(t.local_epochs):
                 for index in batch_indices(order.permutation(len(samples)), t.batch_size):
                     if should_stop():
@@ -94,7 +92,7 @@ class Workbench:
                     self.grad.zero_()
                     with self._autocast:
                         loss, logits = algorithm.loss(local, x, y)
-                    loss.backward()  # type: ignore[no-untyped-call]
+                    loss.backward()
                     algorithm.correct(local)
                     self._step(momentum)
                     local.steps += 1
@@ -113,7 +111,10 @@ class Workbench:
 
     @torch.no_grad()
     def _step(self, momentum: list[Tensor | None]) -> None:
-        """One SGD step on the whole trainable vector: torch's arithmetic without the cost of an Optimizer for each client."""
+        """One SGD step on the whole trainable vector.
+
+        Torch's arithmetic without the cost of an Optimizer for each client.
+        """
         t = self.training
         sgd(
             [self._parameter],
@@ -153,7 +154,10 @@ class Workbench:
 
 
 def batch_indices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Consecutive batches of `order`; a last batch of one joins the one before it, since BN cannot train on one vector."""
+    """Consecutive batches of `order`.
+
+    A last batch of one joins the one before it, since BN cannot train on one vector.
+    """
     n = len(order)
     cuts = list(range(0, n, size))
     if n % size == 1 and n > 1:
@@ -162,7 +166,7 @@ def batch_indices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
         yield order[start:stop]
 
 
-class _torch_state:
+class _TorchState:
     """Torch's default generators seeded inside, and as they were outside: dropout draws from them."""
 
     def __init__(self, seed: int, device: torch.device) -> None:

@@ -79,9 +79,7 @@ def predict(table: pd.DataFrame, run: Run, inference: str, right: Right) -> pd.D
     """Test samples with the wanted share of right answers in each site: the first of every patient are right."""
     table = table.copy()
     order = table.groupby("patient").cumcount()
-    share = [
-        right(run, inference, site, role) for site, role in zip(table["site"], table["role"], strict=True)
-    ]
+    share = [right(run, inference, site, role) for site, role in zip(table["site"], table["role"], strict=True)]
     correct = order < np.round(np.array(share) * PER_PATIENT)
     table["p1"] = np.where(correct == (table["label"] == 1), 0.8, 0.2)
     table["p0"] = 1 - table["p1"]
@@ -144,7 +142,7 @@ def build(
     without: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> tuple[Plan, Paths]:
-    """Writes everything up to the predictions. `without` keeps predictions of runs with that bn and seed from being written."""
+    """Writes everything up to the predictions; of runs that agree with `without` in all its keys, the spec only."""
     made, paths = plan(root, **changes), Paths(root)
     table = samples(made)
     for data in made.data:

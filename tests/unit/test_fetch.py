@@ -369,9 +369,7 @@ def test_a_mirror_that_is_not_there(server, tmp_path):
 # archives
 
 
-def member(
-    name: str, content: bytes = b"content", kind: bytes = tarfile.REGTYPE, link: str = ""
-) -> tarfile.TarInfo:
+def member(name: str, content: bytes = b"content", kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.size = kind, link, len(content) if kind == tarfile.REGTYPE else 0
     return info
@@ -464,9 +462,7 @@ def test_a_hostile_zip_member_is_refused_and_nothing_is_unpacked(tmp_path, bad):
         archive.writestr("good.txt", "good")
         archive.writestr(bad, "/etc")
     folder = tmp_path / "out" / "x"
-    with pytest.raises(
-        UserError, match=r"x\.zip: member '.*' (leads out of the folder|is a link or a device)"
-    ):
+    with pytest.raises(UserError, match=r"x\.zip: member '.*' (leads out of the folder|is a link or a device)"):
         extract(tmp_path / "x.zip", folder)
     assert names(tmp_path) == ["out", "x.zip"]
     assert names(tmp_path / "out") == []

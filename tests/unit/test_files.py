@@ -36,9 +36,7 @@ def names(folder: Path) -> list[str]:
 
 
 def python(code: str, *args: object, **kwargs: object) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, args)], capture_output=True, timeout=60, **kwargs
-    )
+    return subprocess.run([sys.executable, "-c", code, *map(str, args)], capture_output=True, timeout=60, **kwargs)
 
 
 def dead_pid() -> int:

@@ -16,9 +16,7 @@ from fedshift.errors import UserError
 from fedshift.findings import Findings
 from fedshift.tables import overview
 
-COLUMNS = (
-    "study run algorithm bn addon held_out site role inference momentum batch_size order seed metric value n"
-)
+COLUMNS = "study run algorithm bn addon held_out site role inference momentum batch_size order seed metric value n"
 SUMMARY = (
     "study algorithm bn addon held_out site role inference momentum batch_size order metric n mean std seeds "
     "published published_std low high"
@@ -155,7 +153,7 @@ def test_no_predictions_at_all_is_an_error_with_a_remedy(tmp_path: Path) -> None
     for run in plan.runs:
         for key in plan.inferences:
             paths.predictions(run, key).unlink()
-    with pytest.raises(UserError, match="trained, but not predicted.*snakemake .*study=fake scale=mini"):
+    with pytest.raises(UserError, match=r"trained, but not predicted.*snakemake .*study=fake scale=mini"):
         score.score(plan, paths)
     assert not (paths.study("fake") / "scores.csv").exists()
 
@@ -197,32 +195,26 @@ def test_published_figures_join_on_the_columns_they_have(tmp_path: Path) -> None
 
 
 def test_published_figures_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="published.csv, row 3: a second figure for the same site, metric"):
+    with pytest.raises(UserError, match=r"published\.csv, row 3: a second figure for the same site, metric"):
         published(tmp_path, "site,metric,value\ncentre1,accuracy,0.5\ncentre1,accuracy,0.6\n")
 
 
 def test_tables_escape_names(tmp_path: Path) -> None:
     name = "=cmd|' /C calc'!A0 _50%_ $x$ \\ & # <b>"
-    plan, paths = fake_study.build(
-        tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]}
-    )
+    plan, paths = fake_study.build(tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]})
     score.score(plan, paths)
     summary.summarise(plan, paths)
     folder = paths.study("fake") / "tables"
     rows = list(csv.reader((folder / "sites.csv").read_text().splitlines()))
     assert f"'{name}" in {row[1] for row in rows}
     tex = (folder / "sites.tex").read_text()
-    assert (
-        r"=cmd\textbar{}' /C calc'!A0 \_50\%\_ \$x\$ \textbackslash{} \& \# \textless{}b\textgreater{}" in tex
-    )
+    assert r"=cmd\textbar{}' /C calc'!A0 \_50\%\_ \$x\$ \textbackslash{} \& \# \textless{}b\textgreater{}" in tex
     assert r"\|' /C calc'!A0 \_50%\_ \$x\$ \\ \& \# \<b\>" in (folder / "sites.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["01", "NA", "1e3", "None"])
 def test_a_site_keeps_its_name(tmp_path: Path, name: str) -> None:
-    plan, paths = fake_study.build(
-        tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]}
-    )
+    plan, paths = fake_study.build(tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]})
     score.score(plan, paths)
     table = score.read_tidy(summary.summarise(plan, paths))
     assert name in set(table["site"])

@@ -77,9 +77,7 @@ def test_colour_does_not_give_the_label_away_in_an_unseen_centre(patches: dict[i
 
 
 @pytest.mark.parametrize("centre", range(5))
-def test_colour_does_not_give_the_label_away_within_a_centre(
-    patches: dict[int, np.ndarray], centre: int
-) -> None:
+def test_colour_does_not_give_the_label_away_within_a_centre(patches: dict[int, np.ndarray], centre: int) -> None:
     features, fit = colour(patches[centre]), np.arange(400) < 200
     probe = make_pipeline(StandardScaler(), LogisticRegression()).fit(features[fit], LABELS[fit])
     assert balanced_accuracy_score(LABELS[~fit], probe.predict(features[~fit])) <= 0.62

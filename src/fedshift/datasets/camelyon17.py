@@ -92,7 +92,10 @@ class Camelyon17(Dataset):
         return Opened(samples, image)
 
     def miniature(self, raw: Path) -> None:
-        """Synthetic tissue in the layout of the archive: five centres, each with its own stain, scanner and patients."""
+        """Synthetic tissue in the layout of the archive.
+
+        Five centres, each with its own stain, scanner and patients.
+        """
         import pandas as pd
         from PIL import Image
 
@@ -101,7 +104,7 @@ class Camelyon17(Dataset):
         from ..progress import track
         from ..rng import stream
 
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "patient": f"{20 * centre + n % self.patients:03d}",
                 "node": n % self.patients % 5,

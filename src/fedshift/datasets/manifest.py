@@ -21,14 +21,12 @@ if TYPE_CHECKING:
 class Manifest(Dataset):
     """A table with the columns path, label, site and, if known, patient; images of any format that Pillow reads.
 
-    `path` is relative to the table. `label` is 0, 1, ... in the order of `classes`, or a class's name. Images are brought to `size`
-    by scaling the shorter side and cropping the centre.
+    `path` is relative to the table. `label` is 0, 1, ... in the order of `classes`, or a class's name. Images are
+    brought to `size` by scaling the shorter side and cropping the centre.
     """
 
     table: Path = Field(description="the CSV; inside the archive, if there is one")
-    archive: str | None = Field(
-        None, description="tar or zip with table and images, looked up in the mirror directory"
-    )
+    archive: str | None = Field(None, description="tar or zip with table and images, looked up in the mirror directory")
     url: str | None = Field(None, description="where to get the archive, if it is not in the mirror")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of the archive")
     size: int = Field(96, ge=8, le=2048, description="side of the square images, pixels")
@@ -85,16 +83,12 @@ class Manifest(Dataset):
             sample=rows["path"].astype(str),
             site=rows["site"].astype(str),
             label=self._labels(rows["label"], table),
-            patient=rows["patient"].astype(str).where(rows["patient"].notna(), None)
-            if "patient" in rows
-            else None,
+            patient=rows["patient"].astype(str).where(rows["patient"].notna(), None) if "patient" in rows else None,
         )
         files = [table.parent / p for p in samples["path"]]
         for n, file in enumerate(files):
             if not file.is_file():
-                raise UserError(
-                    f"{table}, row {n + 2}", f"no such image: {file}", "restore it, or remove the row"
-                )
+                raise UserError(f"{table}, row {n + 2}", f"no such image: {file}", "restore it, or remove the row")
         return Opened(samples, lambda i: self._square(read_image(files[i])))
 
     def _labels(self, given: pd.Series, table: Path) -> pd.Series:
@@ -115,6 +109,4 @@ class Manifest(Dataset):
         import numpy as np
         from PIL import Image, ImageOps
 
-        return np.asarray(
-            ImageOps.fit(Image.fromarray(image), (self.size, self.size), Image.Resampling.LANCZOS)
-        )
+        return np.asarray(ImageOps.fit(Image.fromarray(image), (self.size, self.size), Image.Resampling.LANCZOS))

@@ -60,9 +60,7 @@ def svg(name: str, title: str, size: tuple[float, float], draw: Callable[[Figure
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
         draw(figure)
-        figure.savefig(
-            out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
-        )
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = out.getvalue()
     body = text[text.index(">", text.index("<svg")) + 1 : text.rindex("</svg>")]
     body = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style .*?</style>", "", body, flags=re.S)

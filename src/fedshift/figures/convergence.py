@@ -17,9 +17,7 @@ class Convergence(Figure):
     """Validation accuracy and training loss per round: mean over clients, then over seeds; single runs thin."""
 
     title = "Convergence"
-    most: int = Field(
-        12, ge=1, description="single runs are drawn where there are at most so many conditions"
-    )
+    most: int = Field(12, ge=1, description="single runs are drawn where there are at most so many conditions")
 
     def caption(self, results: Results) -> str:
         if results.rounds.empty:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _EDGES = (96, 72, 56, 44, 32, 24, 16)
-_LIMIT = 280_000
+_LIMIT = 200_000
 
 
 class Patches(Figure):

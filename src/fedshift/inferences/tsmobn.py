@@ -71,9 +71,7 @@ class _Track:
         from torch.nn.functional import batch_norm
 
         s, layer = self.settings, self.layer
-        var_b, mean_b = torch.var_mean(
-            x.float() if x.dtype.itemsize < 4 else x, [0, *range(2, x.dim())], correction=0
-        )
+        var_b, mean_b = torch.var_mean(x.float() if x.dtype.itemsize < 4 else x, [0, *range(2, x.dim())], correction=0)
         if self.mean is None or self.var is None:
             self.mean, self.var = mean_b, var_b
         else:

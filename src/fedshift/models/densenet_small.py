@@ -24,7 +24,7 @@ class DenseNetSmall(Model):
 
         return DenseNet(
             growth_rate=self.growth,
-            block_config=self.blocks,  # type: ignore[arg-type]
+            block_config=self.blocks,
             num_init_features=self.stem,
             bn_size=2,
             num_classes=classes,

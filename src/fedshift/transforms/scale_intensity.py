@@ -20,6 +20,7 @@ class ScaleIntensity(Transform):
     high: float = Field(1.0, description="where grey level 255 goes")
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        import torch
         from monai.transforms import ScaleIntensityRange
 
-        return ScaleIntensityRange(0.0, 255.0, self.low, self.high)(x)
+        return torch.as_tensor(ScaleIntensityRange(0.0, 255.0, self.low, self.high)(x))

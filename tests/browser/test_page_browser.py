@@ -1,0 +1,131 @@
+"""The page in a real browser: light and dark, wide and narrow, on paper, without script and network."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+
+import fake_study
+
+from fedshift import page, results, score, summary
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-sync",
+    "--no-first-run",
+]
+if BROWSER is None and os.environ.get("REQUIRE_BROWSER") != "1":
+    pytest.skip("no Chromium on this machine", allow_module_level=True)
+
+from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    assert BROWSER is not None, "REQUIRE_BROWSER=1, but there is no Chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A page with all it can have: synthetic data, a missing run, names full of markup."""
+    root = tmp_path_factory.mktemp("page")
+    plan, paths = fake_study.build(root, without={"bn": "local", "seed": 2})
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    for name in plan.study.figures:
+        results.draw(plan, paths, name)
+    return page.write(plan, paths).as_uri()
+
+
+@pytest.fixture
+def tab(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    context = browser.new_context(**getattr(request, "param", {}))
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.parametrize(
+    "tab", [{"color_scheme": "light"}, {"color_scheme": "dark"}], indirect=True, ids=["light", "dark"]
+)
+def test_no_accessibility_violations(tab: Page, url: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab.goto(url)
+    tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    found = Axe().run(tab)
+    assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize(
+    "tab", [{"color_scheme": "light"}, {"color_scheme": "dark"}], indirect=True, ids=["light", "dark"]
+)
+def test_ink_follows_the_scheme(tab: Page, url: str) -> None:
+    tab.goto(url)
+    dark = tab.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    colours = tab.evaluate(
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.querySelector('svg text')).fill]"
+    )
+    assert colours == (["rgb(17, 17, 17)", "rgb(230, 231, 234)"] if dark else ["rgb(255, 255, 255)", "rgb(27, 29, 33)"])
+
+
+@pytest.mark.parametrize("tab", [{"viewport": {"width": 360, "height": 740}}], indirect=True)
+def test_no_sideways_scrolling_on_a_phone(tab: Page, url: str) -> None:
+    tab.goto(url)
+    tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.parametrize("tab", [{"java_script_enabled": False}], indirect=True)
+def test_nothing_is_requested_and_no_script_is_needed(tab: Page, url: str) -> None:
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(url)
+    assert [u for u in asked if not u.startswith(("data:", url))] == []
+    assert tab.get_by_role("heading", level=1).inner_text() == "Does it hold up?"
+    assert tab.get_by_text("TsmoBN wins back").first.is_visible()
+    assert tab.get_by_role("img").count() == 3
+    assert tab.get_by_text("Brier score").first.is_hidden()
+    tab.get_by_text("All metrics", exact=True).click()
+    assert tab.get_by_role("columnheader", name="Brier score").first.is_visible()
+
+
+def test_no_complaints_in_the_console(tab: Page, url: str) -> None:
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("dialog", lambda dialog: said.append(dialog.message))
+    tab.goto(url)
+    assert said == []
+
+
+def test_a_table_can_be_downloaded(tab: Page, url: str) -> None:
+    tab.goto(url)
+    with tab.expect_download() as waiting:
+        tab.get_by_role("link", name="CSV: Overview table").click()
+    assert waiting.value.suggested_filename == "fake-overview.csv"
+    assert waiting.value.path().read_text(encoding="utf-8").startswith("Condition,Inference,Internal mean")
+
+
+def test_it_prints_whole(tab: Page, url: str) -> None:
+    tab.goto(url)
+    tab.emulate_media(media="print")
+    assert tab.pdf(format="A4").startswith(b"%PDF")
+    shown = "getComputedStyle(document.querySelector('#sites details'), '::details-content').contentVisibility"
+    assert tab.evaluate(shown) == "visible"
