@@ -70,7 +70,7 @@ class Federation:
     device : where the work is done
 
     The order in which clients are given changes nothing: they work in the order of their names.
-    Raises UserError for an unknown algorithm, policy or setting.
+    Raises UserError for an unknown algorithm, policy or setting, and for a client without samples.
 
     Attributes
     ----------
@@ -105,6 +105,8 @@ class Federation:
         )
         self.server.state = self.algorithm.server_state(self.server)
         samples = {name: _samples(given) for name, given in sorted(clients.items())}
+        if empty := [name for name, given in samples.items() if not len(given)]:
+            raise UserError(f"client {empty[0]!r}", "has no training samples", "leave it out")
         held = {name: _samples(given) for name, given in (validation or {}).items()}
         total = sum(map(len, samples.values()))
         self.clients = [
@@ -136,7 +138,8 @@ class Federation:
         `after_round` is called with the federation after each round; `should_stop` is asked between batches, and
         raises Interrupted when it says so. Raises UserError where a loss is not finite.
         """
-        while self.server.round < (rounds or self.training.rounds) and not self.exhausted:
+        rounds = self.training.rounds if rounds is None else rounds
+        while self.server.round < rounds and not self.exhausted:
             self.round(should_stop)
             if after_round:
                 after_round(self)
@@ -184,7 +187,7 @@ class Federation:
             trainable=self.server.trainable,
             sent=sent,
             state=client.state,
-            lr=self.training.lr,
+            lr=self.training.rate(number),
             round=number,
         )
 
@@ -267,7 +270,7 @@ class Federation:
     # ---- checkpoints
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors that the next round depends on, and the selected round's, by name."""
+        """Copies of all tensors that the next round depends on, and of the selected round's, by name."""
         out = {"server": self.server.shared, **{f"server/{k}": v for k, v in self.server.state.items()}}
         for c in self.clients:
             out |= {f"own/{c.name}": c.own, f"counters/{c.name}": c.counters}
@@ -276,16 +279,16 @@ class Federation:
             out["selected"] = kept.shared
             for c, own, counters in zip(self.clients, kept.own, kept.counters, strict=True):
                 out |= {f"selected/own/{c.name}": own, f"selected/counters/{c.name}": counters}
-        return out
+        return {k: v.clone() for k, v in out.items()}
 
     def progress(self) -> dict[str, Any]:
         """What else a checkpoint needs, as plain data."""
         kept = {"round": self.selected.round, "value": self.selected.value} if self.selected else None
-        return {"round": self.server.round, "selected": kept, "history": self.history}
+        return {"round": self.server.round, "selected": kept, "history": [*self.history]}
 
     def restore(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
         """Go on from what `tensors` and `progress` once returned."""
-        here = {k: v.to(self.bench.device) for k, v in tensors.items()}
+        here = {k: v.to(self.bench.device, copy=True) for k, v in tensors.items()}
         self.server.shared = here["server"]
         self.server.round = int(progress["round"])
         self.server.state = {k: here[f"server/{k}"] for k in self.server.state}
@@ -293,6 +296,7 @@ class Federation:
             c.own, c.counters = here[f"own/{c.name}"], here[f"counters/{c.name}"]
             c.state = {k: here[f"client/{c.name}/{k}"] for k in c.state}
         self.history = [dict(row) for row in progress["history"]]
+        self.selected = None
         if kept := progress["selected"]:
             own = [here[f"selected/own/{c.name}"] for c in self.clients]
             counters = [here[f"selected/counters/{c.name}"] for c in self.clients]

@@ -78,7 +78,7 @@ class MappedSamples:
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
         stored = torch.from_numpy(self.images[self.rows[index]])
-        x = stored.to(self.device).permute(0, 3, 1, 2).float()
+        x = stored.to(self.device).permute(0, 3, 1, 2).contiguous().float()
         for transform in self.transforms:
             if transform.when == "always":
                 x = transform.apply(x, rng or _NO_RANDOMNESS)

@@ -39,7 +39,7 @@ class Stain:
     noise: float  # standard deviation of the sensor's noise, in grey levels
 
 
-CENTRES = (
+CENTRES: tuple[Stain, ...] = (
     Stain((0.62, 0.72, 0.34), (0.14, 0.62, 0.28), (1.00, 1.00), blur=0.50, gamma=1.00, noise=3.0),
     Stain((0.54, 0.76, 0.34), (0.10, 0.70, 0.38), (0.90, 1.45), blur=0.60, gamma=0.85, noise=4.0),
     Stain((0.74, 0.68, 0.32), (0.24, 0.56, 0.22), (1.15, 0.95), blur=0.45, gamma=1.25, noise=3.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,6 +16,9 @@ class Training(BaseModel):
     local_epochs: int = Field(1, ge=1, description="passes over a client's data in a round (E)")
     batch_size: int = Field(32, ge=2, description="images a local step; a last batch of one joins the one before it")
     lr: float = Field(0.01, gt=0, description="learning rate of the clients")
+    schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="of lr over rounds; cosine falls from lr in the first round towards 0 after the last"
+    )
     momentum: float = Field(0.0, ge=0, lt=1, description="of the clients' SGD; its buffer starts at zero each round")
     weight_decay: float = Field(0.0, ge=0, description="of the clients' SGD")
     weights: Literal["size", "uniform"] = Field("size", description="clients count by training samples, or equally")
@@ -25,3 +29,9 @@ class Training(BaseModel):
     patience: int | None = Field(None, ge=1, description="stop after so many rounds without a better validation mean")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16 is autocast, on a GPU")
     channels_last: bool = Field(False, description="memory format of images and convolutions")
+
+    def rate(self, number: int) -> float:
+        """The learning rate of round `number`, counted from 1."""
+        if self.schedule == "constant":
+            return self.lr
+        return self.lr * (1 + math.cos(math.pi * (number - 1) / self.rounds)) / 2

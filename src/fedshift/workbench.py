@@ -94,7 +94,7 @@ class Workbench:
                         loss, logits = algorithm.loss(local, x, y)
                     loss.backward()
                     algorithm.correct(local)
-                    self._step(momentum)
+                    self._step(local.lr, momentum)
                     local.steps += 1
                     losses.append(loss.detach() * len(y))
                     outputs.append(logits.detach())
@@ -110,7 +110,7 @@ class Workbench:
         return mean_loss, float((torch.cat(outputs).argmax(1) == truth).float().mean())
 
     @torch.no_grad()
-    def _step(self, momentum: list[Tensor | None]) -> None:
+    def _step(self, lr: float, momentum: list[Tensor | None]) -> None:
         """One SGD step on the whole trainable vector.
 
         Torch's arithmetic without the cost of an Optimizer for each client.
@@ -122,7 +122,7 @@ class Workbench:
             momentum,
             weight_decay=t.weight_decay,
             momentum=t.momentum,
-            lr=t.lr,
+            lr=lr,
             dampening=0,
             nesterov=False,
             maximize=False,

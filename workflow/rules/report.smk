@@ -24,6 +24,7 @@ rule summarise:
         rules.score.output.scores,
     output:
         summary=PATHS.study("{study}") / "summary.csv",
+        effects=PATHS.study("{study}") / "effects.csv",
         tables=expand(PATHS.study("{{study}}") / "tables" / "{table}.{form}", table=["sites", "overview"], form=["csv", "md", "tex"]),
     params:
         path=lambda w: PLANS[w.study].path,
@@ -40,6 +41,7 @@ rule summarise:
 rule figure:
     input:
         rules.score.output.scores,
+        rules.summarise.output.effects,
         rules.summarise.output.summary,
         lambda w: [PATHS.run(run) / "rounds.parquet" for run in PLANS[w.study].runs],
     output:

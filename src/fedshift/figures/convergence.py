@@ -17,7 +17,7 @@ class Convergence(Figure):
     """Validation accuracy and training loss per round: mean over clients, then over seeds; single runs thin."""
 
     title = "Convergence"
-    most: int = Field(12, ge=1, description="single runs are drawn where there are at most so many conditions")
+    most: int = Field(24, ge=0, description="single runs are drawn where there are at most so many")
 
     def caption(self, results: Results) -> str:
         if results.rounds.empty:
@@ -25,9 +25,9 @@ class Convergence(Figure):
         last = results.rounds.groupby("run")["round"].max()
         rounds = f"{last.min()}" if last.min() == last.max() else f"{last.min()} to {last.max()}"
         return (
-            f"Mean over clients and runs (thick), and each run (thin), over {rounds} rounds. A thick line ends "
-            "with the first of its runs to stop. Read it before any other result: a condition still rising at "
-            "its end has not converged."
+            f"Mean over clients and runs{', and each run (thin),' if len(last) <= self.most else ''} over {rounds} "
+            "rounds; the mean ends with the first of its runs to stop. Read it before any other result: a "
+            "condition still rising at its end has not converged."
         )
 
     def draw(self, results: Results) -> str:
@@ -44,8 +44,8 @@ class Convergence(Figure):
                     if chosen.empty or chosen[column].isna().all():
                         continue
                     runs = _by_run(chosen, column) * (100 if column == "accuracy" else 1)
-                    style = {"color": COLOURS[n % len(COLOURS)], "linestyle": LINES[n % len(LINES)]}
-                    if len(conditions) <= self.most and runs.shape[1] > 1:
+                    style = {"color": COLOURS[n % len(COLOURS)], "linestyle": LINES[(n + n // 12) % len(LINES)]}
+                    if runs.shape[1] > 1 and rounds["run"].nunique() <= self.most:
                         axes.plot(runs.index, runs, linewidth=0.6, alpha=0.4, color=style["color"])
                     mean = runs.dropna().mean(axis=1)
                     axes.plot(mean.index, mean, linewidth=1.8, label=condition, **style)
@@ -57,7 +57,7 @@ class Convergence(Figure):
         return svg(self.name, f"{self.title}: {self.caption(results)}", (8.4, height), paint)
 
 
-def _by_run(rounds: pd.DataFrame, column: str, points: int = 200) -> pd.DataFrame:
+def _by_run(rounds: pd.DataFrame, column: str, points: int = 150) -> pd.DataFrame:
     """The mean over clients: a row for each round, a column for each run. Long histories are thinned out."""
     table = rounds.pivot_table(index="round", columns="run", values=column, aggfunc="mean")
     return table.iloc[:: -(-len(table) // points)]

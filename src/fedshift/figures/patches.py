@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 from pydantic import Field
 
 from ..figure import Figure, Results
-from ._canvas import FONT, frame
+from ._canvas import frame
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,10 +55,7 @@ class Patches(Figure):
         body = []
         for n, (site, name) in enumerate(rows.items()):
             x, y = (n % columns) * width / columns, (n // columns) * step
-            body.append(
-                f'<text x="{x:.1f}" y="{y + 13:.1f}" fill="currentColor" font-size="11" '
-                f'font-family="{escape(FONT, {chr(34): "&quot;"})}">{escape(name)}</text>'
-            )
+            body.append(f'<text x="{x:.1f}" y="{y + 13:.1f}" fill="currentColor" font-size="11">{escape(name)}</text>')
             body += [
                 f'<image x="{x + k * (side + gap):.1f}" y="{y + label:.1f}" width="{side:.1f}" height="{side:.1f}" '
                 f'href="data:image/png;base64,{png}"/>'

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 from ..figure import Figure, Results
 from ._canvas import COLOURS, INK, MARKERS, svg
 
@@ -15,17 +17,22 @@ class Sites(Figure):
     """The headline metric at each site, source against test-specific statistics; faint dots are single seeds."""
 
     title = "Site by site"
+    most: int = Field(400, ge=0, description="single seeds are drawn where there are at most so many dots")
 
     def caption(self, results: Results) -> str:
         shown = _shown(results)
         several = results.scores["held_out"].nunique() > 1
         more = results.scores["shown"].nunique() - len(shown)
         return (
-            f"{results.headline.title} on test samples: mean over seeds (large) and single seeds (faint). "
+            f"{results.headline.title} on test samples: mean over seeds"
+            f"{' (large) and single seeds (faint)' if self._few(results) else ''}. "
             f"{'Each dot is a mean over partitions. ' if several else ''}"
             f"{f'{more} further inferences are left out here and stand in the tables. ' if more else ''}"
             "The length of a line is what the choice of statistics changes at that site."
         )
+
+    def _few(self, results: Results) -> bool:
+        return int((results.scores["metric"] == results.headline.name).sum()) <= self.most
 
     def draw(self, results: Results) -> str:
         scale = 100 if results.headline.percent else 1
@@ -39,7 +46,8 @@ class Sites(Figure):
         def paint(figure: Any) -> None:
             grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
             for axes, condition in zip(grid.flat, conditions, strict=False):
-                self._panel(axes, scores[scores["condition"] == condition], rows, shown)
+                chosen = scores[scores["condition"] == condition]
+                self._panel(axes, chosen, rows, shown, seeds_too=self._few(results))
                 axes.set_title(condition)
             for axes in list(grid.flat)[len(conditions) :]:
                 axes.set_visible(False)
@@ -52,7 +60,9 @@ class Sites(Figure):
         size = (4.2 * columns + (0.6 if columns == 1 else 0), lines * (0.75 + 0.26 * len(rows)) + 0.45)
         return svg(self.name, f"{self.title}: {self.caption(results)}", size, paint)
 
-    def _panel(self, axes: Any, scores: pd.DataFrame, rows: list[tuple[str, str]], shown: list[str]) -> None:
+    def _panel(
+        self, axes: Any, scores: pd.DataFrame, rows: list[tuple[str, str]], shown: list[str], seeds_too: bool
+    ) -> None:
         """One condition: a row for each site, internal ones on top."""
         seeds = scores.groupby(["role", "site", "shown", "seed"], sort=False)["value"].mean()
         means = seeds.groupby(level=[0, 1, 2], sort=False).mean()
@@ -61,7 +71,10 @@ class Sites(Figure):
             axes.plot(spots, [y] * len(spots), color=INK, alpha=0.35, linewidth=1.2, zorder=1)
         for n, inference in enumerate(shown):
             style = {"color": COLOURS[n], "marker": MARKERS[n], "linestyle": "none"}
-            for series, extra in ((seeds, {"markersize": 3, "alpha": 0.4}), (means, {"markersize": 6.5})):
+            dots = [(means, {"markersize": 6.5})]
+            if seeds_too:
+                dots.insert(0, (seeds, {"markersize": 3, "alpha": 0.4}))
+            for series, extra in dots:
                 chosen = series[series.index.get_level_values("shown") == inference]
                 heights = [rows.index(key[:2]) for key in chosen.index]
                 axes.plot(chosen, heights, label=inference if series is means else None, **style, **extra)

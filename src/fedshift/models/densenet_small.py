@@ -1,4 +1,4 @@
-"""A DenseNet for laptops: the same blocks and stem as DenseNet121, far fewer of them."""
+"""A DenseNet for laptops: dense blocks and transitions as in DenseNet121, few of them, behind a cheap stem."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ if TYPE_CHECKING:
 
 
 class DenseNetSmall(Model):
-    """A small DenseNet (torchvision's class) that trains in seconds on one CPU core."""
+    """torchvision's DenseNet with few layers, and a 7x7 stem of stride 4 in place of stride 2 and pooling."""
 
     growth: int = Field(8, ge=1, le=64, description="channels each layer adds")
-    blocks: tuple[int, ...] = Field((2, 2, 2), min_length=1, description="layers in each dense block")
+    blocks: tuple[int, ...] = Field((1, 1, 1), min_length=1, description="layers in each dense block")
     stem: int = Field(16, ge=1, le=128, description="channels of the first convolution")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        from torch import nn
         from torchvision.models import DenseNet
 
-        return DenseNet(
-            growth_rate=self.growth,
-            block_config=self.blocks,
-            num_init_features=self.stem,
-            bn_size=2,
-            num_classes=classes,
-        )
+        network = DenseNet(self.growth, self.blocks, self.stem, bn_size=2, num_classes=classes)  # type: ignore[arg-type]
+        network.features.conv0 = nn.Conv2d(shape[0], self.stem, kernel_size=7, stride=4, padding=3, bias=False)
+        network.features.pool0 = nn.Identity()
+        nn.init.kaiming_normal_(network.features.conv0.weight)
+        return network

@@ -1,4 +1,4 @@
-"""Intensity scaling, with MONAI."""
+"""Intensity scaling."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 
 
 class ScaleIntensity(Transform):
-    """Map grey levels 0..255 linearly to [low, high] (`monai.transforms.ScaleIntensityRange`)."""
+    """Map grey levels 0..255 linearly to [low, high].
+
+    The same numbers as `monai.transforms.ScaleIntensityRange`, in one pass over the batch instead of four: it is the one
+    transform that every image goes through every time it is read.
+    """
 
     low: float = Field(0.0, description="where grey level 0 goes")
     high: float = Field(1.0, description="where grey level 255 goes")
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         import torch
-        from monai.transforms import ScaleIntensityRange
 
-        return torch.as_tensor(ScaleIntensityRange(0.0, 255.0, self.low, self.high)(x))
+        return torch.add(torch.tensor(self.low, dtype=x.dtype), x, alpha=(self.high - self.low) / 255)

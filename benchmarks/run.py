@@ -1,0 +1,197 @@
+"""`make bench`: what the engine costs over a bare loop, how fast prepared arrays are read, and what memory training takes.
+
+Everything compared is measured in one process run, in turn, so that a busy machine slows both sides; ratios are medians
+over pairs. Synthetic data throughout: these are measurements of speed, not of accuracy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedshift.federation import Federation
+from fedshift.model import initialise
+from fedshift.prepare import Prepared, obtain, prepare
+from fedshift.registry import build
+from fedshift.samples import MappedSamples
+from fedshift.study import Data
+
+Clients = dict[str, tuple[Tensor, Tensor]]
+
+
+def clients(n: int, samples: int, shape: tuple[int, ...], classes: int) -> Clients:
+    """Random inputs and labels."""
+    g = torch.Generator().manual_seed(0)
+    return {
+        f"client{k:02d}": (torch.randn(samples, *shape, generator=g), torch.randint(classes, (samples,), generator=g))
+        for k in range(n)
+    }
+
+
+def bare_loop(model: nn.Module, data: Clients, batch: int, lr: float) -> Callable[[], object]:
+    """The same SGD steps on preloaded tensors, with no federation at all: the usual PyTorch loop."""
+    model = copy.deepcopy(model)
+    optimiser = torch.optim.SGD(model.parameters(), lr=lr)
+
+    def run() -> None:
+        model.train()
+        for x, y in data.values():
+            for index in torch.randperm(len(y)).split(batch):
+                optimiser.zero_grad()
+                cross_entropy(model(x[index]), y[index]).backward()
+                optimiser.step()
+
+    return run
+
+
+def timed(work: Callable[[], object], repeat: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeat):
+        work()
+    return (time.perf_counter() - start) / repeat
+
+
+def in_turn(what: str, a: Callable[[], object], b: Callable[[], object], pairs: int, repeat: int, goal: str) -> None:
+    """Time `a` and `b` in turn, and print the median ratio b / a."""
+    a(), b()
+    seconds = [(timed(a, repeat), timed(b, repeat)) for _ in range(pairs)]
+    ratios = sorted(second / first for first, second in seconds)
+    low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+    first, second = (statistics.median(column) for column in zip(*seconds, strict=True))
+    print(
+        f"{what}\n  {first:.4f} s and {second:.4f} s, ratio {statistics.median(ratios):.2f} "
+        f"(middle half {low:.2f} to {high:.2f}, {pairs} pairs); goal {goal}",
+        flush=True,
+    )
+
+
+def engine(name: str, model: nn.Module, data: Clients, pairs: int, repeat: int) -> None:
+    training = {"lr": 0.01, "batch_size": 32}
+    federation = Federation(model, data, training=training)
+    in_turn(name, bare_loop(model, data, 32, 0.01), federation.round, pairs, repeat, "<= 1.10")
+
+
+def reading(folder: Path, patches: int) -> None:
+    """Patches a second through the prepared arrays, and through the wilds package's loader with PIL."""
+    from torchvision.transforms.functional import to_tensor
+    from wilds.datasets.camelyon17_dataset import Camelyon17Dataset
+
+    data = Data(dataset=build("dataset", {"name": "camelyon17", "patches": patches}), synthetic=True)
+    obtain(data, folder / "raw", None)
+    prepare(data, folder / "raw", folder / "data", threads=os.cpu_count() or 1)
+    prepared = Prepared(folder / "data")
+    n = len(prepared.samples)
+    order = np.random.default_rng(0).permutation(n)
+    samples = MappedSamples(
+        prepared.images, np.arange(n), prepared.samples["label"].to_numpy(), [build("transform", "scale_intensity")]
+    )
+    wilds = Camelyon17Dataset(version="1.0", root_dir=str(folder / "raw"), download=False)
+
+    def slow() -> None:
+        for start in range(0, n // 5, 32):
+            torch.stack([to_tensor(wilds.get_input(i)) for i in order[start : start + 32]])
+
+    def fast() -> None:
+        for start in range(0, n, 32):
+            samples.batch(order[start : start + 32])
+
+    slow(), fast()
+    seconds = [(timed(slow, 1) * 5, timed(fast, 1)) for _ in range(5)]
+    ratio = statistics.median(a / b for a, b in seconds)
+    pil, mapped = (n / statistics.median(column) for column in zip(*seconds, strict=True))
+    print(
+        f"reading 96x96 patches in batches of 32, one process\n  wilds with PIL {pil:.0f}/s, prepared arrays {mapped:.0f}/s: "
+        f"{ratio:.1f} times; goal >= 20",
+        flush=True,
+    )
+
+
+def _train_mapped(path: str, n: int, queue: multiprocessing.Queue[tuple[float, float]]) -> None:
+    """Train one round on a mapped file of n patches; report the growth of private memory and of all resident memory."""
+    torch.set_num_threads(1)
+    images = np.load(path, mmap_mode="r")
+    model = initialise(build("model", "densenet_small"), (3, 96, 96), 2, 0)
+
+    def samples(rows: np.ndarray) -> MappedSamples:
+        return MappedSamples(images, rows, rows % 2, [build("transform", "scale_intensity")])
+
+    Federation(model, {"warm": samples(np.arange(128))}).round()
+    before = _private()
+    federation = Federation(model, {"a": samples(np.arange(n))})
+    peak = [before]
+    federation.run(1, should_stop=lambda: peak.append(_private()) is not None)
+    queue.put((max(peak) - before, n * images[0].nbytes / 2**20))
+
+
+def _private() -> float:
+    """Resident memory that is not a mapped file, MiB (Linux)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) / 1024
+    return float("nan")
+
+
+def memory(folder: Path) -> None:
+    """Private memory while training on few and on many patches of one memory-mapped file."""
+    rows = []
+    for n in (1000, 4000):
+        path = folder / f"{n}.npy"
+        array = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(n, 96, 96, 3))
+        for start in range(0, n, 500):
+            array[start : start + 500] = np.random.default_rng(start).integers(0, 255, (500, 96, 96, 3), dtype=np.uint8)
+        array.flush()
+        context = multiprocessing.get_context("spawn")
+        queue = context.Queue()
+        process = context.Process(target=_train_mapped, args=(str(path), n, queue))
+        process.start()
+        grown, mapped = queue.get(timeout=600)
+        process.join()
+        rows.append(f"{n} patches ({mapped:.0f} MiB mapped): {grown:+.0f} MiB")
+    print("private memory added by one round over a memory-mapped file\n  " + "; ".join(rows), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("only", nargs="*", help="mlp, densenet, reading, memory (default: all)")
+    only = parser.parse_args().only or ["mlp", "densenet", "reading", "memory"]
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {os.cpu_count()} cores", flush=True)
+    if "mlp" in only:
+        mlp = initialise(build("model", "mlp"), (784,), 10, 0)
+        engine(
+            "50 clients x 64 samples, MLP 784-30-10: bare loop, engine, a round",
+            mlp,
+            clients(50, 64, (784,), 10),
+            41,
+            5,
+        )
+    if "densenet" in only:
+        network = initialise(build("model", "densenet121"), (3, 96, 96), 2, 0)
+        engine(
+            "2 clients x 64 images 96x96, DenseNet121: bare loop, engine, a round",
+            network,
+            clients(2, 64, (3, 96, 96), 2),
+            5,
+            1,
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        if "reading" in only:
+            reading(Path(folder), 400)
+        if "memory" in only:
+            memory(Path(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
