@@ -18,6 +18,6 @@ report: "workflow/report/workflow.rst"
 
 
 rule all:
+    default_target: True
     input:
         [PATHS.page(name) for name in PLANS],
-    default_target: True

@@ -11,6 +11,7 @@ from .files import read_table
 from .findings import DASH
 from .partition import Partition
 from .paths import Paths
+from .statistics import FEWEST
 from .study import Plan
 from .tables import Table
 
@@ -131,8 +132,8 @@ def _caveats(rows: pd.DataFrame, classes: tuple[str, ...]) -> list[str]:
         if (small := few[few < 10]).any():
             listed = ", ".join(f"{site} ({n})" for site, n in small.items())
             found.append(
-                f"Fewer than ten test patients at {listed}: intervals over patients are rough there, and none "
-                "is given for a single patient."
+                f"Fewer than ten test patients at {listed}: intervals over patients are rough there, and under "
+                f"{FEWEST} patients none is given."
             )
     if "label" in test:
         kinds = test.groupby("site", sort=False)["label"].nunique()

@@ -75,6 +75,17 @@ class Dataset(Plugin):
         """Write a small synthetic set into `raw`, in the raw layout of the real one, always the same."""
         raise TypeError(f"{type(self).__name__} has no miniature")
 
+    def miniature_card(self) -> Card:
+        """The card of the miniature, which must not pass for the real set."""
+        real = self.card()
+        return Card(
+            title=f"Synthetic miniature in the layout of {real.title}",
+            version=real.version,
+            source="drawn by fedshift",
+            licence="that of fedshift",
+            citation=f"none; the layout is that of {real.citation}",
+        )
+
     @property
     def has_miniature(self) -> bool:
         """Whether there is one; a dataset without is used as it is at every scale."""

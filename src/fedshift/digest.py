@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import importlib.util
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,35 +33,34 @@ def of_file(path: Path, algorithm: str = "sha256") -> str:
 @functools.cache
 def _module(name: str) -> tuple[str, frozenset[str]]:
     """The digest of a module's code, and the modules of this package that it imports."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.origin is None:
+    path = _file(name)
+    if path is None:
         raise ModuleNotFoundError(name)
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+    tree = _Behaviour().visit(ast.parse(path.read_text(encoding="utf-8")))
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     imported: set[str] = set()
-    for node in _run_time(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             base = _absolute(node, package)
             if base.split(".")[0] == __package__:
                 names = {f"{base}.{alias.name}" for alias in node.names}
-                imported |= {n if _is_module(n) else base for n in names}
+                imported |= {n if _file(n) else base for n in names}
         elif isinstance(node, ast.Import):
             imported |= {a.name for a in node.names if a.name.split(".")[0] == __package__}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
-            node
-        ):
-            node.body = node.body[1:] or [ast.Pass()]
     imported -= {str(__package__), *TALK}
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), frozenset(imported)
 
 
-def _run_time(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those under `if TYPE_CHECKING`, which no run ever sees."""
-    for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"):
-            yield node
-            yield from _run_time(node)
+class _Behaviour(ast.NodeTransformer):
+    """Drops what no run ever sees: docstrings, and what stands under `if TYPE_CHECKING`."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        words = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if words else node
+
+    def visit_If(self, node: ast.If) -> ast.If | list[ast.stmt]:
+        self.generic_visit(node)
+        return node.orelse if getattr(node.test, "id", "") == "TYPE_CHECKING" else node
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:
@@ -73,12 +71,10 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
     return ".".join([*parts, *([node.module] if node.module else [])])
 
 
-@functools.cache
-def _is_module(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
+def _file(name: str) -> Path | None:
+    """The file of a module of this package; looked up, not imported, or the DAG would wait for torch."""
+    stem = Path(__file__).parent.joinpath(*name.split(".")[1:])
+    return next((file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()), None)
 
 
 def of_code(entry: Iterable[str], length: int = 12) -> str:

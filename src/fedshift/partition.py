@@ -122,6 +122,12 @@ class Partition(BaseModel):
                 draw(rows["label"].to_numpy(), member, shares, self.seed, "" if shared else site),
                 of_unit,
             )
+        if lacking := sorted({"train", "test"} & set(shares) - set(of_unit)):
+            raise UserError(
+                f"partition: site {site!r}",
+                f"gets no sample to {lacking[0]}: it has too few, or shares its patients with a site named before it",
+                "name patients differently at each site unless they are the same person, or make it external",
+            )
         assigned.update(zip(names, of_unit, strict=True))
         return of_unit[member]
 

@@ -22,8 +22,10 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
     study = findings.plan.study
     runs = list(findings.plan.runs.values())
     settings = [run.training for run in runs]
+    dataset = study.dataset
+    title = (dataset.miniature_card() if runs[0].data.synthetic else dataset.card()).title
     return [
-        ("Dataset", [f"{study.dataset.card().title} ({study.dataset.label}), scale {findings.plan.scale}"]),
+        ("Dataset", [f"{title} ({study.dataset.label}), scale {findings.plan.scale}"]),
         ("Partition", [_partition(p) for p in study.partition]),
         ("Model", _plugins(run.model for run in runs)),
         ("Transforms", _plugins(study.transforms) or ["none"]),
@@ -53,7 +55,7 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
 
 def _plugins(plugins: Iterable[Plugin]) -> list[str]:
     """`name: what it does` of each that differs."""
-    return list(dict.fromkeys(f"{p.label}: {p.summary()}" for p in plugins))
+    return list(dict.fromkeys(f"{p.label}: {p.summary().replace('`', '')}" for p in plugins))
 
 
 def _partition(partition: Partition) -> str:

@@ -10,7 +10,8 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from typing import Any, ClassVar, TypeVar
+import re
+from typing import Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -46,6 +47,8 @@ class Plugin(BaseModel):
 
 
 P = TypeVar("P", bound=Plugin)
+HERE = "."
+"""Where a validator that stands inside a model says its error is: the model knows the place."""
 
 
 def folder(kind: str) -> str:
@@ -103,35 +106,66 @@ def validated(cls: type[BaseModel], values: dict[str, Any], where: str) -> Any:
     try:
         return cls.model_validate(values)
     except ValidationError as error:
-        raise UserErrors(explain(error, cls, where)) from None
+        raise UserErrors(_explain(error, cls, values, where)) from None
 
 
-def explain(error: ValidationError, cls: type[BaseModel], where: str) -> list[UserError]:
+def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any], where: str) -> list[UserError]:
     """One UserError for each thing pydantic found."""
     lines: list[UserError] = []
     for item in error.errors():
-        cause = item.get("ctx", {}).get("error")
-        path = ".".join(str(part) for part in item["loc"])
+        loc, given, context = item["loc"], item["input"], item.get("ctx", {})
+        place = ".".join([where, *_path(loc, values)])
+        cause = context.get("error")
         if isinstance(cause, UserErrors):
-            lines += [UserError(f"{where}.{e.where}", e.what, e.remedy) for e in cause.errors]
+            lines += [UserError(_inside(place, e.where), e.what, e.remedy) for e in cause.errors]
         elif isinstance(cause, UserError):
-            lines.append(UserError(f"{where}.{cause.where}", cause.what, cause.remedy))
+            lines.append(UserError(_inside(place, cause.where), cause.what, cause.remedy))
         elif item["type"] == "extra_forbidden":
-            key = str(item["loc"][-1])
-            lines.append(
-                UserError(f"{where}.{path}", f"unknown key {key!r}", did_you_mean(key, _keys(cls, item["loc"])))
-            )
+            key = str(loc[-1])
+            lines.append(UserError(place, f"unknown key {key!r}", did_you_mean(key, _keys(cls, loc))))
+        elif item["type"] == "literal_error":
+            known = re.findall("'([^']*)'", str(context["expected"]))
+            lines.append(UserError(place, f"unknown value {given!r}", did_you_mean(str(given), known)))
+        elif item["type"] == "too_short" and len(given) >= context["min_length"]:
+            continue  # it lacks only what is wrong with its items, which have lines of their own
         else:
-            shown = "" if item["type"] == "missing" else f" (got {item['input']!r})"
-            lines.append(UserError(f"{where}.{path}" if path else where, item["msg"] + shown[:120]))
+            shown = "" if item["type"] == "missing" else f" (got {given!r})"
+            lines.append(UserError(place, item["msg"] + shown[:120]))
     return lines
+
+
+def _path(loc: tuple[int | str, ...], values: Any) -> list[str]:
+    """`loc` as it stands in the user's file, where a single value may stand for a list of one."""
+    path = []
+    for part in loc:
+        if isinstance(part, int) and not isinstance(values, list | tuple):
+            continue
+        if part != "[key]":
+            path.append(str(part))
+        try:
+            values = values[part]
+        except (LookupError, TypeError):
+            values = None
+    return path
+
+
+def _inside(place: str, inner: str) -> str:
+    """The place of an error that was found by a validator of its own at `place`."""
+    if inner.startswith(HERE):
+        return place + inner.removeprefix(HERE)
+    return place if place.endswith(f".{inner}") else f"{place}.{inner}"
 
 
 def _keys(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     """The keys that the model at `loc` knows, following nested models."""
     for part in loc[:-1]:
         field = cls.model_fields.get(str(part))
-        nested = field.annotation if field else None
-        if inspect.isclass(nested) and issubclass(nested, BaseModel):
-            cls = nested
+        cls = (field and _model(field.annotation)) or cls
     return [f.alias or name for name, f in cls.model_fields.items()]
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    """The model in an annotation such as `tuple[Grid, ...]`."""
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model, get_args(annotation))), None)

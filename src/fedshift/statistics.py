@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+FEWEST = 5
+"""Clusters under which there is no interval."""
 DRAWS = 2000
 LEVEL = 0.95
 _CHUNK = 4_000_000
@@ -28,7 +30,7 @@ def bootstrap(
 
     `clusters` (n,) says which patient a sample is of; None makes each sample its own. All columns see the
     same resamples, so that differences of columns are paired. NaN samples do not count. A column with
-    samples in fewer than two clusters is NaN throughout: nothing can be said of its spread.
+    samples in fewer than FEWEST clusters is NaN throughout: next to nothing can be said of its spread.
     """
     counted = ~np.isnan(values)
     sums, counts = np.where(counted, values, 0.0), counted.astype(float)
@@ -37,7 +39,7 @@ def bootstrap(
         sums, counts = (_by_cluster(x, member, len(names)) for x in (sums, counts))
     n = len(sums)
     out = np.full((draws, values.shape[1]), np.nan)
-    known = (counts > 0).sum(0) >= 2
+    known = (counts > 0).sum(0) >= FEWEST
     if not known.any():
         return out
     step = max(1, _CHUNK // n)

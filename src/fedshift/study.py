@@ -11,14 +11,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+)
 
 from . import digest, registry
 from .addon import Addon
 from .algorithm import Algorithm
 from .bn import POLICIES
 from .dataset import Dataset, Scale
-from .errors import UserError, UserErrors, did_you_mean
+from .errors import UserError, did_you_mean
 from .files import read_yaml
 from .inference import Inference
 from .model import Model
@@ -52,10 +60,38 @@ class _Named:
 
 def _named(kind: str) -> tuple[Any, ...]:
     return (
-        BeforeValidator(lambda value: registry.build(kind, value)),
+        BeforeValidator(lambda value: registry.build(kind, value, registry.HERE)),
         PlainSerializer(lambda plugin: plugin.spec()),
         _Named(kind),
     )
+
+
+class _Known:
+    """Lets a plug-in stand by its name alone."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"enum": sorted(registry.discover(self.kind))}
+
+
+def _known(kind: str) -> tuple[Any, ...]:
+    return AfterValidator(lambda name: registry.get(kind, name, registry.HERE).name), _Known(kind)
+
+
+class _Single:
+    """Says in the schema that a list of one may stand without its brackets."""
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        several = handler(core)
+        return {"anyOf": [several["items"], several]}
+
+
+def _setting(values: dict[str, Any]) -> dict[str, Any]:
+    """Some settings of the training, each checked as if the others had their defaults."""
+    validated(Training, values, registry.HERE)
+    return values
 
 
 AlgorithmField = Annotated[Algorithm, *_named("algorithm")]
@@ -64,7 +100,9 @@ DatasetField = Annotated[Dataset, *_named("dataset")]
 ModelField = Annotated[Model, *_named("model")]
 InferenceField = Annotated[Inference, *_named("inference")]
 TransformField = Annotated[Transform, *_named("transform")]
-Many = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value])
+MetricName = Annotated[str, *_known("metric")]
+FigureName = Annotated[str, *_known("figure")]
+MANY = (BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value]), _Single())
 BNName = Literal["aggregated", "local", "local_statistics", "local_affine"]
 assert set(get_args(BNName)) == set(POLICIES)
 
@@ -128,11 +166,13 @@ class Run(_Frozen):
 class Grid(_Frozen):
     """Some runs of a study: each key one value, or a list of values, of which every combination is run."""
 
-    algorithm: Annotated[tuple[AlgorithmField, ...], Many, Field(min_length=1)]
-    bn: Annotated[tuple[BNName, ...], Many, Field(min_length=1)] = ("aggregated",)
+    algorithm: Annotated[tuple[AlgorithmField, ...], *MANY, Field(min_length=1)]
+    bn: Annotated[tuple[BNName, ...], *MANY, Field(min_length=1)] = ("aggregated",)
     addon: AddonField | None = None
     model: ModelField | None = Field(None, description="default: the study's model")
-    training: dict[str, Any] = Field({}, description="settings that differ from the study's training")
+    training: Annotated[dict[str, Any], AfterValidator(_setting)] = Field(
+        {}, description="settings that differ from the study's training"
+    )
 
 
 class Study(_Frozen):
@@ -142,7 +182,7 @@ class Study(_Frozen):
     question: str = Field("", description="what the reader wants to know")
     notes: tuple[str, ...] = Field((), description="caveats and decisions shown on the page")
     dataset: DatasetField
-    partition: Annotated[tuple[Partition, ...], Many] = Field(
+    partition: Annotated[tuple[Partition, ...], *MANY] = Field(
         min_length=1, description="one, or several, each trained on"
     )
     model: ModelField
@@ -151,7 +191,7 @@ class Study(_Frozen):
     runs: tuple[Grid, ...] = Field(min_length=1)
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field((0,), min_length=1)
     inferences: tuple[InferenceField, ...] = Field(min_length=1)
-    metrics: tuple[str, ...] = (
+    metrics: tuple[MetricName, ...] = (
         "accuracy",
         "balanced_accuracy",
         "auc",
@@ -160,8 +200,8 @@ class Study(_Frozen):
         "brier",
         "ece",
     )
-    headline: str = Field("accuracy", description="the metric that the page leads with")
-    figures: tuple[str, ...] = ("convergence", "patches", "sites")
+    headline: MetricName = Field("accuracy", description="the metric that the page leads with")
+    figures: tuple[FigureName, ...] = ("convergence", "patches", "sites")
     published: str | None = Field(None, description="CSV of published figures, beside the study's file")
     scales: dict[Scale, dict[str, Any]] = Field(
         {}, description="what differs at a scale; merged into the study, key by key"
@@ -178,9 +218,8 @@ class Plan:
         data = Data(dataset=study.dataset, synthetic=scale == "mini" and study.dataset.has_miniature, prepare=prepare)
         self.data = {data.id: data}
         self.runs: dict[str, Run] = {}
-        for n, grid in enumerate(study.runs):
-            settings = {**study.training.model_dump(), **grid.training}
-            training = validated(Training, settings, f"{path}: runs.{n}.training")
+        for grid in study.runs:
+            training = Training(**{**study.training.model_dump(), **grid.training})
             for partition, algorithm, bn, seed in itertools.product(
                 study.partition, grid.algorithm, grid.bn, study.seeds
             ):
@@ -255,18 +294,6 @@ def load(path: Path, scale: Scale) -> Plan:
     if not isinstance(scales, dict) or not all(isinstance(v, dict) for v in scales.values()):
         raise UserError(f"{path}.scales", "is not a mapping of scale to keys")
     study: Study = validated(Study, merge(raw, scales.get(scale, {})), str(path))
-    errors = [
-        UserError(f"{path}.{key}", f"unknown {kind} {name!r}", did_you_mean(name, registry.discover(kind)))
-        for key, kind, given in (
-            ("metrics", "metric", study.metrics),
-            ("headline", "metric", (study.headline,)),
-            ("figures", "figure", study.figures),
-        )
-        for name in given
-        if name not in registry.discover(kind)
-    ]
-    if errors:
-        raise UserErrors(errors)
     return Plan(path.stem, path, scale, study)
 
 

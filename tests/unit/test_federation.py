@@ -79,6 +79,22 @@ def test_local_steps_are_those_of_torch_optim_sgd(training: Training) -> None:
     assert not differing(got.client_state("b"), model.state_dict())
 
 
+def test_a_cosine_schedule_is_torchs() -> None:
+    training = MOMENTUM.model_copy(update={"schedule": "cosine"})
+    x, y = clients()["b"]
+    got = federation(data={"b": (x, y)}, training=training).run()
+    optimiser = torch.optim.SGD([torch.zeros(1)], lr=training.lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=training.rounds)
+    model = network()
+    for number in range(1, training.rounds + 1):
+        now = training.model_copy(update={"lr": schedule.get_last_lr()[0]})
+        plain.local_epochs(model, x, y, now, plain.stream(0, number, "b", "batches"))
+        optimiser.step()
+        schedule.step()
+    assert gap(got.global_state(), model.state_dict()) < 1e-12
+    assert training.rate(1) == training.lr
+
+
 def test_momentum_starts_at_zero_each_round() -> None:
     """Two rounds of one epoch are not one round of two epochs, unless there is no momentum to lose."""
     x, y = clients({"a": 8})["a"]
@@ -275,7 +291,7 @@ def test_each_client_validates_with_its_own_batch_norm() -> None:
         model.load_state_dict(trained.client_state(name))
         logits = model.eval()(x)
         row = next(r for r in trained.history if (r["round"], r["site"], r["split"]) == (2, name, "val"))
-        assert row["loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, y)), rel=1e-12)
+        assert row["loss"] == pytest.approx(nn.functional.cross_entropy(logits, y).item(), rel=1e-12)
         assert row["accuracy"] == pytest.approx(float((logits.argmax(1) == y).double().mean()))
         assert row["floats_down"] == row["floats_up"] == 0
 

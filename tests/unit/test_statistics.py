@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedshift.rng import stream
-from fedshift.statistics import bootstrap, clustered_interval, interval, mean_std, paired_interval
+from fedshift.statistics import FEWEST, bootstrap, clustered_interval, interval, mean_std, paired_interval
 
 
 def test_mean_and_std_over_seeds() -> None:
@@ -50,13 +50,19 @@ def test_seeds_are_averaged_before_patients_are_drawn() -> None:
 
 def test_samples_without_value_do_not_count() -> None:
     """Large patients weigh more: the estimate is a ratio of sums, whatever is drawn."""
-    x = np.array([[1.0, math.nan, 1.0, 1.0]])
-    assert clustered_interval(x, np.array([0, 0, 1, 1]), stream("d")) == (1.0, 1.0)
+    x = np.array([[1.0, math.nan, *[1.0] * 8]])
+    assert clustered_interval(x, np.arange(10) // 2, stream("d")) == (1.0, 1.0)
 
 
-def test_nothing_is_said_of_a_single_patient() -> None:
-    x = np.array([[0.0, 1.0, 1.0]])
-    assert all(map(math.isnan, clustered_interval(x, np.zeros(3), stream("d"))))
+@pytest.mark.parametrize("patients", [1, 2, FEWEST - 1])
+def test_nothing_is_said_of_a_handful_of_patients(patients: int) -> None:
+    x, patient = stream("x").normal(size=(1, 40)), np.arange(40) % patients
+    assert all(map(math.isnan, clustered_interval(x, patient, stream("d"))))
+    low, high = clustered_interval(x, np.arange(40) % FEWEST, stream("d"))
+    assert low < x.mean() < high
+
+
+def test_no_draws_no_interval() -> None:
     assert all(map(math.isnan, interval(np.array([]))))
 
 

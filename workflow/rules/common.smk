@@ -2,11 +2,12 @@
 import os
 import sys
 from pathlib import Path
+from shlex import quote
 
 # Jobs run `python -m fedshift` with this Python and these sources, whether or not the environment is activated.
 SOURCES = Path(workflow.basedir) / "src"
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SOURCES), os.environ.get("PYTHONPATH")]))
+for name, folder in {"PATH": Path(sys.executable).parent, "PYTHONPATH": SOURCES}.items():
+    os.environ[name] = os.pathsep.join(filter(None, [str(folder), os.environ.get(name)]))
 if str(SOURCES) not in sys.path:
     sys.path.insert(0, str(SOURCES))
 
@@ -26,15 +27,28 @@ INFERENCES = {key: i for plan in PLANS.values() for key, i in plan.inferences.it
 DATA = {run.data.id: run.data for run in RUNS.values()}
 RAW = {data.raw: data for data in DATA.values()}
 PARTITIONS = {run.partition_id: run for run in RUNS.values()}
-
-# How a job finds its study again: no setting of a run stands on a command line. The first names all studies of
-# this call, and may differ from call to call without making a job anew; the second names one.
-STUDY = "{config[study]:q} --scale {config[scale]} --studies {config[studies]:q}"
-VIEW = "{params.path:q} --scale {config[scale]}"
 TEMPLATES = [digest.of_file(path) for path in sorted((SOURCES / "fedshift" / "templates").iterdir())]
 
 
+# How a job finds its study again: no setting of a run stands on a command line. Snakemake holds a parameter against that
+# of the last call only where its function takes nothing but wildcards: the first two may change, and nothing runs anew.
+def asked(wildcards, output):
+    """All studies of this call."""
+    return f"{quote(str(config['study']))} --scale {config['scale']} --studies {quote(str(config['studies']))}"
+
+
+def mirror(wildcards, output):
+    """Where to look for data files."""
+    return f"--mirror {quote(str(config['mirror']))}" if config["mirror"] else ""
+
+
+def named(wildcards):
+    """The one study of a page."""
+    return f"{quote(str(PLANS[wildcards.study].path))} --scale {config['scale']}"
+
+
 def plugins(kind, names):
+    """Plug-in classes, whose code is part of a job's identity."""
     return [registry.get(kind, name) for name in names]
 
 

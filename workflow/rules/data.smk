@@ -5,16 +5,17 @@ localrules:
 rule download:
     output:
         PATHS.raw("{raw}") / "source.json",
-    params:
-        code=lambda w: study.code("dataset", RAW[w.raw].dataset) if RAW[w.raw].synthetic else "",
-        mirror=lambda w: f"--mirror '{config['mirror']}'" if config["mirror"] else "",
     log:
         "results/logs/download/{raw}.log",
     retries: 2
     conda:
         "../../envs/data.yaml"
+    params:
+        study=asked,
+        code=lambda w: study.code("dataset", RAW[w.raw].dataset) if RAW[w.raw].synthetic else "",
+        mirror=mirror,
     shell:
-        f"python -m fedshift download {STUDY} {{params.mirror}} {{wildcards.raw}} > {{log:q}} 2>&1"
+        "python -m fedshift download {params.study} {params.mirror} {wildcards.raw} > {log:q} 2>&1"
 
 
 rule prepare:
@@ -25,17 +26,18 @@ rule prepare:
         images=PATHS.data("{data}") / "images.npy",
         samples=PATHS.data("{data}") / "samples.parquet",
         card=PATHS.data("{data}") / "card.json",
-    params:
-        code=lambda w: study.code("prepare", DATA[w.data].dataset, *DATA[w.data].prepare),
     log:
         "results/logs/prepare/{data}.log",
     benchmark:
         "results/benchmarks/prepare/{data}.tsv"
-    threads: 8
     conda:
         "../../envs/data.yaml"
+    threads: 8
+    params:
+        study=asked,
+        code=lambda w: study.code("prepare", DATA[w.data].dataset, *DATA[w.data].prepare),
     shell:
-        f"python -m fedshift prepare {STUDY} {{wildcards.data}} --threads {{threads}} > {{log:q}} 2>&1"
+        "python -m fedshift prepare {params.study} {wildcards.data} --threads {threads} > {log:q} 2>&1"
 
 
 rule partition:
@@ -43,11 +45,12 @@ rule partition:
         samples=lambda w: PATHS.data(PARTITIONS[w.partition].data.id) / "samples.parquet",
     output:
         PATHS.partition("{partition}"),
-    params:
-        code=study.code("partition"),
     log:
         "results/logs/partition/{partition}.log",
     conda:
         "../../envs/data.yaml"
+    params:
+        study=asked,
+        code=study.code("partition"),
     shell:
-        f"python -m fedshift partition {STUDY} {{wildcards.partition}} > {{log:q}} 2>&1"
+        "python -m fedshift partition {params.study} {wildcards.partition} > {log:q} 2>&1"

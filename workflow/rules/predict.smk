@@ -7,12 +7,13 @@ rule predict:
         spec=PATHS.run("{run}") / "spec.json",
     output:
         PATHS.predictions("{run}", "{inference}"),
-    params:
-        code=lambda w: study.code("predict", RUNS[w.run].model, *RUNS[w.run].transforms, INFERENCES[w.inference]),
     log:
         "results/logs/predict/{run}-{inference}.log",
-    threads: 1
     conda:
         "../../envs/train.yaml"
+    threads: 1
+    params:
+        study=asked,
+        code=lambda w: study.code("predict", RUNS[w.run].model, *RUNS[w.run].transforms, INFERENCES[w.inference]),
     shell:
-        f"python -m fedshift predict {STUDY} {{wildcards.run}} {{wildcards.inference}} --threads {{threads}} > {{log:q}} 2>&1"
+        "python -m fedshift predict {params.study} {wildcards.run} {wildcards.inference} --threads {threads} > {log:q} 2>&1"

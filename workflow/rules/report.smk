@@ -7,16 +7,16 @@ rule score:
     output:
         scores=PATHS.study("{study}") / "scores.csv",
         missing=PATHS.study("{study}") / "missing.json",
-    params:
-        path=lambda w: PLANS[w.study].path,
-        view=lambda w: PLANS[w.study].view,
-        code=lambda w: study.code("score", *plugins("metric", PLANS[w.study].study.metrics)),
     log:
         "results/logs/score/{study}.log",
     conda:
         "../../envs/report.yaml"
+    params:
+        study=named,
+        view=lambda w: PLANS[w.study].view,
+        code=lambda w: study.code("score", *plugins("metric", PLANS[w.study].study.metrics)),
     shell:
-        f"python -m fedshift score {VIEW} > {{log:q}} 2>&1"
+        "python -m fedshift score {params.study} > {log:q} 2>&1"
 
 
 rule summarise:
@@ -25,17 +25,21 @@ rule summarise:
     output:
         summary=PATHS.study("{study}") / "summary.csv",
         effects=PATHS.study("{study}") / "effects.csv",
-        tables=expand(PATHS.study("{{study}}") / "tables" / "{table}.{form}", table=["sites", "overview"], form=["csv", "md", "tex"]),
-    params:
-        path=lambda w: PLANS[w.study].path,
-        view=lambda w: PLANS[w.study].view,
-        code=study.code("summary"),
+        tables=expand(
+            PATHS.study("{{study}}") / "tables" / "{table}.{form}",
+            table=["sites", "overview"],
+            form=["csv", "md", "tex"],
+        ),
     log:
         "results/logs/summarise/{study}.log",
     conda:
         "../../envs/report.yaml"
+    params:
+        study=named,
+        view=lambda w: PLANS[w.study].view,
+        code=study.code("summary"),
     shell:
-        f"python -m fedshift summarise {VIEW} > {{log:q}} 2>&1"
+        "python -m fedshift summarise {params.study} > {log:q} 2>&1"
 
 
 rule figure:
@@ -52,16 +56,16 @@ rule figure:
             subcategory="Figures",
             labels={"figure": "{figure}"},
         ),
-    params:
-        path=lambda w: PLANS[w.study].path,
-        view=lambda w: PLANS[w.study].view,
-        code=lambda w: study.code("results", *plugins("figure", [w.figure])),
     log:
         "results/logs/figure/{study}-{figure}.log",
     conda:
         "../../envs/report.yaml"
+    params:
+        study=named,
+        view=lambda w: PLANS[w.study].view,
+        code=lambda w: study.code("results", *plugins("figure", [w.figure])),
     shell:
-        f"python -m fedshift figure {VIEW} {{wildcards.figure}} > {{log:q}} 2>&1"
+        "python -m fedshift figure {params.study} {wildcards.figure} > {log:q} 2>&1"
 
 
 rule page:
@@ -77,13 +81,13 @@ rule page:
             category="{study}",
             labels={"page": "the whole report"},
         ),
-    params:
-        path=lambda w: PLANS[w.study].path,
-        view=lambda w: PLANS[w.study].view,
-        code=[study.code("page"), *TEMPLATES],
     log:
         "results/logs/page/{study}.log",
     conda:
         "../../envs/report.yaml"
+    params:
+        study=named,
+        view=lambda w: PLANS[w.study].view,
+        code=[study.code("page"), *TEMPLATES],
     shell:
-        f"python -m fedshift page {VIEW} > {{log:q}} 2>&1"
+        "python -m fedshift page {params.study} > {log:q} 2>&1"

@@ -11,14 +11,15 @@ rule train:
         clients=PATHS.run("{run}") / "clients.safetensors",
         rounds=PATHS.run("{run}") / "rounds.parquet",
         manifest=PATHS.run("{run}") / "manifest.json",
-    params:
-        code=lambda w: study.code("train", *RUNS[w.run].plugins),
     log:
         "results/logs/train/{run}.log",
     benchmark:
         "results/benchmarks/train/{run}.tsv"
-    threads: 1
     conda:
         "../../envs/train.yaml"
+    threads: 1
+    params:
+        study=asked,
+        code=lambda w: study.code("train", *RUNS[w.run].plugins),
     shell:
-        f"python -m fedshift train {STUDY} {{wildcards.run}} --threads {{threads}} > {{log:q}} 2>&1"
+        "python -m fedshift train {params.study} {wildcards.run} --threads {threads} > {log:q} 2>&1"

@@ -39,6 +39,7 @@ class Convergence(Figure):
             for axes, (split, column, name) in zip(figure.subplots(1, 2), panels, strict=True):
                 axes.set_title(name)
                 axes.set_xlabel("Round")
+                axes.xaxis.get_major_locator().set_params(integer=True)
                 for n, condition in enumerate(conditions):
                     chosen = rounds[(rounds["condition"] == condition) & (rounds["split"] == split)]
                     if chosen.empty or chosen[column].isna().all():

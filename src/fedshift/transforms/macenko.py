@@ -28,12 +28,22 @@ class Macenko(Transform):
     def _normalise(self) -> Any:
         from monai.apps.pathology.transforms.stain.array import NormalizeHEStains
 
-        return NormalizeHEStains(tli=self.transmitted_light, alpha=self.alpha, beta=self.beta)
+        normalise: Any = NormalizeHEStains(tli=self.transmitted_light, alpha=self.alpha, beta=self.beta)
+        extract = normalise.stain_extractor
+
+        def ordered(image: np.ndarray) -> np.ndarray:
+            """Haematoxylin, which absorbs more red, in the first column: some versions of MONAI put eosin there."""
+            stains = extract(image)
+            return stains if stains[0, 0] > stains[0, 1] else stains[:, ::-1]
+
+        normalise.stain_extractor = ordered
+        return normalise
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
         import numpy as np
 
         try:
-            return self._normalise(image).astype(np.uint8)
-        except (ValueError, np.linalg.LinAlgError):
+            with np.errstate(divide="raise", invalid="raise"):
+                return self._normalise(image).astype(np.uint8)
+        except (ValueError, FloatingPointError, np.linalg.LinAlgError):
             return image

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class ScaleIntensity(Transform):
     """Map grey levels 0..255 linearly to [low, high].
 
-    The same numbers as `monai.transforms.ScaleIntensityRange`, in one pass over the batch instead of four: it is the one
-    transform that every image goes through every time it is read.
+    The same numbers as `monai.transforms.ScaleIntensityRange`, in one pass over the batch instead of four: it is the
+    one transform that every image goes through every time it is read.
     """
 
     low: float = Field(0.0, description="where grey level 0 goes")
