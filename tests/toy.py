@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedshift.samples import TensorSamples
+
 torch.set_num_threads(1)
 
 SHAPE, CLASSES = (2, 6, 6), 3
@@ -60,6 +62,18 @@ def clients(sizes: Mapping[str, int] = SIZES, seed: int = 0, dtype: Any = torch.
         x = (1 + k) * (rng.normal(size=(n, *SHAPE)) + signal) + 2 * k
         out[name] = torch.from_numpy(x).to(dtype), torch.from_numpy(y)
     return out
+
+
+class Noted(TensorSamples):
+    """Samples that note which of them made up each batch."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        super().__init__(x, y)
+        self.taken: list[Tensor] = []
+
+    def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        self.taken.append(torch.from_numpy(index.copy()))
+        return super().batch(index, rng)
 
 
 def kinds(model: nn.Module) -> dict[str, list[str]]:

@@ -50,7 +50,8 @@ def list_(args: argparse.Namespace) -> None:
     names = (
         study.names(args.studies) if args.kind == "studies" else sorted(registry.discover(args.kind.removesuffix("s")))
     )
-    print("\n".join(names))
+    for name in names:
+        print(name)
 
 
 def check(args: argparse.Namespace) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from pydantic import Field
+
 from .errors import UserError
 from .fetch import Source, fetch
 from .registry import Plugin
@@ -52,7 +54,7 @@ class Dataset(Plugin):
     """
 
     kind: ClassVar[str] = "dataset"
-    classes: tuple[str, ...] = ("negative", "positive")
+    classes: tuple[str, ...] = Field(("negative", "positive"), description="names of the labels 0, 1, ...")
 
     def card(self) -> Card:
         """Source, licence and citation, for the page."""
@@ -97,12 +99,19 @@ class Dataset(Plugin):
 
 
 def read_image(path: Path) -> np.ndarray:
-    """An image file of any format that Pillow reads, as (height, width, 3) uint8. Raises UserError naming the file."""
+    """An image file of any format that Pillow reads, as (height, width, 3) uint8.
+
+    Of 16 bits a pixel the upper 8 are kept. Raises UserError naming the file.
+    """
     import numpy as np
     from PIL import Image
 
     try:
         with Image.open(path) as image:
+            if image.mode in ("I", "F"):
+                raise ValueError("32 bits a pixel: bring it to 8 or 16")
+            if image.mode.startswith("I;16"):  # Pillow's own conversion makes all but the darkest white
+                return np.repeat((np.asarray(image) >> 8).astype(np.uint8)[..., None], 3, axis=2)
             return np.asarray(image.convert("RGB"))
     except FileNotFoundError:
         raise UserError(path, "no such image", "restore it, or remove its row") from None

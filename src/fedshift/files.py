@@ -169,10 +169,11 @@ def write_table(path: Path, df: pd.DataFrame) -> None:
             df.to_parquet(temporary, engine="pyarrow", index=False)
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
+def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool = False) -> pd.DataFrame:
     """Reads a table, or the named columns of it in that order.
 
-    In a CSV only an empty cell is missing: `NA` or `None` may well be the name of a hospital.
+    In a CSV only an empty cell is missing: `NA` or `None` may well be the name of a hospital. With `text`, a CSV's
+    other cells are taken as they stand: `007` stays `007`.
     """
     import pandas as pd
     import pyarrow.parquet as pq
@@ -186,6 +187,8 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame
         if not csv:
             return pd.read_parquet(path, engine="pyarrow", columns=wanted)
         options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
+        if text:
+            options["dtype"] = str
         if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
             options["float_precision"] = "round_trip"  # later versions read all digits by themselves
         return pd.read_csv(path, usecols=wanted, **options)[wanted]

@@ -49,8 +49,7 @@ def predict(folder: Path, inference: Inference, paths: Paths, out: Path, *, thre
         for site in (*run.partition.internal, *run.partition.external):
             part = test[test["site"] == site]
             rows = prepared.rows(part)
-            mine = {k.removeprefix(f"{site}/"): v for k, v in own.items() if k.startswith(f"{site}/")}
-            model.load_state_dict({**shared, **mine})
+            model.load_state_dict({k: own.get(f"{site}/{k}", v) for k, v in shared.items()})
             samples = MappedSamples(prepared.images, rows, labels[rows], run.transforms, device)
             probability = probabilities(model, samples, inference, device, bar)
             columns = {f"p{k}": probability[:, k] for k in range(probability.shape[1])}

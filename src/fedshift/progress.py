@@ -48,25 +48,32 @@ class Progress:
             self.last = time.monotonic()
             self._line()
 
+    def say(self, line: str) -> None:
+        """One flushed line, above the bar if there is one."""
+        if self._bar is not None:
+            self._bar.write(line, file=self.out)
+        else:
+            print(line, file=self.out, flush=True)
+
     def _line(self) -> None:
         seconds = time.monotonic() - self.start
         rate = self.done / max(seconds, 1e-9)
         share = f"{self.done / self.total:.0%}" if self.total else "?"
         left = duration((self.total - self.done) / rate) if rate and self.total else "?"
-        print(
-            f"{self.what}: {self.done}/{self.total} {self.unit} ({share}), {rate:.0f} {self.unit}/s, ETA {left}",
-            file=self.out,
-            flush=True,
-        )
+        self.say(f"{self.what}: {self.done}/{self.total} {self.unit} ({share}), {rate:.0f} {self.unit}/s, ETA {left}")
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, kind: object, *rest: object) -> None:
+        self.close()
+        if self._bar is None and kind is None:
+            self._line()
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
         if self._bar is not None:
             self._bar.close()
-        elif kind is None:
-            self._line()
 
 
 def track(items: Iterable[T], what: str, total: int, unit: str = "it") -> Iterator[T]:

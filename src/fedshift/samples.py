@@ -45,8 +45,8 @@ class TensorSamples:
         return len(self.y)
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
-        chosen = torch.from_numpy(index)
-        return self.x[chosen], self.y[chosen]
+        chosen = torch.from_numpy(index).to(self.x.device)
+        return self.x.index_select(0, chosen), self.y.index_select(0, chosen)
 
 
 class MappedSamples:

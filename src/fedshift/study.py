@@ -166,8 +166,8 @@ class Run(_Frozen):
 class Grid(_Frozen):
     """Some runs of a study: each key one value, or a list of values, of which every combination is run."""
 
-    algorithm: Annotated[tuple[AlgorithmField, ...], *MANY, Field(min_length=1)]
-    bn: Annotated[tuple[BNName, ...], *MANY, Field(min_length=1)] = ("aggregated",)
+    algorithm: Annotated[tuple[AlgorithmField, ...], Field(min_length=1), *MANY]
+    bn: Annotated[tuple[BNName, ...], Field(min_length=1), *MANY] = ("aggregated",)
     addon: AddonField | None = None
     model: ModelField | None = Field(None, description="default: the study's model")
     training: Annotated[dict[str, Any], AfterValidator(_setting)] = Field(

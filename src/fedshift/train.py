@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import signal
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +14,12 @@ from typing import TYPE_CHECKING
 from . import digest, provenance
 from .errors import UserError
 from .federation import Federation
-from .files import read_table, read_tensors, write_json, write_table, write_tensors, write_text
+from .files import read_table, read_tensors, write_json, write_table, write_tensors
 from .model import initialise
 from .paths import Paths
 from .prepare import Prepared
-from .progress import Progress, duration, say
+from .progress import say
+from .roundlog import RoundLog
 from .samples import MappedSamples
 
 if TYPE_CHECKING:
@@ -51,23 +51,16 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
         seed=run.seed,
         device=device,
     )
-    checkpoint = _Checkpoint(
-        folder / "checkpoint",
-        digest.of([run.spec, code, prepared.card["checksums"], _content(partition)], 64),
-    )
+    log = RoundLog(folder / "rounds.jsonl", run.training.rounds)
+    identity = digest.of([run.spec, code, prepared.card["checksums"], partition.to_csv(index=False)], 64)
+    checkpoint = _Checkpoint(folder / "checkpoint", identity, log)
     checkpoint.resume(federation)
-    with (
-        provenance.Recorder(run, code=code, threads=threads, device=device) as record,
-        _stop_signals() as stopped,
-    ):
-        log = _RoundLog(folder / "rounds.jsonl", federation)
-
-        def after_round(federation: Federation) -> None:
-            checkpoint.save(federation)
-            log.round(federation)
-
-        with log:
-            federation.run(after_round=after_round, should_stop=stopped)
+    with provenance.Recorder(run, code=code, threads=threads, device=device) as record, _stop_signals() as stopped:
+        log.start(federation.server.round)
+        try:
+            federation.run(after_round=checkpoint.save, should_stop=stopped)
+        finally:
+            log.close()
     _write(run, federation, folder)
     write_json(folder / "manifest.json", record.manifest(federation))
     checkpoint.remove()
@@ -93,10 +86,6 @@ def _clients(
     return clients, {site: v for site in clients if len(v := samples(site, "val"))}
 
 
-def _content(frame: pd.DataFrame) -> str:
-    return frame.to_csv(index=False)
-
-
 def _write(run: Run, federation: Federation, folder: Path) -> None:
     import pandas as pd
 
@@ -109,13 +98,21 @@ def _write(run: Run, federation: Federation, folder: Path) -> None:
 
 
 class _Checkpoint:
-    """The state after the last whole round, in one file that is replaced at once."""
+    """The state after the last whole round, in one file that is replaced at once; its history is in the log.
 
-    def __init__(self, folder: Path, identity: str) -> None:
-        self.folder, self.file, self.identity = folder, folder / "state.safetensors", identity
+    A round is logged before its checkpoint is written: a kill between the two leaves a line too many, never one too
+    few.
+    """
+
+    def __init__(self, folder: Path, identity: str, log: RoundLog) -> None:
+        self.folder, self.file, self.identity, self.log = folder, folder / "state.safetensors", identity, log
 
     def save(self, federation: Federation) -> None:
-        meta = {"identity": self.identity, "progress": json.dumps(federation.progress())}
+        progress = federation.progress()
+        number = progress["round"]
+        last = itertools.takewhile(lambda row: row["round"] == number, reversed(progress.pop("history")))
+        self.log.append(number, reversed(list(last)))
+        meta = {"identity": self.identity, "progress": json.dumps(progress)}
         write_tensors(self.file, federation.tensors(), meta)
 
     def resume(self, federation: Federation) -> None:
@@ -123,67 +120,18 @@ class _Checkpoint:
             return
         try:
             tensors, meta = read_tensors(self.file)
+            if meta.get("identity") != self.identity:
+                raise UserError(self.file, "is of other code or data")
+            progress = json.loads(meta["progress"])
+            history = self.log.read(progress["round"])
         except UserError as error:
             say(f"starting anew: {error}")
             return
-        if meta.get("identity") != self.identity:
-            say(f"starting anew: {self.file} is of other code or data")
-            return
-        federation.restore(tensors, json.loads(meta["progress"]))
+        federation.restore(tensors, {**progress, "history": history})
         say(f"resuming after round {federation.server.round}")
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-class _RoundLog:
-    """A line for each round on standard error, and the same as JSON lines in a file."""
-
-    def __init__(self, path: Path, federation: Federation) -> None:
-        self.path, self.rounds = path, federation.training.rounds
-        self.first, self.start, self.last = federation.server.round, time.monotonic(), time.monotonic()
-        self.lines: list[str] = []
-        self.bar = Progress("rounds", self.rounds - self.first, "round") if sys.stderr.isatty() else None
-        path.parent.mkdir(parents=True, exist_ok=True)
-        done = [self._entry(federation, r, 0.0) for r in range(1, self.first + 1)]
-        write_text(path, "".join(json.dumps(e) + "\n" for e in done))
-
-    def __enter__(self) -> None:
-        if self.bar:
-            self.bar.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        if self.bar:
-            self.bar.__exit__(*error)
-
-    def _entry(self, federation: Federation, number: int, eta: float) -> dict[str, object]:
-        rows = [r for r in federation.history if r["round"] == number]
-        trained = [r for r in rows if r["split"] == "train"]
-        scored = {r["site"]: round(r["accuracy"], 4) for r in rows if r["split"] == "val"}
-        return {
-            "round": number,
-            "loss": round(sum(r["loss"] for r in trained) / len(trained), 6),
-            "accuracy": scored or {r["site"]: round(r["accuracy"], 4) for r in trained},
-            "split": "val" if scored else "train",
-            "seconds": round(sum(r["seconds"] for r in rows), 3),
-            "eta": round(eta, 1),
-        }
-
-    def round(self, federation: Federation) -> None:
-        number = federation.server.round
-        eta = (time.monotonic() - self.start) / (number - self.first) * (self.rounds - number)
-        entry = self._entry(federation, number, eta)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-        if self.bar:
-            self.bar.update()
-        accuracy = entry["accuracy"]
-        assert isinstance(accuracy, dict)
-        sites = ", ".join(f"{site} {value:.3f}" for site, value in accuracy.items())
-        say(
-            f"round {number}/{self.rounds}  loss {entry['loss']:.4f}  {entry['split']} accuracy {sites}  "
-            f"{entry['seconds']:.1f} s  ETA {duration(eta)}"
-        )
 
 
 @contextmanager

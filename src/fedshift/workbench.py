@@ -16,7 +16,7 @@ from torch.optim.sgd import sgd
 from .algorithm import Algorithm, Local
 from .bn import BNPolicy
 from .errors import Interrupted, UserError
-from .rng import seed_of, stream
+from .rng import seed_of, stream, torch_stream
 from .samples import Samples
 from .state import Layout
 from .training import Training
@@ -39,7 +39,8 @@ class Workbench:
         self.layout = Layout(self.model, training.channels_last)
         self.flat = self.layout.pack(dict(self.model.state_dict())).to(device)
         self.grad = torch.zeros_like(self.flat[self.layout.trainable])
-        self.counters = torch.tensor([int(self.model.get_buffer(k)) for k in self.layout.counters], device=device)
+        counted = [int(self.model.get_buffer(k)) for k in self.layout.counters]
+        self.counters = torch.tensor(counted, dtype=torch.long, device=device)
         self.layout.attach(self.model, self.flat, self.grad, self.counters)
         self.shared = policy.shared(self.layout)
         self.span = slice(self.shared.start, min(self.shared.stop, self.layout.trainable.stop))
@@ -56,11 +57,14 @@ class Workbench:
         """Write a whole state into `flat`: what is shared, and around it what stays."""
         lo, hi = self.shared.start, self.shared.stop
         flat[lo:hi] = shared
-        flat[:lo] = own[:lo]
-        flat[hi:] = own[lo:]
+        if len(own):
+            flat[:lo] = own[:lo]
+            flat[hi:] = own[lo:]
 
     def own(self) -> Tensor:
         """A copy of the tensors that stay."""
+        if self.shared == slice(0, self.layout.size):
+            return self.flat[:0]
         return torch.cat([self.flat[: self.shared.start], self.flat[self.shared.stop :]])
 
     @property
@@ -78,14 +82,14 @@ class Workbench:
         Raises UserError where the loss is not finite, Interrupted where `should_stop` says so between batches.
         """
         t, key = self.training, (seed, local.round, local.client)
-        order = stream(*key, "batches")
+        order = torch_stream(*key, "batches")
         augmentation = stream(*key, "augmentation") if samples.random else None
         losses, outputs, labels = [], [], []
         momentum: list[Tensor | None] = [None]
         self._mode(train=True)
         with _TorchState(seed_of(*key, "dropout"), self.device):
             for _ in range(t.local_epochs):
-                for index in batch_indices(order.permutation(len(samples)), t.batch_size):
+                for index in batch_indices(torch.randperm(len(samples), generator=order).numpy(), t.batch_size):
                     if should_stop():
                         raise Interrupted
                     x, y = self._input(*samples.batch(index, augmentation))
@@ -96,20 +100,21 @@ class Workbench:
                     algorithm.correct(local)
                     self._step(local.lr, momentum)
                     local.steps += 1
-                    losses.append(loss.detach() * len(y))
+                    losses.append(loss.detach())
                     outputs.append(logits.detach())
                     labels.append(y)
         truth = torch.cat(labels)
-        mean_loss = float(torch.stack(losses).sum()) / len(truth)
+        mean_loss = sum(loss * len(y) for loss, y in zip(torch.stack(losses).tolist(), labels, strict=True)) / len(
+            truth
+        )
         if not math.isfinite(mean_loss):
             raise UserError(
                 f"round {local.round}, client {local.client!r}",
                 f"the training loss is {mean_loss}",
                 "lower training.lr, or look for broken inputs at that client",
             )
-        return mean_loss, float((torch.cat(outputs).argmax(1) == truth).float().mean())
+        return mean_loss, int((torch.cat(outputs).argmax(1) == truth).sum()) / len(truth)
 
-    @torch.no_grad()
     def _step(self, lr: float, momentum: list[Tensor | None]) -> None:
         """One SGD step on the whole trainable vector.
 

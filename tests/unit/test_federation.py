@@ -12,7 +12,7 @@ import plain
 import pytest
 import torch
 from torch import Tensor, nn
-from toy import SIZES, TRAVELS, clients, differing, gap, network
+from toy import SIZES, TRAVELS, Noted, clients, differing, gap, network
 
 from fedshift import Federation, Training, UserError
 from fedshift.algorithm import Algorithm, Local
@@ -48,8 +48,10 @@ def states(trained: Federation) -> dict[str, Tensor]:
 @pytest.mark.parametrize("bn", TRAVELS)
 def test_rounds_as_in_plain_pytorch(bn: str, weights: str, rounds: int) -> None:
     training = SETTINGS.model_copy(update={"weights": weights})
-    got = federation(bn=bn, training=training).run(rounds)
-    mean, nets, losses = plain.fedavg(network(), clients(), training, bn, rounds)
+    noted = {name: Noted(*given) for name, given in clients().items()}
+    got = federation(data=noted, bn=bn, training=training).run(rounds)
+    taken = {name: samples.taken for name, samples in noted.items()}
+    mean, nets, losses = plain.fedavg(network(), clients(), training, bn, rounds, taken)
     assert gap({k: got.global_state()[k] for k in mean}, mean) < 1e-12
     for name, state in nets.items():
         assert gap(got.client_state(name), state) < 1e-12
@@ -70,25 +72,25 @@ def test_unequal_clients_make_the_two_weightings_differ() -> None:
 @pytest.mark.parametrize("training", [SETTINGS, MOMENTUM], ids=["sgd", "momentum and weight decay"])
 def test_local_steps_are_those_of_torch_optim_sgd(training: Training) -> None:
     """With one client a round is its local work alone: a new optimiser a round, nothing else."""
-    x, y = clients()["b"]
-    got = federation(data={"b": (x, y)}, training=training).run()
-    model = network()
-    for number in range(1, training.rounds + 1):
-        plain.local_epochs(model, x, y, training, plain.stream(0, number, "b", "batches"))
+    noted = Noted(*clients()["b"])
+    got = federation(data={"b": noted}, training=training).run()
+    model, batches = network(), iter(noted.taken)
+    for _ in range(training.rounds):
+        plain.local_epochs(model, noted.x, noted.y, training, batches)
     assert not differing(got.global_state(), model.state_dict()), "the same bits"
     assert not differing(got.client_state("b"), model.state_dict())
 
 
 def test_a_cosine_schedule_is_torchs() -> None:
     training = MOMENTUM.model_copy(update={"schedule": "cosine"})
-    x, y = clients()["b"]
-    got = federation(data={"b": (x, y)}, training=training).run()
+    noted = Noted(*clients()["b"])
+    got = federation(data={"b": noted}, training=training).run()
     optimiser = torch.optim.SGD([torch.zeros(1)], lr=training.lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=training.rounds)
-    model = network()
-    for number in range(1, training.rounds + 1):
+    model, batches = network(), iter(noted.taken)
+    for _ in range(training.rounds):
         now = training.model_copy(update={"lr": schedule.get_last_lr()[0]})
-        plain.local_epochs(model, x, y, now, plain.stream(0, number, "b", "batches"))
+        plain.local_epochs(model, noted.x, noted.y, now, batches)
         optimiser.step()
         schedule.step()
     assert gap(got.global_state(), model.state_dict()) < 1e-12
@@ -207,6 +209,37 @@ def test_a_last_batch_of_one_joins_the_one_before(n: int, sizes: list[int]) -> N
     pieces = list(batch_indices(np.arange(n), 4))
     assert [len(p) for p in pieces] == sizes
     assert np.concatenate(pieces).tolist() == list(range(n))
+
+
+def epochs(seed: int = 0) -> dict[tuple[str, int], list[int]]:
+    """Client and number of the epoch, of three rounds of two: the order in which samples were taken."""
+    noted = {name: Noted(*given) for name, given in clients().items()}
+    federation(data=noted, seed=seed).run()
+    out = {}
+    for name, samples in noted.items():
+        n = SIZES[name]
+        expected = [4] * (n // 4) + [n % 4] if n % 4 > 1 else [4] * (n // 4 - 1) + [4 + n % 4]
+        assert [len(t) for t in samples.taken] == 6 * expected
+        out |= {(name, k): order.tolist() for k, order in enumerate(torch.cat(samples.taken).split(n))}
+    return out
+
+
+def test_each_epoch_takes_every_sample_once_in_an_order_of_its_own() -> None:
+    taken = epochs()
+    assert len(taken) == 3 * 6
+    assert all(sorted(order) == list(range(SIZES[name])) for (name, _), order in taken.items())
+    assert len({tuple(order) for order in taken.values()}) == len(taken)
+    assert epochs() == taken
+    other = epochs(seed=1)
+    assert all(other[k] != taken[k] for k in taken)
+
+
+def test_the_order_of_batches_does_not_depend_on_other_clients() -> None:
+    alone = Noted(*clients()["b"])
+    federation(data={"b": alone}).run()
+    together = {name: Noted(*given) for name, given in clients().items()}
+    federation(data=together).run()
+    assert [t.tolist() for t in alone.taken] == [t.tolist() for t in together["b"].taken]
 
 
 def test_batch_norm_over_vectors_trains_where_one_sample_would_be_left() -> None:

@@ -20,8 +20,9 @@ import numpy as np
 import pytest
 
 from fedshift import fetch as fetching
+from fedshift.archive import extract
 from fedshift.errors import UserError
-from fedshift.fetch import Source, extract, fetch
+from fedshift.fetch import Source, fetch
 
 Usage = namedtuple("Usage", "total used free")
 CONTENT = np.random.default_rng(0).bytes(3_000_000)

@@ -29,7 +29,7 @@ class Camelyon17(Dataset):
     checked, and the checksums of what was prepared are kept. A mirror may hold the archive, or the unpacked folder.
     """
 
-    classes: tuple[str, ...] = ("normal", "tumour")
+    classes: tuple[str, ...] = Field(("normal", "tumour"), description="names of the labels 0 and 1")
     patches: int = Field(360, ge=40, description="of the miniature only: patches a centre")
     patients: int = Field(10, ge=3, description="of the miniature only: patients a centre, one slide each")
 

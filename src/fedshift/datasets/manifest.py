@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from ..archive import extract
 from ..dataset import Card, Dataset, Opened, read_image
 from ..errors import UserError
-from ..fetch import Source, extract, fetch
+from ..fetch import Source, fetch
 from ..files import read_table
 
 if TYPE_CHECKING:
@@ -73,8 +74,10 @@ class Manifest(Dataset):
 
     def open(self, raw: Path) -> Opened:
         table = self._folder(raw) / self.table if self.archive else self.table
-        rows = read_table(table, columns=("path", "label", "site"))
+        rows = read_table(table, text=True)
         for column in ("path", "label", "site"):
+            if column not in rows:
+                raise UserError(table, f"no column {column!r}", f"it has {', '.join(rows)}")
             if (empty := rows[column].isna()).any():
                 raise UserError(
                     f"{table}, row {int(empty.to_numpy().argmax()) + 2}", f"{column} is empty", "fill it in"
@@ -98,7 +101,7 @@ class Manifest(Dataset):
             at = int(wrong.to_numpy().argmax())
             raise UserError(
                 f"{table}, row {at + 2}",
-                f"label {given.iloc[at]!r} is none of the {len(self.classes)} classes ({', '.join(self.classes)})",
+                f"label {str(given.iloc[at])!r} is none of the {len(self.classes)} classes ({', '.join(self.classes)})",
                 "name all classes in dataset.classes, or correct the row",
             )
         return labels.astype("int64")

@@ -1,0 +1,85 @@
+"""What happened in each round.
+
+A line for people, a JSON line for programs, and the history that a resumed run goes on from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .errors import UserError
+from .files import write_text
+from .progress import Progress, duration
+
+Row = dict[str, Any]
+
+
+class RoundLog:
+    """Appends a line for each round to standard error and to a JSON-lines file.
+
+    A JSON line holds round, loss (mean over clients), split and accuracy (by site), seconds, eta, and under `rows` the
+    round's part of the history. Appending keeps the cost of a round independent of how many there were.
+    """
+
+    def __init__(self, path: Path, rounds: int) -> None:
+        self.path, self.rounds = path, rounds
+        self.bar: Progress | None = None
+
+    def read(self, until: int) -> list[Row]:
+        """The history of rounds 1 to `until`. Raises UserError where it is not all there."""
+        try:
+            entries = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()[:until]]
+            if [e["round"] for e in entries] == list(range(1, until + 1)):
+                return [row for entry in entries for row in entry["rows"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        raise UserError(self.path, f"does not hold rounds 1 to {until}")
+
+    def start(self, done: int) -> None:
+        """Begin after round `done`: lines of later rounds, which no checkpoint holds, are dropped."""
+        self.first, self.clock = done, time.monotonic()
+        kept = self.path.read_text(encoding="utf-8").splitlines(keepends=True)[:done] if done else []
+        write_text(self.path, "".join(kept))
+        self.bar = Progress("rounds", self.rounds - done, "round") if sys.stderr.isatty() else None
+
+    def append(self, number: int, rows: Iterable[Row]) -> None:
+        """Log round `number`, durably."""
+        rows = list(rows)
+        trained = [r for r in rows if r["split"] == "train"]
+        scored = [r for r in rows if r["split"] == "val"] or trained
+        entry = {
+            "round": number,
+            "loss": sum(r["loss"] for r in trained) / len(trained),
+            "split": scored[0]["split"],
+            "accuracy": {r["site"]: r["accuracy"] for r in scored},
+            "seconds": sum(r["seconds"] for r in rows),
+            "eta": (time.monotonic() - self.clock) / (number - self.first) * (self.rounds - number),
+            "rows": rows,
+        }
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._say(entry)
+
+    def _say(self, entry: Row) -> None:
+        sites = ", ".join(f"{site} {value:.3f}" for site, value in entry["accuracy"].items())
+        line = (
+            f"round {entry['round']}/{self.rounds}  loss {entry['loss']:.4f}  {entry['split']} accuracy {sites}  "
+            f"{entry['seconds']:.1f} s  ETA {duration(entry['eta'])}"
+        )
+        if self.bar:
+            self.bar.say(line)
+            self.bar.update()
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self.bar:
+            self.bar.close()

@@ -1,0 +1,313 @@
+"""What every plug-in must keep, whoever adds it: these tests run over all that discovery finds."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+from toy import BATCH_NORMS, CLASSES, NORMS, SHAPE, TRAVELS, clients, differing, network
+
+from fedshift import Federation, UserError
+from fedshift.bn import POLICIES
+from fedshift.cli import KINDS
+from fedshift.model import Model, initialise
+from fedshift.registry import Plugin, build, discover
+from fedshift.rng import stream
+
+PLUGINS = [(kind, name) for kind in KINDS for name in discover(kind)]
+
+
+def named(kind: str) -> Any:
+    return pytest.mark.parametrize("name", discover(kind))
+
+
+def every(cls: type[Plugin]) -> dict[str, Any]:
+    """Values for the fields that have no default."""
+    return {k: "images.csv" for k, field in cls.model_fields.items() if field.is_required()}
+
+
+def made(kind: str, name: str) -> Any:
+    return build(kind, {"name": name, **every(discover(kind)[name])})
+
+
+# ---- all kinds
+
+
+@pytest.mark.parametrize(("kind", "name"), PLUGINS)
+class TestPlugin:
+    def test_it_is_built_from_its_name(self, kind: str, name: str) -> None:
+        plugin = made(kind, name) if every(discover(kind)[name]) else build(kind, name)
+        assert type(plugin) is discover(kind)[name]
+        assert (plugin.kind, plugin.name) == (kind, name)
+
+    def test_it_says_what_it_is(self, kind: str, name: str) -> None:
+        cls = discover(kind)[name]
+        assert "__doc__" in vars(cls), "its own docstring"
+        assert len(cls.summary()) > 10
+        assert [k for k, field in cls.model_fields.items() if not field.description] == []
+
+    def test_its_settings_survive_as_plain_data(self, kind: str, name: str) -> None:
+        plugin = made(kind, name)
+        assert build(kind, plugin.spec()) == plugin
+        assert build(kind, plugin.spec()).spec() == plugin.spec()
+        assert set(plugin.spec()) == {"name", *type(plugin).model_fields}
+
+    def test_it_cannot_be_changed(self, kind: str, name: str) -> None:
+        plugin = made(kind, name)
+        for field in type(plugin).model_fields:
+            with pytest.raises(ValidationError, match="frozen"):
+                setattr(plugin, field, getattr(plugin, field))
+        with pytest.raises(ValidationError, match=r"frozen|no field"):
+            plugin.something = 1
+
+    def test_an_unknown_key_is_refused_with_the_closest_known_one(self, kind: str, name: str) -> None:
+        cls = discover(kind)[name]
+        for field in cls.model_fields or ["settin"]:
+            with pytest.raises(UserError) as caught:
+                build(kind, {"name": name, **every(cls), f"{field}g": 1})
+            assert f"unknown key '{field}g'" in str(caught.value)
+            assert (f"did you mean {field!r}?" if cls.model_fields else "known: none") in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_name_is_refused(kind: str) -> None:
+    for name in discover(kind):
+        with pytest.raises(UserError, match=rf"unknown {kind} '{name}x'; did you mean '{name}'\?"):
+            build(kind, f"{name}x")
+    with pytest.raises(UserError, match=rf"unknown {kind} 'qqqqqqqq'; known: "):
+        build(kind, "qqqqqqqq")
+
+
+# ---- algorithms
+
+SETTINGS = {"rounds": 3, "local_epochs": 2, "batch_size": 4, "lr": 0.02}
+
+
+def federation(algorithm: str, bn: str, norm: str, names: str = "abc") -> Federation:
+    given = clients()
+    return Federation(
+        network(norm, dropout=0.2),
+        {name: given[name] for name in names},
+        validation=given,
+        algorithm=algorithm,
+        bn=bn,
+        training=SETTINGS,
+    )
+
+
+@named("algorithm")
+@pytest.mark.parametrize("bn", POLICIES)
+@pytest.mark.parametrize("norm", NORMS)
+def test_every_algorithm_under_every_policy_on_every_norm(norm: str, bn: str, name: str) -> None:
+    """Finite, the same bits after a resume and in any order of clients, and no trace in the global generators."""
+    generators = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002 - it is what is checked
+    trained = federation(name, bn, norm).run(2)
+    start = network(norm).state_dict()
+    assert all(v.isfinite().all() for v in trained.tensors().values())
+    assert all(math.isfinite(row["loss"]) for row in trained.history)
+    assert not torch.equal(trained.global_state()["0.weight"], start["0.weight"]), "it learns"
+    network(norm).load_state_dict(trained.global_state())
+    network(norm).load_state_dict(trained.client_state("b"))
+
+    saved = trained.tensors(), trained.progress()
+    whole = trained.run()
+    resumed = federation(name, bn, norm)
+    resumed.restore(*saved)
+    assert not differing(resumed.run().tensors(), whole.tensors())
+    assert not differing(federation(name, bn, norm, names="cab").run().tensors(), whole.tensors())
+    assert torch.equal(torch.random.get_rng_state(), generators[0])
+    assert np.array_equal(np.random.get_state()[1], generators[1])  # noqa: NPY002
+
+
+@named("algorithm")
+@pytest.mark.parametrize("bn", POLICIES)
+def test_every_algorithm_leaves_at_home_what_the_policy_keeps(bn: str, name: str) -> None:
+    """A client's own tensors do not depend on how many clients there are, in the first round."""
+    together = federation(name, bn, "batch norm").run(1)
+    kept = together.bench.own_names
+    if "affine" not in TRAVELS[bn]:
+        assert {"1.weight", "1.bias"} <= set(kept)
+    given = clients()
+    alone = Federation(
+        network(dropout=0.2), {"b": given["b"]}, validation=given, algorithm=name, bn=bn, training=SETTINGS
+    ).run(1)
+    one, two = (f.client_state("b") for f in (together, alone))
+    assert not differing({k: one[k] for k in kept}, {k: two[k] for k in kept})
+
+
+# ---- models
+
+
+@named("model")
+class TestModel:
+    shape = (3, 96, 96)
+
+    def test_it_maps_images_to_logits(self, name: str) -> None:
+        model = initialise(made("model", name), self.shape, CLASSES, seed=0).eval()
+        with torch.no_grad():
+            assert model(torch.zeros(2, *self.shape)).shape == (2, CLASSES)
+
+    def test_its_weights_depend_on_the_seed_alone(self, name: str) -> None:
+        before = torch.random.get_rng_state()
+        plugin: Model = made("model", name)
+        one = initialise(plugin, self.shape, CLASSES, seed=0).state_dict()
+        assert torch.equal(torch.random.get_rng_state(), before)
+        torch.rand(5)
+        assert not differing(initialise(plugin, self.shape, CLASSES, seed=0).state_dict(), one)
+        assert differing(initialise(plugin, self.shape, CLASSES, seed=1).state_dict(), one)
+
+    def test_all_its_batch_norm_stays_at_home_under_local(self, name: str) -> None:
+        model = initialise(made("model", name), self.shape, CLASSES, seed=0)
+        expected = {
+            f"{path}.{leaf}"
+            for path, layer in model.named_modules()
+            if isinstance(layer, BATCH_NORMS)
+            for leaf in layer.state_dict()
+        }
+        assert expected
+        data = {"a": (torch.zeros(2, *self.shape), torch.arange(2))}
+        assert set(Federation(model, data, bn="local").bench.own_names) == expected
+
+
+# ---- inferences
+
+
+@named("inference")
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("train", [False, True])
+def test_every_inference_leaves_the_model_as_it_was(train: bool, norm: str, name: str) -> None:
+    model = network(norm).train(train)
+    before, attributes = copy.deepcopy(model.state_dict()), [set(vars(m)) for m in model.modules()]
+    x = clients()["b"][0]
+    with torch.no_grad():
+        model.eval()
+        with made("inference", name).on_site(model):
+            for start in range(0, len(x), 5):
+                assert model(x[start : start + 5]).isfinite().all()
+        model.train(train)
+    assert not differing(model.state_dict(), before)
+    assert [set(vars(m)) for m in model.modules()] == attributes
+    assert all(m.training is train for m in model.modules())
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+
+
+@named("inference")
+def test_every_inference_says_what_scores_need(name: str) -> None:
+    assert set(made("inference", name).settings()) == {"momentum", "batch_size", "order"}
+
+
+@named("inference")
+def test_every_inference_is_ordinary_evaluation_without_batch_norm(name: str) -> None:
+    model, x = network("group norm").eval(), clients()["a"][0]
+    with torch.no_grad(), made("inference", name).on_site(model):
+        assert torch.equal(model(x), network("group norm").eval()(x))
+
+
+# ---- metrics
+
+DEGENERATE = {
+    "one sample": (np.array([1]), np.array([[0.3, 0.7]])),
+    "one class": (np.array([0, 0, 0]), np.array([[0.3, 0.7], [0.9, 0.1], [0.5, 0.5]])),
+    "all alike": (np.array([0, 1, 0]), np.full((3, 2), 0.5)),
+    "sure and wrong": (np.array([0, 1]), np.array([[0.0, 1.0], [1.0, 0.0]])),
+    "sure and right": (np.array([0, 1]), np.array([[1.0, 0.0], [0.0, 1.0]])),
+    "a class without samples": (np.array([0, 2, 2]), np.array([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])),
+    "a class never predicted": (np.array([0, 1, 2]), np.array([[0.6, 0.4, 0.0], [0.4, 0.6, 0.0], [0.6, 0.4, 0.0]])),
+}
+
+
+@named("metric")
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_every_metric_is_a_number_or_nan_and_never_infinite(case: str, name: str) -> None:
+    metric = made("metric", name)
+    label, probability = (x.copy() for x in DEGENERATE[case])
+    value = metric.value(label, probability)
+    assert isinstance(value, float)
+    assert not math.isinf(value)
+    if metric.percent and not math.isnan(value):
+        assert 0 <= value <= 1
+    assert np.array_equal(label, DEGENERATE[case][0])
+    assert np.array_equal(probability, DEGENERATE[case][1])
+
+
+@named("metric")
+def test_every_metric_does_not_depend_on_the_order_of_samples(name: str) -> None:
+    rng = np.random.default_rng(0)
+    label, probability = rng.integers(0, 2, 40), rng.dirichlet([1, 1], 40)
+    shuffled = rng.permutation(40)
+    metric = made("metric", name)
+    assert metric.value(label[shuffled], probability[shuffled]) == pytest.approx(metric.value(label, probability))
+
+
+@named("metric")
+def test_every_metric_knows_what_is_better(name: str) -> None:
+    """A predictor that is sure and right is not beaten by one that is sure and wrong."""
+    metric = made("metric", name)
+    right, wrong = (metric.value(*DEGENERATE[case]) for case in ("sure and right", "sure and wrong"))
+    assert (right > wrong) if metric.higher_is_better else (right < wrong)
+    assert metric.title
+
+
+# ---- transforms
+
+
+@named("transform")
+@pytest.mark.parametrize("shape", [(4, 3, 8, 8), (1, 3, 8, 8), (3, 1, 6, 6)])
+def test_every_transform_keeps_shape_and_type_and_is_keyed(shape: tuple[int, ...], name: str) -> None:
+    transform = made("transform", name)
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 255
+    before, generator = x.clone(), torch.random.get_rng_state()
+    one, same = (transform.apply(x, stream(0, "test")) for _ in range(2))
+    assert (one.shape, one.dtype, type(one)) == (x.shape, x.dtype, torch.Tensor)
+    assert torch.equal(one, same)
+    assert torch.equal(x, before)
+    assert torch.equal(torch.random.get_rng_state(), generator)
+
+
+@named("transform")
+def test_every_transform_keeps_the_form_of_stored_images(name: str) -> None:
+    transform = made("transform", name)
+    image = np.random.default_rng(0).integers(0, 256, (16, 12, 3), dtype=np.uint8)
+    before = image.copy()
+    one, same = (transform.prepare(image) for _ in range(2))
+    assert (one.shape, one.dtype) == (image.shape, np.uint8)
+    assert np.array_equal(one, same)
+    assert np.array_equal(image, before)
+    assert transform.when in ("prepare", "train", "always")
+    if transform.when != "prepare":
+        assert np.array_equal(one, image), "it acts later, on batches"
+
+
+@named("transform")
+def test_transforms_that_always_act_draw_nothing(name: str) -> None:
+    """They act in prediction too, where no randomness is given."""
+    transform = made("transform", name)
+    if transform.when == "always":
+        x = torch.rand(2, 3, 8, 8) * 255
+        assert torch.equal(transform.apply(x, stream(1)), transform.apply(x, stream(2)))
+
+
+# ---- names
+
+
+def test_plug_ins_of_all_kinds_are_found() -> None:
+    found = {kind: set(discover(kind)) for kind in KINDS}
+    assert {"fedavg"} <= found["algorithm"]
+    assert {"source", "tsmobn"} <= found["inference"]
+    assert {"camelyon17", "manifest"} <= found["dataset"]
+    assert {"mlp", "densenet121"} <= found["model"]
+
+
+def test_toy_policies_are_the_librarys() -> None:
+    assert set(TRAVELS) == set(POLICIES)
+    assert [POLICIES[bn].affine for bn in TRAVELS] == ["affine" in kinds for kinds in TRAVELS.values()]
+    assert [POLICIES[bn].statistics for bn in TRAVELS] == ["statistics" in kinds for kinds in TRAVELS.values()]
+    assert len(set(itertools.chain(*TRAVELS.values()))) == 3
+    assert SHAPE[0] == next(m for m in network().modules() if isinstance(m, nn.Conv2d)).in_channels

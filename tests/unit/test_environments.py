@@ -1,0 +1,175 @@
+"""One set of requirements, written in several files; and nothing of any machine in what is committed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src" / "fedshift"
+ENVIRONMENTS = sorted((ROOT / "envs").glob("*.yaml"))
+CONDA = {"pytorch": "torch"}  # where conda has another name
+MODULES = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "markupsafe": "jinja2", "urllib3": "requests"}
+STAGES = {
+    "data": (["prepare", "partition", "dataset", "fetch"], ["datasets", "transforms"]),
+    "train": (
+        ["train", "predict", "files", "provenance"],
+        ["models", "algorithms", "addons", "inferences", "transforms"],
+    ),
+    "report": (["score", "summary", "results", "page"], ["metrics", "figures"]),
+}
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+OWN = [Requirement(r) for r in PYPROJECT["project"]["dependencies"]]
+
+
+def bounds(requirements: list[Requirement]) -> dict[str, str]:
+    return {canonicalize_name(r.name): str(r.specifier) for r in requirements}
+
+
+def conda(path: Path) -> dict[str, str]:
+    """The requirements of a conda environment, under the names that pip has for them."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert content["channels"][-1] == "nodefaults"
+    nested: list[Any] = content["dependencies"]
+    flat = [r for entry in nested for r in (entry["pip"] if isinstance(entry, dict) else [entry])]
+    found = bounds([Requirement(r) for r in flat if r != "pip"])
+    assert found.pop("python") == PYPROJECT["project"]["requires-python"]
+    return {CONDA.get(name, name): bound for name, bound in found.items()}
+
+
+def locked() -> list[tuple[Requirement, list[str]]]:
+    """Each requirement of the lock with its hashes."""
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8").replace("\\\n", " ")
+    entries = [line.split("--hash=") for line in text.splitlines() if line.strip()]
+    return [(Requirement(head.strip()), [h.strip() for h in hashes]) for head, *hashes in entries]
+
+
+def test_the_conda_environment_asks_for_what_the_package_asks_for() -> None:
+    assert conda(ROOT / "environment.yml") == bounds(OWN)
+
+
+@pytest.mark.parametrize("path", ENVIRONMENTS, ids=lambda path: path.stem)
+def test_the_environment_of_a_job_has_the_same_bounds(path: Path) -> None:
+    assert conda(path).items() <= bounds(OWN).items()
+
+
+def test_every_environment_belongs_to_a_stage_and_is_used() -> None:
+    assert [path.stem for path in ENVIRONMENTS] == sorted(STAGES)
+    rules = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "workflow" / "rules").glob("*.smk"))
+    for name in STAGES:
+        assert f"../../envs/{name}.yaml" in rules
+
+
+def imports(path: Path, deep: bool = True) -> Iterator[str]:
+    """Modules that a file imports when it runs: `fedshift.x` of this package, else the name of the distribution."""
+    package = ["fedshift", *path.relative_to(SOURCES).parts[:-1]]
+
+    def walk(node: ast.AST) -> Iterator[ast.AST]:
+        for child in ast.iter_child_nodes(node):
+            hidden = isinstance(child, ast.If) and getattr(child.test, "id", "") == "TYPE_CHECKING"
+            if not hidden and (deep or not isinstance(child, ast.FunctionDef)):
+                yield child
+                yield from walk(child)
+
+    for node in walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            base = ".".join([*package[: len(package) + 1 - node.level], *filter(None, [node.module])])
+            names = [f"{base}.{alias.name}" for alias in node.names] if node.level else [str(node.module)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            top = name.split(".")[0]
+            yield name if top == "fedshift" else MODULES.get(top, top)
+
+
+def module(name: str) -> Path | None:
+    """The file of `fedshift.x`, or of the module that has it as a member."""
+    stem = SOURCES.joinpath(*name.split(".")[1:])
+    files = (stem.with_suffix(".py"), stem.parent.with_suffix(".py"), stem / "__init__.py")
+    return next((file for file in files if file.is_file() and SOURCES in file.parents), None)
+
+
+@pytest.mark.parametrize("stage", sorted(STAGES))
+def test_the_environment_of_a_job_has_all_that_its_code_imports(stage: str) -> None:
+    stages, folders = STAGES[stage]
+    jobs = [SOURCES / f"{name}.py" for name in stages]
+    jobs += [path for folder in folders for path in (SOURCES / folder).glob("*.py")]
+    todo, seen = [SOURCES / "cli.py", *jobs], set[Path]()
+    needed: set[str] = set()
+    while todo:
+        path = todo.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for name in imports(path, deep=path in jobs):  # of other modules, a job need not call every function
+            if name.startswith("fedshift"):
+                todo += filter(None, [module(name)])
+            elif name not in sys.stdlib_module_names:
+                needed.add(name)
+    assert len(seen) > 15, "the walk has lost its way"
+    assert needed - conda(ROOT / "envs" / f"{stage}.yaml").keys() == set()
+
+
+def test_every_locked_requirement_has_one_version_and_hashes() -> None:
+    found = locked()
+    assert len(found) > 100
+    for requirement, hashes in found:
+        assert re.fullmatch(r"==[^,*]+", str(requirement.specifier)), requirement
+        assert requirement.url is None
+        assert hashes, requirement
+        assert all(re.fullmatch("sha256:[0-9a-f]{64}", h) for h in hashes), requirement
+
+
+def test_the_lock_names_no_index() -> None:
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    assert "://" not in text
+    assert not [line for line in text.splitlines() if line.startswith("-")]
+
+
+def test_the_lock_has_a_fitting_version_of_every_requirement() -> None:
+    groups = PYPROJECT["dependency-groups"]
+    wanted = [*OWN, *(Requirement(r) for group in ("dev", "setup") for r in groups[group])]
+    versions: dict[str, list[str]] = {}
+    for requirement, _ in locked():
+        version = str(requirement.specifier).removeprefix("==")
+        versions.setdefault(canonicalize_name(requirement.name), []).append(version)
+    for requirement in wanted:
+        found = versions.get(canonicalize_name(requirement.name))
+        assert found, f"{requirement} is not in the lock: make lock"
+        assert all(requirement.specifier.contains(v) for v in found), f"{requirement}: locked is {found}"
+
+
+def test_nothing_committed_names_a_machine_or_an_index() -> None:
+    try:
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no git checkout")
+    folders = ("home", "root", "Users", "work", "mnt", "scratch")
+    bad = {
+        "a path of a machine": rf"(?<![\w.~/-])/(?:{'|'.join(folders)})/\w",
+        "this very folder": re.escape(str(ROOT)),
+        "a package index": r"(?<!emit-)index" + r"-url\b|/simp" + r"le/?[\s'\"]|pythonhos" + "ted",
+        "a private address": r"://(?:10|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d",
+    }
+    found = []
+    for name in filter(None, listed.split("\0")):
+        path = ROOT / name
+        if not path.is_file():
+            continue
+        text = path.read_bytes().decode("utf-8", errors="ignore")
+        for what, pattern in bad.items():
+            found += [f"{name}: {what}: {match.group()!r}" for match in re.finditer(pattern, text)]
+    assert found == []

@@ -1,0 +1,297 @@
+"""The workflow end to end, and what a change makes it do again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from tiny_project import ROOT, STUDY, Job, Project
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("workflow")]
+
+HEADER = "study,run,algorithm,bn,addon,held_out,site,role,inference,momentum,batch_size,order,seed,metric,value,n"
+SCORES = HEADER.split(",")
+AFTER = {"score", "summarise", "figure", "page"}
+FEDAVG, DAMPED = STUDY["runs"]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The tiny study, built once. Tests leave it as they find it."""
+    made = Project.create(tmp_path_factory.mktemp("workflow") / "a project")
+    done = made.build()
+    assert done.returncode == 0, done.stdout + done.stderr
+    return made
+
+
+def rules(jobs: set[Job]) -> set[str]:
+    return {job.rule for job in jobs}
+
+
+def trained(jobs: set[Job]) -> set[str]:
+    """The runs that would be trained."""
+    return {job["run"] for job in jobs if job.rule == "train"}
+
+
+def predicted(jobs: set[Job]) -> set[str]:
+    return {job["run"] for job in jobs if job.rule == "predict"}
+
+
+# --- what is there after a build ------------------------------------------------------------------------------------
+
+
+def test_every_run_has_the_files_of_the_contract(project: Project) -> None:
+    runs = project.runs()
+    assert {(spec["algorithm"]["name"], spec["bn"], spec["seed"]) for spec in runs.values()} == {
+        (algorithm, bn, seed) for algorithm, bn in (("fedavg", "aggregated"), ("damped", "local")) for seed in (0, 1)
+    }
+    for name in runs:
+        folder = project.root / "results" / "runs" / name
+        files = {p.name for p in folder.iterdir()}
+        assert files >= {"spec.json", "model.safetensors", "clients.safetensors", "rounds.parquet", "manifest.json"}
+        assert "checkpoint" not in files
+        rounds = pd.read_parquet(folder / "rounds.parquet")
+        wanted = ["round", "site", "split", "loss", "accuracy", "floats_down", "floats_up", "seconds"]
+        assert set(wanted) <= set(rounds)
+        assert set(rounds["round"]) == {1, 2}
+        assert set(rounds["site"]) == {"A", "B"}
+        manifest = json.loads((folder / "manifest.json").read_text())
+        assert {"versions", "device", "code", "seed", "git"} <= set(manifest)
+
+
+def test_data_and_partition_have_the_columns_of_the_contract(project: Project) -> None:
+    (samples,) = project.root.glob("results/data/*/samples.parquet")
+    assert list(pd.read_parquet(samples)) == ["sample", "site", "label", "patient"]
+    (assigned,) = project.root.glob("results/partitions/*.parquet")
+    table = pd.read_parquet(assigned)
+    assert list(table) == ["sample", "site", "role", "split"]
+    assert set(table["split"]) == {"train", "val", "test"}
+    both = table.merge(pd.read_parquet(samples)[["sample", "patient"]])
+    assert (both.groupby("patient")["split"].nunique() == 1).all()
+
+
+def test_every_prediction_has_a_probability_for_each_class(project: Project) -> None:
+    for name in project.runs():
+        for inference in ("source", "tsmobn"):
+            table = pd.read_parquet(project.root / "results" / "runs" / name / f"predictions-{inference}.parquet")
+            assert list(table) == ["sample", "site", "role", "label", "p0", "p1"]
+            assert ((table["p0"] + table["p1"] - 1).abs() < 1e-9).all()
+            assert set(table["site"]) == {"A", "B", "C"}
+            assert (table["site"] == "C").sum() == 24, "an external site is tested whole"
+
+
+def test_scores_have_the_columns_of_the_contract(project: Project) -> None:
+    table = pd.read_csv(project.root / "results" / "studies" / "tiny" / "scores.csv")
+    assert list(table) == SCORES
+    assert len(table) == 4 * 2 * 3 * 2, "runs, inferences, sites, metrics"
+    assert set(table["run"]) == set(project.runs())
+    assert set(table["held_out"]) == {"C"}
+    assert table.groupby("inference")["momentum"].nunique().to_dict() == {"source": 0, "tsmobn": 1}
+
+
+def test_summary_tables_figure_and_page_are_there(project: Project) -> None:
+    folder = project.root / "results" / "studies" / "tiny"
+    summary = pd.read_csv(folder / "summary.csv")
+    averaged = {"mean", "std", "seeds", "published", "published_std"}
+    assert averaged | set(SCORES) - {"run", "seed", "value"} <= set(summary) | {"n"}
+    assert set(summary["seeds"]) == {2}
+    for kind in ("csv", "md", "tex"):
+        assert list(folder.glob(f"tables/*.{kind}"))
+    assert (folder / "figures" / "sites.svg").read_text(encoding="utf-8").lstrip().startswith("<")
+    page = (project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
+    assert "A tiny study" in page
+    assert "<!doctype html>" in page.lower()
+
+
+def test_every_job_has_a_log_and_nothing_temporary_stays(project: Project) -> None:
+    found = project.files()
+    for run in project.runs():
+        assert f"results/logs/train/{run}.log" in found
+        assert f"results/benchmarks/train/{run}.tsv" in found
+    assert not [name for name in found if ".tmp-" in name]
+
+
+def test_a_second_call_does_nothing(project: Project) -> None:
+    again = project.build()
+    assert again.returncode == 0
+    assert "Nothing to be done" in again.stdout + again.stderr
+    assert project.jobs() == set()
+
+
+# --- what a change does again ---------------------------------------------------------------------------------------
+
+
+def other(project: Project, **changes: Any) -> set[Job]:
+    """What would run if the study had these changes."""
+    project.study(**changes)
+    try:
+        return project.jobs()
+    finally:
+        project.study()
+
+
+def test_a_comment_in_the_study_changes_nothing(project: Project) -> None:
+    with project.edited("config/studies/tiny.yaml", "model: mlp", "# a remark\nmodel:   mlp  # and another"):
+        assert project.jobs() == set()
+
+
+def test_a_changed_setting_of_one_entry_trains_its_runs_only(project: Project) -> None:
+    jobs = other(project, runs=[FEDAVG, DAMPED | {"training": {"lr": 0.02}}])
+    assert len(trained(jobs)) == 2
+    assert all(run.startswith("damped-local-") for run in trained(jobs))
+    assert not trained(jobs) & set(project.runs())
+    assert predicted(jobs) == trained(jobs)
+
+
+def test_a_seed_more_trains_that_seed_only(project: Project) -> None:
+    jobs = other(project, seeds=[0, 1, 2])
+    assert sorted(run.rpartition("-")[0] for run in trained(jobs)) == ["damped-local", "fedavg-aggregated"]
+    assert not trained(jobs) & set(project.runs())
+    assert rules(jobs) == {"train", "predict"} | AFTER
+
+
+def test_an_inference_more_predicts_and_trains_nothing(project: Project) -> None:
+    jobs = other(project, inferences=["source", "tsmobn", {"name": "tsmobn", "momentum": 0.5}])
+    assert rules(jobs) == {"predict"} | AFTER
+    assert {job["inference"] for job in jobs if job.rule == "predict"} - {"source", "tsmobn"}
+    assert sum(job.rule == "predict" for job in jobs) == 4
+
+
+@pytest.mark.parametrize("change", [{"title": "Another title"}, {"metrics": ["accuracy", "auc", "brier"]}])
+def test_what_a_study_says_is_shown_anew_and_trains_nothing(project: Project, change: dict[str, Any]) -> None:
+    assert rules(other(project, **change)) <= AFTER
+    assert "page" in rules(other(project, **change))
+
+
+def test_the_template_makes_the_page_anew_and_nothing_else(project: Project) -> None:
+    with project.edited("src/fedshift/templates/page.html.j2", "<!doctype html>", "<!doctype html>\n<!-- new -->"):
+        assert rules(project.jobs()) == {"page"}
+
+
+def test_behaviour_of_one_algorithm_trains_its_runs_again(project: Project) -> None:
+    mine = {name for name in project.runs() if name.startswith("damped-")}
+    with project.edited("src/fedshift/algorithms/damped.py", "0.5)", "0.25)"):
+        assert trained(project.jobs()) == mine
+
+
+def test_words_about_an_algorithm_train_nothing(project: Project) -> None:
+    with project.edited("src/fedshift/algorithms/damped.py", '"""Half of', '"""One half of'):
+        assert project.jobs() == set()
+    with project.edited("src/fedshift/algorithms/damped.py", "        server.", "        # half\n        server."):
+        assert project.jobs() == set()
+
+
+def test_behaviour_of_one_inference_predicts_again_and_trains_nothing(project: Project) -> None:
+    with project.edited("src/fedshift/inferences/source.py", "Field(256,", "Field(128,"):
+        jobs = project.jobs()
+    assert rules(jobs) == {"predict"} | AFTER
+    assert {job["inference"] for job in jobs if job.rule == "predict"} == {"source"}
+
+
+def test_behaviour_of_the_engine_trains_everything_again(project: Project) -> None:
+    with project.edited(
+        "src/fedshift/rng.py",
+        "from __future__ import annotations\n",
+        "from __future__ import annotations\n\nEDITED = True\n",
+    ):
+        assert trained(project.jobs()) == set(project.runs())
+
+
+def test_another_call_that_shares_runs_uses_them(project: Project) -> None:
+    project.study("second", title="Another study", seeds=[1])
+    try:
+        assert rules(project.jobs("second")) == AFTER
+        assert project.jobs("second,tiny") == project.jobs("second"), "tiny is done, whoever asks beside it"
+    finally:
+        (project.root / "config" / "studies" / "second.yaml").unlink()
+
+
+def test_a_mirror_changes_nothing_that_is_there(project: Project) -> None:
+    assert project.jobs("tiny", "mirror=own images") == set()
+
+
+def test_own_images_that_change_are_prepared_again(project: Project) -> None:
+    with project.edited("own images/samples.csv", "A0.png,0,A,A0", "A0.png,1,A,A0"):
+        assert {"prepare", "partition", "train"} <= rules(project.jobs())
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (("study=tinny",), "study: unknown study 'tinny'; did you mean 'tiny'?"),
+        (("study=tiny", "scale=minni"), "scale: unknown scale 'minni'; did you mean 'mini'?"),
+    ],
+)
+def test_a_wrong_setting_gets_one_line(project: Project, settings: tuple[str, ...], line: str) -> None:
+    done = project.snakemake("--cores", "1", "--config", *settings)
+    assert done.returncode == 2
+    said = [text for text in (done.stdout + done.stderr).splitlines() if not text.startswith(("Using", "Config file"))]
+    assert said == [line]
+
+
+def test_a_wrong_study_gets_a_line_for_each_error(project: Project) -> None:
+    path = project.study("wrong", modle="mlp", seeds=[-1])
+    try:
+        done = project.snakemake("--cores", "1", "--config", "study=wrong")
+    finally:
+        path.unlink()
+    assert done.returncode == 2
+    assert "wrong.yaml.modle: unknown key 'modle'; did you mean 'model'?" in done.stderr
+    assert "wrong.yaml.seeds.0: Input should be greater than or equal to 0" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_that_fails_lets_the_others_finish_and_says_why(project: Project) -> None:
+    bad = {"algorithm": "fedavg", "bn": "local", "training": {"lr": 1e30}}
+    good = {"algorithm": "fedavg", "training": {"rounds": 1}}
+    path, before = project.study("failing", runs=[bad, good], seeds=[0]), set(project.runs())
+    try:
+        done = project.build("failing", "--keep-going")
+    finally:
+        path.unlink()
+    assert done.returncode == 1
+    (finished,) = set(project.runs()) - before
+    assert finished.startswith("fedavg-aggregated-")
+    for inference in ("source", "tsmobn"):
+        assert (project.root / "results" / "runs" / finished / f"predictions-{inference}.parquet").is_file()
+    said = done.stdout + done.stderr
+    assert "Traceback (most recent call last)" not in said
+    assert "loss is" in said, said
+    (failed,) = {p.name for p in (project.root / "results" / "runs").iterdir()} - set(project.runs())
+    assert failed.startswith("fedavg-local-")
+    left = {name for name in project.files() if f"runs/{failed}/" in name}
+    assert not {name for name in left if name.endswith((".safetensors", ".parquet", "spec.json", "manifest.json"))}
+    assert not [name for name in project.files() if ".tmp-" in name]
+    assert not (project.root / "reports" / "failing.html").exists()
+
+
+# --- Snakemake's own tools ------------------------------------------------------------------------------------------
+
+
+def test_the_workflow_has_no_lints(project: Project) -> None:
+    done = project.snakemake("--lint", "--config", "study=tiny")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_workflow_is_formatted() -> None:
+    command = [sys.executable, "-m", "snakefmt", "--check", "Snakefile", "workflow"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_snakemake_makes_its_own_report(project: Project, tmp_path: Path) -> None:
+    done = project.snakemake("--report", str(tmp_path / "report.zip"), "--config", "study=tiny")
+    assert done.returncode == 0, done.stdout + done.stderr
+    with zipfile.ZipFile(tmp_path / "report.zip") as archive:
+        names = archive.namelist()
+    assert any(name.endswith("tiny.html") for name in names)
+    assert any(name.endswith("sites.svg") for name in names)
