@@ -108,6 +108,8 @@ class Federation:
         if empty := [name for name, given in samples.items() if not len(given)]:
             raise UserError(f"client {empty[0]!r}", "has no training samples", "leave it out")
         held = {name: _samples(given) for name, given in (validation or {}).items()}
+        if lost := sorted(set(held) - set(samples)):
+            raise UserError("validation", f"{lost[0]!r} is no client", did_you_mean(lost[0], samples))
         total = sum(map(len, samples.values()))
         self.clients = [
             Client(
@@ -254,7 +256,8 @@ class Federation:
         flat = torch.empty_like(self.bench.flat)
         self.bench.assemble(flat, shared, own)
         layout = self.bench.layout
-        constants = {k: self.bench.model.get_buffer(k).cpu().clone() for k in layout.constants}
+        here = self.bench.model.state_dict()
+        constants = {k: here[k].cpu().clone() for k in layout.constants}
         return {**layout.unpack(flat), **dict(zip(layout.counters, counters.cpu().clone(), strict=True)), **constants}
 
     def ledger(self) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import json
 import os
 import secrets
@@ -43,12 +44,12 @@ def require_space(folder: Path, needed_bytes: float) -> None:
         raise UserError(folder, what, "free some space or choose another disk")
 
 
-def _prefix(path: Path) -> str:
-    return f".{path.name}.tmp-{socket.gethostname()}-"
-
-
 def _temporary(path: Path) -> Path:
-    return path.with_name(f"{_prefix(path)}{os.getpid()}-{secrets.token_hex(4)}{path.suffix}")
+    return path.with_name(f".{path.name}{_mark()}{os.getpid()}-{secrets.token_hex(4)}{path.suffix}")
+
+
+def _mark() -> str:
+    return f".tmp-{socket.gethostname()}-"
 
 
 def _sync(path: Path) -> None:
@@ -87,7 +88,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     new, old = _temporary(path), _temporary(path)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path)
+        sweep(path.parent, glob.escape(path.name))
         new.mkdir()
         try:
             yield new
@@ -110,10 +111,11 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sweep(path: Path) -> None:
-    """Removes what killed processes of this host left behind for the same target."""
-    for entry in [e for e in path.parent.iterdir() if e.name.startswith(_prefix(path))]:
-        pid = entry.name.removeprefix(_prefix(path)).partition("-")[0]
+def sweep(folder: Path, name: str = "*") -> None:
+    """Removes the temporaries in `folder` (all, or those for the target `name`) of killed processes of this host."""
+    mark = _mark()
+    for entry in list(folder.glob(f".{name}{glob.escape(mark)}*")):
+        pid = entry.name.rpartition(mark)[2].partition("-")[0]
         try:
             os.kill(int(pid), 0)
         except ProcessLookupError:

@@ -9,7 +9,7 @@ Batch-norm layers are found by type, never by name.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -53,19 +53,24 @@ class Layout:
     affine, weights, statistics, trainable : slices of the flat vector
     size : its length, in floats
     counters : names of BN's integer buffers (batches tracked), kept beside the vector and never counted
-    constants : names of all other integer buffers, which no one changes
+    constants : names of all other integer buffers and of frozen parameters, which no one changes and no one sends
+    aliases : second name -> first name, of parameters that have two
     """
 
     def __init__(self, model: nn.Module, channels_last: bool = False) -> None:
         layers = batch_norms(model)
-        parameters = dict(model.named_parameters())
+        parameters = {k: p for k, p in model.named_parameters() if p.requires_grad}
+        frozen = [k for k, p in model.named_parameters() if not p.requires_grad]
         buffers = {k: b for k, b in model.named_buffers() if k in model.state_dict()}
         affine = [k for k in parameters if k.rpartition(".")[0] in layers]
         weights = [k for k in parameters if k.rpartition(".")[0] not in layers]
         statistics = [k for k, b in buffers.items() if b.is_floating_point()]
         integers = [k for k, b in buffers.items() if not b.is_floating_point()]
         self.counters = [k for k in integers if k.rpartition(".")[0] in layers]
-        self.constants = [k for k in integers if k.rpartition(".")[0] not in layers]
+        self.constants = [*frozen, *(k for k in integers if k.rpartition(".")[0] not in layers)]
+        first = {id(p): k for k, p in reversed(list(model.named_parameters(remove_duplicate=False)))}
+        named = model.named_parameters(remove_duplicate=False)
+        self.aliases = {k: first[id(p)] for k, p in named if k != first[id(p)] and p.requires_grad}
         self.places: dict[str, Place] = {}
         tensors = {**parameters, **buffers}
         ends = [0]
@@ -104,9 +109,10 @@ class Layout:
             place.view(flat).copy_(tensors[name].detach())
         return flat
 
-    def unpack(self, flat: Tensor, names: Iterable[str] | None = None) -> dict[str, Tensor]:
-        """Named, contiguous copies on the CPU of the tensors in `flat` (all, or those named)."""
-        return {k: self.places[k].view(flat).detach().cpu().contiguous().clone() for k in names or self.places}
+    def unpack(self, flat: Tensor) -> dict[str, Tensor]:
+        """Named, contiguous copies on the CPU of the tensors in `flat`, under all their names."""
+        named = {**{k: k for k in self.places}, **self.aliases}
+        return {k: self.places[first].view(flat).detach().cpu().contiguous().clone() for k, first in named.items()}
 
     def names(self, span: slice) -> list[str]:
         """The names of the tensors that lie in `span`."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from . import digest, provenance
 from .errors import UserError
 from .federation import Federation
-from .files import read_table, read_tensors, write_json, write_table, write_tensors
+from .files import read_table, read_tensors, sweep, write_json, write_table, write_tensors
 from .model import initialise
 from .paths import Paths
 from .prepare import Prepared
@@ -54,6 +54,7 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
     log = RoundLog(folder / "rounds.jsonl", run.training.rounds)
     identity = digest.of([run.spec, code, prepared.card["checksums"], partition.to_csv(index=False)], 64)
     checkpoint = _Checkpoint(folder / "checkpoint", identity, log)
+    sweep(folder)
     checkpoint.resume(federation)
     with provenance.Recorder(run, code=code, threads=threads, device=device) as record, _stop_signals() as stopped:
         log.start(federation.server.round)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from .errors import UserError
 
 
 class Training(BaseModel):
@@ -30,8 +32,15 @@ class Training(BaseModel):
     precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16 is autocast, on a GPU")
     channels_last: bool = Field(False, description="memory format of images and convolutions")
 
+    @model_validator(mode="after")
+    def _patience_needs_selection(self) -> Training:
+        if self.patience and self.select == "last":
+            raise UserError("patience", "waits for a better validation mean, but select is last", "drop one of the two")
+        return self
+
     def rate(self, number: int) -> float:
         """The learning rate of round `number`, counted from 1."""
         if self.schedule == "constant":
             return self.lr
-        return self.lr * (1 + math.cos(math.pi * (number - 1) / self.rounds)) / 2
+        done = min((number - 1) / self.rounds, 1.0)
+        return self.lr * (1 + math.cos(math.pi * done)) / 2

@@ -173,8 +173,8 @@ def test_atomic_folder_on_a_full_disk(tmp_path):
 def test_leftovers_of_dead_processes_are_removed_those_of_living_ones_and_others_stay(tmp_path):
     path, other = tmp_path / "data", tmp_path / "other"
     dead = dead_pid()
-    stale, elsewhere = (p.with_name(f"{files._prefix(p)}{dead}-00") for p in (path, other))
-    living = path.with_name(f"{files._prefix(path)}{os.getppid()}-00")
+    stale, elsewhere = (p.with_name(f".{p.name}{files._mark()}{dead}-00") for p in (path, other))
+    living = path.with_name(f".{path.name}{files._mark()}{os.getppid()}-00")
     for folder in (stale, elsewhere, living):
         folder.mkdir()
         (folder / "x").write_text("x")

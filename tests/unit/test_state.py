@@ -9,6 +9,7 @@ from torchvision.models import densenet121
 from toy import BATCH_NORMS, NORMS, SHAPE, TRAVELS, differing, kinds, network
 
 from fedshift.bn import POLICIES
+from fedshift.federation import Federation
 from fedshift.state import Layout, batch_norms
 
 
@@ -87,7 +88,6 @@ def test_pack_and_unpack_give_the_tensors_back(channels_last: bool) -> None:
     assert all(v.is_contiguous() for v in back.values())
     flat.zero_()
     assert not differing(back, state), "copies, not views"
-    assert set(layout.unpack(flat, ["0.weight"])) == {"0.weight"}
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -130,3 +130,20 @@ def test_integers_that_are_no_counters_are_constants() -> None:
     assert layout.constants == ["table"]
     assert layout.counters == ["0.num_batches_tracked"]
     assert set(layout.places) == {"0.weight", "0.bias", "0.running_mean", "0.running_var"}
+
+
+def test_frozen_and_tied_parameters() -> None:
+    """A frozen parameter is neither trained nor sent, decay or not; a tied one keeps both its names."""
+    net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Linear(3, 2))
+    net[2].weight = net[0].weight
+    net[0].bias.requires_grad_(False)
+    bias = net[0].bias.detach().clone()
+    assert Layout(net).constants == ["0.bias"]
+    assert Layout(net).trainable.stop == 9 + 6 + 3 + 8
+    x, y = torch.randn(20, 3), torch.arange(20) % 2
+    training = {"weight_decay": 0.1, "lr": 0.1}
+    state = Federation(net, {"a": (x, y)}, training=training).run(2).global_state()
+    assert torch.equal(state["0.bias"], bias)
+    assert torch.equal(state["0.weight"], state["2.weight"])
+    assert not torch.equal(state["0.weight"], net[0].weight)
+    net.load_state_dict(state)

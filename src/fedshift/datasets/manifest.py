@@ -77,7 +77,7 @@ class Manifest(Dataset):
         rows = read_table(table, text=True)
         for column in ("path", "label", "site"):
             if column not in rows:
-                raise UserError(table, f"no column {column!r}", f"it has {', '.join(rows)}")
+                raise UserError(table, f"no column {column!r}", f"it has {', '.join(map(str, rows))}")
             if (empty := rows[column].isna()).any():
                 raise UserError(
                     f"{table}, row {int(empty.to_numpy().argmax()) + 2}", f"{column} is empty", "fill it in"

@@ -23,7 +23,7 @@ class DenseNetSmall(Model):
         from torch import nn
         from torchvision.models import DenseNet
 
-        network = DenseNet(self.growth, self.blocks, self.stem, bn_size=2, num_classes=classes)  # type: ignore[arg-type]
+        network = DenseNet(self.growth, self.blocks, self.stem, bn_size=2, num_classes=classes)
         network.features.conv0 = nn.Conv2d(shape[0], self.stem, kernel_size=7, stride=4, padding=3, bias=False)
         network.features.pool0 = nn.Identity()
         nn.init.kaiming_normal_(network.features.conv0.weight)
