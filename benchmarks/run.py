@@ -1,4 +1,4 @@
-"""`make bench`: what the engine costs over a bare loop, how fast prepared arrays are read, and what memory training takes.
+"""`make bench`: the engine's cost over a bare loop, the speed of prepared arrays, and the memory that training takes.
 
 Everything compared is measured in one process run, in turn, so that a busy machine slows both sides; ratios are medians
 over pairs. Synthetic data throughout: these are measurements of speed, not of accuracy.
@@ -113,8 +113,8 @@ def reading(folder: Path, patches: int) -> None:
     ratio = statistics.median(a / b for a, b in seconds)
     pil, mapped = (n / statistics.median(column) for column in zip(*seconds, strict=True))
     print(
-        f"reading 96x96 patches in batches of 32, one process\n  wilds with PIL {pil:.0f}/s, prepared arrays {mapped:.0f}/s: "
-        f"{ratio:.1f} times; goal >= 20",
+        "reading 96x96 patches as float batches of 32 in [0, 1], one process\n"
+        f"  wilds with PIL {pil:.0f}/s, prepared arrays {mapped:.0f}/s: {ratio:.1f} times; goal >= 20",
         flush=True,
     )
 

@@ -101,25 +101,25 @@ def predict(args: argparse.Namespace) -> None:
 
 
 def score(args: argparse.Namespace) -> None:
-    from .score import score as job
+    from .report.score import score as job
 
     say(f"wrote {job(_plan(args), Paths())}")
 
 
 def summarise(args: argparse.Namespace) -> None:
-    from .summary import summarise as job
+    from .report.summary import summarise as job
 
     say(f"wrote {job(_plan(args), Paths())}")
 
 
 def figure(args: argparse.Namespace) -> None:
-    from .results import draw
+    from .report.results import draw
 
     say(f"wrote {draw(_plan(args), Paths(), args.figure)}")
 
 
 def page(args: argparse.Namespace) -> None:
-    from .page import write
+    from .report.page import write
 
     plan = _plan(args)
     say(f"wrote {write(plan, Paths(), Paths().page(plan.name))}")

@@ -24,7 +24,7 @@ FLOORS: dict[int, str] = {
     2: "samples addons/ algorithms/ datasets/ figures/ inferences/ metrics/ models/ transforms/",
     3: "study",
     4: "federation predict prepare provenance roundlog train workbench",
-    5: "answer cohort effects findings history page predictions protocol results score statistics summary tables",
+    5: "report/",
     6: "__main__ cli",
 }
 """Each module, and each folder of plug-ins, on its floor.
@@ -152,11 +152,11 @@ for run in plan.runs.values():
 for inference in plan.inferences.values():
     study.code("predict", inference)
 for name in plan.study.metrics:
-    study.code("score", registry.get("metric", name))
+    study.code("report.score", registry.get("metric", name))
 for name in plan.study.figures:
-    study.code("results", registry.get("figure", name))
+    study.code("report.results", registry.get("figure", name))
 study.code("prepare", plan.study.dataset)
-study.code("page")
+study.code("report.page")
 print(*sys.modules)
 """
     run = subprocess.run(

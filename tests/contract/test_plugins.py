@@ -136,7 +136,7 @@ def test_every_algorithm_leaves_at_home_what_the_policy_keeps(bn: str, name: str
         assert {"1.weight", "1.bias"} <= set(kept)
     given = clients()
     alone = Federation(
-        network(dropout=0.2), {"b": given["b"]}, validation=given, algorithm=name, bn=bn, training=SETTINGS
+        network(dropout=0.2), {"b": given["b"]}, validation={"b": given["b"]}, algorithm=name, bn=bn, training=SETTINGS
     ).run(1)
     one, two = (f.client_state("b") for f in (together, alone))
     assert not differing({k: one[k] for k in kept}, {k: two[k] for k in kept})

@@ -27,7 +27,7 @@ STAGES = {
         ["train", "predict", "files", "provenance"],
         ["models", "algorithms", "addons", "inferences", "transforms"],
     ),
-    "report": (["score", "summary", "results", "page"], ["metrics", "figures"]),
+    "report": (["report/score", "report/summary", "report/results", "report/page"], ["metrics", "figures"]),
 }
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OWN = [Requirement(r) for r in PYPROJECT["project"]["dependencies"]]

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from fake_study import EVIL, Right
 
-from fedshift import files, page, results, score, summary
+from fedshift import files
 from fedshift.figures import _canvas
 from fedshift.paths import Paths
+from fedshift.report import page, results, score, summary
 from fedshift.study import Plan
 
 

@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 from fake_study import EVIL
 
-from fedshift import files, predictions, score, summary
-from fedshift.effects import ALL
+from fedshift import files
 from fedshift.errors import UserError
-from fedshift.findings import Findings
-from fedshift.tables import overview
+from fedshift.report import predictions, score, summary
+from fedshift.report.effects import ALL
+from fedshift.report.findings import Findings
+from fedshift.report.tables import overview
 
 COLUMNS = "study run algorithm bn addon held_out site role inference momentum batch_size order seed metric value n"
 SUMMARY = (

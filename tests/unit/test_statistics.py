@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from fedshift.report.statistics import FEWEST, bootstrap, clustered_interval, interval, mean_std, paired_interval
 from fedshift.rng import stream
-from fedshift.statistics import FEWEST, bootstrap, clustered_interval, interval, mean_std, paired_interval
 
 
 def test_mean_and_std_over_seeds() -> None:

@@ -171,7 +171,9 @@ def test_what_a_study_says_is_shown_anew_and_trains_nothing(project: Project, ch
 
 
 def test_the_template_makes_the_page_anew_and_nothing_else(project: Project) -> None:
-    with project.edited("src/fedshift/templates/page.html.j2", "<!doctype html>", "<!doctype html>\n<!-- new -->"):
+    with project.edited(
+        "src/fedshift/report/templates/page.html.j2", "<!doctype html>", "<!doctype html>\n<!-- new -->"
+    ):
         assert rules(project.jobs()) == {"page"}
 
 

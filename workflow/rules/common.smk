@@ -27,7 +27,7 @@ INFERENCES = {key: i for plan in PLANS.values() for key, i in plan.inferences.it
 DATA = {run.data.id: run.data for run in RUNS.values()}
 RAW = {data.raw: data for data in DATA.values()}
 PARTITIONS = {run.partition_id: run for run in RUNS.values()}
-TEMPLATES = [digest.of_file(path) for path in sorted((SOURCES / "fedshift" / "templates").iterdir())]
+TEMPLATES = [digest.of_file(path) for path in sorted((SOURCES / "fedshift" / "report" / "templates").iterdir())]
 
 
 # How a job finds its study again: no setting of a run stands on a command line. Snakemake holds a parameter against that

@@ -14,7 +14,7 @@ rule score:
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
-        code=lambda w: study.code("score", *plugins("metric", PLANS[w.study].study.metrics)),
+        code=lambda w: study.code("report.score", *plugins("metric", PLANS[w.study].study.metrics)),
     shell:
         "python -m fedshift score {params.study} > {log:q} 2>&1"
 
@@ -37,7 +37,7 @@ rule summarise:
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
-        code=study.code("summary"),
+        code=study.code("report.summary"),
     shell:
         "python -m fedshift summarise {params.study} > {log:q} 2>&1"
 
@@ -63,7 +63,7 @@ rule figure:
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
-        code=lambda w: study.code("results", *plugins("figure", [w.figure])),
+        code=lambda w: study.code("report.results", *plugins("figure", [w.figure])),
     shell:
         "python -m fedshift figure {params.study} {wildcards.figure} > {log:q} 2>&1"
 
@@ -88,6 +88,6 @@ rule page:
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
-        code=[study.code("page"), *TEMPLATES],
+        code=[study.code("report.page"), *TEMPLATES],
     shell:
         "python -m fedshift page {params.study} > {log:q} 2>&1"

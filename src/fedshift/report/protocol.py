@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .bn import POLICIES
+from ..bn import POLICIES
+from ..partition import Partition
+from ..registry import Plugin
+from ..training import Training
 from .findings import Findings
-from .partition import Partition
-from .registry import Plugin
 from .statistics import DRAWS, LEVEL
-from .training import Training
 
 _SELECT = {
     "best_validation": "The round with the highest mean validation accuracy over clients. Test data play no part.",

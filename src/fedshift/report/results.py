@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from . import effects, registry, score
-from .errors import UserError
-from .figure import Figure, Results
-from .files import read_json, read_table, write_text
+from .. import registry
+from ..errors import UserError
+from ..figure import Figure, Results
+from ..files import read_json, read_table, write_text
+from ..paths import Paths
+from ..rng import stream
+from ..study import Plan
+from . import effects, score
 from .findings import Findings
-from .paths import Paths
 from .predictions import CONDITION
-from .rng import stream
-from .study import Plan
 
 PATCHES = 6
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from .errors import UserError
-from .files import read_table
+from ..errors import UserError
+from ..files import read_table
+from ..partition import Partition
+from ..paths import Paths
+from ..study import Plan
 from .findings import DASH
-from .partition import Partition
-from .paths import Paths
 from .statistics import FEWEST
-from .study import Plan
 from .tables import Table
 
 SPLITS = ("train", "val", "test")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from .errors import UserError
-from .files import read_json
+from ..errors import UserError
+from ..files import read_json
+from ..paths import Paths
+from ..progress import duration
 from .findings import DASH, NAN, Findings
-from .paths import Paths
-from .progress import duration
 from .tables import Table
 
 FLOAT_BYTES = 4

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..errors import UserError
+from ..files import read_table, write_table
+from ..paths import Paths
+from ..study import Plan
 from . import effects, tables
-from .errors import UserError
-from .files import read_table, write_table
-from .paths import Paths
 from .predictions import CONDITION, INFERENCE, SITE
 from .score import read_tidy
-from .study import Plan
 
 KEYS = ["study", *CONDITION, *SITE, *INFERENCE, "metric"]
 COLUMNS = [*KEYS, "n", "mean", "std", "seeds", "published", "published_std", "low", "high"]

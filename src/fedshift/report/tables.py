@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from .files import write_text
+from ..files import write_text
+from ..paths import Paths
+from ..study import Plan
 from .findings import DASH, Findings, Group, Value, number, spread
-from .paths import Paths
-from .study import Plan
 
 _MARKDOWN = {c: f"\\{c}" for c in "\\`*_[]<>#|~$&"}
 _LATEX = {

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from ..metric import Metric
+from ..partition import Partition
+from ..paths import Paths
+from ..study import Plan, Run
 from . import effects, predictions, score
-from .metric import Metric
-from .partition import Partition
-from .paths import Paths
 from .predictions import CONDITION
-from .study import Plan, Run
 
 DASH = "–"
 NAN = float("nan")

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import registry, results, score, tables
+from .. import registry
+from ..errors import UserError
+from ..figure import Figure, Results
+from ..files import write_text
+from ..paths import Paths
+from ..study import Plan
+from . import results, score, tables
 from .answer import answer
 from .cohort import Cohort, cohorts
-from .errors import UserError
-from .figure import Figure, Results
-from .files import write_text
 from .findings import Findings, Group, between, spread
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
-from .paths import Paths
 from .protocol import protocol
-from .study import Plan
 from .tables import Table
 
 EMBED = 100_000
@@ -71,7 +72,7 @@ def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
 
     out = out or paths.page(plan.name)
     environment = Environment(
-        loader=PackageLoader("fedshift"),
+        loader=PackageLoader("fedshift.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -135,10 +136,11 @@ def _missing(findings: Findings, paths: Paths) -> list[dict[str, str]]:
 def _caveats(findings: Findings, people: list[Cohort], runs: list[Trained]) -> list[str]:
     """Each caveat once: the study's own, then those that the data and the runs give rise to."""
     study = findings.plan.study
-    scale = "Mini scale: a small model of the study, to show that it runs; not its result."
+    small = "Mini scale: a small model of the study, to show that it runs; not its result."
+    differs = study.dataset.has_miniature or study.scales.get("mini")
     found = [
         *study.notes,
-        *([scale] if findings.plan.scale == "mini" else []),
+        *([small] if findings.plan.scale == "mini" and differs else []),
         *(line for cohort in people for line in cohort.caveats),
         *caveats(findings, runs),
     ]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import UserError
-from .files import read_table
-from .paths import Paths
-from .study import Plan, Run
+from ..errors import UserError
+from ..files import read_table
+from ..paths import Paths
+from ..study import Plan, Run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from ..errors import UserError
+from ..files import read_table
+from ..paths import Paths
+from ..rng import stream
+from ..study import Plan
 from . import predictions, score
-from .errors import UserError
-from .files import read_table
-from .paths import Paths
 from .predictions import CONDITION, INFERENCE
-from .rng import stream
 from .statistics import bootstrap, interval
-from .study import Plan
 
 LEVELS = [*CONDITION, "role", "site", "key", "metric"]
 BASELINE = "source"

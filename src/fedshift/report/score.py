@@ -8,13 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from . import predictions, registry
-from .errors import UserError
-from .files import read_json, write_json, write_table
-from .metric import Metric
-from .paths import Paths
+from .. import registry
+from ..errors import UserError
+from ..files import read_json, write_json, write_table
+from ..metric import Metric
+from ..paths import Paths
+from ..study import Plan
+from . import predictions
 from .predictions import CONDITION, INFERENCE, SITE
-from .study import Plan
 
 COLUMNS = ["study", "run", *CONDITION, *SITE, *INFERENCE, "seed", "metric", "value", "n"]
 TYPES = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}

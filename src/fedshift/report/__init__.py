@@ -1,0 +1,1 @@
+"""From predictions to scores, tables, figures and the page."""
