@@ -18,8 +18,9 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "setting up .venv from requirements.lock"
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedshift needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep -oE '^uv==[0-9.]+' requirements.lock)"
-	$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+	  --requirement <(awk '/^[^ ]/ { mine = /^uv==/ } mine' requirements.lock)
+	$(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python requirements.lock
 	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python --editable .
 	touch $@
 
