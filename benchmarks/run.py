@@ -147,7 +147,7 @@ def _private() -> float:
 def memory(folder: Path) -> None:
     """Private memory while training on few and on many patches of one memory-mapped file."""
     rows = []
-    for n in (1000, 4000):
+    for n in (4000, 16000):
         path = folder / f"{n}.npy"
         array = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(n, 96, 96, 3))
         for start in range(0, n, 500):

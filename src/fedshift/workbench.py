@@ -84,7 +84,7 @@ class Workbench:
         t, key = self.training, (seed, local.round, local.client)
         order = torch_stream(*key, "batches")
         augmentation = stream(*key, "augmentation") if samples.random else None
-        losses, outputs, labels = [], [], []
+        tally = _Tally(local)
         momentum: list[Tensor | None] = [None]
         self._mode(train=True)
         with _TorchState(seed_of(*key, "dropout"), self.device):
@@ -100,20 +100,8 @@ class Workbench:
                     algorithm.correct(local)
                     self._step(local.lr, momentum)
                     local.steps += 1
-                    losses.append(loss.detach())
-                    outputs.append(logits.detach())
-                    labels.append(y)
-        truth = torch.cat(labels)
-        mean_loss = sum(loss * len(y) for loss, y in zip(torch.stack(losses).tolist(), labels, strict=True)) / len(
-            truth
-        )
-        if not math.isfinite(mean_loss):
-            raise UserError(
-                f"round {local.round}, client {local.client!r}",
-                f"the training loss is {mean_loss}",
-                "lower training.lr, or look for broken inputs at that client",
-            )
-        return mean_loss, int((torch.cat(outputs).argmax(1) == truth).sum()) / len(truth)
+                    tally.add(loss.detach(), logits.detach(), y)
+        return tally.means()
 
     def _step(self, lr: float, momentum: list[Tensor | None]) -> None:
         """One SGD step on the whole trainable vector.
@@ -156,6 +144,39 @@ class Workbench:
         if self.training.channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         return x, y
+
+
+class _Tally:
+    """Loss and accuracy of one client's steps, read from the device only every so many steps."""
+
+    def __init__(self, local: Local, every: int = 64) -> None:
+        self.local, self.every = local, every
+        self.steps: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.loss, self.right, self.seen = 0.0, 0, 0
+
+    def add(self, loss: Tensor, logits: Tensor, y: Tensor) -> None:
+        self.steps.append((loss, logits, y))
+        if len(self.steps) == self.every:
+            self._read()
+
+    def _read(self) -> None:
+        losses, logits, labels = zip(*self.steps, strict=True)
+        self.steps = []
+        truth = torch.cat(labels)
+        self.loss += sum(loss * len(y) for loss, y in zip(torch.stack(losses).tolist(), labels, strict=True))
+        self.right += int((torch.cat(logits).argmax(1) == truth).sum())
+        self.seen += len(truth)
+        if not math.isfinite(self.loss):
+            raise UserError(
+                f"round {self.local.round}, client {self.local.client!r}",
+                f"the training loss is {self.loss / self.seen}",
+                "lower training.lr, or look for broken inputs at that client",
+            )
+
+    def means(self) -> tuple[float, float]:
+        if self.steps:
+            self._read()
+        return self.loss / self.seen, self.right / self.seen
 
 
 def batch_indices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
