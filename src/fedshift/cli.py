@@ -58,7 +58,17 @@ def check(args: argparse.Namespace) -> None:
     path = study.find(args.study, args.studies)
     for scale in [args.scale] if args.scale else get_args(Scale):
         plan = study.load(path, scale)
+        _look(plan)
         print(f"{path} at scale {scale}: {len(plan.runs)} runs, {len(plan.inferences)} ways of inference")
+
+
+def _look(plan: study.Plan) -> None:
+    """Read the user's own table, if the data is one, and see whether sites and patients can be split as asked."""
+    plan.require_files()
+    if plan.study.dataset.inputs():
+        samples = plan.study.dataset.open(Path()).samples
+        for partition in plan.study.partition:
+            partition.assign(samples)
 
 
 def download(args: argparse.Namespace) -> None:
@@ -125,8 +135,29 @@ def page(args: argparse.Namespace) -> None:
     say(f"wrote {write(plan, Paths(), Paths().page(plan.name))}")
 
 
+def report(args: argparse.Namespace) -> None:
+    """Score, summarise, draw and write the page of what is there, be it incomplete."""
+    from .report.page import write
+    from .report.results import draw
+    from .report.score import score as job
+    from .report.summary import summarise
+
+    plan = _plan(args)
+    job(plan, Paths())
+    summarise(plan, Paths())
+    for name in plan.study.figures:
+        draw(plan, Paths(), name)
+    say(f"wrote {write(plan, Paths(), Paths().page(plan.name))}")
+
+
 def schema(args: argparse.Namespace) -> None:
     print(json.dumps(study.schema(), indent=2))
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -144,7 +175,7 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(call=call)
         command.add_argument("--studies", type=Path, default=STUDIES, help="folder of studies (default: %(default)s)")
-        command.add_argument("--threads", type=int, default=1, help="threads this job may use (default: %(default)s)")
+        command.add_argument("--threads", type=_positive, default=1, help="this job's (default: %(default)s)")
         helps = {
             "study": "name, path, names with commas between, or all",
             "id": f"of what to {name}; see fedshift check, or snakemake -n",
@@ -175,6 +206,7 @@ def parser() -> argparse.ArgumentParser:
     add(summarise, "summarise", "summary.csv and the tables of a study", "study")
     add(figure, "figure", "one figure of a study", "study", "figure")
     add(page, "page", "the study's page", "study")
+    add(report, "report", "score, summarise, figures and page of what there is, when some runs failed", "study")
     add(schema, "schema", "the JSON schema of a study's file")
     return top
 
@@ -188,6 +220,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         say(str(error))
         return error.exit_code
+    except OSError as error:
+        if error.filename is None:
+            raise
+        say(str(UserError(error.filename, error.strerror or str(error), "check the path and its permissions")))
+        return UserError.exit_code
     except Interrupted as stop:
         say("stopped; start again to go on from the last round")
         return stop.exit_code

@@ -54,6 +54,8 @@ class Dataset(Plugin):
     """
 
     kind: ClassVar[str] = "dataset"
+    of_miniature: ClassVar[frozenset[str]] = frozenset()
+    """Settings that shape the miniature alone."""
     classes: tuple[str, ...] = Field(("negative", "positive"), description="names of the labels 0, 1, ...")
 
     def card(self) -> Card:
@@ -67,6 +69,10 @@ class Dataset(Plugin):
     def inputs(self) -> Sequence[Path]:
         """The user's own files that the dataset is read from, if any: it is prepared again when they change."""
         return ()
+
+    def fingerprint(self) -> str:
+        """Of the user's own files beyond `inputs`, such as the images of a table, cheap enough for every dry run."""
+        return ""
 
     def download(self, raw: Path, mirror: Path | None) -> None:
         """Put the official files into `raw`, each verified; the mirror directory is looked at first."""

@@ -48,15 +48,22 @@ def _module(name: str) -> tuple[str, frozenset[str]]:
         elif isinstance(node, ast.Import):
             imported |= {a.name for a in node.names if a.name.split(".")[0] == __package__}
     imported -= {str(__package__), *TALK}
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), frozenset(imported)
+    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest(), frozenset(imported)
 
 
 class _Behaviour(ast.NodeTransformer):
-    """Drops what no run ever sees: docstrings, and what stands under `if TYPE_CHECKING`."""
+    """Drops what changes no result: docstrings, descriptions, words of errors, and imports for type checkers."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
         words = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         return None if words else node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        if getattr(node.func, "id", "") in ("UserError", "say"):
+            node.args, node.keywords = [], []
+        node.keywords = [k for k in node.keywords if k.arg != "description"]
+        return node
 
     def visit_If(self, node: ast.If) -> ast.If | list[ast.stmt]:
         self.generic_visit(node)

@@ -154,7 +154,10 @@ class Federation:
         return bool(patience and self.selected and self.server.round - self.selected.round >= patience)
 
     def round(self, should_stop: Callable[[], bool] = _never) -> None:
-        """One round: every client works from the server's tensors, the server averages, clients validate."""
+        """One round: every client works from the server's tensors, the server averages, clients validate.
+
+        Where this raises, the round is half done: go on from a checkpoint (`restore`), not from this object.
+        """
         number = self.server.round + 1
         sent = self.algorithm.broadcast(self.server)
         down = self.server.shared.numel() + _floats(sent)

@@ -122,7 +122,7 @@ class Partition(BaseModel):
                 draw(rows["label"].to_numpy(), member, shares, self.seed, "" if shared else site),
                 of_unit,
             )
-        if lacking := sorted({"train", "test"} & set(shares) - set(of_unit)):
+        if lacking := sorted(set(shares) - set(of_unit)):
             raise UserError(
                 f"partition: site {site!r}",
                 f"gets no sample to {lacking[0]}: it has too few, or shares its patients with a site named before it",
@@ -141,7 +141,7 @@ class Partition(BaseModel):
 
     def identity(self, dataset: str) -> str:
         """The id of this partition of a dataset: the name of its file."""
-        return digest.of({"dataset": dataset, **self.model_dump(mode="json")})
+        return digest.of({"dataset": dataset, **self.model_dump(mode="json", exclude={"held_out"})})
 
 
 def _exact(label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str) -> np.ndarray:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import digest
 from .errors import UserError
@@ -52,9 +53,7 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1) -> None:
     first = image(0)
     require_space(out.parent, len(samples) * first.nbytes)
     with atomic_folder(out) as new:
-        array = np.lib.format.open_memmap(
-            new / "images.npy", mode="w+", dtype=np.uint8, shape=(len(samples), *first.shape)
-        )
+        array = _allocated(new / "images.npy", mode="w+", dtype=np.uint8, shape=(len(samples), *first.shape))
 
         def store(i: int) -> None:
             x = image(i)
@@ -71,6 +70,17 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1) -> None:
         write_table(new / "samples.parquet", samples)
         write_json(new / "card.json", _card(data, samples, new))
     say(f"prepared {len(samples)} images of {samples['site'].nunique()} sites in {out}")
+
+
+def _allocated(path: Path, **given: Any) -> np.memmap:
+    """A new memory-mapped array that takes its room on the disk at once: where there is none, an error, not a crash."""
+    import numpy as np
+
+    array = np.lib.format.open_memmap(path, **given)
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array
 
 
 def _checked(samples: pd.DataFrame, classes: tuple[str, ...]) -> pd.DataFrame:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import resource
 import subprocess
 import sys
-import time
-from datetime import UTC, datetime
-from importlib.metadata import version
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from . import __version__
 
 if TYPE_CHECKING:
     import torch
@@ -18,30 +20,29 @@ if TYPE_CHECKING:
     from .federation import Federation
     from .study import Run
 
-PACKAGES = ("fedshift", "torch", "torchvision", "monai", "wilds", "numpy", "pandas", "snakemake")
+PACKAGES = ("torch", "torchvision", "monai", "wilds", "numpy", "pandas", "snakemake")
 
 
 def git() -> dict[str, Any]:
-    """Commit of this code, and whether its files differ from it; empty where it is not in a repository."""
+    """Commit of this code, and whether files of the library differ from it; empty where it is not in a repository."""
 
     def ask(*words: str) -> str:
-        here = Path(__file__).parent
-        return subprocess.run(
-            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True, timeout=20
-        ).stdout.strip()
+        command = ["git", "-C", str(Path(__file__).parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
 
     try:
-        return {
-            "commit": ask("rev-parse", "HEAD"),
-            "dirty": bool(ask("status", "--porcelain", "--untracked-files=no")),
-        }
+        return {"commit": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain", "--", "."))}
     except (OSError, subprocess.SubprocessError):
         return {}
 
 
 def versions() -> dict[str, str]:
     """Of Python and of the packages that shape a result."""
-    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+    found = {"python": platform.python_version(), "fedshift": __version__}
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):  # a job's own environment need not hold them all
+            found[name] = version(name)
+    return found
 
 
 def peak_memory_mb() -> float:
@@ -50,38 +51,27 @@ def peak_memory_mb() -> float:
     return peak / 1024 / (1024 if sys.platform == "darwin" else 1)
 
 
-class Recorder:
-    """Notes when a run began and how long this process worked on it."""
+def manifest(
+    run: Run, federation: Federation, *, code: str, threads: int, device: torch.device, started: datetime
+) -> dict[str, Any]:
+    """The content of manifest.json. `started` is when this process took up the run; `seconds` counts all rounds."""
+    import torch
 
-    def __init__(self, run: Run, *, code: str, threads: int, device: torch.device) -> None:
-        self.run, self.code, self.threads, self.device = run, code, threads, device
-
-    def __enter__(self) -> Recorder:
-        self.started, self.clock = datetime.now(UTC), time.monotonic()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.monotonic() - self.clock
-
-    def manifest(self, federation: Federation) -> dict[str, Any]:
-        """The content of manifest.json."""
-        import torch
-
-        kept = federation.result()
-        cuda = self.device.type == "cuda"
-        return {
-            "run": self.run.id,
-            "seed": self.run.seed,
-            "code": self.code,
-            "git": git(),
-            "versions": versions(),
-            "device": torch.cuda.get_device_name(self.device) if cuda else f"CPU ({platform.machine()})",
-            "threads": self.threads,
-            "started": self.started.isoformat(timespec="seconds"),
-            "seconds": round(self.seconds, 1),
-            "rounds": federation.server.round,
-            "best_round": kept.round,
-            "best_value": None if kept.value != kept.value else kept.value,
-            "floats": federation.ledger(),
-            "peak_memory_mb": round(peak_memory_mb(), 1),
-        }
+    kept = federation.result()
+    cuda = device.type == "cuda"
+    return {
+        "run": run.id,
+        "seed": run.seed,
+        "code": code,
+        "git": git(),
+        "versions": versions(),
+        "device": torch.cuda.get_device_name(device) if cuda else f"CPU ({platform.machine()})",
+        "threads": threads,
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(sum(row["seconds"] for row in federation.history), 1),
+        "rounds": federation.server.round,
+        "best_round": kept.round,
+        "best_value": None if kept.value != kept.value else kept.value,
+        "floats": federation.ledger(),
+        "peak_memory_mb": round(peak_memory_mb(), 1),
+    }

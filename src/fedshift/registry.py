@@ -24,6 +24,8 @@ class Plugin(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
     kind: ClassVar[str] = ""
     name: ClassVar[str] = ""
+    words: ClassVar[frozenset[str]] = frozenset()
+    """Settings that only people read: they are no part of any identity, and a change of them reruns no job."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -32,6 +34,10 @@ class Plugin(BaseModel):
     def spec(self) -> dict[str, Any]:
         """The name and all settings, defaults included: what the identity of a run is made of."""
         return {"name": self.name, **self.model_dump(mode="json")}
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that make a difference to results."""
+        return {k: v for k, v in self.spec().items() if k not in self.words}
 
     @property
     def label(self) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import UserError
-from .files import write_text
+from .files import disk_errors, write_text
 from .progress import Progress, duration
 
 Row = dict[str, Any]
@@ -62,7 +62,7 @@ class RoundLog:
             "eta": (time.monotonic() - self.clock) / (number - self.first) * (self.rounds - number),
             "rows": rows,
         }
-        with self.path.open("a", encoding="utf-8") as file:
+        with disk_errors(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
             file.flush()
             os.fsync(file.fileno())

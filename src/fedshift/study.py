@@ -7,104 +7,38 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    PlainSerializer,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from . import digest, registry
-from .addon import Addon
-from .algorithm import Algorithm
-from .bn import POLICIES
-from .dataset import Dataset, Scale
-from .errors import UserError, did_you_mean
+from .dataset import Scale
+from .errors import UserError, UserErrors, did_you_mean
+from .fields import (
+    MANY,
+    AddonField,
+    AlgorithmField,
+    BNName,
+    DatasetField,
+    FigureName,
+    InferenceField,
+    MetricName,
+    ModelField,
+    TransformField,
+)
 from .files import read_yaml
 from .inference import Inference
-from .model import Model
 from .partition import Partition
 from .registry import Plugin, validated
 from .training import Training
-from .transform import Transform
-
-
-class _Named:
-    """Lets a plug-in stand in YAML as its name, or as a mapping with `name` and settings; and says so in the schema."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        options: list[dict[str, Any]] = [{"enum": sorted(registry.discover(self.kind))}]
-        for name, cls in sorted(registry.discover(self.kind).items()):
-            schema = cls.model_json_schema()
-            options.append(
-                {
-                    "type": "object",
-                    "description": cls.summary(),
-                    "properties": {"name": {"const": name}, **schema.get("properties", {})},
-                    "required": ["name", *schema.get("required", [])],
-                    "additionalProperties": False,
-                }
-            )
-        return {"anyOf": options}
-
-
-def _named(kind: str) -> tuple[Any, ...]:
-    return (
-        BeforeValidator(lambda value: registry.build(kind, value, registry.HERE)),
-        PlainSerializer(lambda plugin: plugin.spec()),
-        _Named(kind),
-    )
-
-
-class _Known:
-    """Lets a plug-in stand by its name alone."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"enum": sorted(registry.discover(self.kind))}
-
-
-def _known(kind: str) -> tuple[Any, ...]:
-    return AfterValidator(lambda name: registry.get(kind, name, registry.HERE).name), _Known(kind)
-
-
-class _Single:
-    """Says in the schema that a list of one may stand without its brackets."""
-
-    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        several = handler(core)
-        return {"anyOf": [several["items"], several]}
 
 
 def _setting(values: dict[str, Any]) -> dict[str, Any]:
     """Some settings of the training, each checked as if the others had their defaults."""
     validated(Training, values, registry.HERE)
     return values
-
-
-AlgorithmField = Annotated[Algorithm, *_named("algorithm")]
-AddonField = Annotated[Addon, *_named("addon")]
-DatasetField = Annotated[Dataset, *_named("dataset")]
-ModelField = Annotated[Model, *_named("model")]
-InferenceField = Annotated[Inference, *_named("inference")]
-TransformField = Annotated[Transform, *_named("transform")]
-MetricName = Annotated[str, *_known("metric")]
-FigureName = Annotated[str, *_known("figure")]
-MANY = (BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value]), _Single())
-BNName = Literal["aggregated", "local", "local_statistics", "local_affine"]
-assert set(get_args(BNName)) == set(POLICIES)
 
 
 class _Frozen(BaseModel):
@@ -124,15 +58,20 @@ class Data(_Frozen):
     @functools.cached_property
     def raw(self) -> str:
         """Name of the folder of raw files."""
-        return f"{self.dataset.name}-{digest.of({'synthetic': self.synthetic, **self.dataset.spec()})}"
+        return f"{self.dataset.name}-{digest.of(self._source)}"
 
     @functools.cached_property
     def id(self) -> str:
-        return f"{self.dataset.name}-{digest.of(self.model_dump(mode='json'))}"
+        return f"{self.dataset.name}-{digest.of([self._source, [t.identity() for t in self.prepare]])}"
+
+    @functools.cached_property
+    def _source(self) -> dict[str, Any]:
+        unused = frozenset() if self.synthetic else self.dataset.of_miniature
+        return {"synthetic": self.synthetic, **{k: v for k, v in self.dataset.identity().items() if k not in unused}}
 
 
 class Run(_Frozen):
-    """One training. Equal specs are one run, whichever studies ask for it."""
+    """One training. Equal runs are one, whichever studies ask for them; words that only people read do not count."""
 
     data: Data
     partition: Partition
@@ -151,7 +90,18 @@ class Run(_Frozen):
 
     @functools.cached_property
     def id(self) -> str:
-        return f"{self.algorithm.name}-{self.bn}-{digest.of(self.spec)}"
+        parts = {
+            "data": self.data.id,
+            "partition": self.partition_id,
+            "model": self.model.identity(),
+            "transforms": [t.identity() for t in self.transforms],
+            "algorithm": self.algorithm.identity(),
+            "bn": self.bn,
+            "addon": self.addon.identity() if self.addon else None,
+            "training": self.training.model_dump(mode="json"),
+            "seed": self.seed,
+        }
+        return f"{self.algorithm.name}-{self.bn}-{digest.of(parts)}"
 
     @functools.cached_property
     def partition_id(self) -> str:
@@ -218,8 +168,10 @@ class Plan:
         data = Data(dataset=study.dataset, synthetic=scale == "mini" and study.dataset.has_miniature, prepare=prepare)
         self.data = {data.id: data}
         self.runs: dict[str, Run] = {}
-        for grid in study.runs:
-            training = Training(**{**study.training.model_dump(), **grid.training})
+        for n, grid in enumerate(study.runs):
+            settings = {**study.training.model_dump(), **grid.training}
+            training: Training = validated(Training, settings, f"{path}.runs.{n}.training")
+            _validates(training, study.partition, f"{path}.training")
             for partition, algorithm, bn, seed in itertools.product(
                 study.partition, grid.algorithm, grid.bn, study.seeds
             ):
@@ -236,11 +188,29 @@ class Plan:
                 )
                 self.runs[run.id] = run
         self.inferences = {inference_id(i): i for i in study.inferences}
+        self.published = path.parent / study.published if study.published else None
+
+    def require_files(self) -> None:
+        """Raise UserErrors for files that the study names and that are not there."""
+        given = [("dataset", file) for file in self.study.dataset.inputs()]
+        given += [("published", self.published)] if self.published else []
+        lost = [(key, file) for key, file in given if not file.is_file()]
+        if lost:
+            raise UserErrors(UserError(f"{self.path}.{key}", f"no such file: {file}") for key, file in lost)
 
     @functools.cached_property
     def view(self) -> str:
         """A digest of all that the study says, comments apart: its tables and page are made anew when it changes."""
         return digest.of(self.study.model_dump(mode="json"))
+
+
+def _validates(training: Training, partitions: Sequence[Partition], where: str) -> None:
+    if training.select == "best_validation" and any(p.split.val == 0 for p in partitions):
+        raise UserError(
+            f"{where}.select",
+            "is best_validation, but partition.split leaves nothing to validate on",
+            "say select: last, or give val a share",
+        )
 
 
 def code(stage: str, *plugins: Plugin | type[Plugin]) -> str:

@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,18 +53,20 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
         device=device,
     )
     log = RoundLog(folder / "rounds.jsonl", run.training.rounds)
-    identity = digest.of([run.spec, code, prepared.card["checksums"], partition.to_csv(index=False)], 64)
+    identity = digest.of([run.id, code, prepared.card["checksums"], partition.to_csv(index=False)], 64)
     checkpoint = _Checkpoint(folder / "checkpoint", identity, log)
     sweep(folder)
     checkpoint.resume(federation)
-    with provenance.Recorder(run, code=code, threads=threads, device=device) as record, _stop_signals() as stopped:
+    started = datetime.now(UTC)
+    with _stop_signals() as stopped:
         log.start(federation.server.round)
         try:
             federation.run(after_round=checkpoint.save, should_stop=stopped)
         finally:
             log.close()
     _write(run, federation, folder)
-    write_json(folder / "manifest.json", record.manifest(federation))
+    manifest = provenance.manifest(run, federation, code=code, threads=threads, device=device, started=started)
+    write_json(folder / "manifest.json", manifest)
     checkpoint.remove()
 
 

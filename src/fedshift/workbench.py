@@ -101,7 +101,10 @@ class Workbench:
                     self._step(local.lr, momentum)
                     local.steps += 1
                     tally.add(loss.detach(), logits.detach(), y)
-        return tally.means()
+        means = tally.means()
+        if not math.isfinite(float(self.flat.sum())):
+            raise diverged(local, "a weight is not finite after the last step")
+        return means
 
     def _step(self, lr: float, momentum: list[Tensor | None]) -> None:
         """One SGD step on the whole trainable vector.
@@ -146,6 +149,12 @@ class Workbench:
         return x, y
 
 
+def diverged(local: Local, what: str) -> UserError:
+    """Says at which round and client training went astray."""
+    place = f"round {local.round}, client {local.client!r}"
+    return UserError(place, what, "lower training.lr, or look for broken inputs at that client")
+
+
 class _Tally:
     """Loss and accuracy of one client's steps, read from the device only every so many steps."""
 
@@ -167,11 +176,7 @@ class _Tally:
         self.right += int((torch.cat(logits).argmax(1) == truth).sum())
         self.seen += len(truth)
         if not math.isfinite(self.loss):
-            raise UserError(
-                f"round {self.local.round}, client {self.local.client!r}",
-                f"the training loss is {self.loss / self.seen}",
-                "lower training.lr, or look for broken inputs at that client",
-            )
+            raise diverged(self.local, f"the training loss is {self.loss / self.seen}")
 
     def means(self) -> tuple[float, float]:
         if self.steps:

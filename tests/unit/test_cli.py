@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from PIL import Image
 
 from fedshift import cli, files, registry, study
 from fedshift.errors import Interrupted
@@ -67,11 +68,73 @@ def test_list_prints_studies(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "another\ntiny\n"
 
 
+def own_images(changes: str = "") -> None:
+    """The images that the study is about, with some rows more."""
+    Path("own").mkdir()
+    Image.new("RGB", (8, 8)).save("own/0.png")
+    for n in range(1, 20):
+        shutil.copy("own/0.png", f"own/{n}.png")
+    rows = "".join(f"{n}.png,{n % 2},{'AB'[n // 10]}\n" for n in range(20))
+    Path("own/samples.csv").write_text(f"path,label,site\n{rows}{changes}")
+
+
 def test_check_of_a_good_study_says_what_it_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+    own_images()
     assert cli.main(["check", "tiny"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"config/studies/tiny.yaml at scale {scale}: 1 runs, 1 ways of inference" for scale in ("paper", "mini")
     ]
+
+
+def test_check_looks_for_the_files_of_the_study(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path("config/studies/tiny.yaml")
+    path.write_text(path.read_text() + "published: figures.csv\n")
+    assert cli.main(["check", "tiny"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"{path}.dataset: no such file: own/samples.csv",
+        f"{path}.published: no such file: config/studies/figures.csv",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("0.png,2,A", "own/samples.csv, row 22: label '2' is none of the 2 classes"),
+        ("lost.png,1,A", "own/samples.csv, row 22: no such image: own/lost.png"),
+        ("0.png,,A", "own/samples.csv, row 22: label is empty"),
+    ],
+)
+def test_check_looks_into_the_table(row: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    own_images(row + "\n")
+    assert refused(capsys, "check", "tiny").startswith(said)
+
+
+def test_check_compares_the_sites_of_study_and_table(capsys: pytest.CaptureFixture[str]) -> None:
+    own_images()
+    path = Path("config/studies/tiny.yaml")
+    path.write_text(path.read_text().replace("external: [B]", "external: [Bee]"))
+    assert refused(capsys, "check", "tiny") == "partition: unknown site 'Bee'; known: A, B"
+
+
+def test_a_folder_that_may_not_be_written_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    own_images()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "results")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    given = plan()
+    assert refused(capsys, "download", "tiny", next(iter(given.data.values())).raw) == (
+        "results: Permission denied; check the path and its permissions"
+    )
+
+
+@pytest.mark.parametrize("threads", ["0", "-1", "two"])
+def test_threads_are_a_whole_number_from_1(threads: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["list", "models", "--threads", threads])
+    assert stop.value.code == 2
+    assert "is not a whole number from 1" in capsys.readouterr().err
 
 
 def test_check_tells_every_error_and_exits_with_2(project: Path) -> None:

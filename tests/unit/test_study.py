@@ -243,7 +243,8 @@ def test_one_error(tmp_path: Path, changes: dict[str, Any], line: str) -> None:
 
 
 def test_errors_of_the_other_scale_are_found_by_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path, TINY | {"scales": {"paper": {"training": {"roundz": 3}}}})
+    content = TINY | {"dataset": "camelyon17", "scales": {"paper": {"training": {"roundz": 3}}}}
+    path = write(tmp_path, content)
     assert main(["check", str(path), "--scale", "mini"]) == 0
     assert main(["check", str(path)]) == 2
     assert "unknown key 'roundz'; did you mean 'rounds'?" in capsys.readouterr().err
@@ -317,3 +318,40 @@ def test_no_torch_is_imported_for_ids_and_code_digests() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "dataset", [{"title": "Better words"}, {"caveat": "Careful"}, {"licence": "CC0"}, {"citation": "We 2026"}]
+)
+def test_words_about_own_data_and_names_of_partitions_change_no_id(tmp_path: Path, dataset: dict[str, str]) -> None:
+    before = plan(tmp_path)
+    after = plan(tmp_path, dataset=TINY["dataset"] | dataset, partition=TINY["partition"] | {"held_out": "the others"})
+    assert list(after.runs) == list(before.runs)
+    assert [d.raw for d in after.data.values()] == [d.raw for d in before.data.values()]
+    assert after.view != before.view, "but the page is made anew"
+
+
+def test_settings_of_the_miniature_do_not_touch_the_real_data(tmp_path: Path) -> None:
+    given = [{"name": "camelyon17", "patches": n} for n in (40, 80)]
+    real = [plan(tmp_path, dataset=d, scale="paper") for d in given]
+    small = [plan(tmp_path, dataset=d, scale="mini") for d in given]
+    assert list(real[0].runs) == list(real[1].runs)
+    assert not set(small[0].runs) & set(small[1].runs)
+
+
+def test_best_validation_needs_validation(tmp_path: Path) -> None:
+    split = {"split": {"train": 0.8, "val": 0, "test": 0.2}}
+    said = complaints(tmp_path, partition=TINY["partition"] | split)
+    assert said == [
+        "training.select: is best_validation, but partition.split leaves nothing to validate on; "
+        "say select: last, or give val a share"
+    ]
+    plan(tmp_path, partition=TINY["partition"] | split, training={"select": "last"})
+
+
+def test_settings_that_only_clash_together_are_named_too(tmp_path: Path) -> None:
+    runs = [{"algorithm": "fedavg", "training": {"patience": 3}}]
+    said = complaints(tmp_path, training={"select": "last"}, runs=runs)
+    assert said == [
+        "runs.0.training.patience: waits for a better validation mean, but select is last; drop one of the two"
+    ]

@@ -12,12 +12,17 @@ if str(SOURCES) not in sys.path:
     sys.path.insert(0, str(SOURCES))
 
 from fedshift import digest, registry, study
-from fedshift.errors import UserError
+from fedshift.errors import UserError, did_you_mean
 from fedshift.paths import Paths
 
 PATHS = Paths()
+SETTINGS = {"study", "scale", "mirror", "studies"}
 try:
+    for key in set(config) - SETTINGS:
+        raise UserError("--config", f"unknown key {key!r}", did_you_mean(key, SETTINGS))
     PLANS = study.select(str(config["study"]), config["scale"], Path(config["studies"]))
+    for plan in PLANS.values():
+        plan.require_files()
 except UserError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)

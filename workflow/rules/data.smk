@@ -36,6 +36,7 @@ rule prepare:
     params:
         study=asked,
         code=lambda w: study.code("prepare", DATA[w.data].dataset, *DATA[w.data].prepare),
+        images=lambda w: DATA[w.data].dataset.fingerprint(),
     shell:
         "python -m fedshift prepare {params.study} {wildcards.data} --threads {threads} > {log:q} 2>&1"
 

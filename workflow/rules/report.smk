@@ -22,6 +22,7 @@ rule score:
 rule summarise:
     input:
         rules.score.output.scores,
+        published=lambda w: [p for p in [PLANS[w.study].published] if p],
     output:
         summary=PATHS.study("{study}") / "summary.csv",
         effects=PATHS.study("{study}") / "effects.csv",

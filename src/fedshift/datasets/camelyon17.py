@@ -29,6 +29,7 @@ class Camelyon17(Dataset):
     checked, and the checksums of what was prepared are kept. A mirror may hold the archive, or the unpacked folder.
     """
 
+    of_miniature = frozenset({"patches", "patients"})
     classes: tuple[str, ...] = Field(("normal", "tumour"), description="names of the labels 0 and 1")
     patches: int = Field(360, ge=40, description="of the miniature only: patches a centre")
     patients: int = Field(10, ge=3, description="of the miniature only: patients a centre, one slide each")
@@ -53,7 +54,9 @@ class Camelyon17(Dataset):
         if folder.is_symlink():
             return
         if not folder.exists():
-            require_space(raw, 2.1 * SIZE)
+            here = sum(f.stat().st_size for f in raw.glob(f".{FOLDER}*") if f.is_file())
+            in_mirror = mirror and (mirror / f"{FOLDER}.tar.gz").is_file()
+            require_space(raw, (1.1 if in_mirror else 2.1) * SIZE - here)
         super().download(raw, mirror)
 
     def open(self, raw: Path) -> Opened:

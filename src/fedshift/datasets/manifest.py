@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from .. import digest
 from ..archive import extract
 from ..dataset import Card, Dataset, Opened, read_image
 from ..errors import UserError
@@ -26,7 +28,8 @@ class Manifest(Dataset):
     brought to `size` by scaling the shorter side and cropping the centre.
     """
 
-    table: Path = Field(description="the CSV; inside the archive, if there is one")
+    words = frozenset({"title", "licence", "citation", "caveat"})
+    table: Path = Field(description="the CSV, from the working folder; or inside the archive, if there is one")
     archive: str | None = Field(None, description="tar or zip with table and images, looked up in the mirror directory")
     url: str | None = Field(None, description="where to get the archive, if it is not in the mirror")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of the archive")
@@ -42,6 +45,14 @@ class Manifest(Dataset):
 
     def inputs(self) -> Sequence[Path]:
         return () if self.archive else (self.table,)
+
+    def fingerprint(self) -> str:
+        """Of name, size and time of change of each image, so that one put in another's place is noticed."""
+        if self.archive:
+            return ""
+        with self.table.open(newline="", encoding="utf-8-sig") as file:
+            images = [self.table.parent / (row.get("path") or "") for row in csv.DictReader(file)]
+        return digest.of([[str(i), (s := i.stat()).st_size, s.st_mtime_ns] for i in images if i.is_file()])
 
     def download(self, raw: Path, mirror: Path | None) -> None:
         if self.archive is None:
@@ -60,9 +71,7 @@ class Manifest(Dataset):
         extract(found, self._folder(raw))
 
     def _verified(self, archive: Path) -> None:
-        from ..digest import of_file
-
-        if self.sha256 and (got := of_file(archive)) != self.sha256:
+        if self.sha256 and (got := digest.of_file(archive)) != self.sha256:
             raise UserError(
                 archive, f"sha256 is {got}, expected {self.sha256}", "check this file, or the study's sha256"
             )

@@ -26,7 +26,12 @@ class Patches(Figure):
     each: int = Field(6, ge=1, description="images a site, where there are as many")
 
     def caption(self, results: Results) -> str:
-        made_up = " The images are synthetic: they stand for no hospital." if results.synthetic else ""
+        made_up = (
+            " The images are synthetic: they stand for no hospital."
+            if results.synthetic
+            else " The page holds these images of each site: to pass it on without them, write "
+            "figures: [convergence, sites] in the study, and make the page anew."
+        )
         return (
             "Drawn at random from each site, whatever their class and role in training. What differs between "
             f"the rows is the feature shift that the study is about.{made_up}"

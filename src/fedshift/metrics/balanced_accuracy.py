@@ -11,12 +11,15 @@ if TYPE_CHECKING:
 
 
 class BalancedAccuracy(Metric):
-    """Mean recall over the classes that are present: prevalence does not matter."""
+    """Mean recall over the classes that are present: prevalence does not matter. NaN where there is one class only."""
 
     title = "Balanced accuracy"
 
-    def value(self, label: np.ndarray, probability: np.ndarray) -> float:
+    def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
         import numpy as np
-        from sklearn.metrics import recall_score
 
-        return float(recall_score(label, probability.argmax(1), labels=np.unique(label), average="macro"))
+        present = np.unique(label)
+        if len(present) < 2:
+            return np.full((len(label), 1), np.nan)
+        right = probability.argmax(1) == label
+        return np.where(label[:, None] == present, right[:, None], np.nan)

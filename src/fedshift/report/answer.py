@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .effects import ALL
-from .findings import Findings, Group, Value, between, number, spread
+from .effects import ALL, BASELINE
+from .findings import Findings, Group, Value, between, doubtful, inner, listed, number, spread
+from .tables import LOSS_RECOVERED
 
 TOLD = 6
 """So many conditions are put into words; the overview table has all."""
@@ -32,14 +34,17 @@ class Answer:
     untold: int
 
 
-def answer(findings: Findings) -> Answer:
-    """The headline of a study, from its first condition; all partitions are averaged over where there are several."""
+def answer(findings: Findings, unit: str = "patients") -> Answer:
+    """The headline of a study, from its first condition; all partitions are averaged over where there are several.
+
+    `unit` is what the intervals resample: patients, or images.
+    """
     groups = list({g.title: g for g in reversed(findings.groups)}.values())[::-1]
-    told = [f"{g.title}: {sentences(findings, g)}" for g in groups[:TOLD]]
+    told = [f"{g.title}: {sentences(findings, g, unit)}" for g in groups[:TOLD]]
     return Answer(told[0], told[1:], tiles(findings, groups[0]), len(groups) - len(told))
 
 
-def sentences(findings: Findings, group: Group) -> str:
+def sentences(findings: Findings, group: Group, unit: str = "patients") -> str:
     """One condition in words."""
     key = findings.baseline or findings.keys[0]
     held_out = _held_out(findings)
@@ -47,70 +52,91 @@ def sentences(findings: Findings, group: Group) -> str:
         findings.effect("level", group, key, role, held_out=held_out) for role in ("internal", "external")
     )
     if not inside.known and not outside.known:
-        return "no run of it has been scored, or its headline metric is not defined at every site."
-    what = findings.headline.title[:1].lower() + findings.headline.title[1:]
-    if findings.headline.title.isupper():
-        what = findings.headline.title
-    at_home = f"{what} {_level(inside, findings, group)} at internal sites"
+        return "no run of it has been scored, or its headline metric is defined at none of its sites."
+    at_home = f"{inner(findings.headline)} {_level(inside, findings, group)} at {_sites(findings, group, 'internal')}"
     if not group.partition.external:
         return (
             f"{at_home}, with {_statistics(findings, key)}. "
             "The study has no external site, so it cannot say how the model travels."
         )
-    away = f"{_level(outside, findings, group)} at external sites"
+    away = f"{_level(outside, findings, group)} at {_sites(findings, group, 'external')}"
     text = f"{at_home} and {away}, with {_statistics(findings, key)}."
-    return " ".join([text, *_gap(findings, group, held_out), *_harm_inside(findings, group, held_out)])
+    return " ".join([text, *_gap(findings, group, held_out, unit), *_inside(findings, group, held_out)])
 
 
-def _gap(findings: Findings, group: Group, held_out: str | None) -> list[str]:
-    """What is lost outside, and what the first other inference does about it."""
+def _gap(findings: Findings, group: Group, held_out: str | None, unit: str) -> Iterator[str]:
+    """What is lost outside, and what the inference that is told of does about it."""
     if findings.baseline is None:
-        return []
-    gap = findings.gap(group, findings.baseline, held_out)
+        return
+    gap, metric = findings.gap(group, findings.baseline, held_out), findings.headline
     if not gap.known:
-        return []
-    none = ["There is no gap to win back."] if _shown(gap.mean) <= 0 else []
-    if not none and gap.low <= 0:
-        none = [f"The gap itself is not certain (95% interval {between(gap, findings.headline, sign=True)})."]
-    if not findings.others():
-        return [*none, *([f"The gap is {_points(gap.mean, findings)}."] if _shown(gap.mean) > 0 else [])]
-    key = findings.others()[0]
+        return
+    key, lost = _other(findings), _shown(gap.mean) > 0
+    doubts = [
+        *([f"no interval can be given ({_why_none(findings, group)})"] if math.isnan(gap.low) else []),
+        *([f"its 95% interval includes zero ({_between(gap, findings)})"] if gap.low <= 0 <= gap.high else []),
+        *([f"it is within its spread over seeds (± {number(gap.std, metric)})"] if abs(gap.mean) <= gap.std else []),
+    ]
+    if not lost:
+        yield "There is no loss outside to recover."
+    elif doubts:
+        yield f"The gap is {_points(gap.mean, findings)}, but {listed(doubts)}."
+    elif key is None:
+        yield f"The gap is {_points(gap.mean, findings)}."
+    if key is None:
+        return
     gain = findings.gain(group, key, "external", held_out=held_out)
     if not gain.known:
-        return [*none, f"{findings.name(key)} has not been scored."]
-    return [*none, _gain(findings, findings.name(key), gain, gap, findings.share(group, key, held_out))]
+        yield f"{findings.name(key)} has not been scored."
+        return
+    why = "" if lost and math.isnan(gap.low) else f" ({_why_none(findings, group, ('external',))})"
+    yield _gain(findings, findings.name(key), gain, gap, why, unit)
 
 
-def _gain(findings: Findings, name: str, gain: Value, gap: Value, share: float) -> str:
-    """What an inference changes outside: helps, harms, or neither."""
-    metric = findings.headline
-    shown, lost = _shown(gain.mean), _shown(gap.mean)
-    within = "" if math.isnan(gain.low) else f"95% interval {between(gain, metric, sign=True)}"
-    bounds = f" ({within})" if within else ""
-    doubt = ", but the interval includes no change at all" if gain.low <= 0 <= gain.high else ""
-    amount = number(abs(gain.mean), metric)
+def _gain(findings: Findings, name: str, gain: Value, gap: Value, why: str, unit: str) -> str:
+    """What an inference changes outside: helps, harms, or neither. `why` there is no interval, if there is none."""
+    amount, shown = _points(abs(gain.mean), findings), _shown(gain.mean)
+    bounds, doubts = "", []
+    if math.isnan(gain.low):
+        doubts.append(f"no interval can be given{why}")
+    else:
+        bounds = f"95% interval {_between(gain, findings)} over test {unit}, trainings fixed"
+    aside = f" ({bounds})" if bounds else ""
+    if shown and gain.low <= 0 <= gain.high:
+        doubts.append("the interval includes no change at all")
+    if shown and abs(gain.mean) <= gain.std:
+        doubts.append(f"that is within its spread over seeds (± {number(gain.std, findings.headline)})")
+    but = f", but {listed(doubts)}" if doubts else ""
     if shown == 0:
-        return f"{name} changes nothing there{bounds}."
+        return f"{name} changes nothing there{aside}{but}."
     if shown < 0:
-        return f"{name} does not help: it costs {_points(-gain.mean, findings)} there{bounds}{doubt}."
-    if lost <= 0:
-        return f"{name} adds {_points(gain.mean, findings)} there{bounds}{doubt}."
+        verb = "costs" if doubtful(gain) else "does not help: it costs"
+        return f"{name} {verb} {amount} there{aside}{but}."
+    if doubtful(gain) or doubtful(gap) or _shown(gap.mean) <= 0:
+        return f"{name} adds {amount} there{aside}{but}."
+    share = f"{100 * gain.mean / gap.mean:.0f} % of the external loss"
     if gain.mean > gap.mean:
-        return f"{name} more than closes the gap of {_points(gap.mean, findings)}: it adds {amount}{bounds}{doubt}."
-    part = "; ".join([f"{100 * share:.0f} %", *([within] if within else [])])
-    return f"{name} wins back {amount} of {_points(gap.mean, findings)} ({part}){doubt}."
+        share = f"more than the external loss of {_points(gap.mean, findings)}"
+    return f"{name} recovers {share}: +{amount}{f', {bounds}' if bounds else ''}{but}."
 
 
-def _harm_inside(findings: Findings, group: Group, held_out: str | None) -> list[str]:
-    """What the first other inference changes at the sites that trained, where it shows."""
-    if findings.baseline is None or not findings.others():
-        return []
-    key = findings.others()[0]
+def _inside(findings: Findings, group: Group, held_out: str | None) -> Iterator[str]:
+    """What the same inference changes at the sites that trained, where it shows, and the gap that it then has."""
+    key = _other(findings)
+    if findings.baseline is None or key is None:
+        return
     gain = findings.gain(group, key, "internal", held_out=held_out)
     if not gain.known or _shown(gain.mean) == 0:
-        return []
-    verb = "adds" if gain.mean > 0 else "costs"
-    return [f"At internal sites it {verb} {_points(abs(gain.mean), findings)}."]
+        return
+    over = f" ± {number(gain.std, findings.headline)}" if not math.isnan(gain.std) else ""
+    text = f"At internal sites it {'adds' if gain.mean > 0 else 'costs'} {number(abs(gain.mean), findings.headline)}"
+    text += f"{over}{' points' if findings.headline.percent else ''}"
+    old, new = (findings.gap(group, k, held_out) for k in (findings.baseline, key))
+    if new.known and old.known:
+        larger = f", larger than the {number(old.mean, findings.headline)} without it"
+        text += f", and the gap with {findings.name(key)} is {_points(new.mean, findings)}"
+        text += larger if _shown(new.mean) > max(_shown(old.mean), 0) else ""
+    yield f"{text}."
 
 
 def tiles(findings: Findings, group: Group) -> list[Tile]:
@@ -125,31 +151,67 @@ def tiles(findings: Findings, group: Group) -> list[Tile]:
     found = [level(f"Internal sites, {findings.name(key)}", key, "internal")]
     if group.partition.external:
         found.append(level(f"External sites, {findings.name(key)}", key, "external"))
-    if not group.partition.external or findings.baseline is None or not findings.others():
+    other = _other(findings)
+    if not group.partition.external or findings.baseline is None or other is None:
         return found
-    other = findings.others()[0]
+    gap = findings.gap(group, findings.baseline, held_out)
     gain = findings.gain(group, other, "external", held_out=held_out)
-    share = findings.share(group, other, held_out)
-    shown = _shown(gain.mean) if gain.known else 0.0
-    tone = "good" if shown > 0 and not gain.low <= 0 else "bad" if shown < 0 and not gain.high >= 0 else "plain"
+    tone = "good" if gain.low > 0 else "bad" if gain.high < 0 else "plain"
     label, figure = f"Change outside, {findings.name(other)}", number(gain.mean, metric, sign=True)
-    if share > 0:
-        label, figure = "Gap won back", f"{100 * share:.0f} %"
-    won = Tile(label, figure, _note(findings, group, gain, gain=True), tone)
-    return [*found, level(f"External sites, {findings.name(other)}", other, "external"), won]
+    if gain.mean > 0 and _shown(gap.mean) > 0 and not doubtful(gap) and not doubtful(gain):
+        label, figure = f"{LOSS_RECOVERED}, {findings.name(other)}", f"{100 * gain.mean / gap.mean:.0f} %"
+    change = Tile(label, figure, _note(findings, group, gain, gain=True), tone)
+    return [*found, level(f"External sites, {findings.name(other)}", other, "external"), change]
 
 
 def _note(findings: Findings, group: Group, value: Value, gain: bool = False) -> str:
     """Spread, interval and the seeds that are there."""
-    metric = findings.headline
-    parts = [f"{_points(value.mean, findings, sign=True)}"] if gain and value.known else []
-    if not math.isnan(value.std):
-        parts.append(f"± {number(value.std, metric)} over {value.seeds} seeds")
-    if not math.isnan(value.low):
-        parts.append(f"95% interval {between(value, metric, sign=gain)}")
+    metric, parts = findings.headline, []
+    over = "" if math.isnan(value.std) else f"± {number(value.std, metric)} over {value.seeds} seeds"
+    if gain and value.known:
+        parts.append(" ".join(filter(None, [f"{_points(value.mean, findings, sign=True)}", over])))
+    elif over:
+        parts.append(over)
+    if value.known:
+        inside = between(value, metric, sign=gain)
+        parts.append("no interval" if math.isnan(value.low) else f"95% interval {inside}")
     if value.known and value.seeds != len(group.runs):
         parts.append(f"{value.seeds} of {len(group.runs)} seeds")
     return "; ".join(parts)
+
+
+def _other(findings: Findings) -> str | None:
+    """The inference that is told of: the first that is not the baseline, and not the same with other settings."""
+    others = findings.others()
+    return next((k for k in others if findings.plan.inferences[k].name != BASELINE), next(iter(others), None))
+
+
+def _alike(findings: Findings, group: Group) -> list[Group]:
+    """The group with its like of all partitions."""
+    return [g for g in findings.groups if g.title == group.title]
+
+
+def _why_none(findings: Findings, group: Group, roles: tuple[str, ...] = ("internal", "external")) -> str:
+    """Why the headline metric has no interval."""
+    if not findings.headline.has_interval:
+        return f"{inner(findings.headline)} comes without"
+    sites = findings.without_interval(_alike(findings, group), roles)
+    return f"too few test patients at {listed(sites)}" if sites else "too few test patients"
+
+
+def _sites(findings: Findings, group: Group, role: str) -> str:
+    """`external sites`, or `2 of 3 external sites` where the metric is not defined at one."""
+    alike = _alike(findings, group)
+    everywhere = {s for g in alike for s in getattr(g.partition, role)}
+    left_out = everywhere & set(findings.left_out(role, groups=alike))
+    if not left_out:
+        return f"{role} sites"
+    return f"{len(everywhere) - len(left_out)} of {len(everywhere)} {role} sites"
+
+
+def _between(value: Value, findings: Findings) -> str:
+    """The interval of a difference; with signs where they differ."""
+    return between(value, findings.headline, sign=not value.low > 0)
 
 
 def _held_out(findings: Findings) -> str | None:

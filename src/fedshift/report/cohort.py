@@ -29,12 +29,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Cohort:
-    """One partition: its table, its checks, and what a reader must be warned of."""
+    """One partition: its table, its checks, what a reader must be warned of, and whether patients are known."""
 
     title: str
     table: Table
     checks: list[Check]
     caveats: list[str]
+    patients: bool
 
 
 def cohorts(plan: Plan, paths: Paths) -> list[Cohort]:
@@ -69,7 +70,11 @@ def _cohort(partition: Partition, rows: pd.DataFrame, classes: tuple[str, ...]) 
     share = f"share of {classes[1]} (%)" if len(classes) == 2 else "share of the commonest class (%)"
     header = ("Site", "Role", "Images", "Patients", *(s.title() for s in SPLITS))
     table = Table(f"Images and patients of each site; each split with its {share}", header, tuple(cells), 2)
-    return Cohort(partition.title, table, _checks(rows), _caveats(rows, classes))
+    return Cohort(partition.title, table, _checks(rows), _caveats(rows, classes), _known(rows[rows["split"] == "test"]))
+
+
+def _known(rows: pd.DataFrame) -> bool:
+    return "patient" in rows and bool(rows["patient"].notna().any())
 
 
 def _site(role: str, site: str, rows: pd.DataFrame, classes: int) -> tuple[str, ...]:
@@ -78,7 +83,7 @@ def _site(role: str, site: str, rows: pd.DataFrame, classes: int) -> tuple[str, 
 
 
 def _patients(rows: pd.DataFrame) -> str:
-    if "patient" not in rows or rows["patient"].isna().all():
+    if not _known(rows):
         return "unknown"
     unknown = int(rows["patient"].isna().sum())
     return f"{rows['patient'].nunique():,}" + (f" (unknown for {unknown:,} images)" if unknown else "")
@@ -97,7 +102,11 @@ def _checks(rows: pd.DataFrame) -> list[Check]:
     inside, outside = rows[rows["role"] == "internal"], rows[rows["role"] == "external"]
     train = inside[inside["split"] == "train"]
     val, test = inside[inside["split"] == "val"], inside[inside["split"] == "test"]
-    splits = (("training and validation", train, val), ("training and test", train, test))
+    splits = (
+        ("training and validation", train, val),
+        ("training and test", train, test),
+        ("validation and test", val, test),
+    )
     sites = ("internal and external sites", inside, outside)
     pairs = {
         ("Samples", "sample"): (*splits, sites),
@@ -125,21 +134,21 @@ def _caveats(rows: pd.DataFrame, classes: tuple[str, ...]) -> list[str]:
     """What the test samples cannot tell."""
     test = rows[rows["split"] == "test"]
     found = []
-    if "patient" not in test or test["patient"].isna().all():
+    if not _known(test):
         found.append("Patients are unknown: intervals treat images as independent, and are too narrow if they are not.")
     else:
         few = test.groupby("site", sort=False)["patient"].nunique()
         if (small := few[few < 10]).any():
             listed = ", ".join(f"{site} ({n})" for site, n in small.items())
             found.append(
-                f"Fewer than ten test patients at {listed}: intervals over patients are rough there, and under "
-                f"{FEWEST} patients none is given."
+                f"Fewer than ten test patients at {listed}: intervals over patients are rough there. Under {FEWEST} "
+                "none is given, nor for means over sites that count such a site."
             )
     if "label" in test:
         kinds = test.groupby("site", sort=False)["label"].nunique()
         if (kinds < 2).any():
             listed = ", ".join(map(str, kinds[kinds < 2].index))
-            found.append(f"One class only among the test images of {listed}: AUC is not defined there.")
+            found.append(f"One class only among the test images of {listed}.")
         if len(classes) == 2:
             share = test.groupby("site", sort=False)["label"].mean()
             if share.max() - share.min() > 0.1:

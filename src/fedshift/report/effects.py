@@ -7,6 +7,8 @@ an interval.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 import pandas as pd
 
@@ -17,7 +19,7 @@ from ..rng import stream
 from ..study import Plan
 from . import predictions, score
 from .predictions import CONDITION, INFERENCE
-from .statistics import bootstrap, interval
+from .statistics import bootstrap, by_cluster, interval
 
 LEVELS = [*CONDITION, "role", "site", "key", "metric"]
 BASELINE = "source"
@@ -25,19 +27,32 @@ ALL = "*"
 """As held_out: the mean over all partitions; as site: the mean over all sites of a role."""
 
 
-def effects(wide: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
+_WHERE = ["held_out", "role", "site", "metric"]
+
+
+def undefined(scores: pd.DataFrame) -> set[tuple[str, ...]]:
+    """Where a metric has no value in any run: (held_out, role, site, metric), from scores or a table like them."""
+    counts = scores.groupby(_WHERE, sort=False)["value"].count()
+    return set(counts.index[counts == 0])
+
+
+def effects(
+    wide: pd.DataFrame, baseline: str | None, left_out: set[tuple[str, ...]] | frozenset[tuple[str, ...]] = frozenset()
+) -> pd.DataFrame:
     """Columns LEVELS + quantity, from columns LEVELS.
 
     level : mean over the sites of a role, each site counted once
     gap : mean of the internal sites minus mean of the external ones
     gain : what an inference adds to the baseline inference, at each site and for the mean of a role
 
-    Where there are several partitions, `held_out` = ALL is the mean over them. A mean over sites one of
-    which has no value has none either.
+    Sites in `left_out`, as of `undefined`, count in no mean; a mean over sites one of which has no value for any
+    other reason has none either. Where there are several partitions, `held_out` = ALL is the mean over them, without
+    those of which one role has no value.
     """
-    level = _mean_over(wide, "site")
+    defined = [where not in left_out for where in _tuples(wide, _WHERE)]
+    level = _mean_over(wide.loc[:, defined], "site")
     if wide.columns.get_level_values("held_out").nunique() > 1:
-        level = pd.concat([level, _mean_over(level, "held_out")], axis=1)
+        level = pd.concat([level, _mean_over(_whole(level, wide), "held_out")], axis=1)
     inside, outside = (_part(level, "role", role) for role in ("internal", "external"))
     found = {"level": level, "gap": _minus(inside, outside, "role")}
     if baseline is not None:
@@ -48,15 +63,32 @@ def effects(wide: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
     return pd.concat(named, axis=1)
 
 
+def _tuples(wide: pd.DataFrame, levels: list[str]) -> list[tuple[str, ...]]:
+    return list(wide.columns.to_frame(index=False)[levels].itertuples(index=False, name=None))
+
+
+def _whole(level: pd.DataFrame, wide: pd.DataFrame) -> pd.DataFrame:
+    """The means of those partitions that have one for each role that has sites."""
+    pair = ["held_out", "metric"]
+    has, wants = (t.columns.to_frame(index=False).groupby(pair)["role"].nunique().to_dict() for t in (level, wide))
+    return level.loc[:, [has[where] == wants[where] for where in _tuples(level, pair)]]
+
+
 def _mean_over(wide: pd.DataFrame, name: str) -> pd.DataFrame:
     """The mean over a level, which then reads ALL."""
-    rest = [n for n in LEVELS if n != name]
-    grouped = wide.T.groupby(level=rest, sort=False)
+    if wide.empty:
+        return wide
+    mean = _mean(wide, [n for n in LEVELS if n != name]).T
+    return mean.assign(**{name: ALL}).set_index(name, append=True).reorder_levels(LEVELS).T
+
+
+def _mean(wide: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
+    """The mean of the columns that agree in `levels`; NaN where one of them is."""
+    grouped = wide.T.groupby(level=levels, sort=False)
     size = grouped.size()
     total = np.zeros((len(size), len(wide)))
-    np.add.at(total, grouped.ngroup().to_numpy(), wide.T.to_numpy())  # NaN stays NaN
-    mean = pd.DataFrame(total / size.to_numpy()[:, None], index=size.index, columns=wide.index)
-    return mean.assign(**{name: ALL}).set_index(name, append=True).reorder_levels(LEVELS).T
+    np.add.at(total, grouped.ngroup().to_numpy(), wide.T.to_numpy())
+    return pd.DataFrame(total / size.to_numpy()[:, None], index=size.index, columns=wide.index).T
 
 
 def _part(wide: pd.DataFrame, level: str, value: str) -> pd.DataFrame:
@@ -88,26 +120,27 @@ def with_key(plan: Plan, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_draw(plan: Plan, paths: Paths) -> pd.DataFrame:
-    """The same with a row for each resample of patients, for metrics that are means over samples.
+    """The same with a row for each resample of patients, for metrics that are made of what each sample adds.
 
-    Per-sample scores are first averaged over seeds. Sites are resampled independently of each other, and all
-    conditions and inferences see the same resamples of a site, so that differences are paired.
+    Per-sample scores are first averaged over seeds. Sites are resampled independently of each other. All conditions,
+    inferences and partitions see the same resamples of a site, a patient with the same weight in all of them: their
+    differences are paired, and their means are not taken for more patients than there are.
     """
     names = predictions.conditions(plan)
     patients = {name: _patients(paths, name) for name in plan.data}
-    parts: list[pd.DataFrame] = []
+    found: dict[tuple[str, str], list[tuple[pd.DataFrame, pd.DataFrame]]] = defaultdict(list)
     for partition in {run.partition_id: None for run in plan.runs.values()}:
         runs = {k: run for k, run in plan.runs.items() if run.partition_id == partition}
-        each = _per_sample(plan, paths, list(runs), names)
-        known = patients[next(iter(runs.values())).data.id].reindex(each.index.get_level_values("sample"))
-        for (site, role), values in each.groupby(level=["site", "role"], sort=False):
-            own = known[(each.index.get_level_values("site") == site)]
-            clusters = own.fillna(own.index.to_series()).to_numpy() if own.notna().any() else None
-            rng = stream("bootstrap", partition, site)
-            columns = [(*c[:4], role, site, *c[4:]) for c in values.columns]
-            index = pd.MultiIndex.from_tuples(columns, names=LEVELS)
-            parts.append(pd.DataFrame(bootstrap(values.to_numpy(), clusters, rng), columns=index))
-    return pd.concat(parts, axis=1)
+        data = next(iter(runs.values())).data.id
+        for site, values in _per_sample(plan, paths, list(runs), names).items():
+            known = patients[data].reindex(values.index)
+            found[data, site].append(by_cluster(values, known.fillna(values.index.to_series()).to_numpy()))
+    parts = [pd.DataFrame(columns=pd.MultiIndex.from_tuples([], names=LEVELS), dtype=float)]
+    for (data, site), tables in found.items():
+        sums, counts = (pd.concat(both, axis=1).sort_index().fillna(0.0) for both in zip(*tables, strict=True))
+        draws = bootstrap(sums.to_numpy(), counts.to_numpy(), stream("bootstrap", data, site))
+        parts.append(_mean(pd.DataFrame(draws, columns=sums.columns), LEVELS))
+    return pd.concat(parts[1:] or parts, axis=1)
 
 
 def _patients(paths: Paths, data: str) -> pd.Series:
@@ -117,33 +150,42 @@ def _patients(paths: Paths, data: str) -> pd.Series:
         table = read_table(path, ["sample", "patient"])
     except UserError:
         return pd.Series(dtype=object)
-    return table.astype({"sample": str}).set_index("sample")["patient"].astype(object)
+    known = table.astype({"sample": str}).set_index("sample")["patient"].astype(object)
+    return known.where(known.isna(), known.astype(str))
 
 
-def _per_sample(plan: Plan, paths: Paths, runs: list[str], names: dict[str, dict[str, str]]) -> pd.DataFrame:
-    """Per-sample scores, averaged over the seeds that are there.
+def _per_sample(plan: Plan, paths: Paths, runs: list[str], names: dict[str, dict[str, str]]) -> dict[str, pd.DataFrame]:
+    """Per-sample scores of each site, averaged over the seeds that are there.
 
-    Rows are (sample, site, role), columns CONDITION + key + metric.
+    Rows are samples, columns LEVELS + part: the columns of `Metric.per_sample`.
     """
-    total: dict[tuple[str, ...], pd.Series] = {}
-    count: dict[tuple[str, ...], int] = {}
+    total: dict[str, dict[tuple[str, ...], pd.Series]] = defaultdict(dict)
+    count: dict[tuple[str, ...], int] = defaultdict(int)
     for run in runs:
         for key in plan.inferences:
             try:
                 table = predictions.read(paths, plan.runs[run], key)
             except UserError:
                 continue  # score() lists it in missing.json
-            label = table["label"].to_numpy()
-            probability = table[predictions.probabilities(table)].to_numpy(dtype=float)
-            index = pd.MultiIndex.from_frame(table[["sample", "site", "role"]])
-            for metric in score.metrics(plan):
-                each = metric.per_sample(label, probability)
-                if each is None:
-                    continue
-                column = (*names[run].values(), key, metric.name)
-                total[column] = total.get(column, 0.0) + pd.Series(each, index)
-                count[column] = count.get(column, 0) + 1
-    return pd.DataFrame({column: values / count[column] for column, values in total.items()})
+            classes = predictions.probabilities(table)
+            for _, group in table.groupby(predictions.SITE, sort=False):
+                site, role = str(group["site"].iloc[0]), str(group["role"].iloc[0])
+                label, probability = group["label"].to_numpy(), group[classes].to_numpy(dtype=float)
+                for metric in score.metrics(plan):
+                    each = metric.per_sample(label, probability)
+                    if each is None:
+                        continue
+                    for part, values in enumerate(each.reshape(len(label), -1).T):
+                        column = (*names[run].values(), role, site, key, metric.name, str(part))
+                        added = pd.Series(values, group["sample"])
+                        total[site][column] = total[site][column] + added if column in total[site] else added
+                        count[column] += 1
+    return {
+        site: pd.DataFrame({c: values / count[c] for c, values in columns.items()}).rename_axis(
+            columns=[*LEVELS, "part"]
+        )
+        for site, columns in total.items()
+    }
 
 
 def table(plan: Plan, paths: Paths, scores: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -153,10 +195,10 @@ def table(plan: Plan, paths: Paths, scores: pd.DataFrame) -> tuple[pd.DataFrame,
     seeds, low and high.
     """
     baseline = next((k for k, i in plan.inferences.items() if i.name == BASELINE), None)
-    seeds, draws = by_seed(plan, scores), by_draw(plan, paths)
-    spread = effects(seeds, baseline).T
+    seeds, draws, left_out = by_seed(plan, scores), by_draw(plan, paths), undefined(scores)
+    spread = effects(seeds, baseline, left_out).T
     out = pd.DataFrame({"mean": spread.mean(axis=1), "std": spread.std(axis=1), "seeds": spread.count(axis=1)})
-    out = out.join(intervals(effects(draws, baseline)))
+    out = out.join(intervals(effects(draws, baseline, left_out)))
     return _with_columns(plan, intervals(draws)), _with_columns(plan, out)
 
 

@@ -72,6 +72,7 @@ class Findings:
         self.keys = list(plan.inferences)
         self.baseline = next((k for k, i in plan.inferences.items() if i.name == effects.BASELINE), None)
         self._values = self._index(summary, [])
+        self._left_out = effects.undefined(summary.rename(columns={"mean": "value"}))
         self._effects = self._index(contrasts, ["quantity"])
 
     @classmethod
@@ -123,15 +124,41 @@ class Findings:
             return value
         return value._replace(mean=-value.mean, low=-value.high, high=-value.low)
 
-    def share(self, group: Group, key: str, held_out: str | None = None) -> float:
-        """Share of the baseline's gap that an inference wins back; NaN without a gap.
+    def recovered(self, group: Group, key: str, held_out: str | None = None) -> float:
+        """Share of the external loss that an inference recovers: its external gain by the baseline's gap.
 
-        A ratio of two means over seeds.
+        A ratio of two means over seeds; NaN without a gap. It is no share of the gap that the inference itself has,
+        since it may change internal sites too.
         """
         if self.baseline is None or key == self.baseline:
             return NAN
         gap = self.gap(group, self.baseline, held_out).mean
         return self.gain(group, key, "external", held_out=held_out).mean / gap if gap > 0 else NAN
+
+    def left_out(self, role: str = "", metric: str = "", groups: list[Group] | None = None) -> list[str]:
+        """Sites at which a metric is not defined, so that they count in no mean over sites."""
+        name = metric or self.headline.name
+        found = [
+            site
+            for g in (self.groups if groups is None else groups)
+            for r, site in g.sites()
+            if role in ("", r) and (g.condition.held_out, r, site, name) in self._left_out
+        ]
+        return list(dict.fromkeys(found))
+
+    def without_interval(self, groups: list[Group], roles: tuple[str, ...]) -> list[str]:
+        """Sites with a value of the headline metric, but too few patients for its interval."""
+        found: dict[str, None] = {}
+        for group in groups:
+            for role, site in group.sites():
+                values = [self.value(group, role, site, key) for key in self.keys] if role in roles else []
+                if any(v.known and math.isnan(v.low) for v in values):
+                    found[site] = None
+        return list(found)
+
+    def scored(self, group: Group, key: str) -> bool:
+        """Whether any run of it has been scored, be the metric defined or not."""
+        return any(self.value(group, role, site, key).seeds for role, site in group.sites())
 
     def worst(self, group: Group, key: str) -> str | None:
         """The external site with the worst headline value."""
@@ -198,6 +225,21 @@ def spread(value: Value, metric: Metric, sign: bool = False) -> str:
         if math.isnan(value.std) or not value.known
         else f"{mean}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{number(value.std, metric)}"
     )
+
+
+def inner(metric: Metric) -> str:
+    """The title of a metric inside a sentence."""
+    return metric.title if metric.title.isupper() else metric.title[:1].lower() + metric.title[1:]
+
+
+def doubtful(value: Value) -> bool:
+    """Whether a difference may as well be none: its interval includes 0, or it is within its spread over seeds."""
+    return value.low <= 0 <= value.high or abs(value.mean) <= value.std
+
+
+def listed(names: list[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def between(value: Value, metric: Metric, sign: bool = False) -> str:

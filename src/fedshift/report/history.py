@@ -22,7 +22,10 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class Trained:
-    """One run as it was: `manifest` is empty where it has not finished. Floats are of all clients and rounds."""
+    """One run as it was: `manifest` is empty where it has not finished.
+
+    Floats and seconds are of all clients and rounds, of every process that had a part in it.
+    """
 
     name: str
     condition: str
@@ -31,17 +34,18 @@ class Trained:
     rounds: int
     floats_down: float
     floats_up: float
+    seconds: float
 
 
 def trained(findings: Findings, paths: Paths, rounds: pd.DataFrame) -> list[Trained]:
     """All runs of a study, in its order. `rounds` as in `results.rounds`."""
-    spent: dict[str, tuple[int, float, float]] = {}
-    if {"floats_down", "floats_up"} <= set(rounds.columns):
-        sent = rounds[rounds["split"] == "train"].groupby("run")
-        table = sent.agg(rounds=("round", "max"), down=("floats_down", "sum"), up=("floats_up", "sum"))
-        spent = {str(run): (int(r), float(d), float(u)) for run, r, d, u in table.itertuples()}
+    spent: dict[str, tuple[int, float, float, float]] = {}
+    if {"floats_down", "floats_up", "seconds"} <= set(rounds.columns):
+        sums = {"rounds": ("round", "max"), "down": ("floats_down", "sum"), "up": ("floats_up", "sum")}
+        table = rounds.groupby("run").agg(**sums, seconds=("seconds", "sum"))
+        spent = {str(run): (int(r), float(d), float(u), float(s)) for run, r, d, u, s in table.itertuples()}
     return [
-        Trained(name, findings.full(group), run.seed, manifest(paths, name), *spent.get(name, (0, NAN, NAN)))
+        Trained(name, findings.full(group), run.seed, manifest(paths, name), *spent.get(name, (0, NAN, NAN, NAN)))
         for group in findings.groups
         for name, run in group.runs.items()
     ]
@@ -66,14 +70,17 @@ def costs(runs: list[Trained]) -> Table:
             _count(r.floats_down / r.rounds if r.rounds else NAN),
             _count(r.floats_up / r.rounds if r.rounds else NAN),
             _bytes(r.floats_down + r.floats_up),
-            duration(r.manifest["seconds"]) if r.manifest.get("seconds") is not None else DASH,
+            DASH if math.isnan(r.seconds) else duration(r.seconds),
             _count(r.manifest.get("peak_memory_mb") or NAN),
         )
         for r in runs
     ]
     sent = ("Floats down / round", "Floats up / round", "Sent in all")
-    caption = "Communication of all clients together, 4 bytes a float, and training time (minutes:seconds)"
-    return Table(caption, ("Condition", "Seed", "Rounds", *sent, "Time", "Peak MB"), tuple(rows), 2)
+    caption = (
+        "Communication of all clients together, 4 bytes a float, and training time: the sum over clients and rounds, "
+        "validation included (minutes:seconds)"
+    )
+    return Table(caption, ("Condition", "Seed", "Rounds", *sent, "Training time", "Peak MB"), tuple(rows), 2)
 
 
 def _count(x: float) -> str:
@@ -148,9 +155,13 @@ def caveats(findings: Findings, runs: list[Trained]) -> Iterator[str]:
         yield "The runs were trained by different versions of the training code; see Provenance."
     if any((r.manifest.get("git") or {}).get("dirty") for r in done):
         yield "Some runs were trained from a working tree with uncommitted changes."
-    late = [r for r in done if r.rounds and r.manifest.get("best_round") == r.manifest.get("rounds")]
+    training = {name: run.training for name, run in findings.plan.runs.items()}
+    judged = [  # under cosine the rate falls to 0, and the last rounds are the best by design
+        r for r in done if training[r.name].schedule == "constant" and r.manifest.get("best_value") is not None
+    ]
+    late = [r for r in judged if r.manifest.get("best_round") == r.manifest.get("rounds")]
     if late:
-        yield f"{len(late)} of {len(done)} runs validated best in their last round: they may not have converged."
+        yield f"{len(late)} of {len(judged)} runs validated best in their last round: they may not have converged."
 
 
 def specs(findings: Findings) -> list[tuple[str, str]]:

@@ -17,9 +17,9 @@ from ..study import Plan
 from . import results, score, tables
 from .answer import answer
 from .cohort import Cohort, cohorts
-from .findings import Findings, Group, between, spread
+from .findings import Findings, Group, between, inner, listed, spread
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
-from .protocol import protocol
+from .protocol import protocol, scaled
 from .tables import Table
 
 EMBED = 100_000
@@ -88,7 +88,9 @@ def context(plan: Plan, paths: Paths) -> dict[str, Any]:
 
     findings, found = Findings.read(plan, paths), results.load(plan, paths)
     runs, people = trained(findings, paths, found.rounds), cohorts(plan, paths)
+    unit = "patients" if all(cohort.patients for cohort in people) else "images"
     css = (Path(__file__).parent / "templates" / "page.css").read_text(encoding="utf-8")
+    sites = [_sites(n, findings, group, unit) for n, group in enumerate(findings.groups)]
     return {
         "css": Markup(css),  # our own file
         "plan": plan,
@@ -96,12 +98,15 @@ def context(plan: Plan, paths: Paths) -> dict[str, Any]:
         "synthetic": found.synthetic,
         "cards": [results.card(paths, data) for data in plan.data],
         "missing": _missing(findings, paths),
-        "command": score.command(plan),
-        "answer": answer(findings),
+        "scaled": scaled(plan),
+        "command": score.command(plan, paths),
+        "archives": score.archives(plan),
+        "answer": answer(findings, unit),
         "caveats": _caveats(findings, people, runs),
         "overview": plain("overview", tables.overview(findings)),
-        "sites": [_sites(n, findings, group) for n, group in enumerate(findings.groups)],
-        "metrics": [_metrics(n, findings, group) for n, group in enumerate(findings.groups)],
+        "sites": sites,
+        "coloured": any(cell.mark in ("better", "worse") for t in sites for row in t.rows for cell in row),
+        "metrics": [_metrics(n, findings, group, unit) for n, group in enumerate(findings.groups)],
         "figures": [_figure(plan, paths, name, found) for name in plan.study.figures],
         "cohorts": [(c, plain(f"cohort-{n}", c.table)) for n, c in enumerate(people)],
         "protocol": protocol(findings),
@@ -137,14 +142,27 @@ def _caveats(findings: Findings, people: list[Cohort], runs: list[Trained]) -> l
     """Each caveat once: the study's own, then those that the data and the runs give rise to."""
     study = findings.plan.study
     small = "Mini scale: a small model of the study, to show that it runs; not its result."
-    differs = study.dataset.has_miniature or study.scales.get("mini")
     found = [
         *study.notes,
-        *([small] if findings.plan.scale == "mini" and differs else []),
+        *([small] if findings.plan.scale == "mini" and scaled(findings.plan) else []),
         *(line for cohort in people for line in cohort.caveats),
+        *_left_out(findings),
         *caveats(findings, runs),
     ]
     return list(dict.fromkeys(found))
+
+
+def _left_out(findings: Findings) -> Iterator[str]:
+    """The sites that count in no mean, with the metrics that are not defined there."""
+    where: dict[tuple[str, ...], list[str]] = {}
+    for name, metric in findings.metrics.items():
+        where.setdefault(tuple(findings.left_out(metric=name)), []).append(inner(metric))
+    for sites, titles in where.items():
+        if sites:
+            are = "are not defined at" if len(titles) > 1 else "is not defined at"
+            text = listed(titles)
+            left = "which is" if len(sites) == 1 else "which are"
+            yield f"{text[:1].upper()}{text[1:]} {are} {listed(list(sites))}, {left} left out of means over sites."
 
 
 def plain(name: str, table: Table) -> Shown:
@@ -152,7 +170,12 @@ def plain(name: str, table: Table) -> Shown:
     return Shown(name, table.caption, table.header, [[Cell(c) for c in row] for row in table.rows], table.heads)
 
 
-def _sites(n: int, findings: Findings, group: Group) -> Shown:
+def _below(rows: list[list[Cell]], unit: str) -> str:
+    """What a caption says of intervals, if the table has any."""
+    return f"; below, the 95% interval over {unit}" if any(cell.below for row in rows for cell in row) else ""
+
+
+def _sites(n: int, findings: Findings, group: Group, unit: str) -> Shown:
     """The headline metric of one condition, with intervals; the worst external site and the changes are marked."""
     table, metric = tables.sites(findings, group), findings.headline
     rows = []
@@ -169,11 +192,11 @@ def _sites(n: int, findings: Findings, group: Group) -> Shown:
             below = between(gain, metric, sign=True) if gain.low == gain.low else ""
             marked[3 + len(findings.keys) + k] = Cell(cells[3 + len(findings.keys) + k], below, sure)
         rows.append(marked)
-    caption = f"{findings.full(group)}. {table.caption}; below, the 95% interval over patients"
+    caption = f"{findings.full(group)}. {table.caption}{_below(rows, unit)}"
     return Shown(f"sites-{n}", caption, table.header, rows, table.heads)
 
 
-def _metrics(n: int, findings: Findings, group: Group) -> Shown:
+def _metrics(n: int, findings: Findings, group: Group, unit: str) -> Shown:
     """All metrics of one condition."""
     rows = []
     for role, site in group.sites():
@@ -182,7 +205,7 @@ def _metrics(n: int, findings: Findings, group: Group) -> Shown:
             cells = [Cell(spread(v, m), between(v, m) if v.low == v.low else "") for m, v in values.items()]
             rows.append([Cell(site), Cell(role), Cell(findings.name(key)), *cells])
     units = (f"{m.title} (%)" if m.percent else m.title for m in findings.metrics.values())
-    caption = f"{findings.full(group)}. All metrics: mean ± standard deviation over seeds, 95% interval below"
+    caption = f"{findings.full(group)}. All metrics: mean ± standard deviation over seeds{_below(rows, unit)}"
     return Shown(f"metrics-{n}", caption, ("Site", "Role", "Inference", *units), rows, 3)
 
 

@@ -52,17 +52,18 @@ def conditions(plan: Plan) -> dict[str, dict[str, str]]:
 def inferences(plan: Plan) -> dict[str, dict[str, Any]]:
     """What scores.csv says of each inference: name, momentum, batch_size and order.
 
-    Changed settings that have no column of their own are added to the name.
+    Changed settings that no column tells are added to the name: no two inferences of a study are called the same.
     """
-    columns = {}
+    columns: dict[str, dict[str, Any]] = {}
     for name, inference in plan.inferences.items():
+        told = inference.settings()
         changed = inference.model_dump(mode="json", exclude_defaults=True)
-        own = {k: v for k, v in changed.items() if k not in (*INFERENCE, "batch_size")}
+        own = {k: v for k, v in changed.items() if k not in told or told[k] != v}
         inside = ", ".join(f"{k}={v}" for k, v in own.items())
-        columns[name] = {
-            "inference": f"{inference.name}({inside})" if inside else inference.name,
-            **inference.settings(),
-        }
+        columns[name] = {"inference": f"{inference.name}({inside})" if inside else inference.name, **told}
+    for group in _groups((name, tuple(about.values())) for name, about in columns.items()):
+        for name in group if len(group) > 1 else ():  # columns that say the same of different settings
+            columns[name]["inference"] = plan.inferences[name].label
     return columns
 
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 
 from ..bn import POLICIES
 from ..partition import Partition
 from ..registry import Plugin
+from ..study import Plan, Run
 from ..training import Training
-from .findings import Findings
-from .statistics import DRAWS, LEVEL
+from .findings import Findings, listed
+from .statistics import DRAWS, FEWEST, LEVEL
+from .tables import LOSS_RECOVERED
 
 _SELECT = {
     "best_validation": "The round with the highest mean validation accuracy over clients. Test data play no part.",
     "last": "The last round.",
+    "no validation": "The last round: there are no validation samples to choose a round by.",
 }
+
+
+def scaled(plan: Plan) -> bool:
+    """Whether mini and paper scale differ at all in this study."""
+    return plan.study.dataset.has_miniature or bool(plan.study.scales.get("mini"))
 
 
 def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
@@ -23,9 +32,9 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
     runs = list(findings.plan.runs.values())
     settings = [run.training for run in runs]
     dataset = study.dataset
-    title = (dataset.miniature_card() if runs[0].data.synthetic else dataset.card()).title
+    card = dataset.miniature_card() if runs[0].data.synthetic else dataset.card()
     return [
-        ("Dataset", [f"{title} ({study.dataset.label}), scale {findings.plan.scale}"]),
+        ("Dataset", [", version ".join(filter(None, [card.title, card.version]))]),
         ("Partition", [_partition(p) for p in study.partition]),
         ("Model", _plugins(run.model for run in runs)),
         ("Transforms", _plugins(study.transforms) or ["none"]),
@@ -34,8 +43,8 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
         ("BN policies", [_policy(name) for name in dict.fromkeys(run.bn for run in runs)]),
         ("Training", ["; ".join(_training(settings)) + "."]),
         ("Seeds", [", ".join(map(str, study.seeds))]),
-        ("Inference", _plugins(study.inferences)),
-        ("Model selection", [_SELECT[name] for name in dict.fromkeys(t.select for t in settings)]),
+        ("Inference", [line for key in findings.keys for line in _inference(findings, key)]),
+        ("Model selection", list(dict.fromkeys(_SELECT[_selection(run)] for run in runs))),
         ("Standard deviation", ["Over seeds, of one value a run (sample standard deviation, n - 1)."]),
         (
             "Intervals",
@@ -44,13 +53,45 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
                 "per-sample scores averaged over seeds; of single images where patients are unknown. Differences are "
                 "paired: both sides see the same resamples. They say how the result would vary with other patients of "
                 "the same sites, not with other sites or trainings.",
+                f"None is given under {FEWEST} test patients (with balanced accuracy, of each class), nor for a mean "
+                f"over sites one of which has none{_without(findings)}.",
             ],
         ),
         (
             "Mean over sites",
-            ["Each site counts once, whatever its size. The gap is the internal mean minus the external mean."],
+            [
+                "Each site counts once, whatever its size. A site where a metric is not defined does not count. "
+                "The gap is the internal mean minus the external mean.",
+            ],
         ),
+        *([(LOSS_RECOVERED, [_RECOVERED])] if findings.baseline and findings.others() else []),
     ]
+
+
+_RECOVERED = (
+    "What an inference adds to the external mean, in percent of the gap with training statistics. It is no share of "
+    "its own gap: where it changes the internal mean too, the gap shrinks by less or more than that. It is told only of a "
+    "gap that exceeds its spread over seeds and whose interval, where there is one, excludes zero."
+)
+
+
+def _without(findings: Findings) -> str:
+    names = [m.title for m in findings.metrics.values() if not m.has_interval]
+    return f"; {listed(names)} {'come' if len(names) > 1 else 'comes'} without" if names else ""
+
+
+def _selection(run: Run) -> str:
+    """How a run's round was chosen; without validation samples, the last is kept whatever was asked for."""
+    return run.training.select if run.training.select == "last" or run.partition.split.val > 0 else "no validation"
+
+
+def _inference(findings: Findings, key: str) -> Iterator[str]:
+    """What it does, and every setting with its meaning."""
+    inference = findings.plan.inferences[key]
+    yield f"{findings.name(key)}: {inference.summary().replace('`', '')}"
+    for name, value in inference.model_dump(mode="json").items():
+        text = type(inference).model_fields[name].description or ""
+        yield f"{name.replace('_', ' ')} = {json.dumps(value).strip(chr(34))}{f': {text}' if text else ''}"
 
 
 def _plugins(plugins: Iterable[Plugin]) -> list[str]:

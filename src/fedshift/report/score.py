@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from ..study import Plan
 from . import predictions
 from .predictions import CONDITION, INFERENCE, SITE
 
+STUDIES = Path("config", "studies")
+"""Where a study is found by its name."""
 COLUMNS = ["study", "run", *CONDITION, *SITE, *INFERENCE, "seed", "metric", "value", "n"]
 TYPES = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}
 _TEXT = (
@@ -46,15 +49,26 @@ def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     if not rows:
         first = missing[0]
         what = f"no predictions of any run (the first: run {first['run']}, {first['inference']}: {first['why']})"
-        raise UserError(f"study {plan.name}", what, f"train and predict first: {command(plan)}")
+        raise UserError(f"study {plan.name}", what, f"train and predict first: {command(plan, paths)}")
     write_json(out.with_name("missing.json"), missing)
     write_table(out, pd.DataFrame(rows, columns=COLUMNS).astype(TYPES))
     return out
 
 
-def command(plan: Plan) -> str:
-    """What repeats, or resumes, a study."""
-    return f"snakemake --cores all --config study={plan.name} scale={plan.scale}"
+def command(plan: Plan, paths: Paths) -> str:
+    """What repeats, or resumes, a study, called in the project's folder."""
+    at_home = plan.path.resolve().parent == (paths.root / STUDIES).resolve()
+    words = [f"study={plan.name if at_home else plan.path}", f"scale={plan.scale}"]
+    if archives(plan):
+        words.append("mirror=DIR")
+    return f"snakemake --cores all --config {' '.join(map(shlex.quote, words))}"
+
+
+def archives(plan: Plan) -> list[str]:
+    """Archives that nothing but the mirror directory has."""
+    sets = [data.dataset for data in plan.data.values() if not data.synthetic]
+    named = ("" if getattr(d, "url", None) else getattr(d, "archive", None) for d in sets)
+    return [str(name) for name in named if name]
 
 
 def metrics(plan: Plan) -> list[Metric]:

@@ -13,7 +13,9 @@ import pandas as pd
 from ..files import write_text
 from ..paths import Paths
 from ..study import Plan
-from .findings import DASH, Findings, Group, Value, number, spread
+from .findings import DASH, Findings, Group, Value, doubtful, listed, number, spread
+
+LOSS_RECOVERED = "External loss recovered"
 
 _MARKDOWN = {c: f"\\{c}" for c in "\\`*_[]<>#|~$&"}
 _LATEX = {
@@ -110,7 +112,7 @@ def sites(findings: Findings, group: Group | None = None) -> Table:
                     site,
                     role,
                     str(max(v.n for v in values.values()) or DASH),
-                    *(complete(v, findings, g) for v in values.values()),
+                    *(complete(v, findings, g, k) for k, v in values.items()),
                     *(spread(v, metric, sign=True) for v in gains),
                     *published,
                 )
@@ -130,7 +132,7 @@ def sites(findings: Findings, group: Group | None = None) -> Table:
 
 
 def overview(findings: Findings) -> Table:
-    """A row for each condition and inference: inside, outside, worst site, gap, and how much is won back."""
+    """A row for each condition and inference: inside, outside, worst site, gap, and how much loss is recovered."""
     metric = findings.headline
     rows = []
     for g in findings.groups:
@@ -140,11 +142,11 @@ def overview(findings: Findings) -> Table:
                 (
                     *_heads(g, findings),
                     findings.name(k),
-                    complete(inside, findings, g),
-                    complete(outside, findings, g) if g.partition.external else DASH,
+                    complete(inside, findings, g, k),
+                    complete(outside, findings, g, k) if g.partition.external else DASH,
                     _worst(findings, g, k),
                     spread(findings.gap(g, k), metric, sign=True),
-                    won_back(findings, g, k),
+                    recovered(findings, g, k),
                 )
             )
     header = (
@@ -155,28 +157,38 @@ def overview(findings: Findings) -> Table:
         "External mean",
         "Worst external site",
         "Gap",
-        "Gap won back",
+        LOSS_RECOVERED,
     )
-    caption = f"{_what(findings)}, mean over sites. Gap: loss from the internal to the external mean"
+    without = f" without {listed(out)}, where it is not defined" if (out := findings.left_out()) else ""
+    caption = f"{_what(findings)}, mean over sites{without}. Gap: loss from the internal to the external mean"
+    if findings.baseline and findings.others():
+        baseline = findings.name(findings.baseline)
+        caption += (
+            f". {LOSS_RECOVERED}: gain at external sites, in percent of the gap with {baseline}; gains at internal sites "
+            "do not count in it, so the gap may shrink by less, or grow"
+        )
     return Table(caption, header, tuple(rows), 2 + findings.several)
 
 
-def complete(value: Value, findings: Findings, group: Group) -> str:
+def complete(value: Value, findings: Findings, group: Group, key: str) -> str:
     """Mean ± std, with a loud count where seeds are missing."""
     text, wanted = spread(value, findings.headline), len(group.runs)
     if value.seeds == 0 and not value.known:
-        return "no run"
+        return DASH if findings.scored(group, key) else "no run"
     return text if value.seeds == wanted else f"{text} ({value.seeds} of {wanted} seeds)"
 
 
-def won_back(findings: Findings, group: Group, key: str, held_out: str | None = None) -> str:
-    """Share of the baseline's gap, in percent."""
+def recovered(findings: Findings, group: Group, key: str, held_out: str | None = None) -> str:
+    """Share of the external loss, in percent, where there is a loss to speak of."""
     if findings.baseline is None or key == findings.baseline:
         return DASH
     gap = findings.gap(group, findings.baseline, held_out)
     if not gap.known:
         return DASH
-    return f"{100 * findings.share(group, key, held_out):.0f} %".replace("-", "−") if gap.mean > 0 else "no gap"
+    share = findings.recovered(group, key, held_out)
+    if gap.mean <= 0 or doubtful(gap) or math.isnan(share):
+        return "no gap" if gap.mean <= 0 else "gap in doubt" if doubtful(gap) else DASH
+    return f"{100 * share:.0f} %".replace("-", "−")
 
 
 def _worst(findings: Findings, group: Group, key: str) -> str:
