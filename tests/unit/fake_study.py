@@ -55,7 +55,7 @@ Right = Callable[[Run, str, str, str], float]
 
 
 def helps(run: Run, inference: str, site: str, role: str) -> float:
-    """TsmoBN wins back 20 of 30 points outside, whatever the seed and the BN policy."""
+    """TsmoBN recovers 20 of 30 points outside, whatever the seed and the BN policy."""
     return 0.9 if role == "internal" else {"source": 0.6, "tsmobn": 0.8}[inference]
 
 
@@ -140,11 +140,15 @@ def build(
     right: Right = helps,
     synthetic: bool = True,
     without: Mapping[str, Any] | None = None,
+    change: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
     **changes: Any,
 ) -> tuple[Plan, Paths]:
-    """Writes everything up to the predictions; of runs that agree with `without` in all its keys, the spec only."""
+    """Writes everything up to the predictions; of runs that agree with `without` in all its keys, the spec only.
+
+    `change` is applied to the samples before anything is made of them.
+    """
     made, paths = plan(root, **changes), Paths(root)
-    table = samples(made)
+    table = change(samples(made)).reset_index(drop=True) if change else samples(made)
     for data in made.data:
         folder = paths.data(data)
         files.write_table(folder / "samples.parquet", table)

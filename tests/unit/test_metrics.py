@@ -66,8 +66,18 @@ def test_undefined_without_positives(name: str) -> None:
     assert math.isnan(value(name, np.zeros(4, dtype=int), BINARY))
 
 
-def test_balanced_accuracy_of_one_class_is_its_recall() -> None:
-    assert value("balanced_accuracy", np.zeros(4, dtype=int), BINARY) == pytest.approx(1 / 4)
+def test_balanced_accuracy_is_not_defined_for_one_class() -> None:
+    """The recall of the one class there is would be compared with balanced values of other sites."""
+    assert math.isnan(value("balanced_accuracy", np.zeros(4, dtype=int), BINARY))
+
+
+def test_balanced_accuracy_is_that_of_scikit_learn() -> None:
+    from sklearn.metrics import balanced_accuracy_score
+
+    rng = np.random.default_rng(0)
+    label, probability = rng.integers(0, 3, 200), rng.dirichlet([1, 1, 1, 1], 200)  # class 3 is never there
+    expected = balanced_accuracy_score(label, probability.argmax(1))
+    assert value("balanced_accuracy", label, probability) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", sorted(registry.discover("metric")))
@@ -75,6 +85,7 @@ def test_value_is_the_mean_of_what_each_sample_adds(name: str) -> None:
     metric = registry.build("metric", name)
     each = metric.per_sample(LABEL, BINARY)
     assert metric.title
+    assert metric.has_interval == (each is not None)
     if each is not None:
-        assert each.shape == LABEL.shape
-        assert np.nanmean(each) == pytest.approx(metric.value(LABEL, BINARY))
+        assert len(each) == len(LABEL)
+        assert np.nanmean(each, axis=0).mean() == pytest.approx(metric.value(LABEL, BINARY))

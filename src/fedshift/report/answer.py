@@ -108,16 +108,26 @@ def _gain(findings: Findings, name: str, gain: Value, gap: Value, why: str, unit
         doubts.append(f"that is within its spread over seeds (± {number(gain.std, findings.headline)})")
     but = f", but {listed(doubts)}" if doubts else ""
     if shown == 0:
-        return f"{name} changes nothing there{aside}{but}."
+        return f"{name} changes nothing at external sites{aside}{but}."
     if shown < 0:
-        verb = "costs" if doubtful(gain) else "does not help: it costs"
-        return f"{name} {verb} {amount} there{aside}{but}."
-    if doubtful(gain) or doubtful(gap) or _shown(gap.mean) <= 0:
-        return f"{name} adds {amount} there{aside}{but}."
+        verb = "does not help: it costs" if _tone(gain) == "bad" else "costs"
+        return f"{name} {verb} {amount} at external sites{aside}{but}."
+    if not _recovers(gain, gap):
+        return f"{name} adds {amount} at external sites{aside}{but}."
     share = f"{100 * gain.mean / gap.mean:.0f} % of the external loss"
-    if gain.mean > gap.mean:
+    if shown > _shown(gap.mean):
         share = f"more than the external loss of {_points(gap.mean, findings)}"
-    return f"{name} recovers {share}: +{amount}{f', {bounds}' if bounds else ''}{but}."
+    return f"{name} recovers {share}: +{amount}, {bounds}{but}."
+
+
+def _recovers(gain: Value, gap: Value) -> bool:
+    """Whether a change can be told as a share of what is lost outside: both must be there beyond doubt."""
+    return _tone(gain) == "good" and not doubtful(gain) and _shown(gap.mean) > 0 and not doubtful(gap)
+
+
+def _tone(gain: Value) -> str:
+    """A change is good or bad if its interval says so; without an interval it is neither."""
+    return "good" if gain.low > 0 else "bad" if gain.high < 0 else "plain"
 
 
 def _inside(findings: Findings, group: Group, held_out: str | None) -> Iterator[str]:
@@ -156,11 +166,10 @@ def tiles(findings: Findings, group: Group) -> list[Tile]:
         return found
     gap = findings.gap(group, findings.baseline, held_out)
     gain = findings.gain(group, other, "external", held_out=held_out)
-    tone = "good" if gain.low > 0 else "bad" if gain.high < 0 else "plain"
     label, figure = f"Change outside, {findings.name(other)}", number(gain.mean, metric, sign=True)
-    if gain.mean > 0 and _shown(gap.mean) > 0 and not doubtful(gap) and not doubtful(gain):
+    if _recovers(gain, gap):
         label, figure = f"{LOSS_RECOVERED}, {findings.name(other)}", f"{100 * gain.mean / gap.mean:.0f} %"
-    change = Tile(label, figure, _note(findings, group, gain, gain=True), tone)
+    change = Tile(label, figure, _note(findings, group, gain, gain=True), _tone(gain))
     return [*found, level(f"External sites, {findings.name(other)}", other, "external"), change]
 
 

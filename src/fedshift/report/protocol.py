@@ -70,8 +70,8 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
 
 _RECOVERED = (
     "What an inference adds to the external mean, in percent of the gap with training statistics. It is no share of "
-    "its own gap: where it changes the internal mean too, the gap shrinks by less or more than that. It is told only of a "
-    "gap that exceeds its spread over seeds and whose interval, where there is one, excludes zero."
+    "its own gap: where it changes the internal mean too, the gap shrinks by less or more than that. It is told only "
+    "of a gap that exceeds its spread over seeds and whose interval, where there is one, excludes zero."
 )
 
 
@@ -81,8 +81,8 @@ def _without(findings: Findings) -> str:
 
 
 def _selection(run: Run) -> str:
-    """How a run's round was chosen; without validation samples, the last is kept whatever was asked for."""
-    return run.training.select if run.training.select == "last" or run.partition.split.val > 0 else "no validation"
+    """How a run's round was chosen; without validation samples the last is kept, whatever was asked for."""
+    return run.training.select if run.partition.split.val > 0 else "no validation"
 
 
 def _inference(findings: Findings, key: str) -> Iterator[str]:

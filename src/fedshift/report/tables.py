@@ -164,8 +164,8 @@ def overview(findings: Findings) -> Table:
     if findings.baseline and findings.others():
         baseline = findings.name(findings.baseline)
         caption += (
-            f". {LOSS_RECOVERED}: gain at external sites, in percent of the gap with {baseline}; gains at internal sites "
-            "do not count in it, so the gap may shrink by less, or grow"
+            f". {LOSS_RECOVERED}: gain at external sites, in percent of the gap with {baseline}; gains at internal "
+            "sites do not count in it, so the gap may shrink by less, or grow"
         )
     return Table(caption, header, tuple(rows), 2 + findings.several)
 
