@@ -55,20 +55,36 @@ def list_(args: argparse.Namespace) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    path = study.find(args.study, args.studies)
     for scale in [args.scale] if args.scale else get_args(Scale):
-        plan = study.load(path, scale)
-        _look(plan)
-        print(f"{path} at scale {scale}: {len(plan.runs)} runs, {len(plan.inferences)} ways of inference")
+        for plan in study.select(args.study, scale, args.studies).values():
+            _look(plan)
+            print(f"{plan.path} at scale {scale}: {len(plan.runs)} runs, {len(plan.inferences)} ways of inference")
+            if args.ids:
+                _ids(plan)
 
 
 def _look(plan: study.Plan) -> None:
-    """Read the user's own table, if the data is one, and see whether sites and patients can be split as asked."""
+    """Read the user's own table, if the data is one, and see whether it can be split and trained on as asked."""
     plan.require_files()
-    if plan.study.dataset.inputs():
-        samples = plan.study.dataset.open(Path()).samples
-        for partition in plan.study.partition:
-            partition.assign(samples)
+    if not plan.study.dataset.inputs():
+        return
+    samples = plan.study.dataset.open(Path()).samples
+    parts = {run.partition_id: run.partition.assign(samples) for run in plan.runs.values()}
+    for run in plan.runs.values():
+        part = parts[run.partition_id]
+        for site, n in part[(part["role"] == "internal") & (part["split"] == "train")].groupby("site").size().items():
+            run.training.require_batch(str(site), int(n))
+
+
+def _ids(plan: study.Plan) -> None:
+    """What jobs are called: the ids that the other commands take."""
+    for key, data in plan.data.items():
+        print(f"  raw data {data.raw}, prepared {key}")
+    for key in dict.fromkeys(run.partition_id for run in plan.runs.values()):
+        print(f"  partition {key}")
+    for key, run in plan.runs.items():
+        print(f"  run {key}: {run.algorithm.label}, bn {run.bn}, {run.partition.title}, seed {run.seed}")
+    print(f"  inferences {', '.join(plan.inferences)}")
 
 
 def download(args: argparse.Namespace) -> None:
@@ -177,8 +193,8 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--studies", type=Path, default=STUDIES, help="folder of studies (default: %(default)s)")
         command.add_argument("--threads", type=_positive, default=1, help="this job's (default: %(default)s)")
         helps = {
-            "study": "name, path, names with commas between, or all",
-            "id": f"of what to {name}; see fedshift check, or snakemake -n",
+            "study": "name, or path to a YAML",
+            "id": f"of what to {name}; fedshift check --ids lists them",
         }
         for word in words:
             command.add_argument(word, help=helps.get(word))
@@ -188,7 +204,14 @@ def parser() -> argparse.ArgumentParser:
 
     listing = add(list_, "list", "names of plug-ins or studies, one a line")
     listing.add_argument("kind", choices=[*(f"{k}s" for k in KINDS), "studies"])
-    add(check, "check", "every error of a study at once", "study", scale=None)
+    checking = add(
+        check,
+        "check",
+        "every error of a study at once; also of several with commas between, or all",
+        "study",
+        scale=None,
+    )
+    checking.add_argument("--ids", action="store_true", help="list the ids that the other commands take")
     downloading = add(download, "download", "obtain raw files, from the mirror or the official source", "study", "id")
     downloading.add_argument("--mirror", type=Path, help="directory that is looked at before the network")
     add(prepare, "prepare", "write a dataset's memory-mapped arrays", "study", "id")

@@ -36,6 +36,7 @@ class Interrupted(Exception):  # noqa: N818 - it is no error
     """Training was asked to stop. What the last checkpoint holds is not lost."""
 
     exit_code = 143
+    """As after SIGTERM; 128 and the signal's number where it is known."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -35,12 +35,27 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise UserError(path, "no space left on the disk", remedy) from error
 
 
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds the lock file `path`; a UserError where another process does. The system frees it when a process dies."""
+    import fcntl
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(path.parent, "another process is at work here", "wait for it, or stop it") from None
+        yield
+
+
 def require_space(folder: Path, needed_bytes: float) -> None:
     """UserError where the disk that holds (or will hold) `folder` has too little room."""
     existing = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     free = shutil.disk_usage(existing).free
     if free < needed_bytes:
-        what = f"needs {needed_bytes / 1e9:.2f} GB of disk space, {free / 1e9:.2f} GB are free"
+        unit, size = ("GB", 1e9) if needed_bytes >= 1e8 else ("MB", 1e6)
+        what = f"needs {needed_bytes / size:.2f} {unit} of disk space, {free / size:.2f} {unit} are free"
         raise UserError(folder, what, "free some space or choose another disk")
 
 

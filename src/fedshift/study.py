@@ -270,8 +270,14 @@ def load(path: Path, scale: Scale) -> Plan:
 def select(names_: str, scale: Scale, folder: Path) -> dict[str, Plan]:
     """The plans of `all` studies, or of those named with commas between."""
     wanted = names(folder) if names_ == "all" else [n.strip() for n in names_.split(",")]
-    plans = [load(find(n, folder), scale) for n in wanted]
-    return {plan.name: plan for plan in plans}
+    plans: dict[str, Plan] = {}
+    for path in (find(n, folder) for n in wanted):
+        if path.stem in plans:
+            raise UserError(
+                path, f"a second study named {path.stem!r}", "they would share one page: rename one of the files"
+            )
+        plans[path.stem] = load(path, scale)
+    return plans
 
 
 def schema() -> dict[str, Any]:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import digest, provenance
-from .errors import UserError
+from .errors import Interrupted, UserError
 from .federation import Federation
-from .files import read_table, read_tensors, sweep, write_json, write_table, write_tensors
+from .files import locked, read_table, read_tensors, sweep, write_json, write_table, write_tensors
 from .model import initialise
 from .paths import Paths
 from .prepare import Prepared
@@ -55,13 +55,16 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
     log = RoundLog(folder / "rounds.jsonl", run.training.rounds)
     identity = digest.of([run.id, code, prepared.card["checksums"], partition.to_csv(index=False)], 64)
     checkpoint = _Checkpoint(folder / "checkpoint", identity, log)
-    sweep(folder)
-    checkpoint.resume(federation)
     started = datetime.now(UTC)
-    with _stop_signals() as stopped:
+    with locked(folder / "checkpoint" / "lock"), _stop_signals() as stopped:
+        sweep(folder)
+        checkpoint.resume(federation)
         log.start(federation.server.round)
         try:
             federation.run(after_round=checkpoint.save, should_stop=stopped)
+        except Interrupted as stop:
+            stop.exit_code = 128 + stopped.number
+            raise
         finally:
             log.close()
     _write(run, federation, folder)
@@ -81,12 +84,7 @@ def _clients(
 
     clients = {site: samples(site, "train") for site in run.partition.internal}
     for site, given in clients.items():
-        if len(given) < run.training.batch_size:
-            raise UserError(
-                f"client {site!r}",
-                f"has {len(given)} training images, fewer than one batch of {run.training.batch_size}",
-                "lower training.batch_size, or make the site external",
-            )
+        run.training.require_batch(site, len(given))
     return clients, {site: v for site in clients if len(v := samples(site, "val"))}
 
 
@@ -154,10 +152,10 @@ class Stop:
     """Whether a signal has asked to stop."""
 
     def __init__(self) -> None:
-        self.flag = False
+        self.number = 0
 
-    def signalled(self, *_: object) -> None:
-        self.flag = True
+    def signalled(self, number: int, _: object) -> None:
+        self.number = number
 
     def __call__(self) -> bool:
-        return self.flag
+        return self.number != 0

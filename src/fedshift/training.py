@@ -38,6 +38,15 @@ class Training(BaseModel):
             raise UserError("patience", "waits for a better validation mean, but select is last", "drop one of the two")
         return self
 
+    def require_batch(self, site: str, samples: int) -> None:
+        """Raise UserError where a client has less than one batch to train on."""
+        if samples < self.batch_size:
+            raise UserError(
+                f"client {site!r}",
+                f"has {samples} training images, fewer than one batch of {self.batch_size}",
+                "lower training.batch_size, or make the site external",
+            )
+
     def rate(self, number: int) -> float:
         """The learning rate of round `number`, counted from 1."""
         if self.schedule == "constant":

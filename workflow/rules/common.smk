@@ -2,6 +2,7 @@
 import os
 import sys
 from pathlib import Path
+from re import escape
 from shlex import quote
 
 # Jobs run `python -m fedshift` with this Python and these sources, whether or not the environment is activated.
@@ -26,6 +27,7 @@ try:
 except UserError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)
+
 
 RUNS = {key: run for plan in PLANS.values() for key, run in plan.runs.items()}
 INFERENCES = {key: i for plan in PLANS.values() for key, i in plan.inferences.items()}
@@ -58,10 +60,10 @@ def plugins(kind, names):
 
 
 wildcard_constraints:
-    raw="[a-z0-9_]+-[0-9a-f]{10}",
-    data="[a-z0-9_]+-[0-9a-f]{10}",
-    partition="[0-9a-f]{10}",
-    run="[a-z0-9_]+-[a-z_]+-[0-9a-f]{10}",
-    inference="[a-z0-9_]+(-[0-9a-f]{8})?",
-    study="[^/]+",
+    raw="|".join(RAW),
+    data="|".join(DATA),
+    partition="|".join(PARTITIONS),
+    run="|".join(RUNS),
+    inference="|".join(INFERENCES),
+    study="|".join(map(escape, PLANS)),
     figure="[a-z0-9_]+",

@@ -7,7 +7,6 @@ rule download:
         PATHS.raw("{raw}") / "source.json",
     log:
         "results/logs/download/{raw}.log",
-    retries: 2
     conda:
         "../../envs/data.yaml"
     params:

@@ -84,6 +84,9 @@ class Manifest(Dataset):
     def open(self, raw: Path) -> Opened:
         table = self._folder(raw) / self.table if self.archive else self.table
         rows = read_table(table, text=True)
+        rows.columns = [str(c).strip().casefold() for c in rows.columns]
+        if len(rows.columns) == 1 and ";" in rows.columns[0]:
+            raise UserError(table, "has semicolons between its columns", "separate them with commas")
         for column in ("path", "label", "site"):
             if column not in rows:
                 raise UserError(table, f"no column {column!r}", f"it has {', '.join(map(str, rows))}")

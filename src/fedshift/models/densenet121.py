@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class DenseNet121(Model):
-    """DenseNet121, not pretrained: 6,955,906 trainable parameters with two classes, 121 BN layers."""
+    """DenseNet121, not pretrained.
+
+    6,955,906 trainable parameters with two classes; 121 BN layers.
+    """
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torchvision.models import densenet121

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 class Macenko(Transform):
     """Map each image's own haematoxylin and eosin to a common reference (`NormalizeHEStains`), once, at prepare.
 
-    An image without tissue, in which no two stains can be told apart, is kept as it is.
+    An image with little tissue, or in which no two stains can be told apart, is kept as it is: stain directions
+    estimated from a few pixels would paint the rest.
     """
 
     when = "prepare"
     transmitted_light: int = Field(240, ge=1, le=255, description="grey level of the empty glass (Io)")
     alpha: float = Field(1.0, gt=0, lt=50, description="percentile taken as the extreme stain direction")
     beta: float = Field(0.15, gt=0, description="optical density under which a pixel counts as glass")
+
+    tissue: float = Field(0.25, ge=0, le=1, description="least share of stained pixels in an image that is changed")
 
     @functools.cached_property
     def _normalise(self) -> Any:
@@ -42,6 +45,9 @@ class Macenko(Transform):
     def prepare(self, image: np.ndarray) -> np.ndarray:
         import numpy as np
 
+        density = -np.log10((image.astype(np.float32) + 1) / self.transmitted_light)
+        if (density > self.beta).all(2).mean() < self.tissue or np.ptp(image, axis=(0, 1)).max() == 0:
+            return image
         try:
             with np.errstate(divide="raise", invalid="raise"):
                 return self._normalise(image).astype(np.uint8)
