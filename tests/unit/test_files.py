@@ -431,3 +431,13 @@ import sys, fedshift.files, fedshift.fetch
 print(sorted({"torch", "pandas", "yaml", "requests", "safetensors", "pyarrow"} & set(sys.modules)))
 """
     assert python(code, check=True).stdout.strip() == b"[]"
+
+
+def test_a_lock_is_held_by_one_process_and_freed_when_it_ends(tmp_path):
+    path = tmp_path / "run" / "lock"
+    with files.locked(path):
+        other = f"from pathlib import Path; from fedshift import files\nwith files.locked(Path({str(path)!r})): pass"
+        done = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, check=False)
+        assert "another process is at work here" in done.stderr
+    with files.locked(path):
+        pass

@@ -140,3 +140,14 @@ def test_nuclei_stay_nuclei(centre: int) -> None:
 def test_an_image_without_tissue_is_kept(image: Image) -> None:
     before = image.copy()
     assert np.array_equal(Macenko().prepare(image), before)
+
+
+def test_a_tile_with_little_tissue_is_kept() -> None:
+    """Half glass is normalised; with more tissue asked for than there is, the tile stays as it is."""
+    tile = draw(np.random.default_rng(0), True, CENTRES[2])
+    tile[:48] = 255
+    assert not np.array_equal(Macenko().prepare(tile), tile)
+    assert np.array_equal(Macenko(tissue=0.6).prepare(tile), tile)
+    for level in (0, 120, 255):
+        flat = np.full_like(tile, level)
+        assert np.array_equal(Macenko().prepare(flat), flat)

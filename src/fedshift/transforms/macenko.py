@@ -25,7 +25,7 @@ class Macenko(Transform):
     alpha: float = Field(1.0, gt=0, lt=50, description="percentile taken as the extreme stain direction")
     beta: float = Field(0.15, gt=0, description="optical density under which a pixel counts as glass")
 
-    tissue: float = Field(0.25, ge=0, le=1, description="least share of stained pixels in an image that is changed")
+    tissue: float = Field(0.1, ge=0, le=1, description="least share of stained pixels in an image that is changed")
 
     @functools.cached_property
     def _normalise(self) -> Any:
@@ -45,7 +45,7 @@ class Macenko(Transform):
     def prepare(self, image: np.ndarray) -> np.ndarray:
         import numpy as np
 
-        density = -np.log10((image.astype(np.float32) + 1) / self.transmitted_light)
+        density = -np.log((image.astype(np.float32) + 1) / self.transmitted_light)
         if (density > self.beta).all(2).mean() < self.tissue or np.ptp(image, axis=(0, 1)).max() == 0:
             return image
         try:
