@@ -107,7 +107,7 @@ def _card(data: Data, samples: pd.DataFrame, folder: Path) -> dict[str, object]:
         for site, rows in samples.groupby("site", sort=True)
     }
     return {
-        **dataclasses.asdict(data.dataset.miniature_card() if data.synthetic else data.dataset.card()),
+        **dataclasses.asdict(data.card),
         "dataset": data.dataset.spec(),
         "synthetic": data.synthetic,
         "prepare": [t.spec() for t in data.prepare],

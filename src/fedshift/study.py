@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from . import digest, registry
-from .dataset import Scale
+from .dataset import Card, Scale
 from .errors import UserError, UserErrors, did_you_mean
 from .fields import (
     MANY,
@@ -54,6 +54,11 @@ class Data(_Frozen):
     dataset: DatasetField
     synthetic: bool
     prepare: tuple[TransformField, ...] = ()
+
+    @property
+    def card(self) -> Card:
+        """Of the miniature or of the real set; as the study words it now, whenever it was prepared."""
+        return self.dataset.miniature_card() if self.synthetic else self.dataset.card()
 
     @functools.cached_property
     def raw(self) -> str:

@@ -69,7 +69,7 @@ def test_effects_are_of_the_means_over_sites(tmp_path: Path) -> None:
     assert found.gap(group, "source").mean == pytest.approx(0.3)
     gain = found.gain(group, "tsmobn", "external")
     assert (gain.mean, gain.std, gain.low, gain.high) == pytest.approx((0.2, 0.0, 0.2, 0.2), abs=1e-12)
-    assert found.share(group, "tsmobn") == pytest.approx(2 / 3)
+    assert found.recovered(group, "tsmobn") == pytest.approx(2 / 3)
     row = overview(found).rows[1]
     nb = "\N{NO-BREAK SPACE}"
     assert row[2:4] == (f"90.0{nb}±{nb}0.0", f"80.0{nb}±{nb}10.0")

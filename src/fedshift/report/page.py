@@ -96,7 +96,7 @@ def context(plan: Plan, paths: Paths) -> dict[str, Any]:
         "plan": plan,
         "study": plan.study,
         "synthetic": found.synthetic,
-        "cards": [results.card(paths, data) for data in plan.data],
+        "cards": [results.card(paths, data) for data in plan.data.values()],
         "missing": _missing(findings, paths),
         "scaled": scaled(plan),
         "command": score.command(plan, paths),

@@ -31,8 +31,7 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
     study = findings.plan.study
     runs = list(findings.plan.runs.values())
     settings = [run.training for run in runs]
-    dataset = study.dataset
-    card = dataset.miniature_card() if runs[0].data.synthetic else dataset.card()
+    card = runs[0].data.card
     return [
         ("Dataset", [", version ".join(filter(None, [card.title, card.version]))]),
         ("Partition", [_partition(p) for p in study.partition]),

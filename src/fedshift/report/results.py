@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ..figure import Figure, Results
 from ..files import read_json, read_table, write_text
 from ..paths import Paths
 from ..rng import stream
-from ..study import Plan
+from ..study import Data, Plan
 from . import effects, score
 from .findings import Findings
 from .predictions import CONDITION
@@ -44,15 +45,15 @@ def load(plan: Plan, paths: Paths) -> Results:
         external=tuple(dict.fromkeys(s for p in partitions for s in p.external)),
         headline=findings.headline,
         classes=plan.study.dataset.classes,
-        synthetic=any(card(paths, data)["synthetic"] for data in plan.data),
+        synthetic=any(card(paths, data)["synthetic"] for data in plan.data.values()),
     )
 
 
-def card(paths: Paths, data: str) -> dict[str, Any]:
-    """The card of prepared data; its fields are empty where there is none."""
-    path = paths.data(data) / "card.json"
-    fields = ("title", "version", "source", "licence", "citation", "caveat", "synthetic", "checksums")
-    return dict.fromkeys(fields, "") | (read_json(path) if path.exists() else {})
+def card(paths: Paths, data: Data) -> dict[str, Any]:
+    """The card of prepared data, in the study's words of today; what only preparation tells is empty before it."""
+    path = paths.data(data.id) / "card.json"
+    prepared = read_json(path) if path.exists() else {}
+    return {"synthetic": data.synthetic, "checksums": {}} | prepared | dataclasses.asdict(data.card)
 
 
 def rounds(findings: Findings, paths: Paths) -> pd.DataFrame:

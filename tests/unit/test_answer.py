@@ -1,0 +1,74 @@
+"""What a page claims, where the numbers allow no claim."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import fake_study
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedshift import registry
+from fedshift.report import answer, score, summary
+from fedshift.report.findings import Findings, Value
+from fedshift.report.score import command
+
+NAN = math.nan
+
+
+def findings(root: Path, **changes: object) -> Findings:
+    plan, paths = fake_study.build(root, **changes)  # type: ignore[arg-type]
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    return Findings.read(plan, paths)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "tone"),
+    [(0.01, 0.2, "good"), (-0.2, -0.01, "bad"), (-0.1, 0.2, "plain"), (NAN, NAN, "plain")],
+)
+def test_a_change_is_good_or_bad_only_if_its_interval_says_so(low: float, high: float, tone: str) -> None:
+    assert answer._tone(Value(mean=0.07, std=0.35, low=low, high=high)) == tone
+
+
+def test_without_patients_enough_the_answer_says_that_there_is_no_interval(tmp_path: Path) -> None:
+    """Two test patients at each internal site: no interval of the gap, and the answer does not pass over it."""
+    found = findings(tmp_path)
+    assert math.isnan(found.gap(found.groups[0], "source").low)
+    assert "no interval can be given (too few test patients at centre0 and centre3)" in answer.answer(found).lead
+
+
+def test_balanced_accuracy_has_an_interval_and_is_the_mean_of_recalls() -> None:
+    label = np.array([0, 0, 0, 1])
+    probability = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7]])
+    metric = registry.build("metric", "balanced_accuracy")
+    assert metric.value(label, probability) == pytest.approx((2 / 3 + 1) / 2)
+    assert metric.has_interval
+
+
+def test_a_site_with_one_class_counts_in_no_mean(tmp_path: Path) -> None:
+    def one_class(samples: pd.DataFrame) -> pd.DataFrame:
+        return samples.assign(label=samples["label"].where(samples["site"] != "centre1", 1))
+
+    found = findings(tmp_path, headline="balanced_accuracy", change=one_class)
+    group = found.groups[0]
+    assert not found.value(group, "external", "centre1", "source").known
+    assert found.worst(group, "source") == fake_study.EVIL
+    assert found.left_out("external") == ["centre1"]
+    both = found.effect("level", group, "source", "external").mean
+    assert both == pytest.approx(found.value(group, "external", fake_study.EVIL, "source").mean)
+    assert "1 of 2 external sites" in answer.answer(found).lead
+
+
+def test_inferences_that_differ_in_batch_size_alone_are_told_apart(tmp_path: Path) -> None:
+    found = findings(tmp_path, inferences=["source", {"name": "source", "batch_size": 64}])
+    assert len({found.name(key) for key in found.keys}) == 2
+
+
+def test_the_command_to_repeat_works_from_anywhere(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    assert command(plan, paths) == "snakemake --cores all --config study=fake scale=mini"
+    plan.path = tmp_path / "my studies" / "fake.yaml"
+    assert f"'study={plan.path}'" in command(plan, paths)
