@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 class Metric(Plugin):
     """A score of predictions. A value that is not defined, such as the AUC of one class only, is NaN.
 
-    `title` is for people, `higher_is_better` orders tables, `percent` says how a value is written.
+    `title` is for people, `higher_is_better` orders tables, `percent` says how a value is written. `by_class` says that
+    it is made of single classes, so that an interval takes enough patients of each that counts.
     """
 
     kind: ClassVar[str] = "metric"
     title: ClassVar[str] = ""
     higher_is_better: ClassVar[bool] = True
     percent: ClassVar[bool] = True
+    by_class: ClassVar[bool] = False
 
     def value(self, label: np.ndarray, probability: np.ndarray) -> float:
         """The score of labels (n,) and class probabilities (n, classes).

@@ -66,9 +66,10 @@ def harms(run: Run, inference: str, site: str, role: str) -> float:
 
 def samples(plan: Plan) -> pd.DataFrame:
     """PATIENTS patients of PER_PATIENT samples at each site, classes in turn."""
+    sites = dict.fromkeys(s for part in plan.study.partition for s in (*part.internal, *part.external))
     rows = [
         {"sample": f"{site}/{p}/{i}", "site": site, "label": i % 2, "patient": f"{site}/{p}"}
-        for site in (*plan.study.partition[0].internal, *plan.study.partition[0].external)
+        for site in sites
         for p in range(PATIENTS)
         for i in range(PER_PATIENT)
     ]

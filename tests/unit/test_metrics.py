@@ -71,6 +71,7 @@ def test_balanced_accuracy_is_not_defined_for_one_class() -> None:
     assert math.isnan(value("balanced_accuracy", np.zeros(4, dtype=int), BINARY))
 
 
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
 def test_balanced_accuracy_is_that_of_scikit_learn() -> None:
     from sklearn.metrics import balanced_accuracy_score
 

@@ -8,13 +8,18 @@ from xml.etree import ElementTree
 
 import fake_study
 import numpy as np
+import pandas as pd
 import pytest
 from fake_study import EVIL, Right
 
 from fedshift import files
+from fedshift.datasets.manifest import Manifest
 from fedshift.figures import _canvas
 from fedshift.paths import Paths
 from fedshift.report import page, results, score, summary
+from fedshift.report.answer import Answer, answer
+from fedshift.report.findings import Findings, Value
+from fedshift.report.protocol import protocol
 from fedshift.study import Plan
 
 
@@ -157,6 +162,163 @@ def test_lower_is_better_is_understood(tmp_path: Path) -> None:
     assert "TsmoBN recovers 67 % of the external loss: +0.120, 95% interval 0.120 to 0.120 over" in text
 
 
+def shows(monkeypatch: pytest.MonkeyPatch, root: Path, gain: Value, gap: Value) -> Answer:
+    """The answer of a study with that gain outside and that gap, and nothing changed inside."""
+    plan, paths = fake_study.build(root, figures=[])
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    monkeypatch.setattr(Findings, "gap", lambda *_: gap)
+    monkeypatch.setattr(Findings, "gain", lambda _, group, key, role, **__: gain if role == "external" else Value())
+    return answer(Findings.read(plan, paths))
+
+
+SURE = Value(mean=0.3, std=0.01, seeds=3, low=0.2, high=0.4)
+
+
+@pytest.mark.parametrize(
+    ("gain", "gap", "tone", "words"),
+    [
+        (
+            Value(0.1, 0.01, 3, 0.05, 0.2),
+            SURE,
+            "good",
+            "recovers 33 % of the external loss: +10.0 points, 95% interval",
+        ),
+        (Value(-0.1, 0.01, 3, -0.2, -0.05), SURE, "bad", "does not help: it costs 10.0 points"),
+        (Value(0.1, 0.01, 3), SURE, "plain", "adds 10.0 points at external sites, but no interval can be given ("),
+        (
+            Value(-0.1, 0.01, 3),
+            SURE,
+            "plain",
+            "TsmoBN costs 10.0 points at external sites, but no interval can be given (",
+        ),
+        (
+            Value(0.1, 0.01, 3, -0.05, 0.2),
+            SURE,
+            "plain",
+            "adds 10.0 points at external sites (95% interval −5.0 to +20.0 over test patients, trainings fixed), "
+            "but the interval includes no change at all.",
+        ),
+        (
+            Value(0.1, 0.15, 3, 0.05, 0.2),
+            SURE,
+            "good",
+            "adds 10.0 points at external sites (95% interval 5.0 to 20.0 over test patients, trainings fixed), "
+            "but that is within its spread over seeds (± 15.0).",
+        ),
+        (
+            SURE,
+            Value(0.3, 0.4, 3, 0.2, 0.4),
+            "good",
+            "gap is 30.0 points, but it is within its spread over seeds (± 40.0)",
+        ),
+        (
+            SURE,
+            Value(0.3, 0.1, 3, -0.2, 0.4),
+            "good",
+            "gap is 30.0 points, but its 95% interval includes zero (−20.0 to",
+        ),
+    ],
+)
+def test_doubts_are_told_and_colour_nothing(  # type: ignore[no-untyped-def]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gain: Value, gap: Value, tone: str, words: str
+) -> None:
+    found = shows(monkeypatch, tmp_path, gain, gap)
+    assert words in found.lead
+    assert found.tiles[-1].tone == tone
+    assert "points" in found.tiles[-1].value + found.tiles[-1].note
+    sure = tone == "good" and gap is SURE and gain.std < gain.mean
+    assert ("External loss recovered" in found.tiles[-1].label) == sure
+
+
+def test_few_patients_outside_take_the_interval_and_the_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under five patients nothing bounds a gain of 20 points: it is neither green nor without a doubt."""
+    monkeypatch.setattr(fake_study, "PATIENTS", 4)
+    html = made(tmp_path, figures=[], seeds=[0])[2]
+    text = Outline(html).text
+    assert "TsmoBN adds 20.0 points at external sites, but no interval can be given." in text
+    assert f"(too few test patients at centre0, centre3, centre1 and {EVIL})" in text
+    assert 'class="good"' not in html
+    assert "below, the 95% interval" not in text
+    assert "excludes no change" not in text
+    assert "no interval" in text
+
+
+def test_a_metric_without_intervals_promises_none(tmp_path: Path) -> None:
+    text = Outline(made(tmp_path, headline="auc", metrics=["auc"], figures=[])[2]).text
+    assert "no interval can be given (AUC comes without)" in text
+    assert "below, the 95% interval" not in text
+
+
+def test_balanced_accuracy_has_intervals(tmp_path: Path) -> None:
+    text = Outline(made(tmp_path, headline="balanced_accuracy", figures=[])[2]).text
+    assert "balanced accuracy 90.0 ± 0.0 %" in text
+    assert "(too few test patients of a class at centre0 and centre3)" in text
+    assert "recovers 67 % of the external loss: +20.0 points, 95% interval 20.0 to 20.0" in text
+
+
+def test_a_gap_that_grows_is_told(tmp_path: Path) -> None:
+    """All of the external loss comes back, and yet the gap is three times what it was: internal sites gain more."""
+
+    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+        return {("internal", "source"): 0.6, ("external", "source"): 0.5, ("internal", "tsmobn"): 0.9}.get(
+            (role, inference), 0.6
+        )
+
+    plan, paths, html = made(tmp_path, right, figures=[])
+    text = Outline(html).text
+    assert "TsmoBN recovers 100 % of the external loss: +10.0 points" in text
+    told = "At internal sites it adds 30.0 ± 0.0 points, and the gap with TsmoBN is 30.0 points, larger than the 10.0"
+    assert told in text
+    assert "won back" not in text
+    assert "wins back" not in text
+    caption = (paths.study(plan.name) / "tables" / "overview.tex").read_text()
+    assert "External loss recovered: gain at external sites, in percent of the gap with Source" in caption
+
+
+def test_a_loss_in_doubt_is_not_a_denominator(tmp_path: Path) -> None:
+    """Gaps of -10, 20 and 50 points over seeds: no share is made of their mean."""
+
+    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+        return 0.7 if role == "internal" else {"source": 0.8 - 0.3 * run.seed, "tsmobn": 0.9}[inference]
+
+    text = Outline(made(tmp_path, right, figures=[])[2]).text
+    assert "and it is within its spread over seeds (± 30.0)" in text
+    assert "gap in doubt" in text
+    assert "of the external loss" not in text
+
+
+def one_class(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(label=table["label"].where(table["site"] != "centre1", 1))
+
+
+def test_a_site_of_one_class_is_a_dash_and_left_out(tmp_path: Path) -> None:
+    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+        return 0.2 if site == "centre1" else 0.8 if role == "internal" else 0.6
+
+    text = Outline(made(tmp_path, right, change=one_class, headline="balanced_accuracy", figures=["sites"])[2]).text
+    assert "balanced accuracy 80.0 ± 0.0 % at internal sites and 60.0 ± 0.0 % at 1 of 2 external sites" in text
+    assert "centre1 external 60 – – –" in text
+    assert "worst external" not in text.lower().replace("worst external site", "")
+    assert f"{EVIL} (60.0)" in text
+    assert "(%): mean ± standard deviation over seeds, mean over sites without centre1, where it is not defined" in text
+    assert (
+        "Balanced accuracy, AUC and specificity are not defined at centre1, which is left out of means over sites."
+        in text
+    )
+    assert "AUC is not defined there" not in text
+
+
+def test_a_metric_defined_nowhere_is_no_missing_run(tmp_path: Path) -> None:
+    def all_one(table: pd.DataFrame) -> pd.DataFrame:
+        return table.assign(label=1)
+
+    text = Outline(made(tmp_path, change=all_one, headline="auc", metrics=["auc"], figures=["sites"])[2]).text
+    assert "its headline metric is defined at none of its sites" in text
+    assert "no run no run" not in text
+    assert "Incomplete" not in text
+
+
 def test_missing_runs_are_loud(tmp_path: Path) -> None:
     plan, _, html = made(tmp_path, without={"bn": "local", "seed": 2})
     text = Outline(html).text
@@ -172,6 +334,116 @@ def test_a_condition_without_any_run_is_still_there(tmp_path: Path) -> None:
     assert "Incomplete: 3 entries are missing." in text
     assert "FedAvg, local BN: no run of it has been scored" in text
     assert "FedAvg, local BN Source no run no run" in text
+
+
+def test_an_inference_without_predictions_is_missing_in_every_run(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    for run in plan.runs:
+        paths.predictions(run, "tsmobn").unlink()
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    for name in plan.study.figures:
+        results.draw(plan, paths, name)
+    text = Outline(page.write(plan, paths).read_text()).text
+    assert "Incomplete: 6 entries are missing." in text
+    assert "TsmoBN has not been scored." in text
+    assert "TsmoBN trained, but not predicted" in text
+
+
+def test_training_time_is_that_of_all_rounds(tmp_path: Path) -> None:
+    """The manifest of a resumed run knows its last process only."""
+    plan, paths = fake_study.build(tmp_path, figures=[])
+    for run in plan.runs.values():
+        files.write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | {"seconds": 0.1})
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    text = Outline(page.write(plan, paths).read_text()).text
+    # 4 rounds, 2 clients, training and validation, half a second each
+    assert "64.0 kB 0:08 100" in text
+
+
+def test_validation_must_not_share_patients_with_test(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, figures=[])
+    run = next(iter(plan.runs.values()))
+    assigned = files.read_table(paths.partition(run.partition_id))
+    table = fake_study.samples(plan)
+    splits = assigned.set_index("sample")["split"].reindex(table["sample"]).to_numpy()
+    table.loc[(table["site"] == "centre0") & np.isin(splits, ["val", "test"]), "patient"] = "one"
+    files.write_table(paths.data(run.data.id) / "samples.parquet", table)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    text = Outline(page.write(plan, paths).read_text()).text
+    assert "PROBLEM Patients shared by validation and test: 1 shared" in text
+    assert "ok Samples shared by validation and test: none" in text
+    assert "ok Patients shared by training and test: none" in text
+
+
+def test_the_protocol_has_every_setting_of_each_inference(whole: tuple[Plan, Paths, str]) -> None:
+    text = Outline(whole[2]).text
+    for setting in (
+        "batch size = 256",
+        "batch size = 32",
+        "momentum = 0.9: tau",
+        "order = 0",
+        "var center = updated",
+        "affine = true",
+        "init = first_batch",
+    ):
+        assert setting in text
+
+
+def test_the_protocol_names_the_data_and_no_more(whole: tuple[Plan, Paths, str]) -> None:
+    plan = whole[0]
+    lines = dict(protocol(Findings.read(plan, whole[1])))
+    assert lines["Dataset"] == ["Invented patches, version 1.0"]
+    own = Manifest(table=Path("s.csv"), archive="a.tar", sha256="0" * 64, title="Ours", licence="ask us")
+    bare = Plan("fake", plan.path, "mini", fake_study.study(dataset=own))
+    findings = Findings.read(plan, whole[1])
+    findings.plan = bare
+    assert dict(protocol(findings))["Dataset"] == ["Ours"]
+
+
+def test_without_validation_the_last_round_is_kept_and_that_is_said(tmp_path: Path) -> None:
+    partition = {"internal": fake_study.INTERNAL, "split": {"train": 0.7, "val": 0, "test": 0.3}}
+    text = Outline(made(tmp_path, partition=partition, training={"rounds": 4, "select": "last"}, figures=[])[2]).text
+    assert "Model selection The last round: there are no validation samples to choose a round by." in text
+    assert "highest mean validation accuracy" not in text
+
+
+def test_the_scale_is_named_where_there_are_scales(tmp_path: Path) -> None:
+    text = Outline(made(tmp_path / "one", figures=[], seeds=[0])[2]).text
+    assert "Federated study fake Does it" in text
+    assert "Mini scale" not in text
+    text = Outline(made(tmp_path / "two", figures=[], seeds=[0], scales={"mini": {"model": "mlp"}})[2]).text
+    assert "Federated study fake , scale mini" in text
+    assert "Mini scale" in text
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_a_best_last_round_is_no_alarm_where_the_rate_falls_to_zero(tmp_path: Path, schedule: str) -> None:
+    plan, paths = fake_study.build(tmp_path, figures=[], training={"rounds": 4, "schedule": schedule})
+    for run in plan.runs.values():
+        files.write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | {"best_round": 4})
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    text = Outline(page.write(plan, paths).read_text()).text
+    alarm = "6 of 6 runs validated best in their last round: they may not have converged."
+    assert (alarm in text) == (schedule == "constant")
+
+
+def test_real_images_on_the_page_are_announced(whole: tuple[Plan, Paths, str], tmp_path: Path) -> None:
+    words = "The page holds these images of each site: to pass it on without them, write figures: [convergence, sites]"
+    assert words not in Outline(whole[2]).text
+    assert words in Outline(made(tmp_path, synthetic=False)[2]).text
+
+
+def test_settings_of_an_inference_without_columns_of_their_own(tmp_path: Path) -> None:
+    """Two batch sizes of `source`, which scores.csv has no column for, are two inferences all the way to the page."""
+    given = ["source", {"name": "source", "batch_size": 64}, "tsmobn"]
+    text = Outline(made(tmp_path, inferences=given, figures=["sites"])[2]).text
+    assert "Source (batch_size 256)" in text
+    assert "Source (batch_size 64)" in text
+    assert "TsmoBN recovers 67 % of the external loss" in text
 
 
 def test_shared_patients_are_a_problem(tmp_path: Path) -> None:

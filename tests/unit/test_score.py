@@ -6,16 +6,23 @@ import math
 from pathlib import Path
 
 import fake_study
+import numpy as np
 import pandas as pd
 import pytest
 from fake_study import EVIL
 
 from fedshift import files
+from fedshift.datasets.manifest import Manifest
 from fedshift.errors import UserError
+from fedshift.inferences.tsmobn import TsmoBN
+from fedshift.paths import Paths
 from fedshift.report import predictions, score, summary
 from fedshift.report.effects import ALL
 from fedshift.report.findings import Findings
+from fedshift.report.statistics import DRAWS
 from fedshift.report.tables import overview
+from fedshift.rng import stream
+from fedshift.study import Plan
 
 COLUMNS = "study run algorithm bn addon held_out site role inference momentum batch_size order seed metric value n"
 SUMMARY = (
@@ -175,6 +182,101 @@ def test_inferences_that_differ_beyond_their_columns_are_told_apart(tmp_path: Pa
         ("tsmobn(affine=False)", 32),
         ("tsmobn", 8),
     ]
+
+
+def test_inferences_whose_columns_say_the_same_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TsmoBN, "settings", lambda self: {"momentum": 0.5, "batch_size": 1, "order": 1})
+    given = [{"name": "tsmobn", "momentum": 0.5}, {"name": "tsmobn", "momentum": 0.5, "batch_size": 1}]
+    found = predictions.inferences(fake_study.plan(tmp_path, inferences=given)).values()
+    assert [f["inference"] for f in found] == ["tsmobn(momentum=0.5)", "tsmobn(batch_size=1, momentum=0.5)"]
+
+
+def uneven(table: pd.DataFrame) -> pd.DataFrame:
+    """Patients of 10, 9, 8, ... samples, so that shares differ between them."""
+    n = table.groupby("patient").cumcount()
+    return table[n < fake_study.PER_PATIENT - table["patient"].str.rpartition("/")[2].astype(int)]
+
+
+def test_the_interval_of_balanced_accuracy_is_that_of_whole_resampled_sites(tmp_path: Path) -> None:
+    """Patient by patient drawn anew, and the score of each draw worked out from its samples."""
+    plan, paths = fake_study.build(tmp_path, by_seed, seeds=[1], change=uneven)
+    score.score(plan, paths)
+    table = score.read_tidy(summary.summarise(plan, paths))
+    row = pick(table, site="centre1", inference="source", metric="balanced_accuracy", bn="local").iloc[0]
+    run = next(r for r in plan.runs.values() if r.bn == "local")
+    predicted = predictions.read(paths, run, "source").query("site == 'centre1'")
+    predicted["patient"] = predicted["sample"].str.rpartition("/")[0]
+    predicted["right"] = (predicted["p1"] > 0.5) == (predicted["label"] == 1)
+    rows = predicted.groupby("patient").indices
+    people = sorted(rows)
+    rng = stream("bootstrap", run.data.id, "centre1")
+    values = []
+    for weights in rng.multinomial(len(people), np.full(len(people), 1 / len(people)), size=DRAWS):
+        drawn = np.concatenate([rows[p] for p in np.repeat(people, weights)])
+        values.append(predicted.iloc[drawn].groupby("label")["right"].mean().mean())
+    assert (row["low"], row["high"]) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])))
+    assert row["low"] < row["mean"] < row["high"]
+
+
+def test_partitions_do_not_make_new_patients(tmp_path: Path) -> None:
+    """The same predictions of the same patients in two partitions: their mean is no surer than either."""
+    two = [
+        {"internal": ["centre0"], "external": ["centre1"], "held_out": "one"},
+        {"internal": ["centre3"], "external": ["centre1"], "held_out": "two"},
+    ]
+    plan, paths = fake_study.build(tmp_path, by_seed, partition=two, change=uneven)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    found = Findings.read(plan, paths)
+    one, both = (found.effect("level", found.groups[0], "source", held_out=h) for h in ("one", ALL))
+    assert (both.low, both.high) == pytest.approx((one.low, one.high))
+    assert one.low < one.high
+
+
+def test_a_partition_without_a_role_counts_in_no_mean_over_partitions(tmp_path: Path) -> None:
+    """Held out is a site of one class: its internal mean must not be held against external means of others."""
+    two = [
+        {"internal": ["centre0"], "external": ["centre1"], "held_out": "one"},
+        {"internal": ["centre3"], "external": [EVIL], "held_out": "two"},
+    ]
+
+    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+        return {"centre0": 0.4, "centre1": 0.5, "centre3": 0.8, EVIL: 0.6}[site]
+
+    plan, paths = fake_study.build(
+        tmp_path,
+        right,
+        partition=two,
+        headline="balanced_accuracy",
+        change=lambda t: t.assign(label=t["label"].where(t["site"] != "centre1", 1)),
+    )
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    found = Findings.read(plan, paths)
+    assert found.left_out() == ["centre1"]
+    assert found.gap(found.groups[0], "source", held_out=ALL).mean == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("config/studies/fake.yaml", "study=fake scale=mini"),
+        ("elsewhere/fake.yaml", "study={root}/elsewhere/fake.yaml scale=mini"),
+        ("my files/fa ke.yaml", "'study={root}/my files/fa ke.yaml' scale=mini"),
+    ],
+)
+def test_the_command_finds_the_study_again(tmp_path: Path, path: str, words: str) -> None:
+    plan = Plan("fake", tmp_path / path, "mini", fake_study.study())
+    told = score.command(plan, Paths(tmp_path))
+    assert told == f"snakemake --cores all --config {words.format(root=tmp_path)}"
+
+
+def test_the_command_asks_for_the_folder_of_an_archive(tmp_path: Path) -> None:
+    for given, wanted in (({"archive": "a.tar"}, True), ({"archive": "a.tar", "url": "https://x.org/a.tar"}, False)):
+        study = fake_study.study(dataset=Manifest(table=Path("s.csv"), **given))
+        plan = Plan("fake", tmp_path / "fake.yaml", "mini", study)
+        assert score.command(plan, Paths(tmp_path)).endswith(" mirror=DIR") == wanted
+        assert score.archives(plan) == ["a.tar"] * wanted
 
 
 def published(tmp_path: Path, text: str) -> pd.DataFrame:

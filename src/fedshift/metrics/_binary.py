@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 class Recall(Metric):
     """Share of the samples of class `of` that are found. NaN with more than two classes, or without that one."""
 
+    by_class = True
     of: ClassVar[int]
 
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:

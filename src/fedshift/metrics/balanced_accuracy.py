@@ -14,6 +14,7 @@ class BalancedAccuracy(Metric):
     """Mean recall over the classes that are present: prevalence does not matter. NaN where there is one class only."""
 
     title = "Balanced accuracy"
+    by_class = True
 
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
         import numpy as np

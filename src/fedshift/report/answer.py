@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .effects import ALL, BASELINE
-from .findings import Findings, Group, Value, between, doubtful, inner, listed, number, spread
+from .findings import DASH, Findings, Group, Value, between, doubtful, inner, listed, number, spread
 from .tables import LOSS_RECOVERED
 
 TOLD = 6
@@ -166,23 +166,25 @@ def tiles(findings: Findings, group: Group) -> list[Tile]:
         return found
     gap = findings.gap(group, findings.baseline, held_out)
     gain = findings.gain(group, other, "external", held_out=held_out)
-    label, figure = f"Change outside, {findings.name(other)}", number(gain.mean, metric, sign=True)
-    if _recovers(gain, gap):
+    label, figure, recovers = f"Change outside, {findings.name(other)}", DASH, _recovers(gain, gap)
+    if gain.known:
+        figure = _points(gain.mean, findings, sign=True)
+    if recovers:
         label, figure = f"{LOSS_RECOVERED}, {findings.name(other)}", f"{100 * gain.mean / gap.mean:.0f} %"
-    change = Tile(label, figure, _note(findings, group, gain, gain=True), _tone(gain))
+    change = Tile(label, figure, _note(findings, group, gain, change=True, mean=recovers), _tone(gain))
     return [*found, level(f"External sites, {findings.name(other)}", other, "external"), change]
 
 
-def _note(findings: Findings, group: Group, value: Value, gain: bool = False) -> str:
-    """Spread, interval and the seeds that are there."""
+def _note(findings: Findings, group: Group, value: Value, change: bool = False, mean: bool = False) -> str:
+    """Spread, interval and the seeds that are there; before them the mean, if asked for. A change has a sign."""
     metric, parts = findings.headline, []
     over = "" if math.isnan(value.std) else f"± {number(value.std, metric)} over {value.seeds} seeds"
-    if gain and value.known:
+    if mean and value.known:
         parts.append(" ".join(filter(None, [f"{_points(value.mean, findings, sign=True)}", over])))
     elif over:
         parts.append(over)
     if value.known:
-        inside = between(value, metric, sign=gain)
+        inside = between(value, metric, sign=change)
         parts.append("no interval" if math.isnan(value.low) else f"95% interval {inside}")
     if value.known and value.seeds != len(group.runs):
         parts.append(f"{value.seeds} of {len(group.runs)} seeds")
@@ -205,7 +207,8 @@ def _why_none(findings: Findings, group: Group, roles: tuple[str, ...] = ("inter
     if not findings.headline.has_interval:
         return f"{inner(findings.headline)} comes without"
     sites = findings.without_interval(_alike(findings, group), roles)
-    return f"too few test patients at {listed(sites)}" if sites else "too few test patients"
+    few = f"too few test patients{' of a class' if findings.headline.by_class else ''}"
+    return f"{few} at {listed(sites)}" if sites else few
 
 
 def _sites(findings: Findings, group: Group, role: str) -> str:

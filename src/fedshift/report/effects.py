@@ -60,7 +60,11 @@ def effects(
         others = both.loc[:, both.columns.get_level_values("key") != baseline]
         found["gain"] = _minus(others, _part(both, "key", baseline), "key")
     named = [part.T.assign(quantity=q).set_index("quantity", append=True).T for q, part in found.items() if len(part.T)]
-    return pd.concat(named, axis=1)
+    return pd.concat(named, axis=1) if named else _no_columns([*LEVELS, "quantity"])
+
+
+def _no_columns(levels: list[str]) -> pd.DataFrame:
+    return pd.DataFrame(columns=pd.MultiIndex.from_tuples([], names=levels), dtype=float)
 
 
 def _tuples(wide: pd.DataFrame, levels: list[str]) -> list[tuple[str, ...]]:
@@ -135,12 +139,12 @@ def by_draw(plan: Plan, paths: Paths) -> pd.DataFrame:
         for site, values in _per_sample(plan, paths, list(runs), names).items():
             known = patients[data].reindex(values.index)
             found[data, site].append(by_cluster(values, known.fillna(values.index.to_series()).to_numpy()))
-    parts = [pd.DataFrame(columns=pd.MultiIndex.from_tuples([], names=LEVELS), dtype=float)]
+    parts = []
     for (data, site), tables in found.items():
         sums, counts = (pd.concat(both, axis=1).sort_index().fillna(0.0) for both in zip(*tables, strict=True))
         draws = bootstrap(sums.to_numpy(), counts.to_numpy(), stream("bootstrap", data, site))
         parts.append(_mean(pd.DataFrame(draws, columns=sums.columns), LEVELS))
-    return pd.concat(parts[1:] or parts, axis=1)
+    return pd.concat(parts, axis=1) if parts else _no_columns(LEVELS)
 
 
 def _patients(paths: Paths, data: str) -> pd.Series:

@@ -10,7 +10,7 @@ from ..partition import Partition
 from ..registry import Plugin
 from ..study import Plan, Run
 from ..training import Training
-from .findings import Findings, listed
+from .findings import Findings, inner, listed
 from .statistics import DRAWS, FEWEST, LEVEL
 from .tables import LOSS_RECOVERED
 
@@ -52,8 +52,8 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
                 "per-sample scores averaged over seeds; of single images where patients are unknown. Differences are "
                 "paired: both sides see the same resamples. They say how the result would vary with other patients of "
                 "the same sites, not with other sites or trainings.",
-                f"None is given under {FEWEST} test patients (with balanced accuracy, of each class), nor for a mean "
-                f"over sites one of which has none{_without(findings)}.",
+                f"None is given under {FEWEST} test patients{_by_class(findings)}, nor for a mean over sites one of "
+                f"which has none{_without(findings)}.",
             ],
         ),
         (
@@ -74,8 +74,13 @@ _RECOVERED = (
 )
 
 
+def _by_class(findings: Findings) -> str:
+    names = [inner(m) for m in findings.metrics.values() if m.by_class]
+    return f" ({listed(names)}: of each class that counts)" if names else ""
+
+
 def _without(findings: Findings) -> str:
-    names = [m.title for m in findings.metrics.values() if not m.has_interval]
+    names = [inner(m) for m in findings.metrics.values() if not m.has_interval]
     return f"; {listed(names)} {'come' if len(names) > 1 else 'comes'} without" if names else ""
 
 
