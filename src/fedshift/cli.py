@@ -153,17 +153,11 @@ def page(args: argparse.Namespace) -> None:
 
 def report(args: argparse.Namespace) -> None:
     """Score, summarise, draw and write the page of what is there, be it incomplete."""
-    from .report.page import write
-    from .report.results import draw
-    from .report.score import score as job
-    from .report.summary import summarise
-
-    plan = _plan(args)
-    job(plan, Paths())
-    summarise(plan, Paths())
-    for name in plan.study.figures:
-        draw(plan, Paths(), name)
-    say(f"wrote {write(plan, Paths(), Paths().page(plan.name))}")
+    score(args)
+    summarise(args)
+    for name in _plan(args).study.figures:
+        figure(argparse.Namespace(**vars(args) | {"figure": name}))
+    page(args)
 
 
 def schema(args: argparse.Namespace) -> None:
