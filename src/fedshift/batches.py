@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -40,3 +40,9 @@ def round_steps(n: int, training: Training) -> int:
     size = training.batch_size
     joined = n % size == 1 and n > 1 and not training.replacement
     return training.local_epochs * (math.ceil(n / size) - joined)
+
+
+def equal_steps(training: Training, sizes: Iterable[int]) -> Training:
+    """The same training where each client, of so many samples, takes as many local steps as the largest."""
+    steps = max(round_steps(n, training) for n in sizes)
+    return training.model_copy(update={"local_steps": steps, "local_epochs": 1, "equal_steps": False})

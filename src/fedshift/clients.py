@@ -38,10 +38,14 @@ class Client:
 
 @dataclass
 class Selected:
-    """The round kept by model selection: the shared tensors, and each client's own in the order of clients."""
+    """The round kept by model selection: the shared tensors, and each client's own in the order of clients.
+
+    `values` holds the mean validation accuracy. Where each client trains alone, it holds each one's, and `round` is the
+    last in which any client improved.
+    """
 
     round: int
-    value: float
+    values: list[float]
     shared: Tensor
     own: list[Tensor]
     counters: list[Tensor]
@@ -77,6 +81,11 @@ def opened(given: Given, validation: Given, algorithm: Algorithm, bench: Workben
         )
         for (name, train), share, weight in zip(samples.items(), shares, algorithm.weights(shares), strict=True)
     ]
+
+
+def sizes(given: Given) -> list[int]:
+    """How many training samples each client has."""
+    return [len(_samples(of)) for of in given.values()]
 
 
 def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

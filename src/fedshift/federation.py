@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from . import resume
 from .addon import Addon, extended
 from .algorithm import Algorithm, Server, cross_entropy
+from .batches import equal_steps
 from .bn import POLICIES
-from .clients import Client, Given, Selected, at_home, opened
+from .clients import Client, Given, Selected, at_home, opened, sizes
 from .errors import UserError
 from .ledger import totals
 from .lockstep import joint_step
@@ -81,6 +82,8 @@ class Federation:
         bn = bn or named.policies[0]
         named.require(self.training, bn)
         self.algorithm = named.canonical()
+        if self.training.equal_steps and not named.pools:
+            self.training = equal_steps(self.training, sizes(clients))
         self.addon: Addon | None = build("addon", addon) if addon else None
         self.seed = seed
         if not batch_norms(model):
@@ -245,7 +248,7 @@ class Federation:
 
     def _validate(self, number: int) -> None:
         """Score every client that has validation samples, each with its own BN, and keep the best round."""
-        scores = []
+        scores: dict[str, float] = {}
         for client in self.clients:
             if client.val is None:
                 continue
@@ -255,21 +258,35 @@ class Federation:
             if not math.isfinite(loss):
                 raise diverged(number, client.name, f"the validation loss is {loss}")
             self._log(number, client, "val", loss, accuracy, time.perf_counter() - began)
-            scores.append(accuracy)
+            scores[client.name] = accuracy
         if self.training.select == "last" or not scores:
             return
-        value = float(np.mean(scores))
-        if self.selected is None or value > self.selected.value:
-            self.selected = self._snapshot(value)
+        if self.algorithm.isolated:
+            self._select([scores.get(c.name, math.nan) for c in self.clients])
+        else:
+            self._select([float(np.mean(list(scores.values())))])
 
-    def _snapshot(self, value: float) -> Selected:
-        return Selected(
+    def _select(self, values: list[float]) -> None:
+        """Keep this round where it is the best: of all clients, or of each by itself; always where that is unknown."""
+        before = self.selected.values if self.selected else [math.nan] * len(values)
+        better = [not new <= old for new, old in zip(values, before, strict=True)]
+        if any(better):
+            best = [new if wins else old for new, old, wins in zip(values, before, better, strict=True)]
+            self.selected = self._snapshot(best, better if self.algorithm.isolated else ())
+
+    def _snapshot(self, values: list[float], better: Sequence[bool] = ()) -> Selected:
+        """The state after this round; a client that `better` says no of keeps what was selected before."""
+        new = Selected(
             round=self.server.round,
-            value=value,
+            values=values,
             shared=self.server.shared.clone(),
             own=[c.own.clone() for c in self.clients],
             counters=[c.counters.clone() for c in self.clients],
         )
+        for k, wins in enumerate(better):
+            if self.selected and not wins:
+                new.own[k], new.counters[k] = self.selected.own[k], self.selected.counters[k]
+        return new
 
     def _log(
         self,
@@ -291,7 +308,7 @@ class Federation:
 
     def result(self) -> Selected:
         """The selected round, or the last where nothing was selected."""
-        return self.selected or self._snapshot(math.nan)
+        return self.selected or self._snapshot([])
 
     def global_state(self) -> dict[str, Tensor]:
         """The global network: what is shared, and for tensors that stay at clients, their plain mean.

@@ -29,18 +29,23 @@ USE_MIRROR = "put the file in a mirror directory and pass --config mirror=DIR"
 
 @dataclass(frozen=True)
 class Source:
-    """A file to be had from `url`, and what is known of its content."""
+    """A file to be had from `url`, and what is known of its content.
 
-    url: str
+    Where no address lasts, `url` is None: the file is looked for in the mirror alone, and `page` tells people where it
+    comes from.
+    """
+
+    url: str | None
     filename: str
     sha256: str | None = None
     md5: str | None = None
     size: int | None = None
     unpack: bool = False
     unpacked_size: int | None = None
+    page: str = ""
 
     def __post_init__(self) -> None:
-        if urlsplit(self.url).scheme not in ("http", "https"):
+        if self.url is not None and urlsplit(self.url).scheme not in ("http", "https"):
             raise UserError(self.url, "not a http or https address", USE_MIRROR)
         if self.filename in ("", ".", "..") or "/" in self.filename:
             raise UserError(repr(self.filename), "not a plain file name")
@@ -63,7 +68,7 @@ def fetch(source: Source, folder: Path, mirror: Path | None, *, retries: int = 5
     if source.unpack and unpacked.exists():
         if not (unpacked / MARKER).is_file():
             raise UserError(unpacked, f"was not unpacked from {source.filename}", "move it away")
-        if files.read_json(unpacked / MARKER) == identity:
+        if identity["content"] and files.read_json(unpacked / MARKER) == identity:
             return unpacked
     archive = _obtain(source, target, mirror, retries)
     if not source.unpack:
@@ -83,7 +88,11 @@ def _obtain(source: Source, target: Path, mirror: Path | None, retries: int) -> 
         _verify(target, source, "delete it and start again")
         return target
     if mirror is None or not (original := mirror / source.filename).is_file():
-        _download(source, target, retries)
+        if source.url is None:
+            raise UserError(
+                source.filename, f"is to be had by hand alone{source.page and f', from {source.page}'}", USE_MIRROR
+            )
+        _download(source, source.url, target, retries)
         return target
     _verify(original, source, "check this file of the mirror, or obtain it anew")
     if source.unpack:
@@ -107,17 +116,17 @@ class _BrokenOffError(Exception):
     """The connection ended before the file did."""
 
 
-def _download(source: Source, target: Path, retries: int) -> None:
+def _download(source: Source, url: str, target: Path, retries: int) -> None:
     part, state = (target.with_name(f".{source.filename}.{end}") for end in ("part", "part.json"))
     target.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(retries + 1):
         try:
-            _continue(source, part, state, retries)
+            _continue(source, url, part, state, retries)
             break
         except _BrokenOffError as error:
             if attempt == retries:
                 what = f"{source.filename} broke off {attempt + 1} times, at last because {error}"
-                raise UserError(source.url, what, f"start again to resume, or {USE_MIRROR}") from error
+                raise UserError(url, what, f"start again to resume, or {USE_MIRROR}") from error
             say(f"{source.filename}: {error}; trying again")
             time.sleep(BACKOFF * 2**attempt)
     try:
@@ -130,23 +139,23 @@ def _download(source: Source, target: Path, retries: int) -> None:
     files.commit(part, target)
 
 
-def _continue(source: Source, part: Path, state: Path, retries: int) -> None:
+def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -> None:
     """Appends to `part` what it lacks. `state` says which version of the remote file it belongs to."""
-    have, version, total = _resumable(source, part, state)
+    have, version, total = _resumable(url, part, state)
     if have and have == total:
         return
-    with _get(source, have, version, retries) as response:
+    with _get(source.filename, url, have, version, retries) as response:
         if response.status_code == 200:
             length = response.headers.get("Content-Length")
             have, total = 0, int(length) if length else None
             part.unlink(missing_ok=True)
-            files.write_json(state, {"url": source.url, "version": _version(response), "total": total})
+            files.write_json(state, {"url": url, "version": _version(response), "total": total})
         elif not _fits(response, have, version, total):
             state.unlink(missing_ok=True)
             raise _BrokenOffError("the file changed on the server")
         if source.size is not None and total not in (None, source.size):
             what = f"{source.filename} has {total} bytes there, expected {source.size}"
-            raise UserError(source.url, what, USE_MIRROR)
+            raise UserError(url, what, USE_MIRROR)
         unpacked = source.unpacked_size if source.unpack else None
         files.require_space(part.parent, (total or 0) - have + (unpacked or 0))
         _append(response, part, Progress(f"download {source.filename}", (total or have) - have, "B"))
@@ -166,11 +175,11 @@ def _append(response: requests.Response, part: Path, progress: Progress) -> None
             raise _BrokenOffError(f"the connection was lost: {error}") from error
 
 
-def _resumable(source: Source, part: Path, state: Path) -> tuple[int, str, int | None]:
+def _resumable(url: str, part: Path, state: Path) -> tuple[int, str, int | None]:
     """How many bytes are there to go on from, and of which version and total size."""
     with contextlib.suppress(UserError, OSError, KeyError, TypeError):
         known = files.read_json(state)
-        if known["url"] == source.url and known["version"] and known["total"]:
+        if known["url"] == url and known["version"] and known["total"]:
             return part.stat().st_size, known["version"], known["total"]
     return 0, "", None
 
@@ -189,7 +198,7 @@ def _fits(response: requests.Response, have: int, version: str, total: int | Non
 
 
 @contextlib.contextmanager
-def _get(source: Source, have: int, version: str, retries: int) -> Iterator[requests.Response]:
+def _get(name: str, url: str, have: int, version: str, retries: int) -> Iterator[requests.Response]:
     """The server's answer: 200, 206 (the rest) or 416 (no such rest). All else is a UserError."""
     import requests
     from urllib3 import Retry
@@ -207,11 +216,11 @@ def _get(source: Source, have: int, version: str, retries: int) -> Iterator[requ
         for scheme in ("http://", "https://"):
             session.mount(scheme, requests.adapters.HTTPAdapter(max_retries=retry))
         try:
-            response = session.get(source.url, headers=headers, stream=True, timeout=TIMEOUT)
+            response = session.get(url, headers=headers, stream=True, timeout=TIMEOUT)
         except requests.RequestException as error:
-            raise UserError(source.url, f"cannot get {source.filename}: {error}", USE_MIRROR) from error
+            raise UserError(url, f"cannot get {name}: {error}", USE_MIRROR) from error
         with response:
             if response.status_code not in (200, 206, 416):
-                what = f"cannot get {source.filename}: {response.status_code} {response.reason}"
-                raise UserError(source.url, what, USE_MIRROR)
+                what = f"cannot get {name}: {response.status_code} {response.reason}"
+                raise UserError(url, what, USE_MIRROR)
             yield response

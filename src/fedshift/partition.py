@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -30,6 +31,17 @@ class Split(BaseModel):
         return self
 
 
+Amount = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
+
+
+class Limit(BaseModel):
+    """The most images of an internal site that train, or validate: so many, or a share of what the split gives."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    train: Amount | None = Field(None, description="a number of images, or a share below 1")
+    val: Amount | None = Field(None, description="a number of images, or a share below 1")
+
+
 class Partition(BaseModel):
     """Internal sites (clients) with their splits, and external sites, which are tested whole and never train."""
 
@@ -37,10 +49,12 @@ class Partition(BaseModel):
     internal: tuple[str, ...] = Field(min_length=1, description="sites that train")
     external: tuple[str, ...] = Field((), description="sites that never do")
     split: Split = Split()
-    by: Literal["patient", "sample"] = Field(
+    by: Literal["patient", "sample", "class"] = Field(
         "patient",
-        description="keep a patient's samples together where patients are known, or split at random by sample",
+        description="keep a patient's samples together where patients are known; or split at random by sample; or by "
+        "sample with equal shares of each class",
     )
+    limit: Limit = Field(Limit(), description="images beyond it are left out, drawn at random")
     truncate: bool = Field(False, description="cut each internal site to the size of the smallest, before the split")
     seed: int = Field(0, ge=0, description="of the split; the same for all runs")
     held_out: str = Field("", description="name of this partition in tables; default: the external sites")
@@ -90,11 +104,29 @@ class Partition(BaseModel):
         for site in self.internal:
             rows = samples.loc[groups[site]]
             split.loc[rows.index] = self._split_site(site, rows, assigned)
+            groups[site] = groups[site][self._kept(site, split.loc[groups[site]].to_numpy())]
         chosen = np.sort(np.concatenate(list(groups.values())))
         out = samples.loc[chosen, ["sample", "site"]].copy()
         out["role"] = np.where(out["site"].isin(self.internal), "internal", "external")
         out["split"] = split.loc[chosen]
         return out.reset_index(drop=True)
+
+    def _kept(self, site: str, split: np.ndarray) -> np.ndarray:
+        """Which of a site's rows are within the limit: (n,) bool."""
+        import numpy as np
+
+        kept = np.ones(len(split), dtype=bool)
+        for name, limit in (("train", self.limit.train), ("val", self.limit.val)):
+            rows = np.flatnonzero(split == name)
+            if limit is None:
+                continue
+            size = limit if isinstance(limit, int) else int(limit * len(rows) + 1e-9)
+            if not 1 <= size <= len(rows):
+                what = f"limit.{name} asks for {size} images of site {site!r}, and the split gives {len(rows)}"
+                raise UserError("partition", what, "lower the limit, or raise the share of the split")
+            kept[rows] = False
+            kept[stream(self.seed, "limit", name, site).permutation(rows)[:size]] = True
+        return kept
 
     def _split_site(self, site: str, rows: pd.DataFrame, assigned: dict[object, str]) -> np.ndarray:
         """The split of each row. `assigned` remembers units met at earlier sites, and is added to."""
@@ -115,7 +147,7 @@ class Partition(BaseModel):
         of_unit = np.array([assigned.get(name, "") for name in names], dtype=object)
         if (of_unit == "").any():
             grouped = len(names) < len(rows)
-            draw = _balanced if grouped else _exact
+            draw = _balanced if grouped else _stratified if self.by == "class" else _exact
             shared = "base" in rows
             of_unit = np.where(
                 of_unit == "",
@@ -156,6 +188,33 @@ def _exact(label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed
         size = int(shares.get(name, 0) * n + 1e-9)
         out[order[start : start + size]] = name
         start += size
+    return out
+
+
+def _stratified(label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str) -> np.ndarray:
+    """A random split of single samples, each class in the shares asked for (scikit-learn's StratifiedShuffleSplit).
+
+    ceil(share n) test; then ceil(share n) of the whole validate; the rest trains.
+    """
+    import numpy as np
+    from sklearn.model_selection import StratifiedShuffleSplit
+
+    from .rng import seed_of
+
+    out = np.full(len(member), "train", dtype=object)
+    rest, label = np.arange(len(member)), label[np.unique(member, return_index=True)[1]]
+    for name in ("test", "val"):
+        if name not in shares:
+            continue
+        size = math.ceil(shares[name] * len(member) - 1e-9)
+        draw = StratifiedShuffleSplit(1, test_size=size, random_state=seed_of(seed, "split", site, name) % 2**32)
+        try:
+            remaining, drawn = next(draw.split(rest, label[rest]))
+        except ValueError as error:
+            what = f"cannot be split by class: {error}"
+            raise UserError(f"partition: site {site!r}", what, "say by: sample, or make it external") from error
+        out[rest[drawn]] = name
+        rest = rest[remaining]
     return out
 
 

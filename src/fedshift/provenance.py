@@ -71,7 +71,7 @@ def manifest(
         "seconds": round(sum(row["seconds"] for row in federation.history), 1),
         "rounds": federation.server.round,
         "best_round": kept.round,
-        "best_value": None if kept.value != kept.value else kept.value,
+        "best_value": kept.values[0] if len(kept.values) == 1 else None,
         "floats": federation.ledger(),
         "peak_memory_mb": round(peak_memory_mb(), 1),
     }

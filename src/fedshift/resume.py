@@ -30,7 +30,7 @@ def tensors(federation: Federation) -> dict[str, Tensor]:
 def progress(federation: Federation) -> dict[str, Any]:
     """What else the next round depends on, as plain data."""
     kept = federation.selected
-    selected = {"round": kept.round, "value": kept.value} if kept else None
+    selected = {"round": kept.round, "values": kept.values} if kept else None
     return {"round": federation.server.round, "selected": selected, "history": [*federation.history]}
 
 
@@ -55,5 +55,5 @@ def restore(federation: Federation, tensors: Mapping[str, Tensor], progress: Map
     if kept := progress["selected"]:
         shared = tensors["selected"].to(device, copy=True)
         federation.selected = Selected(
-            kept["round"], kept["value"], shared, each("selected/own/"), each("selected/counters/")
+            kept["round"], kept["values"], shared, each("selected/own/"), each("selected/counters/")
         )

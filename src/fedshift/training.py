@@ -19,6 +19,9 @@ class Training(BaseModel):
     local_epochs: int = Field(1, ge=1, description="passes over a client's data in a round (E)")
     local_steps: int | None = Field(None, ge=1, description="E as SGD steps, in place of epochs")
     batch_size: int = Field(32, ge=2, description="images a local step; a last batch of one joins the one before it")
+    equal_steps: bool = Field(
+        False, description="every client takes as many steps a round as the one with most images, over its own again"
+    )
     replacement: bool = Field(False, description="draw every batch anew from all of a client's data, always full")
     lr: float = Field(0.01, gt=0, description="learning rate of the clients")
     schedule: Literal["constant", "cosine", "exponential", "steps"] = Field(
@@ -45,7 +48,9 @@ class Training(BaseModel):
         description="keep the round with the highest mean validation accuracy over clients, or the last",
     )
     patience: int | None = Field(None, ge=1, description="stop after so many rounds without a better validation mean")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16 is autocast, on a GPU")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="bfloat16 is autocast in training and validation"
+    )
     channels_last: bool = Field(False, description="memory format of images and convolutions")
 
     @model_validator(mode="after")
@@ -54,6 +59,8 @@ class Training(BaseModel):
             raise UserError("patience", "waits for a better validation mean, but select is last", "drop one of the two")
         if self.local_steps and self.local_epochs != 1:
             raise UserError("local_steps", "and local_epochs both say how long a round is", "drop one of the two")
+        if self.local_steps and self.equal_steps:
+            raise UserError("equal_steps", "has no effect with local_steps", "drop one of the two")
         if (self.schedule == "steps") != bool(self.lr_steps):
             raise UserError("lr_steps", "and schedule: steps need one another", "give both or neither")
         steps = self.lr_steps or {}

@@ -115,7 +115,7 @@ class Workbench:
         self.shared_part, self.shared_params = self.flat[self.shared], self.flat[self.span]
         self.shared_grad = self.grad[self.span]
         self.params.grad = self.grad
-        lower = training.precision == "bfloat16" and device.type == "cuda"
+        lower = training.precision == "bfloat16"
         self.autocast = torch.autocast(device.type, dtype=torch.bfloat16) if lower else nullcontext()
         self._batch_norms = list(batch_norms(self.model).values())
         self._frozen_statistics = False

@@ -266,11 +266,14 @@ class Scripted(Federation):
         return 1.0, self.script[next(self.asked)][self.server.round - 1]
 
 
-def scripted(script: dict[str, list[float]], **training: Any) -> tuple[Scripted, list[dict[str, Tensor]]]:
+def scripted(
+    script: dict[str, list[float]], algorithm: str = "fedavg", bn: str = "local", **training: Any
+) -> tuple[Scripted, list[dict[str, Tensor]]]:
     """That federation after its run, and the server's tensors after each round."""
     given = clients()
     settings = {"rounds": len(script["a"]), "batch_size": 8, "lr": 0.05, **training}
-    out = Scripted(network(), given, validation={k: given[k] for k in script}, bn="local", training=settings)
+    validation = {k: given[k] for k in script}
+    out = Scripted(network(), given, validation=validation, algorithm=algorithm, bn=bn, training=settings)
     out.script = script
     after: list[dict[str, Tensor]] = []
     out.run(after_round=lambda f: after.append({k: v.clone() for k, v in f.tensors().items()}))
@@ -288,7 +291,7 @@ def test_the_round_with_the_highest_mean_over_clients_is_kept_whole() -> None:
     trained, after = scripted({"a": [0.9, 0.5, 0.1], "b": [0.2, 0.7, 0.1]})
     assert trained.selected
     assert trained.selected.round == 2
-    assert trained.selected.value == pytest.approx((0.5 + 0.7) / 2)
+    assert trained.selected.values == pytest.approx([(0.5 + 0.7) / 2])
     assert kept(trained, after) == [2]
 
 
@@ -303,7 +306,7 @@ def test_the_last_round_is_kept_on_request_or_without_validation() -> None:
     assert trained.selected is None
     unseen = federation().run(2)
     assert unseen.result().round == 2
-    assert np.isnan(unseen.result().value)
+    assert unseen.result().values == []
 
 
 def test_patience_counts_rounds_since_the_best() -> None:
@@ -434,7 +437,7 @@ def test_the_selected_round_survives_a_resume() -> None:
     second = federation(bn="local")
     second.restore(first.tensors(), first.progress())
     assert second.result().round == 1
-    assert second.result().value == 0.9
+    assert second.result().values == [0.9]
     assert kept(second, after) == [1]
     assert not differing(states(second), states(first))
 
@@ -465,3 +468,13 @@ def test_run_counts_rounds_in_all() -> None:
     assert trained.server.round == 0
     assert trained.run(1).run(1).server.round == 1
     assert trained.run().server.round == SETTINGS.rounds
+
+
+def test_where_clients_train_alone_each_selects_its_own_round() -> None:
+    """Their best rounds differ: a common one would be nobody's."""
+    trained, after = scripted({"a": [0.9, 0.5, 0.1], "b": [0.1, 0.5, 0.9]}, algorithm="local", bn="local")
+    assert trained.selected
+    assert trained.selected.values[:2] == [0.9, 0.9]
+    for n, round_ in ((0, 0), (1, 2)):
+        assert torch.equal(trained.selected.own[n], after[round_][f"own/{n}"])
+        assert not torch.equal(after[0][f"own/{n}"], after[2][f"own/{n}"])

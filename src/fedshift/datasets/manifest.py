@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from .. import digest
-from ..archive import extract
 from ..dataset import Card, Dataset, Opened, read_image
 from ..errors import UserError
-from ..fetch import Source, fetch
+from ..fetch import Source
 from ..files import read_table
 
 if TYPE_CHECKING:
@@ -54,32 +53,12 @@ class Manifest(Dataset):
             images = [self.table.parent / (row.get("path") or "") for row in csv.DictReader(file)]
         return digest.of([[str(i), (s := i.stat()).st_size, s.st_mtime_ns] for i in images if i.is_file()])
 
-    def download(self, raw: Path, mirror: Path | None) -> None:
-        if self.archive is None:
-            return
-        if self.url:
-            fetch(Source(self.url, self.archive, sha256=self.sha256, unpack=True), raw, mirror)
-            return
-        found = (mirror or Path()) / self.archive
-        if mirror is None or not found.is_file():
-            raise UserError(
-                found,
-                "no such archive, and it has no url",
-                "pass --config mirror=DIR with the folder it is in",
-            )
-        self._verified(found)
-        extract(found, self._folder(raw))
-
-    def _verified(self, archive: Path) -> None:
-        if self.sha256 and (got := digest.of_file(archive)) != self.sha256:
-            raise UserError(
-                archive, f"sha256 is {got}, expected {self.sha256}", "check this file, or the study's sha256"
-            )
+    def sources(self) -> Sequence[Source]:
+        return [Source(self.url, self.archive, sha256=self.sha256, unpack=True)] if self.archive else []
 
     def _folder(self, raw: Path) -> Path:
-        """Where the archive is unpacked, by the same rule as for one that was downloaded."""
-        assert self.archive is not None
-        return raw / Source("https://localhost", self.archive).unpacked_name
+        """Where the archive is unpacked."""
+        return raw / self.sources()[0].unpacked_name
 
     def open(self, raw: Path) -> Opened:
         table = self._folder(raw) / self.table if self.archive else self.table

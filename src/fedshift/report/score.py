@@ -67,8 +67,7 @@ def command(plan: Plan, paths: Paths) -> str:
 def archives(plan: Plan) -> list[str]:
     """Archives that nothing but the mirror directory has."""
     sets = [data.dataset for data in plan.data.values() if not data.synthetic]
-    named = ("" if getattr(d, "url", None) else getattr(d, "archive", None) for d in sets)
-    return [str(name) for name in named if name]
+    return [source.filename for dataset in sets for source in dataset.sources() if source.url is None]
 
 
 def metrics(plan: Plan) -> list[Metric]:

@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 
 
 class RandomFlip(Transform):
-    """Flip each image left-right and, apart from that, up-down (`monai.transforms.Flip`)."""
+    """Flip each image up-down and, apart from that, left-right (`monai.transforms.Flip`)."""
 
     when = "train"
-    probability: float = Field(0.5, ge=0, le=1, description="of each of the two flips")
+    probability: float = Field(0.5, ge=0, le=1, description="of each flip")
+    vertical: bool = Field(True, description="up-down, too, as is right for tissue; false for photographs")
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         import torch
         from monai.transforms import Flip
 
-        for axis in (0, 1):
+        for axis in (0, 1) if self.vertical else (1,):
             chosen = torch.from_numpy(rng.random(len(x)) < self.probability)
             if chosen.any():
                 picked = x[chosen]

@@ -1,0 +1,68 @@
+"""Office-Caltech10: ten kinds of things as seen by a shop, a search engine and two cameras."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from ..dataset import Card, Dataset, Opened
+from ..fetch import Source
+from ._folders import below, opened
+
+SITES = ("amazon", "caltech", "dslr", "webcam")
+NAMES = (
+    "backpack",
+    "bike",
+    "calculator",
+    "headphones",
+    "keyboard",
+    "laptop_computer",
+    "monitor",
+    "mouse",
+    "mug",
+    "projector",
+)
+FOLDERS = {"backpack": "backpack", "back_pack": "backpack"} | {name: name for name in NAMES[1:]}
+
+
+class OfficeCaltech10(Dataset):
+    """2,533 photographs of ten classes; sites = amazon 958, caltech 1,123, dslr 157, webcam 295 images.
+
+    Read from site/class/image. Images become squares of `size` pixels, their shape not kept, as FedBN has it.
+    """
+
+    of_miniature = frozenset({"images"})
+    of_reading = frozenset({"size"})
+    classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")
+    archive: str = Field("office_caltech10.tar", description="tar or zip with the folders, in the mirror directory")
+    size: int = Field(256, ge=8, le=2048, description="side of the square images, pixels")
+    images: int = Field(12, ge=5, description="of the miniature only: images a class and site")
+    shape: ClassVar[tuple[int, int, int] | None] = None
+
+    def card(self) -> Card:
+        return Card(
+            title="Office-Caltech10",
+            version="2012",
+            source="the authors of Gong et al. 2012, and copies of it",
+            licence="none stated; for research",
+            citation="Gong et al. 2012 (CVPR, Geodesic Flow Kernel for Unsupervised Domain Adaptation)",
+            caveat="dslr and webcam show the same objects, several frames of each, and no name says which: a random "
+            "split puts frames of one object on both sides.",
+        )
+
+    def sources(self) -> Sequence[Source]:
+        return [Source(None, self.archive, unpack=True, page="a copy of the images of Gong et al. 2012")]
+
+    def open(self, raw: Path) -> Opened:
+        folder = raw / self.sources()[0].unpacked_name
+        return opened(below(folder, SITES[0]), SITES, FOLDERS, self.size)
+
+    def miniature(self, raw: Path) -> None:
+        """Synthetic digits for the ten classes; sites differ in ground, light and sharpness."""
+        from ._divide import digit
+        from ._miniature import write_folders
+
+        write_folders(raw / self.sources()[0].unpacked_name, SITES, NAMES, self.images, digit, self.size // 4)

@@ -1,0 +1,32 @@
+"""Random crops of a padded image: the usual augmentation of CIFAR."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from ..transform import Transform
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+
+class RandomCrop(Transform):
+    """Shift each image by up to `padding` pixels either way along both axes; what comes in from outside is black."""
+
+    when = "train"
+    padding: int = Field(4, ge=1, description="pixels, on each side")
+
+    def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        import torch
+        from torch.nn.functional import pad
+
+        n, _, height, width = x.shape
+        top, left = (torch.from_numpy(rng.integers(0, 2 * self.padding + 1, n)).to(x.device) for _ in "yx")
+        rows = top[:, None] + torch.arange(height, device=x.device)
+        columns = left[:, None] + torch.arange(width, device=x.device)
+        image = torch.arange(n, device=x.device)[:, None, None]
+        padded = pad(x, [self.padding] * 4).permute(0, 2, 3, 1)
+        return padded[image, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)

@@ -1,0 +1,35 @@
+"""Random rotation by small angles."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from ..transform import Transform
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+
+class RandomRotation(Transform):
+    """Rotate each image about its centre by an angle drawn evenly up to `degrees` either way; outside is black.
+
+    The grey level of the nearest pixel is taken, as in torchvision's RandomRotation, with which FedBN trains.
+    """
+
+    when = "train"
+    degrees: float = Field(30, gt=0, le=180, description="largest angle, either way")
+
+    def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        import torch
+        from torch.nn.functional import affine_grid, grid_sample
+
+        angle = torch.from_numpy(rng.uniform(-self.degrees, self.degrees, len(x)) * math.pi / 180).to(x)
+        cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+        height, width = x.shape[2:]
+        rows = [torch.stack([cos, -sin * height / width, zero], 1), torch.stack([sin * width / height, cos, zero], 1)]
+        grid = affine_grid(torch.stack(rows, 1), list(x.shape), align_corners=False)
+        return grid_sample(x, grid, mode="nearest", align_corners=False)
