@@ -89,9 +89,8 @@ def _obtain(source: Source, target: Path, mirror: Path | None, retries: int) -> 
         return target
     if mirror is None or not (original := mirror / source.filename).is_file():
         if source.url is None:
-            raise UserError(
-                source.filename, f"is to be had by hand alone{source.page and f', from {source.page}'}", USE_MIRROR
-            )
+            where = f", from {source.page}" if source.page else ""
+            raise UserError(source.filename, f"no lasting address is known: it is to be had by hand{where}", USE_MIRROR)
         _download(source, source.url, target, retries)
         return target
     _verify(original, source, "check this file of the mirror, or obtain it anew")
