@@ -99,7 +99,8 @@ def prepare(args: argparse.Namespace) -> None:
     from .prepare import prepare as run
 
     data = _member(args, "dataset", lambda plan: plan.data)
-    run(data, Paths().raw(data.raw), Paths().data(data.id), args.threads)
+    code = study.code("prepare", data.dataset, *data.prepare)
+    run(data, Paths().raw(data.raw), Paths().data(data.id), args.threads, code)
 
 
 def partition(args: argparse.Namespace) -> None:

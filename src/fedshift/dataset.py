@@ -38,8 +38,8 @@ class Opened:
 
     `samples` has one row an image: sample (str, unique), site (str), label (int), patient (str, or None where unknown)
     and, where sites show the same images in another guise, base (what they share). `image(i)` is the image of row i:
-    (height, width, channels), uint8; it may be called from several threads, and raises UserError naming the file that
-    cannot be read.
+    (height, width, channels), uint8, or of a dataset of vectors (features,), float32; it may be called from several
+    threads, and raises UserError naming the file that cannot be read.
     """
 
     samples: pd.DataFrame
@@ -58,8 +58,8 @@ class Dataset(Plugin):
     """Settings that shape the miniature alone."""
     of_reading: ClassVar[frozenset[str]] = frozenset()
     """Settings that leave the raw files as they are: they are not obtained again when these change."""
-    shape: ClassVar[tuple[int, int, int] | None] = None
-    """(channels, height, width) of the prepared images, where it is known before they are read."""
+    shape: ClassVar[tuple[int, ...] | None] = None
+    """(channels, height, width), or (features,), of the prepared images, where it is known before they are read."""
     classes: tuple[str, ...] = Field(("negative", "positive"), description="names of the labels 0, 1, ...")
 
     def card(self) -> Card:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
+import shutil
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import digest
+from .arrays import GrowingArray
 from .errors import UserError
-from .files import atomic_folder, read_json, read_table, require_space, write_json, write_table
-from .progress import Progress, say
+from .files import atomic_folder, locked, read_json, read_table, require_space, write_json, write_table
+from .progress import Progress, duration, say
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
     from .run import Data
+
+BLOCK = 1024
+"""Images that are held in memory at once."""
+PROBE = 48
+"""Images that are read to tell how long all will take."""
 
 
 def obtain(data: Data, raw: Path, mirror: Path | None) -> None:
@@ -33,11 +43,14 @@ def obtain(data: Data, raw: Path, mirror: Path | None) -> None:
     write_json(raw / "source.json", {"dataset": data.dataset.spec(), "synthetic": data.synthetic})
 
 
-def prepare(data: Data, raw: Path, out: Path, threads: int = 1) -> None:
-    """Write `out`: images.npy (n, height, width, channels) uint8, samples.parquet and card.json, whole or not at all.
+def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") -> None:
+    """Write `out`: images.npy, samples.parquet and card.json, whole or not at all.
 
-    Row i of samples.parquet is image i. Images go through the transforms of `data.prepare`. Raises UserError for labels
-    or samples that are not as documented, and for an image that is missing, broken or of another size.
+    images.npy is (n, height, width, channels) uint8, or (n, features) float32 of a dataset of vectors; row i of
+    samples.parquet is image i. Images go through the transforms of `data.prepare`. Memory holds one block of images,
+    whatever their number; what was done is kept beside `out` when the process is killed, and gone on with where data
+    and `code` are the same. Raises UserError for labels or samples that are not as documented, and for an image that is
+    missing, broken or of another size.
     """
     import numpy as np
 
@@ -51,36 +64,59 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1) -> None:
         return x
 
     first = image(0)
-    require_space(out.parent, len(samples) * first.nbytes)
-    with atomic_folder(out) as new:
-        array = _allocated(new / "images.npy", mode="w+", dtype=np.uint8, shape=(len(samples), *first.shape))
+    shape = (len(samples), *first.shape)
 
-        def store(i: int) -> None:
-            x = image(i)
-            if x.shape != first.shape:
-                what = f"is {x.shape[1]}x{x.shape[0]}, others are {first.shape[1]}x{first.shape[0]}"
-                raise UserError(f"image {samples['sample'][i]!r}", what, "bring all images to one size")
-            array[i] = x
+    def checked(i: int) -> np.ndarray:
+        if (x := image(i)).shape != first.shape:
+            sizes = ["x".join(map(str, x.shape[1::-1] or x.shape)) for x in (x, first)]
+            what = f"is {sizes[0]}, others are {sizes[1]}"
+            raise UserError(f"image {samples['sample'][i]!r}", what, "bring all images to one size")
+        return x
 
-        with ThreadPoolExecutor(max(threads, 1)) as pool, Progress("prepare", len(samples), "images") as bar:
-            for start in range(0, len(samples), 1024):
-                for _ in pool.map(store, range(start, min(start + 1024, len(samples)))):
-                    bar.update()
-        array.flush()
-        write_table(new / "samples.parquet", samples)
-        write_json(new / "card.json", _card(data, samples, new))
+    partial = out.with_name(f".{out.name}.partial")
+    identity = digest.of([data.id, code, _fingerprint(samples, first)], 64)
+    with locked(partial / "lock"):
+        array = GrowingArray(partial / "images.npy", shape, first.dtype, identity)
+        try:
+            _announce(array, checked, first.nbytes, threads, out)
+            with ThreadPoolExecutor(max(threads, 1)) as pool, Progress("prepare", len(samples), "images") as bar:
+                bar.update(array.rows)
+                for start in range(array.rows, len(samples), BLOCK):
+                    block = list(pool.map(checked, range(start, min(start + BLOCK, len(samples)))))
+                    array.append(np.stack(block))
+                    bar.update(len(block))
+        finally:
+            array.close()
+            if not array.rows:
+                shutil.rmtree(partial)
+        with atomic_folder(out) as new:
+            array.move(new / "images.npy")
+            write_table(new / "samples.parquet", samples)
+            write_json(new / "card.json", _card(data, samples, new))
+    shutil.rmtree(partial, ignore_errors=True)
     say(f"prepared {len(samples)} images of {samples['site'].nunique()} sites in {out}")
 
 
-def _allocated(path: Path, **given: Any) -> np.memmap:
-    """A new memory-mapped array that takes its room on the disk at once: where there is none, an error, not a crash."""
-    import numpy as np
+def _announce(array: GrowingArray, image: Callable[[int], np.ndarray], size: int, threads: int, out: Path) -> None:
+    """Say what disk and time it will take, before it starts. Raises UserError where the disk has too little room."""
+    left = array.total - array.rows
+    require_space(out.parent, left * size)
+    if array.rows:
+        say(f"going on after {array.rows} of {array.total} images")
+    probe = range(array.rows, array.total, max(1, left // PROBE))
+    began = time.monotonic()
+    for i in probe:
+        image(i)
+    seconds = (time.monotonic() - began) / max(len(probe), 1) * left / max(min(threads, os.cpu_count() or 1), 1)
+    say(f"{left} images to prepare: {left * size / 1e9:.2f} GB of disk, about {duration(seconds)}")
 
-    array = np.lib.format.open_memmap(path, **given)
-    if hasattr(os, "posix_fallocate"):
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    return array
+
+def _fingerprint(samples: pd.DataFrame, first: np.ndarray) -> str:
+    """Of what is to be prepared, without reading all of it."""
+    import pandas as pd
+
+    rows = pd.util.hash_pandas_object(samples).to_numpy()
+    return hashlib.sha256(rows.tobytes() + first.tobytes()).hexdigest()
 
 
 def _checked(samples: pd.DataFrame, classes: tuple[str, ...]) -> pd.DataFrame:
@@ -130,10 +166,10 @@ class Prepared:
         self.classes: tuple[str, ...] = tuple(self.card["classes"])
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height, width."""
-        h, w, c = self.images.shape[1:]
-        return c, h, w
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height, width; of vectors, how many features."""
+        *space, channels = self.images.shape[1:]
+        return channels, *space
 
     def rows(self, part: pd.DataFrame) -> np.ndarray:
         """The rows of some samples of a partition."""

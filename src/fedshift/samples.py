@@ -70,7 +70,9 @@ class Pooled:
 
 
 class MappedSamples:
-    """Rows of a memory-mapped uint8 array (n, height, width, channels): only the batch asked for is read.
+    """Rows of a memory-mapped array: uint8 (n, height, width, channels), or float32 (n, features).
+
+    Only the batch asked for is read.
 
     Parameters
     ----------
@@ -98,7 +100,10 @@ class MappedSamples:
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
         stored = torch.from_numpy(self.images[self.rows[index]])
-        x = stored.to(self.device).permute(0, 3, 1, 2).contiguous().float()
+        x = stored.to(self.device)
+        if x.dim() == 4:
+            x = x.permute(0, 3, 1, 2).contiguous()
+        x = x.float()
         for transform in self.transforms:
             if transform.when == "always":
                 x = transform.apply(x, rng or _NO_RANDOMNESS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from pydantic import Field
 
@@ -40,7 +39,6 @@ class OfficeCaltech10(Dataset):
     archive: str = Field("office_caltech10.tar", description="tar or zip with the folders, in the mirror directory")
     size: int = Field(256, ge=8, le=2048, description="side of the square images, pixels")
     images: int = Field(12, ge=5, description="of the miniature only: images a class and site")
-    shape: ClassVar[tuple[int, int, int] | None] = None
 
     def card(self) -> Card:
         return Card(
