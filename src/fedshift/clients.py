@@ -56,18 +56,17 @@ def opened(given: Given, validation: Given, algorithm: Algorithm, bench: Workben
 
     Raises UserError for a client without training samples, and for validation samples of no client.
     """
-    samples = {name: _samples(of) for name, of in sorted(given.items())}
-    held = {name: _samples(of) for name, of in sorted(validation.items())}
-    if empty := [name for name, of in samples.items() if not len(of)]:
+    data, held = samples(given), samples(validation)
+    if empty := [name for name, of in data.items() if not len(of)]:
         raise UserError(f"client {empty[0]!r}", "has no training samples", "leave it out")
-    if lost := sorted(set(held) - set(samples)):
-        raise UserError("validation", f"{lost[0]!r} is no client", did_you_mean(lost[0], samples))
+    if lost := sorted(set(held) - set(data)):
+        raise UserError("validation", f"{lost[0]!r} is no client", did_you_mean(lost[0], data))
     held = {name: of for name, of in held.items() if len(of)}
     if algorithm.pools:
-        samples = {POOLED: Pooled(list(samples.values()))}
+        data = {POOLED: Pooled(list(data.values()))}
         held = {POOLED: Pooled(list(held.values()))} if held else {}
-    total, by_size = sum(map(len, samples.values())), bench.training.weights == "size"
-    shares = [len(of) / total if by_size else 1 / len(samples) for of in samples.values()]
+    total, by_size = sum(map(len, data.values())), bench.training.weights == "size"
+    shares = [len(of) / total if by_size else 1 / len(data) for of in data.values()]
     return [
         Client(
             name=name,
@@ -79,13 +78,8 @@ def opened(given: Given, validation: Given, algorithm: Algorithm, bench: Workben
             counters=bench.counters.to("cpu", copy=True),
             state=at_home(algorithm.client_state(server)),
         )
-        for (name, train), share, weight in zip(samples.items(), shares, algorithm.weights(shares), strict=True)
+        for (name, train), share, weight in zip(data.items(), shares, algorithm.weights(shares), strict=True)
     ]
-
-
-def sizes(given: Given) -> list[int]:
-    """How many training samples each client has."""
-    return [len(_samples(of)) for of in given.values()]
 
 
 def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -93,5 +87,6 @@ def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {k: v.detach().cpu() for k, v in state.items()}
 
 
-def _samples(given: Samples | tuple[Tensor, Tensor]) -> Samples:
-    return TensorSamples(*given) if isinstance(given, tuple) else given
+def samples(given: Given) -> dict[str, Samples]:
+    """The samples of each site, by name."""
+    return {site: TensorSamples(*of) if isinstance(of, tuple) else of for site, of in sorted(given.items())}

@@ -6,7 +6,6 @@ grows by one fused operation a client.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from . import resume
+from . import resume, selection
 from .addon import Addon, extended
 from .algorithm import Algorithm, Server, cross_entropy
 from .batches import equal_steps
 from .bn import POLICIES
-from .clients import Client, Given, Selected, at_home, opened, sizes
+from .clients import Client, Given, Selected, at_home, opened, samples
 from .errors import UserError
 from .ledger import totals
 from .lockstep import joint_step
@@ -28,7 +27,7 @@ from .progress import say
 from .registry import build, validated
 from .rng import stream, undisturbed
 from .state import batch_norms
-from .tally import Tally, diverged
+from .tally import Tally
 from .training import Training
 from .workbench import Batch, FirstStep, Work, Workbench
 
@@ -45,6 +44,8 @@ class Federation:
     model : any network that maps a batch to (batch, classes) logits; it is copied once and not changed
     clients : name -> `(x, y)` tensors, or `Samples`
     validation : the same for validation, for any of the clients
+    watched : the same for any sites, which the global network is tested on every `training.watch_every` rounds: for
+        curves, since nothing depends on it
     algorithm : a name, a mapping with `name` and settings, or an Algorithm
     bn : `aggregated`, `local`, `local_statistics` or `local_affine`; by default what the algorithm asks for
     addon : a name, a mapping with `name` and settings, or an Addon
@@ -68,6 +69,7 @@ class Federation:
         clients: Given,
         *,
         validation: Given | None = None,
+        watched: Given | None = None,
         algorithm: str | dict[str, Any] | Algorithm = "fedavg",
         bn: str | None = None,
         addon: str | dict[str, Any] | Addon | None = None,
@@ -83,7 +85,7 @@ class Federation:
         named.require(self.training, bn)
         self.algorithm = named.canonical()
         if self.training.equal_steps and not named.pools:
-            self.training = equal_steps(self.training, sizes(clients))
+            self.training = equal_steps(self.training, map(len, samples(clients).values()))
         self.addon: Addon | None = build("addon", addon) if addon else None
         self.seed = seed
         if not batch_norms(model):
@@ -96,6 +98,7 @@ class Federation:
         self.bench = Workbench(model, self.algorithm, POLICIES[bn], self.training, torch.device(device), stays)
         self.server = self._open()
         self.clients = opened(clients, validation or {}, self.algorithm, self.bench, self.server)
+        self.watched = samples(watched or {})
         self.history: list[dict[str, Any]] = []
         self.selected: Selected | None = None
 
@@ -156,7 +159,8 @@ class Federation:
         """
         with undisturbed(self.bench.device):
             self._train(should_stop)
-        self._validate(self.server.round)
+        selection.validate(self)
+        selection.watch(self)
 
     def _train(self, should_stop: Callable[[], bool]) -> None:
         """Local work of those who take part, and the server's update."""
@@ -195,7 +199,7 @@ class Federation:
         bench.pool_variances(server.shared, before)
         server.round = number
         for client, seconds, sent_down, sent_up, count in moved:
-            self._log(number, client, "train", *tally.means(client.name), seconds, sent_down, sent_up, count)
+            self.log(number, client.name, "train", *tally.means(client.name), seconds, sent_down, sent_up, count)
 
     def _work(self, client: Client, sent: dict[str, Tensor], number: int) -> Work:
         """The local work of a client in a round, with its own state on the device."""
@@ -246,52 +250,10 @@ class Federation:
         steps, exchange = joint_step(self.bench, work, given, [c.own for c in chosen], weights, joint)
         return steps, exchange.floats, exchange.messages
 
-    def _validate(self, number: int) -> None:
-        """Score every client that has validation samples, each with its own BN, and keep the best round."""
-        scores: dict[str, float] = {}
-        for client in self.clients:
-            if client.val is None:
-                continue
-            began = time.perf_counter()
-            self.bench.load(self.server.shared, client.own, client.counters)
-            loss, accuracy = self.bench.evaluate(client.val)
-            if not math.isfinite(loss):
-                raise diverged(number, client.name, f"the validation loss is {loss}")
-            self._log(number, client, "val", loss, accuracy, time.perf_counter() - began)
-            scores[client.name] = accuracy
-        if self.training.select == "last" or not scores:
-            return
-        if self.algorithm.isolated:
-            self._select([scores.get(c.name, math.nan) for c in self.clients])
-        else:
-            self._select([float(np.mean(list(scores.values())))])
-
-    def _select(self, values: list[float]) -> None:
-        """Keep this round where it is the best: of all clients, or of each by itself; always where that is unknown."""
-        before = self.selected.values if self.selected else [math.nan] * len(values)
-        better = [not new <= old for new, old in zip(values, before, strict=True)]
-        if any(better):
-            best = [new if wins else old for new, old, wins in zip(values, before, better, strict=True)]
-            self.selected = self._snapshot(best, better if self.algorithm.isolated else ())
-
-    def _snapshot(self, values: list[float], better: Sequence[bool] = ()) -> Selected:
-        """The state after this round; a client that `better` says no of keeps what was selected before."""
-        new = Selected(
-            round=self.server.round,
-            values=values,
-            shared=self.server.shared.clone(),
-            own=[c.own.clone() for c in self.clients],
-            counters=[c.counters.clone() for c in self.clients],
-        )
-        for k, wins in enumerate(better):
-            if self.selected and not wins:
-                new.own[k], new.counters[k] = self.selected.own[k], self.selected.counters[k]
-        return new
-
-    def _log(
+    def log(
         self,
         number: int,
-        client: Client,
+        site: str,
         split: str,
         loss: float,
         accuracy: float,
@@ -300,7 +262,8 @@ class Federation:
         up: int = 0,
         messages: int = 0,
     ) -> None:
-        row = {"round": number, "site": client.name, "split": split, "loss": loss, "accuracy": accuracy}
+        """Add a row to the history."""
+        row = {"round": number, "site": site, "split": split, "loss": loss, "accuracy": accuracy}
         moved = {"floats_down": down, "floats_up": up, "messages": messages}
         self.history.append({**row, **moved, "seconds": seconds})
 
@@ -308,7 +271,7 @@ class Federation:
 
     def result(self) -> Selected:
         """The selected round, or the last where nothing was selected."""
-        return self.selected or self._snapshot([])
+        return self.selected or selection.snapshot(self, [])
 
     def global_state(self) -> dict[str, Tensor]:
         """The global network: what is shared, and for tensors that stay at clients, their plain mean.

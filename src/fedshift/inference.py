@@ -37,6 +37,10 @@ class Inference(Plugin):
     kind: ClassVar[str] = "inference"
     batch_size: int = Field(32, ge=1, description="images a batch")
     personalise: Personalise | None = Field(None, description="adapt to labelled images of the site first")
+    client: str | None = Field(
+        None,
+        description="predict every site with this client's own tensors; by default each internal site with its own",
+    )
 
     def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> AbstractContextManager[Any]:
         """Entered once for each site, around all its batches. Leaves every parameter and buffer as it was.

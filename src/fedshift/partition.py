@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from . import digest
-from .errors import UserError
+from .errors import UserError, did_you_mean
 from .rng import stream
 
 if TYPE_CHECKING:
@@ -72,6 +72,11 @@ class Partition(BaseModel):
             )
         return self
 
+    def require_client(self, name: str | None, where: str) -> None:
+        """Raise UserError where a client is asked for that is none."""
+        if name is not None and name not in self.internal:
+            raise UserError(f"{where}: client", f"{name!r} is no internal site", did_you_mean(name, self.internal))
+
     @property
     def title(self) -> str:
         """What `held_out` says in scores."""
@@ -90,8 +95,6 @@ class Partition(BaseModel):
         known = sorted(samples["site"].unique())
         for site in (*self.internal, *self.external):
             if site not in known:
-                from .errors import did_you_mean
-
                 raise UserError("partition", f"unknown site {site!r}", did_you_mean(site, known))
         groups = {site: samples.index[samples["site"] == site].to_numpy() for site in (*self.internal, *self.external)}
         if self.truncate:

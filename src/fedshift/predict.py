@@ -30,7 +30,8 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
     """Write `out`: sample, site, role, label, and p0, p1, ... for the test images of all sites of the run's partition.
 
     An internal site is predicted with its own batch-norm tensors where these stayed at home, an external site with the
-    global ones; where each client trained alone there are none, and external sites are left out. Several inferences, by
+    global ones; where each client trained alone there are none, and external sites are left out. An inference with a
+    `client` takes that client's for all sites. Several inferences, by
     id, share one load of model and data; a column `inference` then says which. Where a model was first adapted to
     labelled test images that must not be scored, these have a true value in the column `adapted`. Raises UserError
     where the run is not there.
@@ -60,8 +61,10 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
     total = len(inferences) * sum(map(len, tests.values()))
     with Progress(f"predict {folder.name}", total, "images") as bar:
         for name, inference in inferences.items():
+            run.partition.require_client(inference.client, name)
             for site, test in tests.items():
-                model.load_state_dict({k: own.get(f"{site}/{k}", v) for k, v in shared.items()})
+                whose = inference.client or site
+                model.load_state_dict({k: own.get(f"{whose}/{k}", v) for k, v in shared.items()})
                 given, columns = samples(test), dict[str, Any]()
                 if inference.personalise:
                     val = samples(parts[site][parts[site]["split"] == "val"])

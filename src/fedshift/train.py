@@ -7,7 +7,7 @@ import json
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,11 +45,12 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     folder, prepared = paths.run(run.id), Prepared(paths.data(run.data.id))
     partition = read_table(paths.partition(run.partition_id))
-    clients, validation = _clients(run, prepared, partition, device)
+    clients, validation, watched = _sites(run, prepared, partition, device)
     federation = Federation(
         initialise(run.model, prepared.shape, len(prepared.classes), run.seed),
         clients,
         validation=validation,
+        watched=watched,
         algorithm=run.algorithm,
         bn=run.bn,
         addon=run.addon,
@@ -78,19 +79,26 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
     checkpoint.remove()
 
 
-def _clients(
+def _sites(
     run: Run, prepared: Prepared, partition: pd.DataFrame, device: object
-) -> tuple[dict[str, MappedSamples], dict[str, MappedSamples]]:
+) -> tuple[dict[str, MappedSamples], dict[str, MappedSamples], dict[str, MappedSamples]]:
+    """Training and validation samples of the clients, and test samples of external sites that are to be watched."""
     labels = prepared.samples["label"].to_numpy()
 
-    def samples(site: str, split: str) -> MappedSamples:
-        rows = prepared.rows(partition[(partition["site"] == site) & (partition["split"] == split)])
-        return MappedSamples(prepared.images, rows, labels[rows], run.transforms, device)  # type: ignore[arg-type]
+    def samples(sites: Iterable[str], split: str) -> dict[str, MappedSamples]:
+        parts = {site: partition[(partition["site"] == site) & (partition["split"] == split)] for site in sites}
+        rows = {site: prepared.rows(part) for site, part in parts.items()}
+        return {
+            site: MappedSamples(prepared.images, of, labels[of], run.transforms, device)  # type: ignore[arg-type]
+            for site, of in rows.items()
+            if len(of) or split == "train"
+        }
 
-    clients = {site: samples(site, "train") for site in run.partition.internal}
+    clients = samples(run.partition.internal, "train")
     for site, given in clients.items():
         run.training.require_batch(site, len(given))
-    return clients, {site: v for site in clients if len(v := samples(site, "val"))}
+    seen = run.partition.external if run.training.watch_every else ()
+    return clients, samples(clients, "val"), samples(seen, "test")
 
 
 def _write(run: Run, federation: Federation, folder: Path) -> None:

@@ -47,6 +47,9 @@ class Training(BaseModel):
         "best_validation",
         description="keep the round with the highest mean validation accuracy over clients, or the last",
     )
+    watch_every: int | None = Field(
+        None, ge=1, description="rounds between looks at the external sites, for curves; nothing is selected by them"
+    )
     patience: int | None = Field(None, ge=1, description="stop after so many rounds without a better validation mean")
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="bfloat16 is autocast in training and validation"

@@ -257,10 +257,10 @@ class Scripted(Federation):
 
     script: dict[str, list[float]]
 
-    def _validate(self, number: int) -> None:
+    def round(self, *given: Any) -> None:
         self.bench.evaluate = self._told  # type: ignore[method-assign]
         self.asked = iter(sorted(self.script))
-        super()._validate(number)
+        super().round(*given)
 
     def _told(self, *_: object) -> tuple[float, float]:
         return 1.0, self.script[next(self.asked)][self.server.round - 1]
@@ -478,3 +478,17 @@ def test_where_clients_train_alone_each_selects_its_own_round() -> None:
     for n, round_ in ((0, 0), (1, 2)):
         assert torch.equal(trained.selected.own[n], after[round_][f"own/{n}"])
         assert not torch.equal(after[0][f"own/{n}"], after[2][f"own/{n}"])
+
+
+def test_watched_sites_are_logged_and_change_nothing() -> None:
+    given = clients()
+    training = {"rounds": 4, "batch_size": 8, "lr": 0.05}
+    plain = federation(bn="local", training=training).run()
+    watching = federation(bn="local", watched={"far": given["a"]}, training={**training, "watch_every": 2}).run()
+    seen = [row for row in watching.history if row["split"] == "test"]
+    assert [(row["round"], row["site"]) for row in seen] == [(2, "far"), (4, "far")]
+    network_ = network()
+    network_.load_state_dict(watching.global_state())
+    x, y = given["a"]
+    assert seen[-1]["accuracy"] == pytest.approx(float((network_.eval()(x).argmax(1) == y).double().mean()))
+    assert not differing(states(plain), states(watching))
