@@ -66,11 +66,10 @@ def check(args: argparse.Namespace) -> None:
 def _look(plan: study.Plan) -> None:
     """Read the user's own table, if the data is one, and see whether it can be split and trained on as asked."""
     plan.require_files()
-    if not plan.study.dataset.inputs():
-        return
-    samples = plan.study.dataset.open(Path()).samples
-    parts = {run.partition_id: run.partition.assign(samples) for run in plan.runs.values()}
-    for run in plan.runs.values():
+    own = {key: data.dataset.open(Path()).samples for key, data in plan.data.items() if data.dataset.inputs()}
+    runs = [run for run in plan.runs.values() if run.data.id in own]
+    parts = {run.partition_id: run.partition.assign(own[run.data.id]) for run in runs}
+    for run in runs:
         part = parts[run.partition_id]
         for site, n in part[(part["role"] == "internal") & (part["split"] == "train")].groupby("site").size().items():
             run.training.require_batch(str(site), int(n))

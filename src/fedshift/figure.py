@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .registry import Plugin
 
@@ -26,6 +27,8 @@ class Results:
     `headline` : the metric that the study leads with
     `classes` : names of the classes
     `synthetic` : whether the images are made up
+    `settings` : of each run by its id, every setting by its dotted path (`training.batch_size`,
+        `data.dataset.classes_per_client`, `partition.limit.train`, ...)
     """
 
     scores: pd.DataFrame
@@ -37,6 +40,7 @@ class Results:
     headline: Metric
     classes: tuple[str, ...]
     synthetic: bool = False
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Figure(Plugin):

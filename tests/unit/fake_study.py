@@ -66,7 +66,7 @@ def harms(run: Run, inference: str, site: str, role: str) -> float:
 
 def samples(plan: Plan) -> pd.DataFrame:
     """PATIENTS patients of PER_PATIENT samples at each site, classes in turn."""
-    sites = dict.fromkeys(s for part in plan.study.partition for s in (*part.internal, *part.external))
+    sites = dict.fromkeys(s for part in plan.partitions for s in (*part.internal, *part.external))
     rows = [
         {"sample": f"{site}/{p}/{i}", "site": site, "label": i % 2, "patient": f"{site}/{p}"}
         for site in sites

@@ -120,7 +120,7 @@ def by_hand(state: Mapping[str, Array], x: Array, inference: Inference) -> Array
 def check_by_hand(plan: Plan, paths: Paths, run: str, table: pd.DataFrame, inference: Inference) -> None:
     for site, part in table.groupby("site"):
         x = images_of(plan, paths, run, part)
-        expected = by_hand(state_of(paths, run, str(site)), x, inference)
+        expected = by_hand(state_of(paths, run, inference.client or str(site)), x, inference)
         np.testing.assert_allclose(part[["p0", "p1"]].to_numpy(), expected, rtol=1e-3, atol=1e-5)
 
 
@@ -161,6 +161,24 @@ def test_each_inference_of_a_sweep_is_what_its_settings_say(swept: tuple[Plan, P
     wide = table.pivot(index="sample", columns="inference", values="p1")
     apart = [(wide[a] - wide[b]).abs().max() for a, b in itertools.combinations(wide, 2)]
     assert min(apart) > 1e-3, "and no two are the same"
+
+
+@pytest.mark.parametrize("algorithm", ["fedbn", "local"])
+def test_every_site_can_be_predicted_with_the_network_of_one_client(tmp_path: Path, algorithm: str) -> None:
+    """FedTAN's figures 8 and 13: FedBN's and SingleNet's local models at all sites."""
+    asked = ["source", {"name": "source", "client": INTERNAL}]
+    plan, paths = trained(tmp_path, runs=[{"algorithm": algorithm}], inferences=asked)
+    (run,) = plan.runs
+    plain, *one = plan.inferences
+    table = predicted(plan, paths, run, *plan.inferences)
+    sites = {*INTERNAL, *(EXTERNAL if algorithm == "fedbn" else ())}
+    for name in plan.inferences:
+        assert set(table.loc[table["inference"] == name, "site"]) == sites
+        check_by_hand(plan, paths, run, table[table["inference"] == name], plan.inferences[name])
+    at_home = table.pivot(index=["site", "sample"], columns="inference", values="p1")
+    for name, site in zip(one, INTERNAL, strict=True):
+        same = (at_home[name] == at_home[plain]).groupby(level="site").all()
+        assert same[same].index.tolist() == [site], "its own site, and no other, sees no difference"
 
 
 def test_model_and_data_are_loaded_once(swept: tuple[Plan, Paths], monkeypatch: pytest.MonkeyPatch) -> None:
