@@ -154,3 +154,10 @@ def test_models_and_datasets_are_found_without_torch() -> None:
         "build('model', {'name': 'resnet20', 'norm': 'group'}); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_norms_it_has_their_parameters_less() -> None:
+    """19 norms of 688 channels in all, a factor and a shift each."""
+    network = ResNet20(norm="none").build((3, 32, 32), 10)
+    assert sum(p.numel() for p in network.parameters()) == 269_722 - 2 * 688
+    assert list(network.buffers()) == []

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 class ResNet20(Model):
     """19 convolutions without bias, each with its norm, option A shortcuts, and a linear layer.
 
-    269,722 trainable parameters with three channels and 10 classes, whichever the norm; 19 norms of 688 channels.
+    269,722 trainable parameters with three channels and 10 classes, whichever the norm; 19 norms of 688 channels, and
+    268,346 parameters without them.
     Convolutions and linear weights start Kaiming-normal (fan in), norms at 1 and 0.
     """
 
-    norm: Literal["batch", "group"] = Field("batch", description="batch norm, or group norm, which needs no statistics")
+    norm: Literal["batch", "group", "none"] = Field(
+        "batch", description="batch norm; group norm, which needs no statistics; or no norm at all"
+    )
     groups: int = Field(2, ge=1, le=16, description="groups of channels of each group norm; unused with batch norm")
 
     @field_validator("groups")
@@ -33,9 +36,10 @@ class ResNet20(Model):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torch import nn
 
-        from ._resnet import ResNet
+        from ._resnet import Norm, ResNet
 
         def group(channels: int) -> nn.Module:
             return nn.GroupNorm(self.groups, channels)
 
-        return ResNet(shape[0], classes, depth=3, norm=nn.BatchNorm2d if self.norm == "batch" else group)
+        norms: dict[str, Norm] = {"batch": nn.BatchNorm2d, "group": group, "none": nn.Identity}
+        return ResNet(shape[0], classes, depth=3, norm=norms[self.norm])
