@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import algorithms
+import corrupting
 import numpy as np
 import torch
 from measure import Clients, alone, clients, in_turn, private, timed
@@ -118,7 +119,7 @@ def memory(folder: Path) -> None:
     print("private memory added by one round over a memory-mapped file\n  " + "; ".join(rows), flush=True)
 
 
-PARTS = ["mlp", "densenet", "algorithms", "joint", "state", "reading", "memory"]
+PARTS = ["mlp", "densenet", "algorithms", "joint", "state", "reading", "memory", "corruptions"]
 
 
 def main() -> None:
@@ -150,6 +151,8 @@ def main() -> None:
         algorithms.joint_step()
     if "state" in only:
         algorithms.state()
+    if "corruptions" in only:
+        corrupting.corruptions()
     with tempfile.TemporaryDirectory() as folder:
         if "reading" in only:
             reading(Path(folder), 400)

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import os
 import shutil
+import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -103,11 +104,13 @@ def _announce(array: GrowingArray, image: Callable[[int], np.ndarray], size: int
     require_space(out.parent, left * size)
     if array.rows:
         say(f"going on after {array.rows} of {array.total} images")
-    probe = range(array.rows, array.total, max(1, left // PROBE))
-    began = time.monotonic()
-    for i in probe:
+    took = []
+    for i in range(array.rows, array.total, max(1, left // PROBE)):
+        began = time.monotonic()
         image(i)
-    seconds = (time.monotonic() - began) / max(len(probe), 1) * left / max(min(threads, os.cpu_count() or 1), 1)
+        took.append(time.monotonic() - began)
+    workers = max(min(threads, os.cpu_count() or 1), 1)
+    seconds = statistics.median(took) * left / workers if took else 0  # of the first, set-up takes most
     say(f"{left} images to prepare: {left * size / 1e9:.2f} GB of disk, about {duration(seconds)}")
 
 

@@ -1,0 +1,295 @@
+"""CIFAR-10-C: the test images of CIFAR-10 under 15 corruptions, each of which is a site."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from ..corruptions import CHUNK, EXTRA, NAMES, SIDE, corrupt
+from ..dataset import Card, Dataset, Opened
+from ..errors import UserError
+from ..fetch import Source
+from ..registry import build
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FOLDER = "CIFAR-10-C"
+SIZE = 2_918_471_680
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+SEVERITIES = 5
+THREADS = 4  # at most; each makes one part
+ANEW = "obtain the archive anew"
+SHARED = (
+    "All sites show the same images, so they must share one split, and a site that is left out holds images that were "
+    "trained on in another guise: report those on unseen images too."
+)
+
+
+class Cifar10C(Dataset):
+    """10,000 test images of CIFAR-10 under each of 15 corruptions (19 with extra) at one severity; site = corruption.
+
+    Of the official files an array (50000, 32, 32, 3) uint8 belongs to each corruption, with 10,000 rows a severity.
+    Or, with `source: generated`, the images of CIFAR-10's own archive, or of a file of the user's, are corrupted here,
+    when they are prepared; see `fedshift.corruptions`. All sites show the same images in the same order: `base` is
+    their number.
+
+    Hendrycks and Dietterich 2019 (ICLR). Size and MD5 of the archive are those of its Zenodo record.
+    """
+
+    of_miniature = frozenset({"bases"})
+    of_reading = frozenset({"severity", "extra", "seed"})
+    shape: ClassVar[tuple[int, int, int] | None] = (3, SIDE, SIDE)
+    classes: tuple[str, ...] = Field(
+        CLASSES, min_length=len(CLASSES), max_length=len(CLASSES), description="names of the labels 0 to 9"
+    )
+    severity: int = Field(1, ge=1, le=SEVERITIES, description="of all corruptions, 1 (weak) to 5 (strong)")
+    extra: bool = Field(False, description=f"also the sites {', '.join(EXTRA)}")
+    source: Literal["official", "generated"] = Field(
+        "official", description="the published files, or corruptions made here from the images of CIFAR-10"
+    )
+    images: Path | None = Field(
+        None,
+        description="of generated: a .npz file to corrupt in place of CIFAR-10's archive, from the working folder: "
+        "x (n, 32, 32, 3) uint8 and y (n,), labels 0 to 9",
+    )
+    seed: int = Field(0, ge=0, description="of generated: what is drawn for the corruptions")
+    bases: int = Field(60, ge=20, multiple_of=10, description="of the miniature only: images that are corrupted")
+
+    @model_validator(mode="after")
+    def _own_are_generated(self) -> Cifar10C:
+        if self.images is not None and self.source != "generated":
+            raise UserError("images", "are given, but the official files are asked for", "say source: generated")
+        return self
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The corruptions, in the order of the paper."""
+        return NAMES + EXTRA if self.extra else NAMES
+
+    @property
+    def has_miniature(self) -> bool:
+        """None where images are the user's own, which are used at every scale."""
+        return self.images is None
+
+    def card(self) -> Card:
+        generated = (
+            f"Corrupted by fedshift (seed {self.seed}), not the published files: what is random differs from them "
+            "pixel by pixel, and frost lies on drawn textures in place of photographs. "
+        )
+        return Card(
+            title="CIFAR-10-C" if self.source == "official" else "CIFAR-10-C, generated",
+            version=f"severity {self.severity}",
+            source="https://zenodo.org/records/2535967" if self.source == "official" else self._origin(),
+            licence="CC BY 4.0" if self.source == "official" else "none stated for CIFAR-10 (CIFAR-10-C: CC BY 4.0)",
+            citation="Hendrycks & Dietterich 2019 (Benchmarking Neural Network Robustness to Common Corruptions and "
+            "Perturbations, ICLR)",
+            caveat=(generated if self.source == "generated" else "") + SHARED,
+        )
+
+    def _origin(self) -> str:
+        return str(self.images or _clean().card().source)
+
+    def sources(self) -> Sequence[Source]:
+        if self.images is not None:
+            return ()
+        if self.source == "generated":
+            return _clean().sources()
+        return [
+            Source(
+                "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar",
+                "CIFAR-10-C.tar",
+                md5="56bf5dcef84df0e2308c6dcbcbbd8499",
+                size=SIZE,
+                unpack=True,
+                unpacked_size=SIZE,
+            )
+        ]
+
+    def inputs(self) -> Sequence[Path]:
+        return () if self.images is None else (self.images,)
+
+    def open(self, raw: Path) -> Opened:
+        import numpy as np
+        import pandas as pd
+
+        if self.source == "official":
+            labels, image = self._official(raw / FOLDER / FOLDER)
+        else:
+            x, labels = _test_images(raw) if self.images is None else _own(self.images)
+            image = _Corrupted(x, self.sites, self.severity, self.seed)
+        n = len(labels)
+        samples = pd.DataFrame(
+            {
+                "sample": [f"{site}/{i:05}" for site in self.sites for i in range(n)],
+                "site": np.repeat(self.sites, n),
+                "label": np.tile(labels.astype(np.int64), len(self.sites)),
+                "patient": None,
+                "base": np.tile(np.arange(n), len(self.sites)),
+            }
+        )
+        return Opened(samples, image)
+
+    def _official(self, folder: Path) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
+        """The labels of one severity, and the reader of images."""
+        labels = _labels(folder / "labels.npy")
+        arrays = [_images(folder / f"{site}.npy", SEVERITIES * len(labels)) for site in self.sites]
+        start = (self.severity - 1) * len(labels)
+
+        def image(i: int) -> np.ndarray:
+            site, base = divmod(i, len(labels))
+            return arrays[site][start + base]
+
+        return labels, image
+
+    def miniature(self, raw: Path) -> None:
+        """Synthetic digits (those of CIFAR-10's miniature), under all corruptions at all severities."""
+        import numpy as np
+
+        from ..files import atomic_folder
+
+        clean = _clean(images=self.bases // 2)  # which has a fifth as many test images of a class
+        if self.source == "generated":
+            clean.miniature(raw)
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            clean.miniature(Path(folder))
+            x, y = _test_images(Path(folder))
+        with atomic_folder(raw / FOLDER) as new:
+            (new / FOLDER).mkdir()
+            np.save(new / FOLDER / "labels.npy", np.tile(y, SEVERITIES))
+            for name in NAMES + EXTRA:
+                each = [corrupt(x, name, severity) for severity in range(1, SEVERITIES + 1)]
+                np.save(new / FOLDER / f"{name}.npy", np.concatenate(each))
+
+
+class _Corrupted:
+    """Image i of sites that show the same images, corrupted when it is asked for.
+
+    Who asks for the first image of a part reads on: the part is made, and some ahead of it, and the last ones are kept.
+    Any other image is made alone. Safe to call from several threads.
+    """
+
+    def __init__(self, images: np.ndarray, sites: Sequence[str], severity: int, seed: int) -> None:
+        self.images, self.sites, self.severity, self.seed = images, sites, severity, seed
+        self.parts = -(-len(images) // CHUNK)  # of a site
+        self.ahead = min(THREADS, os.cpu_count() or 1)
+        self._pool = ThreadPoolExecutor(self.ahead)
+        self._made: dict[int, Future[np.ndarray]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, i: int) -> np.ndarray:
+        site, base = divmod(i, len(self.images))
+        part, row = divmod(base, CHUNK)
+        k = site * self.parts + part
+        with self._lock:
+            if row == 0:
+                self._read_on(k)
+            made = self._made.get(k)
+        if made is not None:
+            return made.result()[row]
+        return corrupt(self.images[base : base + 1], self.sites[site], self.severity, self.seed, base)[0]
+
+    def _read_on(self, k: int) -> None:
+        for n in range(k, min(k + self.ahead, self.parts * len(self.sites))):
+            if n not in self._made:
+                self._made[n] = self._pool.submit(self._make, n)
+        for n in sorted(self._made, key=lambda n: abs(n - k))[4 * THREADS :]:
+            del self._made[n]
+
+    def _make(self, k: int) -> np.ndarray:
+        site, part = divmod(k, self.parts)
+        start = part * CHUNK
+        return corrupt(self.images[start : start + CHUNK], self.sites[site], self.severity, self.seed, start)
+
+
+def _clean(**settings: int) -> Dataset:
+    """CIFAR-10 itself, by its name: plug-ins do not import one another."""
+    found: Dataset = build("dataset", {"name": "cifar10", **settings})
+    return found
+
+
+def _test_images(raw: Path) -> tuple[np.ndarray, np.ndarray]:
+    """(n, 32, 32, 3) and (n,): the test images in the archive of CIFAR-10, or in its miniature."""
+    import numpy as np
+
+    opened = _clean().open(raw)
+    rows = np.flatnonzero(opened.samples["site"] == "test")
+    return np.stack([opened.image(int(i)) for i in rows]), opened.samples["label"].to_numpy()[rows]
+
+
+def _own(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """(n, 32, 32, 3) and (n,) of the user's own .npz file."""
+    import lzma
+
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            x, y = file["x"], file["y"]
+    except FileNotFoundError:
+        raise UserError(path, "no such file", "correct dataset.images") from None
+    except KeyError as error:
+        raise UserError(path, f"holds no array {error.args[0]!r}", "it needs x and y") from None
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
+        raise UserError(path, f"not a readable .npz file: {error}", "write it with numpy.savez") from None
+    if x.dtype != np.uint8 or x.shape[1:] != (SIDE, SIDE, 3) or not len(x):
+        raise UserError(path, f"x is {x.dtype} {x.shape}, expected uint8 (n, {SIDE}, {SIDE}, 3)", "correct the file")
+    if y.dtype.kind not in "iu" or y.shape != x.shape[:1]:
+        raise UserError(path, f"y is {y.dtype} {y.shape}, expected whole numbers ({len(x)},)", "correct the file")
+    _require_classes(path, y, "correct the file")
+    return x, y
+
+
+def _labels(path: Path) -> np.ndarray:
+    """The labels of the images of one severity."""
+    import numpy as np
+
+    labels = _array(path)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or len(labels) % SEVERITIES:
+        what = f"is {labels.dtype} {labels.shape}, expected whole numbers (n,), n a multiple of {SEVERITIES}"
+        raise UserError(path, what, ANEW)
+    _require_classes(path, labels, ANEW)
+    each = labels.reshape(SEVERITIES, -1)
+    if (other := (each != each[0]).any(axis=1)).any():
+        what = f"the labels of severity {int(other.argmax()) + 1} are not those of severity 1, but images are the same"
+        raise UserError(path, what, ANEW)
+    return np.array(each[0])
+
+
+def _images(path: Path, rows: int) -> np.ndarray:
+    """The memory-mapped images of a corruption, of all severities."""
+    import numpy as np
+
+    found = _array(path)
+    expected = (rows, SIDE, SIDE, 3)
+    if found.dtype != np.uint8 or found.shape != expected:
+        raise UserError(path, f"is {found.dtype} {found.shape}, expected uint8 {expected}", ANEW)
+    return found
+
+
+def _array(path: Path) -> np.ndarray:
+    """A memory-mapped .npy file."""
+    import numpy as np
+
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError(path, "no such file", ANEW) from None
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(path, f"damaged, or no .npy file of numbers: {error}", ANEW) from None
+
+
+def _require_classes(path: Path, labels: np.ndarray, remedy: str) -> None:
+    if (wrong := (labels < 0) | (labels >= len(CLASSES))).any():
+        at = int(wrong.argmax())
+        raise UserError(path, f"image {at} has label {labels[at]}, expected 0 to {len(CLASSES) - 1}", remedy)
