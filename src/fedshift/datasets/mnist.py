@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
-import struct
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
 from ..dataset import Card, Opened
-from ..errors import UserError
 from ..fetch import Source
+from . import _mnist as mnist
 from ._divide import CAVEAT, CLASSES, Divided
-
-if TYPE_CHECKING:
-    import numpy as np
-
-URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-TRAIN, TEST = "train", "t10k"
-FILES = {  # bytes, md5, sha256
-    "train-images-idx3-ubyte.gz": (
-        9_912_422,
-        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-    ),
-    "train-labels-idx1-ubyte.gz": (
-        28_881,
-        "d53e105ee54ea40749a09fcbcd1e9432",
-        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-    ),
-    "t10k-images-idx3-ubyte.gz": (
-        1_648_877,
-        "9fb629c4189551a2d022fa330f9573f3",
-        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-    ),
-    "t10k-labels-idx1-ubyte.gz": (
-        4_542,
-        "ec29112dd5afa0611ce80d1b7f02629c",
-        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    ),
-}
 
 
 class Mnist(Divided):
@@ -67,78 +36,17 @@ class Mnist(Divided):
         )
 
     def sources(self) -> Sequence[Source]:
-        return [
-            Source(URL + name, name, size=size, md5=md5, sha256=sha256) for name, (size, md5, sha256) in FILES.items()
-        ]
+        return mnist.sources()
 
     def open(self, raw: Path) -> Opened:
         import numpy as np
 
-        (x, y), (x_test, y_test) = (_pair(raw, part) for part in (TRAIN, TEST))
+        (x, y), (x_test, y_test) = (mnist.pair(raw, part) for part in (mnist.TRAIN, mnist.TEST))
         images = np.concatenate([x, x_test])[..., None]
         return Opened(self.samples(y, y_test), lambda i: images[i])
 
     def miniature(self, raw: Path) -> None:
         """Synthetic digits, as of a digital display."""
         raw.mkdir(parents=True, exist_ok=True)
-        _write(raw, TRAIN, CLASSES * self.images)
-        _write(raw, TEST, CLASSES * (self.images // 5))
-
-
-def _names(part: str) -> tuple[str, str]:
-    return f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"
-
-
-def _pair(raw: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, 28, 28) and labels (n,), uint8, of a part."""
-    images, labels = (raw / name for name in _names(part))
-    x, y = _read(images, 3), _read(labels, 1)
-    if x.shape[1:] != (28, 28) or len(x) == 0:
-        raise UserError(images, f"holds an array of shape {x.shape}, expected (n, 28, 28)", "obtain it anew")
-    if len(x) != len(y):
-        raise UserError(labels, f"has {len(y)} labels for {len(x)} images", "obtain both files anew")
-    if (wrong := y >= CLASSES).any():
-        at = int(wrong.argmax())
-        raise UserError(labels, f"image {at} has label {y[at]}, expected 0 to 9", "obtain it anew")
-    return x, y
-
-
-def _read(path: Path, axes: int) -> np.ndarray:
-    """An IDX file of bytes: the magic number 0x08 and number of axes, sizes as big-endian int32, the bytes."""
-    import numpy as np
-
-    try:
-        with gzip.open(path) as file:
-            content = file.read()
-    except FileNotFoundError:
-        raise UserError(path, "no such file", "obtain it anew") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(path, f"damaged, or no gzip: {error}", "obtain it anew") from None
-    start = 4 + 4 * axes
-    if len(content) < start or content[:4] != bytes((0, 0, 8, axes)):
-        raise UserError(path, f"is no IDX file of bytes with {axes} axes", "obtain it anew")
-    shape = struct.unpack(f">{axes}i", content[4:start])
-    found = np.frombuffer(content, dtype=np.uint8, offset=start)
-    if len(found) != np.prod(shape, dtype=np.int64):
-        raise UserError(path, f"has {len(found)} bytes for an array of shape {shape}", "obtain it anew")
-    return found.reshape(shape)
-
-
-def _write(raw: Path, part: str, count: int) -> None:
-    """So many synthetic images and labels, of all classes in turn."""
-    import numpy as np
-
-    from ..files import atomic
-    from ..rng import stream
-    from ._divide import digit
-
-    y = (np.arange(count) % CLASSES).astype(np.uint8)
-    x = np.empty((count, 28, 28), dtype=np.uint8)
-    for n in range(count):
-        rng = stream("mnist miniature", part, n)
-        seen = digit(rng, int(y[n]), 28) * rng.uniform(150, 255) + rng.normal(0, 6, (28, 28))
-        x[n] = seen.clip(0, 255).round()
-    for name, array in zip(_names(part), (x, y), strict=True):
-        head = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}i", *array.shape)
-        with atomic(raw / name) as temporary:
-            temporary.write_bytes(gzip.compress(head + array.tobytes(), mtime=0))
+        mnist.miniature(raw, mnist.TRAIN, CLASSES * self.images)
+        mnist.miniature(raw, mnist.TEST, CLASSES * (self.images // 5))

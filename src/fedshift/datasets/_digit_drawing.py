@@ -1,0 +1,133 @@
+"""Digits that this project draws in place of sets that are not to be had: SynthDigits, and MNIST-M's composition.
+
+Every image depends on its number alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..rng import stream
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageFont
+
+FACES = (
+    *(f"DejaVu{name}" for name in ("Sans", "Sans-Bold", "Sans-Oblique", "Sans-BoldOblique")),
+    *(f"DejaVu{name}" for name in ("Serif", "Serif-Bold", "Serif-Italic", "Serif-BoldItalic")),
+    *(f"DejaVu{name}" for name in ("SansMono", "SansMono-Bold", "SansMono-Oblique")),
+    *(f"STIXGeneral{name}" for name in ("", "Bol", "Italic", "BolIta")),
+    *("cmr10", "cmb10", "cmss10", "cmtt10"),
+)
+"""Fonts that come with matplotlib."""
+SIDE = 32
+FINE = 4  # pixels of the drawing for one of the image
+PLACES = 200  # backgrounds, as many as BSDS500 has training photographs
+PLACE = 128  # pixels a side
+
+
+def synth_digit(label: int, *key: object) -> np.ndarray:
+    """A printed digit, with others cut off at its sides, in the manner of SynthDigits: (32, 32, 3) uint8.
+
+    Font, size, place, turn, pen, two colours, blur and noise are drawn by `key`. The real ones, of Ganin and Lempitsky
+    2015, have other fonts; the measures here are chosen by eye.
+    """
+    from PIL import Image, ImageFilter
+
+    rng = stream("synth digits", *key)
+    mask = _line(rng, label).resize((SIDE, SIDE), Image.Resampling.BOX)
+    mask = mask.filter(ImageFilter.GaussianBlur(float(rng.choice([0, rng.uniform(0, 1.2)]))))
+    ground, pen = _colours(rng)
+    ink = np.asarray(mask, dtype=np.float64)[..., None] / 255
+    seen = ground + (pen - ground) * ink
+    if rng.random() < 0.5:  # light from one side
+        angle, y, x = rng.uniform(0, 2 * np.pi), *(np.mgrid[:SIDE, :SIDE] / (SIDE - 1) - 0.5)
+        seen = seen + rng.uniform(0, 50) * (np.cos(angle) * x + np.sin(angle) * y)[..., None]
+    seen = seen + rng.normal(0, rng.uniform(0, 8), seen.shape)
+    return seen.clip(0, 255).round().astype(np.uint8)
+
+
+def _colours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Of ground and pen, at least 60 grey levels apart."""
+    grey = np.array([0.299, 0.587, 0.114])
+    while True:
+        ground, pen = rng.uniform(0, 255, (2, 3))
+        if abs((ground - pen) @ grey) >= 60:
+            return ground, pen
+
+
+def _line(rng: np.random.Generator, label: int) -> Image.Image:
+    """The digit in the middle of a line of one to three, white on black, FINE times too large."""
+    from PIL import Image, ImageDraw
+
+    side = SIDE * FINE
+    font = _font(FACES[rng.integers(len(FACES))], int(side * rng.uniform(0.62, 0.95)))
+    canvas = Image.new("L", (side, side))
+    draw = ImageDraw.Draw(canvas)
+    x, y = side / 2 + side * rng.uniform(-0.08, 0.08, 2)
+    stroke = int(rng.integers(0, 4))
+    left, _, right, _ = font.getbbox(str(label), anchor="ms", stroke_width=stroke)
+    _, top, _, bottom = font.getbbox("0", anchor="ms")
+    base, gap = y - (top + bottom) / 2, side * rng.uniform(0, 0.06)
+    draw.text((x, base), str(label), fill=255, font=font, anchor="ms", stroke_width=stroke)
+    for beside, anchor in ((x + left - gap, "rs"), (x + right + gap, "ls")):
+        if rng.random() < 0.4:
+            other = str(rng.integers(10))
+            draw.text((beside, base), other, fill=255, font=font, anchor=anchor, stroke_width=stroke)
+    turn, slant = rng.uniform(-15, 15), rng.uniform(-0.2, 0.2)
+    leant = canvas.transform(
+        canvas.size, Image.Transform.AFFINE, (1, slant, -slant * side / 2, 0, 1, 0), Image.Resampling.BILINEAR
+    )
+    return leant.rotate(turn, Image.Resampling.BILINEAR)
+
+
+@functools.lru_cache(256)
+def _font(face: str, size: int) -> ImageFont.FreeTypeFont:
+    import matplotlib
+    from PIL import ImageFont
+
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path(), "fonts", "ttf", f"{face}.ttf")), size)
+
+
+def on_background(digits: np.ndarray, *key: object) -> np.ndarray:
+    """MNIST-M's composition of (n, 28, 28) bool, where digits are: (n, 28, 28, 3) uint8.
+
+    |background - 255| there and else the background, a random crop of a random picture (Ganin and Lempitsky 2015, of
+    photographs). In published images a digit is wherever MNIST is above 0, be it grey, as their pixels show.
+    """
+    n, side = len(digits), digits.shape[1]
+    out = np.empty((n, side, side, 3), dtype=np.uint8)
+    for i, digit in enumerate(digits):
+        rng = stream("mnist-m", *key, i)
+        top, left = rng.integers(PLACE - side + 1, size=2)
+        crop = _place(int(rng.integers(PLACES)))[top : top + side, left : left + side]
+        out[i] = np.where(digit[..., None], 255 - crop, crop)
+    return out
+
+
+@functools.cache
+def _place(n: int) -> np.ndarray:
+    """Of a landscape that is none: regions of one colour each with textures that fade as 1 / frequency, uint8."""
+    rng = stream("mnist-m background", n)
+    edges = np.sort(rng.uniform(-1.5, 1.5, rng.integers(1, 6)))
+    region = np.digitize(_cloud(rng, rng.uniform(2, 3)), edges)
+    grey = rng.uniform(20, 235, len(edges) + 1)
+    warmth, green = rng.normal(0, 24, (len(edges) + 1, 1)), rng.normal(0, 10, (len(edges) + 1, 1))
+    tint = warmth * (1, 0.1, -1.1) + green * (-0.5, 1, -0.5)
+    rough = rng.uniform(4, 45, len(edges) + 1)
+    texture, hue = _cloud(rng, rng.uniform(0.7, 1.5)), np.stack([_cloud(rng, 1.6) for _ in range(3)], axis=-1)
+    seen = (grey[:, None] + tint)[region] + (rough[region] * texture)[..., None] + 8 * hue
+    return seen.clip(0, 255).round().astype(np.uint8)
+
+
+def _cloud(rng: np.random.Generator, fade: float) -> np.ndarray:
+    """(PLACE, PLACE) noise of mean 0 and deviation 1 whose amplitudes fall as frequency to the power of -`fade`."""
+    fy, fx = np.fft.fftfreq(PLACE)[:, None], np.fft.rfftfreq(PLACE)[None]
+    frequency = np.hypot(fx, fy)
+    frequency[0, 0] = np.inf
+    found = np.fft.irfft2(np.fft.rfft2(rng.normal(size=(PLACE, PLACE))) * frequency**-fade, s=(PLACE, PLACE))
+    return found / found.std()

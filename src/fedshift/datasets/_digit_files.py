@@ -1,0 +1,168 @@
+"""Files of digits: MATLAB (SVHN, SynthDigits), libsvm text (USPS), NumPy (MNIST-M); readers and writers.
+
+A reader returns images (n, ...) uint8 and labels (n,) int64 from 0 to 9, and raises UserError naming a file that is not
+as documented.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+from ..files import atomic
+from ._matlab import variables
+
+CLASSES = 10
+ANEW = "obtain it anew"
+Digits = tuple[np.ndarray, np.ndarray]
+_BROKEN: tuple[type[Exception], ...] = (
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    KeyError,
+    NotImplementedError,
+    MemoryError,
+    SyntaxError,
+    tokenize.TokenError,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+)
+"""What NumPy raises on files that are none of its own, or damaged."""
+
+
+def read_mat(path: Path, lowest: int) -> Digits:
+    """MATLAB 5: `X` (32, 32, 3, n) uint8 and `y` with n labels, of which 10 is the digit 0 where the `lowest` is 1.
+
+    The images are a view of (n, 32, 32, 3) of the file; if it is compressed, in memory: 1.5 GB for SynthDigits.
+    """
+    x, y = _mat(path, ("X", "y"))
+    if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.shape[3] == 0:
+        what = f"'X' is {x.dtype} of shape {x.shape}, expected uint8 of shape (32, 32, 3, n)"
+        raise UserError(path, what, ANEW)
+    return np.moveaxis(x, 3, 0), _labels(path, y, x.shape[3], lowest)
+
+
+def read_npz(path: Path) -> Digits:
+    """NumPy's npz, read without pickles: `x` (n, side, side, 3) uint8, side 28 or 32, and `y` with n labels."""
+    x, y = _npz(path, ("x", "y"))
+    if x.dtype != np.uint8 or x.ndim != 4 or x.shape[1:] not in ((28, 28, 3), (32, 32, 3)) or len(x) == 0:
+        what = f"'x' is {x.dtype} of shape {x.shape}, expected uint8 of shape (n, 28, 28, 3) or (n, 32, 32, 3)"
+        raise UserError(path, what, ANEW)
+    return x, _labels(path, y, len(x), 0)
+
+
+def read_usps(path: Path) -> Digits:
+    """libsvm text, bz2: a line an image, its label from 1 to 10 (the digit + 1) and 256 pairs place:value.
+
+    The images are (n, 16, 16); a value from -1 to 1 becomes (value + 1) / 2 * 255, cut to uint8 as in torchvision.
+    """
+    try:
+        lines = bz2.decompress(path.read_bytes()).splitlines()
+    except FileNotFoundError:
+        raise UserError(path, "no such file", ANEW) from None
+    except (OSError, EOFError, ValueError) as error:
+        raise UserError(path, f"damaged, or no bz2: {error}", ANEW) from None
+    if not lines:
+        raise UserError(path, "holds no images", ANEW)
+    rows = np.empty((len(lines), 513), dtype=np.float32)
+    for n, line in enumerate(lines):
+        fields = line.decode("latin-1").replace(":", " ").split()
+        try:
+            rows[n] = fields
+        except ValueError:
+            what = f"line {n + 1} is no label with 256 pairs place:value ({len(fields)} numbers or words, expected 513)"
+            raise UserError(path, what, ANEW) from None
+    values = rows[:, 2::2]
+    wrong = ~((rows[:, 1::2] == np.arange(1, 257)) & (np.abs(values) <= 1)).all(axis=1)
+    if wrong.any():
+        what = f"line {wrong.argmax() + 1} has places other than 1 to 256, or values beyond -1 and 1"
+        raise UserError(path, what, ANEW)
+    pixels = ((values + 1) / 2 * 255).astype(np.uint8)
+    return pixels.reshape(-1, 16, 16), (_labels(path, rows[:, 0], len(rows), 1) - 1) % CLASSES
+
+
+def count(path: Path) -> int:
+    """How many labels a file of MATLAB or NumPy has, read without its images."""
+    (y,) = _mat(path, ("y",)) if path.suffix == ".mat" else _npz(path, ("y",))
+    return int(y.size)
+
+
+def _labels(path: Path, y: np.ndarray, count: int, lowest: int) -> np.ndarray:
+    """Labels `lowest` to `lowest` + 9 as digits, where 10 is 0."""
+    y = y.ravel()
+    if len(y) != count:
+        raise UserError(path, f"has {len(y)} labels for {count} images", ANEW)
+    if y.dtype.kind not in "uif":
+        raise UserError(path, f"its labels are of type {y.dtype}, expected numbers", ANEW)
+    if (wrong := ~np.isin(y, np.arange(lowest, lowest + CLASSES))).any():
+        at = int(wrong.argmax())
+        what = f"image {at} has label {y[at]:g}, expected {lowest} to {lowest + CLASSES - 1}"
+        raise UserError(path, what, ANEW)
+    return y.astype(np.int64) % CLASSES
+
+
+def _mat(path: Path, keys: Sequence[str]) -> list[np.ndarray]:
+    try:
+        found = variables(path, keys)
+    except FileNotFoundError:
+        raise UserError(path, "no such file", ANEW) from None
+    except (OSError, ValueError, zlib.error) as error:
+        raise UserError(path, f"damaged, or no file of MATLAB 5: {error}", ANEW) from None
+    return _arrays(path, found, keys)
+
+
+def _npz(path: Path, keys: Sequence[str]) -> list[np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {key: file[key] for key in keys if key in file}
+    except FileNotFoundError:
+        raise UserError(path, "no such file", ANEW) from None
+    except _BROKEN as error:
+        raise UserError(path, f"damaged, or no npz file of plain arrays: {error}", ANEW) from None
+    return _arrays(path, found, keys)
+
+
+def _arrays(path: Path, found: dict[str, Any], keys: Sequence[str]) -> list[np.ndarray]:
+    if lacking := [key for key in keys if key not in found]:
+        raise UserError(path, f"has no array {lacking[0]!r}", f"expected {' and '.join(map(repr, keys))}")
+    return [np.asarray(found[key]) for key in keys]
+
+
+def write_mat(path: Path, x: np.ndarray, y: np.ndarray, lowest: int) -> None:
+    """What `read_mat` reads, always the same to the byte; x (n, 32, 32, 3), y digits."""
+    from scipy.io import savemat
+
+    content = {"X": np.moveaxis(x, 0, 3), "y": np.where(y < lowest, CLASSES, y).astype(np.uint8)[:, None]}
+    with atomic(path) as temporary:
+        savemat(temporary, content, appendmat=False)
+        with temporary.open("r+b") as file:  # instead of the time of writing
+            file.write(b"MATLAB 5.0 MAT-file, written by fedshift".ljust(116))
+
+
+def write_npz(path: Path, x: np.ndarray, y: np.ndarray) -> None:
+    """What `read_npz` reads."""
+    with atomic(path) as temporary:
+        np.savez(temporary, x=x, y=y.astype(np.uint8))
+
+
+def write_usps(path: Path, x: np.ndarray, y: np.ndarray) -> None:
+    """What `read_usps` reads; x (n, 16, 16) uint8."""
+    values = (x.reshape(len(x), 256) / 255 * 2 - 1).round(3)
+    lines = (
+        f"{label + 1} " + " ".join(f"{k}:{v:g}" for k, v in enumerate(row, 1)) + "\n"
+        for label, row in zip(y, values, strict=True)
+    )
+    with atomic(path) as temporary:
+        temporary.write_bytes(bz2.compress("".join(lines).encode()))

@@ -1,0 +1,190 @@
+"""The five sets of digits: where they come from, which files they are, and what is in them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from ..fetch import Source
+from . import _mnist as mnist
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PARTS = ("train", "test")
+SVHN = "http://ufldl.stanford.edu/housenumbers/"
+USPS = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass/"
+GANIN = "copies of the sets of Ganin and Lempitsky 2015"
+_MNIST = tuple(mnist.sources())
+FILES: dict[str, tuple[tuple[Source, ...], tuple[Source, ...]]] = {
+    "mnist": (_MNIST[:2], _MNIST[2:]),
+    "svhn": (
+        (Source(SVHN + "train_32x32.mat", "train_32x32.mat", md5="e26dedcc434d2e4c54c9b2d4a06d8373"),),
+        (Source(SVHN + "test_32x32.mat", "test_32x32.mat", md5="eb5a983be6a315427106f1b164d9cef3"),),
+    ),
+    "usps": (
+        (Source(USPS + "usps.bz2", "usps.bz2", md5="ec16c51db3855ca6c91edd34d0e9b197"),),
+        (Source(USPS + "usps.t.bz2", "usps.t.bz2", md5="8ea070ee2aca1ac39742fdd1ef5ed118"),),
+    ),
+    "synth": (
+        (Source(None, "synth_train_32x32.mat", page=GANIN),),
+        (Source(None, "synth_test_32x32.mat", page=GANIN),),
+    ),
+    "mnistm": (
+        (Source(None, "mnist_m_train.npz", page=GANIN),),
+        (Source(None, "mnist_m_test.npz", page=GANIN),),
+    ),
+}
+"""Of each site, the files of its training and of its test part."""
+LEAST = {
+    "synth_train_32x32.mat": 479_400,
+    "synth_test_32x32.mat": 9_553,
+    "mnist_m_train.npz": 59_000,  # MNIST's 60,000 in some publications, 59,001 in others
+    "mnist_m_test.npz": 9_000,
+}
+"""Images of those files that have no known checksum."""
+SITES = tuple(FILES)
+
+
+def unchecked(source: Source) -> Source:
+    """The same file, from the mirror alone and whatever its content."""
+    page = source.page or (source.url or "").rpartition("/")[0]
+    return dataclasses.replace(source, url=None, md5=None, sha256=None, size=None, page=page)
+
+
+def place(mirror: Path | None, folder: str, filename: str) -> Path | None:
+    """The mirror itself, or the folder in it that holds the file and is called `folder`, but for case, _ and -.
+
+    Other folders are left alone: many a dataset has a t10k-images-idx3-ubyte.gz of its own.
+    """
+    if mirror is None or not mirror.is_dir() or (mirror / filename).is_file():
+        return mirror
+    found = [f for f in sorted(mirror.iterdir()) if _plain(f.name) == _plain(folder) and (f / filename).is_file()]
+    return found[0] if found else mirror
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace("_", "").replace("-", "")
+
+
+def at_hand(raw: Path, mirror: Path | None, folder: str, filename: str) -> bool:
+    """Whether the file needs no network."""
+    where = place(mirror, folder, filename)
+    return (raw / filename).is_file() or (where is not None and (where / filename).is_file())
+
+
+def is_there(raw: Path, site: str, part: str) -> bool:
+    """Whether `raw` has the files of a part."""
+    return all((raw / s.filename).is_file() for s in FILES[site][PARTS.index(part)])
+
+
+def check_count(path: Path) -> None:
+    """UserError where a file without known checksum has fewer images than the published one."""
+    from ._digit_files import count
+
+    if path.name in LEAST and (found := count(path)) < LEAST[path.name]:
+        what = f"has {found} images, expected {LEAST[path.name]} or more"
+        raise UserError(path, what, "obtain it anew, or say complete: false to take a part of it")
+
+
+def read(raw: Path, site: str, part: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, side, side) or (n, side, side, 3) uint8, and digits (n,) int64. Raises UserError naming the file.
+
+    MNIST-M of 32x32 is cut to its middle: it is MNIST's 28x28 with 2 pixels more of background around.
+    """
+    from . import _digit_files as files
+
+    if site == "mnist":
+        x, y = mnist.pair(raw, mnist.TRAIN if part == "train" else mnist.TEST)
+        return x, y.astype("int64")
+    path = raw / FILES[site][PARTS.index(part)][0].filename
+    if site == "usps":
+        return files.read_usps(path)
+    if site == "mnistm":
+        x, y = files.read_npz(path)
+        return (x[:, 2:30, 2:30] if x.shape[1] == 32 else x), y
+    return files.read_mat(path, lowest=1 if site == "svhn" else 0)
+
+
+def tenths(label: np.ndarray, *key: object) -> np.ndarray:
+    """Which tenth, from 0, each image is in: (n,) int64. Sizes, and images of a class, differ by one at most."""
+    import numpy as np
+
+    from ..rng import stream
+
+    order = stream("tenths", *key).permutation(len(label))
+    order = order[np.argsort(label[order], kind="stable")]
+    tenth = np.empty(len(label), dtype=np.int64)
+    tenth[order] = np.arange(len(label)) % 10
+    return tenth
+
+
+def shown(image: np.ndarray) -> np.ndarray:
+    """An image (side, side) or (side, side, 3) as (28, 28, 3): three equal channels, resized."""
+    import numpy as np
+
+    from ._folders import resized
+
+    return resized(image if image.ndim == 3 else np.repeat(image[..., None], 3, axis=2), 28)
+
+
+def drawn(raw: Path, images: int) -> None:
+    """Printed digits in SynthDigits' files, all classes in turn, every tenth part of them in the test part."""
+    import numpy as np
+
+    from ..progress import Progress
+    from ._digit_drawing import synth_digit
+    from ._digit_files import write_mat
+
+    with Progress("draw SynthDigits", images, "images") as bar:
+        for part, sources, count in zip(PARTS, FILES["synth"], (images - images // 10, images // 10), strict=True):
+            y = np.arange(count) % 10
+            x = np.empty((count, 32, 32, 3), dtype=np.uint8)
+            for n in range(count):
+                x[n] = synth_digit(int(y[n]), part, n)
+                bar.update()
+            write_mat(raw / sources[0].filename, x, y, lowest=0)
+
+
+def composed(raw: Path, paper: int = 0) -> None:
+    """MNIST-M's files, of those parts of MNIST that are in `raw`; the digit is where it is lighter than `paper`."""
+    from ..progress import say
+    from ._digit_drawing import on_background
+    from ._digit_files import write_npz
+
+    for part, (target,) in zip(PARTS, FILES["mnistm"], strict=True):
+        if is_there(raw, "mnist", part):
+            x, y = read(raw, "mnist", part)
+            write_npz(raw / target.filename, on_background(x > paper, part), y)
+            say(f"composed {len(x)} images for {target.filename}")
+
+
+def miniature(raw: Path, images: int) -> None:
+    """All files, with `images` a class in the training part and a quarter as many in the test part."""
+    import numpy as np
+
+    from ..rng import stream
+    from ._digit_files import write_mat, write_usps
+    from ._divide import digit
+
+    raw.mkdir(parents=True, exist_ok=True)
+    for part, each in zip(PARTS, (images, images // 4), strict=True):
+        y = np.arange(10 * each) % 10
+        mnist.miniature(raw, mnist.TRAIN if part == "train" else mnist.TEST, len(y))
+        svhn, usps = (FILES[site][PARTS.index(part)][0].filename for site in ("svhn", "usps"))
+        x = np.empty((len(y), 32, 32, 3), dtype=np.uint8)
+        small = np.empty((len(y), 16, 16), dtype=np.uint8)
+        for n, label in enumerate(y):
+            rng = stream("digits miniature", part, n)
+            ink = digit(rng, int(label), 32)
+            dark, light = rng.uniform(0, 110, 3), rng.uniform(145, 255, 3)
+            ground, pen = (dark, light) if rng.random() < 0.5 else (light, dark)
+            seen = ground + (pen - ground) * ink[..., None] + rng.normal(0, 12, (32, 32, 3))
+            x[n] = seen.clip(0, 255).round()
+            small[n] = 255 * digit(rng, int(label), 16)
+        write_mat(raw / svhn, x, y, lowest=1)
+        write_usps(raw / usps, small, y)
+    drawn(raw, 10 * (images + images // 4))
+    composed(raw, paper=64)  # the miniature's has noise

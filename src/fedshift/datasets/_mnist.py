@@ -1,0 +1,103 @@
+"""MNIST's raw files: where they are, how they are read, and synthetic ones in their layout."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import UserError
+from ..fetch import Source
+from ..files import atomic
+from ..rng import stream
+from ._divide import CLASSES, digit
+
+URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+TRAIN, TEST = "train", "t10k"
+FILES = {  # bytes, md5, sha256
+    "train-images-idx3-ubyte.gz": (
+        9_912_422,
+        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    ),
+    "train-labels-idx1-ubyte.gz": (
+        28_881,
+        "d53e105ee54ea40749a09fcbcd1e9432",
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    ),
+    "t10k-images-idx3-ubyte.gz": (
+        1_648_877,
+        "9fb629c4189551a2d022fa330f9573f3",
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    ),
+    "t10k-labels-idx1-ubyte.gz": (
+        4_542,
+        "ec29112dd5afa0611ce80d1b7f02629c",
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    ),
+}
+
+
+def sources() -> Sequence[Source]:
+    """Images and labels of the training part, then of the test part."""
+    return [Source(URL + name, name, size=size, md5=md5, sha256=sha256) for name, (size, md5, sha256) in FILES.items()]
+
+
+def names(part: str) -> tuple[str, str]:
+    return f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"
+
+
+def pair(raw: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, 28, 28) and labels (n,), uint8, of a part."""
+    images, labels = (raw / name for name in names(part))
+    x, y = read(images, 3), read(labels, 1)
+    if x.shape[1:] != (28, 28) or len(x) == 0:
+        raise UserError(images, f"holds an array of shape {x.shape}, expected (n, 28, 28)", "obtain it anew")
+    if len(x) != len(y):
+        raise UserError(labels, f"has {len(y)} labels for {len(x)} images", "obtain both files anew")
+    if (wrong := y >= CLASSES).any():
+        at = int(wrong.argmax())
+        raise UserError(labels, f"image {at} has label {y[at]}, expected 0 to 9", "obtain it anew")
+    return x, y
+
+
+def read(path: Path, axes: int) -> np.ndarray:
+    """An IDX file: the magic number 0x08 and number of axes, sizes as big-endian int32, and the bytes of the array."""
+    try:
+        with gzip.open(path) as file:
+            content = file.read()
+    except FileNotFoundError:
+        raise UserError(path, "no such file", "obtain it anew") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(path, f"damaged, or no gzip: {error}", "obtain it anew") from None
+    start = 4 + 4 * axes
+    if len(content) < start or content[:4] != bytes((0, 0, 8, axes)):
+        raise UserError(path, f"is no IDX file of bytes with {axes} axes", "obtain it anew")
+    shape = struct.unpack(f">{axes}i", content[4:start])
+    found = np.frombuffer(content, dtype=np.uint8, offset=start)
+    if len(found) != np.prod(shape, dtype=np.int64):
+        raise UserError(path, f"has {len(found)} bytes for an array of shape {shape}", "obtain it anew")
+    return found.reshape(shape)
+
+
+def write(path: Path, array: np.ndarray) -> None:
+    """An IDX file of the bytes of an array, always the same."""
+    head = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}i", *array.shape)
+    with atomic(path) as temporary:
+        temporary.write_bytes(gzip.compress(head + array.astype(np.uint8).tobytes(), mtime=0))
+
+
+def miniature(raw: Path, part: str, count: int) -> None:
+    """So many synthetic images and labels, of all classes in turn."""
+    y = (np.arange(count) % CLASSES).astype(np.uint8)
+    x = np.empty((count, 28, 28), dtype=np.uint8)
+    for n in range(count):
+        rng = stream("mnist miniature", part, n)
+        seen = digit(rng, int(y[n]), 28) * rng.uniform(150, 255) + rng.normal(0, 6, (28, 28))
+        x[n] = seen.clip(0, 255).round()
+    for name, array in zip(names(part), (x, y), strict=True):
+        write(raw / name, array)

@@ -1,0 +1,102 @@
+"""Morpho-MNIST's raw files: IDX files called as MNIST's, with a third one of perturbations, in two folders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ..dataset import Opened
+from ..errors import UserError
+from ..fetch import Source, fetch
+from ..progress import Progress
+from ..rng import stream
+from . import _mnist as mnist
+from ._digit_sites import shown
+
+KINDS: Mapping[str, tuple[int, ...]] = {"global": (0, 1, 2), "local": (0, 3, 4)}
+"""Perturbations that each of the two sets draws from."""
+PAGE = "https://github.com/dccastro/Morpho-MNIST"
+DRAWN = (
+    "Perturbed by fedshift after the publication, with amounts from memory: like the published images, not the same."
+)
+Part = Literal["t10k", "train"]
+
+
+def sources() -> Sequence[Source]:
+    """The archives of the two folders."""
+    return [Source(None, f"{kind}.zip", unpack=True, page=PAGE) for kind in KINDS]
+
+
+def obtain(raw: Path, mirror: Path | None, part: Part) -> None:
+    """The folders global and local of `raw`, from folders of the mirror called so or morpho_global, or archives."""
+    names = (*mnist.names(part), _third(part))
+    for kind in KINDS:
+        folders = [] if mirror is None else [mirror / f"morpho_{kind}", mirror / kind]
+        where = next((folder for folder in folders if (folder / names[0]).is_file()), None)
+        if where is None:
+            fetch(Source(None, f"{kind}.zip", unpack=True, page=PAGE), raw, mirror)
+            continue
+        for name in names:
+            fetch(Source(None, name, page=PAGE), raw / kind, where)
+
+
+def generate(raw: Path, x: np.ndarray, y: np.ndarray, part: Part) -> None:
+    """Write global and local below `raw`, of digits (n, 28, 28) and labels (n,); an image depends on its number."""
+    from ._morpho import perturbed
+
+    with Progress("perturb digits", len(x) * len(KINDS), "images") as bar:
+        for kind, choice in KINDS.items():
+            streams = [stream("morpho-mnist", kind, part, n) for n in range(len(x))]
+            how = np.array([rng.choice(choice) for rng in streams], dtype=np.uint8)
+            images = np.empty_like(x)
+            for n, rng in enumerate(streams):
+                images[n] = perturbed(x[n], int(how[n]), rng)
+                bar.update()
+            for name, array in zip((*mnist.names(part), _third(part)), (images, y, how), strict=True):
+                mnist.write(raw / kind / name, array)
+
+
+def opened(raw: Path, part: Part) -> Opened:
+    """The sites morpho_global and morpho_local; `base` is the digit that both perturb."""
+    import pandas as pd
+
+    from ._morpho import NAMES
+
+    tables, arrays = [], []
+    for kind, choice in KINDS.items():
+        folder = _folder(raw / kind, part)
+        x, y = mnist.pair(folder, part)
+        how = mnist.read(folder / _third(part), 1)
+        if len(how) != len(x):
+            raise UserError(
+                folder / _third(part), f"has {len(how)} perturbations for {len(x)} images", "obtain it anew"
+            )
+        if (wrong := ~np.isin(how, choice)).any():
+            at, known = int(wrong.argmax()), ", ".join(map(str, choice))
+            what = f"image {at} has perturbation {how[at]}, expected one of {known}"
+            raise UserError(folder / _third(part), what, "obtain it anew")
+        base = [f"{part}{n:05}" for n in range(len(x))]
+        names = [f"morpho_{kind}/{name}_{NAMES[k]}" for name, k in zip(base, how, strict=True)]
+        label = y.astype(np.int64)
+        tables.append(
+            pd.DataFrame({"sample": names, "site": f"morpho_{kind}", "label": label, "patient": None, "base": base})
+        )
+        arrays.append(x)
+    first = len(arrays[0])
+    return Opened(
+        pd.concat(tables, ignore_index=True),
+        lambda i: shown(arrays[0][i] if i < first else arrays[1][i - first]),
+    )
+
+
+def _third(part: Part) -> str:
+    return f"{part}-pert-idx1-ubyte.gz"
+
+
+def _folder(folder: Path, part: Part) -> Path:
+    """Where the images are: in `folder`, or deeper, as archives are packed differently."""
+    found = sorted((f.parent for f in folder.rglob(mnist.names(part)[0])), key=lambda f: len(f.parts))
+    return found[0] if found else folder

@@ -1,0 +1,83 @@
+"""Digits-DG: digits in four guises, for learning on some and testing on others."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from ..dataset import Card, Dataset, Opened
+from ..errors import UserError
+from ..fetch import Source
+from ._folders import below, opened
+
+SITES = ("mnist", "mnist_m", "svhn", "syn")
+PARTS = ("train", "val")
+NAMES = tuple("0123456789")
+SIDE = 28
+
+
+class DigitsDg(Dataset):
+    """28x28 RGB, sites = mnist, mnist_m, svhn, syn, each with its folders train and val together.
+
+    Read from site/{train,val}/class/image, of 600 JPEG images of 32x32 a class and site; resized as Pillow does.
+    """
+
+    of_miniature = frozenset({"images"})
+    shape: ClassVar[tuple[int, int, int] | None] = (3, SIDE, SIDE)
+    classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")
+    archive: str = Field("digits_dg.zip", description="zip or tar with the folders, in the mirror directory")
+    images: int = Field(20, ge=5, description="of the miniature only: images a class and site, a fifth of them in val")
+
+    def card(self) -> Card:
+        return Card(
+            title="Digits-DG",
+            version="2020",
+            source="https://github.com/KaiyangZhou/Dassl.pytorch (DATASETS.md)",
+            licence="none stated; of its sources, MNIST is CC BY-SA 3.0 and SVHN for non-commercial use only",
+            citation="Zhou et al. 2020 (ECCV, Learning to Generate Novel Domains for Domain Generalization); LeCun et "
+            "al. 1998 (MNIST), Netzer et al. 2011 (SVHN), Ganin and Lempitsky 2015 (MNIST-M, SynthDigits)",
+            caveat="mnist and mnist_m may share digits, and images of svhn a photograph: nothing says which do.",
+        )
+
+    def sources(self) -> Sequence[Source]:
+        return [Source(None, self.archive, unpack=True, page=self.card().source)]
+
+    def open(self, raw: Path) -> Opened:
+        import pandas as pd
+
+        root = below(raw / self.sources()[0].unpacked_name, SITES[0])
+        classes = {name: name for name in NAMES}
+        found, tables = [], []
+        for site in SITES:
+            for part in PARTS:
+                if not (root / site / part).is_dir():
+                    what = f"expected {' and '.join(PARTS)} in each of {', '.join(SITES)}"
+                    raise UserError(root / site / part, "no such folder", what)
+            found.append(opened(root / site, PARTS, classes, SIDE))
+            table = found[-1].samples
+            tables.append(table.assign(sample=site + "/" + table["sample"], site=site))
+        images = [functools.partial(one.image, i) for one in found for i in range(len(one.samples))]
+        return Opened(pd.concat(tables, ignore_index=True), lambda i: images[i]())
+
+    def miniature(self, raw: Path) -> None:
+        """Synthetic digits, as of a digital display; sites differ in colours and noise."""
+        from ..files import atomic_folder
+        from ._divide import digit
+        from ._miniature import write_folders
+
+        with atomic_folder(raw / self.sources()[0].unpacked_name) as new:
+            whole = new / "whole"
+            write_folders(whole, SITES, NAMES, self.images, digit, 32)
+            for site in SITES:
+                for part in PARTS:
+                    for name in NAMES:
+                        (new / site / part / name).mkdir(parents=True)
+                for file in sorted((whole / site).rglob("*.jpg")):
+                    part = "val" if int(file.stem[-4:]) <= self.images // 5 else "train"
+                    file.rename(new / site / part / file.parent.name / file.name)
+            shutil.rmtree(whole)

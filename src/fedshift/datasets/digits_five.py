@@ -1,0 +1,167 @@
+"""The five sets of digits of FedBN: MNIST, SVHN, USPS, SynthDigits and MNIST-M."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from ..dataset import Card, Dataset, Opened
+from ..errors import UserError
+from ..fetch import USE_MIRROR, Source, fetch
+from . import _digit_sites as sites
+from . import _morpho_files as morpho
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+MORPHO = "morpho"  # a folder: its files are called as MNIST's
+
+
+class DigitsFive(Dataset):
+    """28x28 RGB, sites = mnist, svhn, usps, synth, mnistm, each with the training and test images of its set.
+
+    SVHN, USPS and SynthDigits are resized (bilinear, as Pillow does), grey becomes three equal channels, and MNIST-M of
+    32x32 is cut to its middle. Files are looked for in the mirror directory, and in a folder of it called as their
+    site: usps, mnist_m, ...
+    """
+
+    of_miniature = frozenset({"images"})
+    of_reading = frozenset({"clients", "seed"})
+    shape: ClassVar[tuple[int, int, int] | None] = (3, 28, 28)
+    classes: tuple[str, ...] = Field(
+        tuple("0123456789"), min_length=10, max_length=10, description="names of the labels 0 to 9"
+    )
+    complete: bool = Field(
+        True, description="false: take what the mirror has of each site's files, one part or more, without checksum"
+    )
+    synth: Literal["files", "rendered"] = Field(
+        "files", description="SynthDigits from its files, or printed digits drawn by fedshift in its place"
+    )
+    drawn: int = Field(10_000, ge=100, le=500_000, description="of synth: rendered only: images")
+    mnistm: Literal["files", "composed"] = Field(
+        "files", description="MNIST-M from its files, or MNIST on textures drawn by fedshift in its place"
+    )
+    morpho: Literal["none", "files", "generated"] = Field(
+        "none", description="also the sites morpho_global and morpho_local, as the dataset morpho_mnist has them"
+    )
+    clients: int = Field(
+        1, ge=1, le=10, description="above 1: each set is cut into tenths, of which so many are sites: mnist1, ..."
+    )
+    seed: int = Field(0, ge=0, description="of the cut into tenths")
+    images: int = Field(40, ge=10, description="of the miniature only: training images a class; a quarter as many test")
+
+    def card(self) -> Card:
+        return Card(
+            title="Digits-Five",
+            version="as in FedBN",
+            source=f"MNIST: http://yann.lecun.com/exdb/mnist/; SVHN: {sites.SVHN}; USPS: {sites.USPS}; SynthDigits and "
+            "MNIST-M: http://yaroslav.ganin.net/",
+            licence="MNIST: CC BY-SA 3.0; SVHN: non-commercial use only; USPS, SynthDigits, MNIST-M: none stated",
+            citation="LeCun et al. 1998 (MNIST), Netzer et al. 2011 (SVHN), Hull 1994 (USPS), Ganin and Lempitsky 2015 "
+            "(SynthDigits, MNIST-M); together as in Li et al. 2021 (ICLR, FedBN)",
+            caveat=" ".join(self._caveats()),
+        )
+
+    def _caveats(self) -> Iterator[str]:
+        yield (
+            "SVHN's digits of one photograph follow one another, and nothing says which belong together: a random "
+            "split puts digits of one house number on both sides. MNIST-M shows MNIST's digits: what one site tests, "
+            "the other may train on."
+        )
+        if not self.complete:
+            yield "Parts of the official files only, taken without checksum: no published figure compares."
+        if self.synth == "rendered":
+            yield f"In place of SynthDigits: {self.drawn:,} printed digits drawn by fedshift, in fonts of its own."
+        if self.mnistm == "composed":
+            yield "In place of MNIST-M: MNIST composed in the same way, but on drawn textures, not on photographs."
+        if self.morpho != "none":
+            yield "Morpho-MNIST shows digits of MNIST's test part, of which the site mnist trains on most."
+        if self.morpho == "generated":
+            yield f"Morpho-MNIST: {morpho.DRAWN}"
+
+    def _files(self) -> dict[str, list[tuple[Source, ...]]]:
+        """The files that are to be obtained, of each site and part; without address and checksum if parts will do."""
+        made = {"synth": self.synth == "rendered", "mnistm": self.mnistm == "composed"}
+        return {
+            site: [tuple(s if self.complete else sites.unchecked(s) for s in part) for part in parts]
+            for site, parts in sites.FILES.items()
+            if not made.get(site)
+        }
+
+    def sources(self) -> Sequence[Source]:
+        more = morpho.sources() if self.morpho == "files" else ()
+        return [*(source for parts in self._files().values() for part in parts for source in part), *more]
+
+    def download(self, raw: Path, mirror: Path | None) -> None:
+        for site, parts in self._files().items():
+            if not self.complete:
+                there = [part for part in parts if all(sites.at_hand(raw, mirror, site, s.filename) for s in part)]
+                if not there:
+                    what = f"has neither part of {site}: {' or '.join(s.filename for part in parts for s in part[:1])}"
+                    raise UserError(mirror or "mirror", what, USE_MIRROR)
+                parts = there
+            for source in (s for part in parts for s in part):
+                path = fetch(source, raw, sites.place(mirror, site, source.filename))
+                if self.complete:
+                    sites.check_count(path)
+        if self.synth == "rendered":
+            sites.drawn(raw, self.drawn)
+        if self.mnistm == "composed":
+            sites.composed(raw)
+        if self.morpho == "files":
+            morpho.obtain(raw / MORPHO, mirror, "t10k")
+        if self.morpho == "generated":
+            self._perturb(raw)
+
+    def _perturb(self, raw: Path) -> None:
+        morpho.generate(raw / MORPHO, *sites.read(raw, "mnist", "test"), "t10k")
+
+    def open(self, raw: Path) -> Opened:
+        import numpy as np
+        import pandas as pd
+
+        tables: list[pd.DataFrame] = []
+        arrays: list[np.ndarray] = []
+        for site in sites.SITES:
+            parts = [part for part in sites.PARTS if self.complete or sites.is_there(raw, site, part)]
+            if not parts:
+                raise UserError(raw, f"has neither part of {site}", "obtain the dataset anew")
+            found = [sites.read(raw, site, part) for part in parts]
+            arrays += [x for x, _ in found]
+            names = [f"{site}/{part}{n:06}" for part, (x, _) in zip(parts, found, strict=True) for n in range(len(x))]
+            label = np.concatenate([y for _, y in found])
+            table = pd.DataFrame({"sample": names, "site": site, "label": label, "patient": None})
+            if self.clients > 1:
+                table["site"] = [f"{site}{tenth + 1}" for tenth in sites.tenths(label, self.seed, site)]
+            tables.append(table)
+        samples = pd.concat(tables, ignore_index=True)
+        if self.clients > 1:
+            wanted = {f"{site}{k + 1}" for site in sites.SITES for k in range(self.clients)}
+            samples = samples[samples["site"].isin(wanted)]
+        ends = np.cumsum([len(x) for x in arrays])
+        rows = samples.index.to_numpy()
+
+        def image(i: int) -> np.ndarray:
+            k = int(np.searchsorted(ends, rows[i], side="right"))
+            return sites.shown(arrays[k][rows[i] - ends[k]])  # counted from the end of its array
+
+        five = Opened(samples.reset_index(drop=True), image)
+        return five if self.morpho == "none" else _joined(five, morpho.opened(raw / MORPHO, "t10k"))
+
+    def miniature(self, raw: Path) -> None:
+        """Synthetic digits, as of a digital display but for SynthDigits; sites differ in colours and ground."""
+        sites.miniature(raw, self.images)
+        if self.morpho != "none":
+            self._perturb(raw)
+
+
+def _joined(one: Opened, two: Opened) -> Opened:
+    import pandas as pd
+
+    count = len(one.samples)
+    samples = pd.concat([one.samples, two.samples.drop(columns="base")], ignore_index=True)
+    return Opened(samples, lambda i: one.image(i) if i < count else two.image(i - count))

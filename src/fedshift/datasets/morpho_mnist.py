@@ -1,0 +1,73 @@
+"""Morpho-MNIST: MNIST's digits with strokes thinned, thickened, swollen and broken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from ..dataset import Card, Dataset, Opened
+from ..fetch import Source, fetch
+from . import _mnist as mnist
+from . import _morpho_files as files
+from ._digit_sites import place
+
+
+class MorphoMnist(Dataset):
+    """28x28 RGB, sites = morpho_global (plain, thin, thick) and morpho_local (plain, swollen, fractured).
+
+    Read from IDX files called as MNIST's, with a third one of perturbations, in the folders global and local. Both
+    sites show the same digits.
+    """
+
+    of_miniature = frozenset({"images"})
+    shape: ClassVar[tuple[int, int, int] | None] = (3, 28, 28)
+    classes: tuple[str, ...] = Field(
+        tuple("0123456789"), min_length=10, max_length=10, description="names of the labels 0 to 9"
+    )
+    morpho: Literal["files", "generated"] = Field(
+        "files",
+        description="global.zip and local.zip, or folders called so, of the mirror; or made by fedshift from MNIST",
+    )
+    part: files.Part = Field("t10k", description="the 10,000 test images, or the 60,000 training images")
+    images: int = Field(10, ge=2, description="of the miniature only: images a class and site")
+
+    def card(self) -> Card:
+        return Card(
+            title="Morpho-MNIST",
+            version="2018",
+            source=files.PAGE,
+            licence="that of MNIST, CC BY-SA 3.0; none stated for the perturbed images",
+            citation="Castro et al. 2019 (JMLR 20(178)); LeCun et al. 1998 (Proceedings of the IEEE 86(11):2278-2324)",
+            caveat="Both sites show the same digits of MNIST."
+            + (f" {files.DRAWN}" if self.morpho == "generated" else ""),
+        )
+
+    def sources(self) -> Sequence[Source]:
+        if self.morpho == "files":
+            return files.sources()
+        return [s for s in mnist.sources() if s.filename in mnist.names(self.part)]
+
+    def download(self, raw: Path, mirror: Path | None) -> None:
+        if self.morpho == "files":
+            files.obtain(raw, mirror, self.part)
+            return
+        for source in self.sources():
+            fetch(source, raw, place(mirror, "mnist", source.filename))
+        files.generate(raw, *mnist.pair(raw, self.part), self.part)
+
+    def open(self, raw: Path) -> Opened:
+        return files.opened(raw, self.part)
+
+    def miniature(self, raw: Path) -> None:
+        """Synthetic digits, as of a digital display, perturbed."""
+        import numpy as np
+
+        from ..rng import stream
+        from ._divide import digit
+
+        y = (np.arange(10 * self.images) % 10).astype(np.uint8)
+        ink = [digit(stream("morpho-mnist miniature", n), int(label), 28) for n, label in enumerate(y)]
+        files.generate(raw, (255 * np.stack(ink)).round().astype(np.uint8), y, self.part)
