@@ -19,7 +19,6 @@ import numpy as np
 
 from ..errors import UserError
 from ..files import atomic
-from ._matlab import variables
 
 CLASSES = 10
 ANEW = "obtain it anew"
@@ -39,13 +38,13 @@ _BROKEN: tuple[type[Exception], ...] = (
     lzma.LZMAError,
     zipfile.BadZipFile,
 )
-"""What NumPy raises on files that are none of its own, or damaged."""
+"""What NumPy and SciPy raise on files that are none of their own, or damaged."""
 
 
 def read_mat(path: Path, lowest: int) -> Digits:
     """MATLAB 5: `X` (32, 32, 3, n) uint8 and `y` with n labels, of which 10 is the digit 0 where the `lowest` is 1.
 
-    The images are a view of (n, 32, 32, 3) of the file; if it is compressed, in memory: 1.5 GB for SynthDigits.
+    The file is held in memory: 1.5 GB for SynthDigits.
     """
     x, y = _mat(path, ("X", "y"))
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.shape[3] == 0:
@@ -114,11 +113,15 @@ def _labels(path: Path, y: np.ndarray, count: int, lowest: int) -> np.ndarray:
 
 
 def _mat(path: Path, keys: Sequence[str]) -> list[np.ndarray]:
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
     try:
-        found = variables(path, keys)
+        with path.open("rb") as file:
+            found = loadmat(file, variable_names=keys)
     except FileNotFoundError:
         raise UserError(path, "no such file", ANEW) from None
-    except (OSError, ValueError, zlib.error) as error:
+    except (MatReadError, *_BROKEN) as error:
         raise UserError(path, f"damaged, or no file of MATLAB 5: {error}", ANEW) from None
     return _arrays(path, found, keys)
 
