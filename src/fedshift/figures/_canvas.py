@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ COLOURS = ("#1f7fc4", "#cf5c00", "#00906a", "#b5568f", "#997000", "#777777")
 LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "D", "s", "^", "v", "P")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif"
+WIDTH = 8.4
+"""Of a figure as wide as the page, inches."""
+_POINTS = 72 * WIDTH
+_LONGEST = 90
 _SETTINGS = {
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
@@ -66,6 +70,54 @@ def svg(name: str, title: str, size: tuple[float, float], draw: Callable[[Figure
     body = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style .*?</style>", "", body, flags=re.S)
     body = re.sub(r"<[^>]*>", lambda tag: _tag(tag[0], name), body)
     return frame(name, title, (72 * size[0], 72 * size[1]), re.sub(r"\s*\n\s*", "\n", body))
+
+
+def style(n: int) -> dict[str, Any]:
+    """Colour and dashes of the n-th line of a panel; 24 of them differ."""
+    return {"color": COLOURS[n % len(COLOURS)], "linestyle": LINES[(n + n // 12) % len(LINES)]}
+
+
+def short(text: str, length: int = 28) -> str:
+    """A text, cut where it is longer than `length`."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def legend(figure: Figure) -> None:
+    """What all panels call their lines and bars, each once, below them."""
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    if found:
+        labels = [short(label, _LONGEST) for label in found]
+        figure.legend(
+            list(found.values()), labels, loc="outside lower left", ncols=_columns(labels, figure.get_figwidth())
+        )
+
+
+def legend_height(labels: Iterable[str], width: float) -> float:
+    """Inches that `legend` takes of a figure of `width` inches."""
+    shown = [short(label, _LONGEST) for label in labels]
+    return 0.1 + 0.2 * -(-len(shown) // _columns(shown, width)) if shown else 0.0
+
+
+def _columns(labels: Iterable[str], width: float) -> int:
+    """How many labels fit side by side."""
+    longest = max(map(len, labels))
+    return max(1, min(4, int(width / (0.5 + 0.068 * longest))))
+
+
+def logarithmic(axis: Any) -> None:
+    """A logarithmic x or y axis whose numbers are plain text."""
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(lambda value, _: "")
+
+
+def note(name: str, title: str) -> str:
+    """What stands in the place of a figure where there is nothing to draw; `title` says why."""
+    body = '<text x="0" y="24" fill="currentColor" font-size="11">Nothing to draw.</text>'
+    return frame(name, title, (_POINTS, 40), body)
 
 
 def _tag(tag: str, name: str) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from ..figure import Figure, Results
-from ._canvas import COLOURS, LINES, svg
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ._canvas import WIDTH, legend, legend_height, style, svg
+from ._series import by_partition, by_run
 
 
 class Convergence(Figure):
@@ -30,9 +28,14 @@ class Convergence(Figure):
             "condition still rising at its end has not converged."
         )
 
+    def _same_sites(self, results: Results) -> bool:
+        """Whether partitions differ in something else than the sites that train, so that no mean over them is taken."""
+        clients = results.rounds[results.rounds["split"] == "train"].groupby("held_out")["site"].agg(frozenset)
+        return bool(clients.duplicated().any())
+
     def draw(self, results: Results) -> str:
         panels = (("val", "accuracy", "Validation accuracy (%)"), ("train", "loss", "Training loss"))
-        rounds = results.rounds
+        rounds = by_partition(results.rounds) if self._same_sites(results) else results.rounds
         conditions = list(dict.fromkeys(rounds["condition"])) if len(rounds) else []
 
         def paint(figure: Any) -> None:
@@ -44,21 +47,13 @@ class Convergence(Figure):
                     chosen = rounds[(rounds["condition"] == condition) & (rounds["split"] == split)]
                     if chosen.empty or chosen[column].isna().all():
                         continue
-                    runs = _by_run(chosen, column) * (100 if column == "accuracy" else 1)
-                    style = {"color": COLOURS[n % len(COLOURS)], "linestyle": LINES[(n + n // 12) % len(LINES)]}
+                    runs = by_run(chosen, column) * (100 if column == "accuracy" else 1)
+                    look = style(n)
                     if runs.shape[1] > 1 and rounds["run"].nunique() <= self.most:
-                        axes.plot(runs.index, runs, linewidth=0.6, alpha=0.4, color=style["color"])
+                        axes.plot(runs.index, runs, linewidth=0.6, alpha=0.4, color=look["color"])
                     mean = runs.dropna().mean(axis=1)
-                    axes.plot(mean.index, mean, linewidth=1.8, label=condition, **style)
-            handles, labels = figure.axes[1].get_legend_handles_labels()
-            if handles:
-                figure.legend(handles, labels, loc="outside lower left", ncols=min(3, len(labels)))
+                    axes.plot(mean.index, mean, linewidth=1.8, label=condition, **look)
+            legend(figure)
 
-        height = 2.9 + 0.22 * -(-len(conditions) // 3)
-        return svg(self.name, f"{self.title}: {self.caption(results)}", (8.4, height), paint)
-
-
-def _by_run(rounds: pd.DataFrame, column: str, points: int = 150) -> pd.DataFrame:
-    """The mean over clients: a row for each round, a column for each run. Long histories are thinned out."""
-    table = rounds.pivot_table(index="round", columns="run", values=column, aggfunc="mean")
-    return table.iloc[:: -(-len(table) // points)]
+        size = (WIDTH, 2.8 + legend_height(conditions, WIDTH))
+        return svg(self.name, f"{self.title}: {self.caption(results)}", size, paint)

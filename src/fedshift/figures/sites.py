@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ..figure import Figure, Results
-from ._canvas import COLOURS, INK, MARKERS, svg
+from ._canvas import COLOURS, INK, MARKERS, short, svg
+from ._series import axis, headline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,9 +36,7 @@ class Sites(Figure):
         return int((results.scores["metric"] == results.headline.name).sum()) <= self.most
 
     def draw(self, results: Results) -> str:
-        scale = 100 if results.headline.percent else 1
-        scores = results.scores[results.scores["metric"] == results.headline.name].copy()
-        scores["value"] *= scale
+        scores = headline(results)
         conditions, shown = list(dict.fromkeys(scores["condition"])), _shown(results)
         rows = [("internal", s) for s in results.internal] + [("external", s) for s in results.external]
         columns = min(2, len(conditions)) or 1
@@ -52,7 +51,7 @@ class Sites(Figure):
             for axes in list(grid.flat)[len(conditions) :]:
                 axes.set_visible(False)
             for axes in grid[-1]:
-                axes.set_xlabel(f"{results.headline.title}{' (%)' if scale == 100 else ''}")
+                axes.set_xlabel(axis(results))
             handles, labels = figure.axes[0].get_legend_handles_labels()
             if handles:
                 figure.legend(handles, labels, loc="outside lower left", ncols=min(4, len(labels)))
@@ -81,14 +80,10 @@ class Sites(Figure):
         internal = sum(role == "internal" for role, _ in rows)
         if 0 < internal < len(rows):
             axes.axhline(internal - 0.5, color=INK, linewidth=0.6, alpha=0.5)
-        axes.set_yticks(range(len(rows)), [f"{_short(site)}, {role}" for role, site in rows])
+        axes.set_yticks(range(len(rows)), [f"{short(site)}, {role}" for role, site in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(axis="y", visible=False)
 
 
 def _shown(results: Results) -> list[str]:
     return list(dict.fromkeys(results.scores["shown"]))[: len(COLOURS)]
-
-
-def _short(site: str, length: int = 28) -> str:
-    return site if len(site) <= length else site[: length - 1] + "…"

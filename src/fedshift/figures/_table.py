@@ -1,0 +1,71 @@
+"""Numbers in shaded cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ._canvas import COLOURS, WIDTH, short
+
+FEW = 6
+"""So many columns have room for spreads beside the numbers."""
+ROW = 0.25
+"""Height of a line, inches."""
+_LABEL = 40
+
+
+class Cell(NamedTuple):
+    """A number as text; `shade` from 0, the worst, to 1, the best; None paints no ground."""
+
+    text: str
+    shade: float | None
+
+
+def head(columns: Sequence[str], across: int) -> float:
+    """Height of the names of columns, inches."""
+    return 0.25 if _level(columns, across) else 0.2 + 0.05 * max(map(len, columns))
+
+
+def _level(columns: Sequence[str], across: int) -> bool:
+    """Whether the names of columns fit side by side."""
+    return 0.075 * across * max(map(len, columns)) < 0.5 * WIDTH
+
+
+def table(
+    axes: Any, rows: Sequence[tuple[str, Sequence[Cell | None]]], columns: Sequence[str], across: int, top: float
+) -> None:
+    """Lines of a label and cells; one without cells is a heading. There is room for `across` columns.
+
+    `top` is the height of the names of columns, in inches. The best of a column is bold.
+    """
+    from matplotlib.patches import Rectangle
+
+    labels = [short(label, _LABEL) for label, _ in rows]
+    part = min(0.45, (0.15 + 0.075 * max(map(len, labels))) / WIDTH)
+    left = across * part / (1 - part)
+    size = 8.5 if across <= 12 else 7.5
+    for y, (label, (_, cells)) in enumerate(zip(labels, rows, strict=True)):
+        axes.text(-left, y, label, va="center", fontsize=8.5, fontweight="normal" if cells else "bold")
+        for x, cell in enumerate(cells):
+            if cell is None:
+                continue
+            if cell.shade is not None:
+                colour = (COLOURS[0], 0.04 + 0.4 * cell.shade)
+                axes.add_patch(Rectangle((x + 0.02, y - 0.46), 0.96, 0.92, facecolor=colour, linewidth=0))
+            weight = "bold" if cell.shade == 1 else "normal"
+            axes.text(x + 0.5, y, cell.text, ha="center", va="center", fontsize=size, fontweight=weight)
+    level = _level(columns, across)
+    for x, name in enumerate(columns):
+        axes.text(
+            x + 0.5 if level else x + 0.35,
+            -0.62,
+            name,
+            ha="center" if level else "left",
+            va="bottom",
+            rotation=0 if level else 40,
+            rotation_mode="anchor",
+            fontsize=8.5,
+        )
+    axes.set_xlim(-left, across + (0 if level else 0.6))
+    axes.set_ylim(len(rows) - 0.5, -0.5 - top / ROW)
+    axes.set_axis_off()

@@ -1,0 +1,98 @@
+"""FedBN's figures 1 and 2: why to keep batch-norm statistics at home, on one weight and one scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..figure import Figure, Results
+from ..rng import stream
+from ._canvas import COLOURS, INK, LINES, WIDTH, svg
+
+STDS = (0.5, 1.5)
+"""Of x at the two clients."""
+W_TRUE, NOISE, SAMPLES = 3.0, 0.1, 1000
+WEIGHTS, SCALES = (0.001, 12.0), (0.001, 4.0)
+"""The ranges of w and gamma that FedBN draws."""
+LEVELS = (0.75, 0.5, 0.25, 0.1)
+
+
+class Toy(Figure):
+    """Squared error of cos(w x / gamma) at two clients that see the same feature at different scales.
+
+    A label is cos(w_true z) + noise, of a standard normal feature z; client i sees x = s_i z, so that x ~ N(0, s_i^2).
+    The paper writes y = cos(w_true x) and gives no constants. Were that x the client's own, the best w would be the
+    same at both without any normalisation, and its claims would not hold: here it is the normalised one (our decision).
+    Dividing by gamma, the client's standard deviation, stands for batch normalisation.
+    """
+
+    title = "Toy example of local batch normalisation"
+
+    def caption(self, results: Results) -> str:
+        clients = [client(k) for k in range(len(STDS))]
+        pairs = zip(clients, averaged(clients), strict=True)
+        kept, lost = zip(*([error(w, g, *of)[0] for w, g in spots] for of, spots in pairs), strict=True)
+        return (
+            f"Model cos(w x / γ); {SAMPLES} samples a client with x ~ N(0, s²), s = {STDS[0]} and {STDS[1]}, labels "
+            f"cos({W_TRUE:g} x / s) + noise of standard deviation {NOISE} (our constants). Above: the error over w; "
+            "the clients' best w agree only after each divides by its own standard deviation. Below: over w and γ, "
+            f"shaded where the error is below {', '.join(f'{v:g}' for v in LEVELS)}. With w averaged and γ kept at "
+            f"home it is {kept[0]:.2f} at client 1 and {kept[1]:.2f} at client 2; with both averaged, {lost[0]:.2f} "
+            f"and {lost[1]:.2f}."
+        )
+
+    def draw(self, results: Results) -> str:
+        clients = [client(k) for k in range(len(STDS))]
+        w, gamma = np.linspace(*WEIGHTS, 400), np.linspace(*SCALES, 161)
+
+        def paint(figure: Any) -> None:
+            grid = figure.subplots(2, 2)
+            for axes, normalised in zip(grid[0], (False, True), strict=True):
+                for k, (x, y) in enumerate(clients):
+                    curve = error(w, x.std() if normalised else 1.0, x, y)
+                    axes.plot(w, curve, color=COLOURS[k], linestyle=LINES[k], linewidth=1.6, label=f"client {k + 1}")
+                    axes.plot(w[curve.argmin()], curve.min(), "o", color=COLOURS[k], markersize=5)
+                axes.set_title("x divided by the local deviation" if normalised else "x as it is")
+                axes.set_xlabel("w")
+                axes.set_ylim(0, None)
+            grid[0, 0].set_ylabel("Squared error")
+            grid[0, 0].legend(loc="lower right")
+            for k, (axes, spots) in enumerate(zip(grid[1], averaged(clients), strict=True)):
+                surface = np.array([error(w[::3], g, *clients[k]) for g in gamma]).T
+                shades = [(COLOURS[k], alpha) for alpha in (0.75, 0.55, 0.35, 0.15)]
+                axes.contourf(gamma, w[::3], surface, levels=[0.0, *LEVELS[::-1]], colors=shades)
+                for (spot_w, spot_gamma), marker, what in zip(
+                    spots, "*X", ("w averaged", "both averaged"), strict=True
+                ):
+                    axes.plot(spot_gamma, spot_w, marker, color=INK, markersize=9, linestyle="none", label=what)
+                axes.set_title(f"Client {k + 1}")
+                axes.set_xlabel("γ")
+            grid[1, 0].set_ylabel("w")
+            grid[1, 0].legend(loc="lower right")
+
+        return svg(self.name, f"{self.title}: {self.caption(results)}", (WIDTH, 6.0), paint)
+
+
+def client(k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and labels (SAMPLES,) of a client, always the same ones."""
+    rng = stream("toy", k)
+    z = rng.standard_normal(SAMPLES)
+    return STDS[k] * z, np.cos(W_TRUE * z) + NOISE * rng.standard_normal(SAMPLES)
+
+
+def error(w: Any, gamma: float, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Mean squared error of cos(w x / gamma) for each of some w (n,)."""
+    return ((np.cos(np.outer(w, x / gamma)) - y) ** 2).mean(axis=1)
+
+
+def averaged(clients: list[tuple[np.ndarray, np.ndarray]]) -> list[list[tuple[float, float]]]:
+    """For each client, what it ends with as (w, gamma): w averaged and its own gamma, and both averaged.
+
+    Before, each has its own standard deviation as gamma, and the w that is best with it.
+    """
+    grid = np.linspace(*WEIGHTS, 2401)
+    gammas = [float(x.std()) for x, _ in clients]
+    best = [float(grid[error(grid, g, *of).argmin()]) for g, of in zip(gammas, clients, strict=True)]
+    w = float(np.mean(best))
+    return [[(w, g), (w, float(np.mean(gammas)))] for g in gammas]
