@@ -9,7 +9,7 @@ CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup demo test lint format bench lock schema clean
+.PHONY: help setup demo test test-all lint format bench lock schema clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -30,8 +30,11 @@ demo: $(STAMP)  ## run the demo study end to end; ends by naming its page
 	@$(BIN)/snakemake --cores $(CORES) --config study=demo scale=mini
 	echo "The page: reports/demo.html"
 
-test: $(STAMP)  ## run all tests
+test: $(STAMP)  ## run all tests; of the papers' studies, a third each day
 	@$(BIN)/python -m pytest -n $(CORES) --dist loadfile
+
+test-all: $(STAMP) ## run all tests, and all studies of the papers at mini scale
+	@STUDIES=all $(BIN)/python -m pytest -n $(CORES) --dist loadfile
 
 lint: $(STAMP)  ## style, types, workflow
 	@$(BIN)/ruff check .

@@ -21,3 +21,4 @@ rule all:
     default_target: True
     input:
         [PATHS.page(name) for name in PLANS],
+        INDEX,

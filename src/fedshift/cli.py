@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from . import registry, study
+from .claims import require
 from .dataset import Scale
 from .errors import Interrupted, UserError, did_you_mean
 from .paths import Paths
@@ -64,8 +65,9 @@ def check(args: argparse.Namespace) -> None:
 
 
 def _look(plan: study.Plan) -> None:
-    """Read the user's own table, if the data is one, and see whether it can be split and trained on as asked."""
+    """See whether all files are there, all words of the papers known, and own data fit to be split and trained on."""
     plan.require_files()
+    require(plan)
     own = {key: data.dataset.open(Path()).samples for key, data in plan.data.items() if data.dataset.inputs()}
     runs = [run for run in plan.runs.values() if run.data.id in own]
     parts = {run.partition_id: run.partition.assign(own[run.data.id]) for run in runs}
@@ -163,14 +165,23 @@ def report(args: argparse.Namespace) -> None:
 
 
 def ledger(args: argparse.Namespace) -> None:
-    """Tables for people, in Markdown, and the notes of the study."""
-    from .report.communication import tables
+    """Tables for people, in Markdown, and the notes of the study; or ledger.csv for the summary."""
+    from .report.communication import tables, write
 
     plan = _plan(args)
+    if args.write:
+        say(f"wrote {write(plan, Paths())}")
+        return
     for table in tables(plan, Paths()):
         print(table.md())
     for note in plan.study.notes:
         print(f"Note: {note}")
+
+
+def index(args: argparse.Namespace) -> None:
+    from .report.gallery import write
+
+    say(f"wrote {write(args.studies, Paths())}")
 
 
 def algorithms(args: argparse.Namespace) -> None:
@@ -243,7 +254,11 @@ def parser() -> argparse.ArgumentParser:
     add(figure, "figure", "one figure of a study", "study", "figure")
     add(page, "page", "the study's page", "study")
     add(report, "report", "score, summarise, figures and page of what there is, when some runs failed", "study")
-    add(ledger, "ledger", "what each condition of a study sends: floats, messages and bytes", "study", scale="paper")
+    ledgers = add(
+        ledger, "ledger", "what each condition of a study sends: floats, messages and bytes", "study", scale="paper"
+    )
+    ledgers.add_argument("--write", action="store_true", help="write the study's ledger.csv, and print nothing")
+    add(index, "index", "reports/index.html: all studies, what they reproduce and how it turned out")
     add(algorithms, "algorithms", "docs/algorithms.md: what each algorithm does, sends and keeps")
     add(schema, "schema", "the JSON schema of a study's file")
     return top

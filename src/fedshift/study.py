@@ -1,7 +1,4 @@
-"""A study.
-
-One YAML, turned into the runs it asks for. Imports no torch: Snakemake imports this while it builds the DAG.
-"""
+"""A study: one YAML, turned into runs. Imports no torch: Snakemake imports this while it builds the DAG."""
 
 from __future__ import annotations
 
@@ -30,6 +27,7 @@ from .fields import (
 )
 from .files import read_yaml
 from .inference import Inference
+from .papers import Published, Trend, file
 from .partition import Partition
 from .registry import Plugin, validated
 from .run import Data, Frozen, Run
@@ -58,6 +56,11 @@ class Grid(Frozen):
     )
     addon: Annotated[tuple[AddonField | None, ...], Field(min_length=1), *MANY] = (None,)
     model: ModelField | None = Field(None, description="default: the study's model")
+    dataset: dict[str, Any] = Field({}, description="settings that differ from the study's dataset")
+    partition: dict[str, Any] = Field({}, description="settings that differ from the study's partitions")
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
+        None, min_length=1, description="default: the study's"
+    )
     training: Annotated[dict[str, Any], AfterValidator(_setting)] = Field(
         {}, description="settings that differ from the study's training"
     )
@@ -95,7 +98,9 @@ class Study(Frozen):
     )
     headline: MetricName = Field("accuracy", description="the metric that the page leads with")
     figures: tuple[FigureName, ...] = ("convergence", "patches", "sites")
-    published: str | None = Field(None, description="CSV of published figures, beside the study's file")
+    reproduces: tuple[str, ...] = Field((), description="tables and figures of papers: ids of config/papers.csv")
+    published: Published | None = Field(None, description="printed tables, and what their words stand for")
+    trends: tuple[Trend, ...] = Field((), description="what the papers claim, and is held against our numbers")
     scales: dict[Scale, dict[str, Any]] = Field(
         {}, description="what differs at a scale; merged into the study, key by key"
     )
@@ -108,8 +113,7 @@ class Plan:
         self.name, self.path, self.scale, self.study = name, path, scale, study
         prepare = tuple(t for t in study.transforms if t.when == "prepare")
         later = tuple(t for t in study.transforms if t.when != "prepare")
-        data = Data(dataset=study.dataset, synthetic=scale == "mini" and study.dataset.has_miniature, prepare=prepare)
-        self.data = {data.id: data}
+        self.data: dict[str, Data] = {}
         self.runs: dict[str, Run] = {}
         self.inferences: dict[str, Inference] = {}
         self.sweeps: dict[str, tuple[str, ...]] = {}
@@ -118,8 +122,21 @@ class Plan:
         for n, grid in enumerate(study.runs):
             settings = {**study.training.model_dump(), **grid.training}
             training: Training = validated(Training, settings, f"{path}.runs.{n}.training")
-            _validates(training, study.partition, f"{path}.training")
+            dataset = study.dataset
+            if grid.dataset:
+                changed = merge(dataset.spec(), grid.dataset)
+                dataset = registry.build("dataset", changed, f"{path}.runs.{n}.dataset")
+            data = Data(dataset=dataset, synthetic=scale == "mini" and dataset.has_miniature, prepare=prepare)
+            self.data[data.id] = data
+            partitions: list[Partition] = [
+                validated(Partition, merge(p.model_dump(), grid.partition), f"{path}.runs.{n}.partition")
+                for p in study.partition
+            ]
+            _validates(training, partitions, f"{path}.training")
             sweeps = [self._sweep(sweep) for sweep in grid.inferences or study.inferences]
+            for name in {i for sweep in sweeps for i in self.sweeps[sweep]}:
+                for partition in partitions:
+                    partition.require_client(self.inferences[name].client, f"{path}.runs.{n}.inferences")
             pairs = [(a, bn) for a in grid.algorithm for bn in grid.bn or a.policies[:1]]
             for algorithm, bn in pairs:
                 try:
@@ -127,7 +144,7 @@ class Plan:
                 except UserError as e:
                     faults.append(UserError(f"{path}.runs.{n}.{e.where}", e.what, e.remedy))
             for partition, (algorithm, bn), addon, seed in itertools.product(
-                study.partition, pairs, grid.addon, study.seeds
+                partitions, pairs, grid.addon, grid.seeds or study.seeds
             ):
                 run = Run(
                     data=data,
@@ -145,7 +162,7 @@ class Plan:
                 asked += [sweep for sweep in sweeps if sweep not in asked]
         if faults:
             raise UserErrors({str(fault): fault for fault in faults}.values())
-        self.published = path.parent / study.published if study.published else None
+        self.published = [file(name, path.parent) for name in study.published.tables] if study.published else []
 
     def _sweep(self, sweep: tuple[Inference, ...]) -> str:
         """Take up the inferences of one prediction job. Returns its id, which names its file."""
@@ -154,6 +171,11 @@ class Plan:
         name = f"{sweep[0].name}-sweep-{digest.of(sorted(members), 8)}" if len(members) > 1 else next(iter(members))
         self.sweeps[name] = tuple(members)
         return name
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """Those of all runs, each once, in their order."""
+        return list(dict.fromkeys(run.partition for run in self.runs.values()))
 
     def predictions(self, run: str) -> dict[str, str]:
         """The inferences asked of a run, and the id of the job that makes each."""
@@ -165,8 +187,8 @@ class Plan:
 
     def require_files(self) -> None:
         """Raise UserErrors for files that the study names and that are not there."""
-        given = [("dataset", file) for file in self.study.dataset.inputs()]
-        given += [("published", self.published)] if self.published else []
+        given = [("dataset", file) for data in self.data.values() for file in data.dataset.inputs()]
+        given += [("published.tables", file) for file in self.published]
         lost = [(key, file) for key, file in given if not file.is_file()]
         if lost:
             raise UserErrors(UserError(f"{self.path}.{key}", f"no such file: {file}") for key, file in lost)
@@ -231,13 +253,31 @@ def load(path: Path, scale: Scale) -> Plan:
     raw = read_yaml(path)
     if not isinstance(raw, dict):
         raise UserError(path, "is not a mapping of keys", "see docs/add-a-study.md")
+    if path.stem == "index":
+        raise UserError(path, "reports/index.html is the index of all studies", "rename the file")
     if scale not in get_args(Scale):
         raise UserError("scale", f"unknown scale {scale!r}", did_you_mean(str(scale), get_args(Scale)))
     scales = raw.get("scales") or {}
     if not isinstance(scales, dict) or not all(isinstance(v, dict) for v in scales.values()):
         raise UserError(f"{path}.scales", "is not a mapping of scale to keys")
-    study: Study = validated(Study, merge(raw, scales.get(scale, {})), str(path))
+    over = scales.get(scale, {})
+    study: Study = validated(Study, _scaled(merge(raw, over), over), str(path))
     return Plan(path.stem, path, scale, study)
+
+
+def _scaled(study: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """What a scale says of training, dataset and partition holds for all runs, whatever they say themselves."""
+    grids = study.get("runs")
+    if "runs" in over or not isinstance(grids, list):
+        return study
+    runs = []
+    for grid in grids:
+        own = dict(grid) if isinstance(grid, Mapping) else grid
+        for key in {"training", "dataset", "partition"} & set(over) if isinstance(grid, Mapping) else ():
+            if isinstance(own.get(key), Mapping) and isinstance(over[key], Mapping):
+                own[key] = merge(own[key], over[key])
+        runs.append(own)
+    return study | {"runs": runs}
 
 
 def select(names_: str, scale: Scale, folder: Path) -> dict[str, Plan]:

@@ -19,10 +19,11 @@ PACKAGE = Path(fedshift.__file__).parent
 COMMON = Path(__file__).parents[2] / "workflow" / "rules" / "common.smk"
 
 FLOORS: dict[int, str] = {
-    0: "__init__ archive arrays bn corruptions/ digest errors fetch files paths progress registry rng state tissue training",
+    0: "__init__ archive arrays bn corruptions/ digest errors fetch files paths progress registry rng state tissue "
+    "training",
     1: "addon algorithm dataset figure inference metric model partition transform",
     2: "samples addons/ algorithms/ datasets/ figures/ inferences/ metrics/ models/ transforms/",
-    3: "fields run study",
+    3: "claims fields papers printed run selector study",
     4: "batches clients dryrun federation ledger lockstep predict prepare provenance resume roundlog selection tally train "
     "workbench",
     5: "report/",

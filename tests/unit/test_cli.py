@@ -88,11 +88,11 @@ def test_check_of_a_good_study_says_what_it_asks_for(capsys: pytest.CaptureFixtu
 
 def test_check_looks_for_the_files_of_the_study(capsys: pytest.CaptureFixture[str]) -> None:
     path = Path("config/studies/tiny.yaml")
-    path.write_text(path.read_text() + "published: figures.csv\n")
+    path.write_text(path.read_text() + "published: {tables: figures.csv}\n")
     assert cli.main(["check", "tiny"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         f"{path}.dataset: no such file: own/samples.csv",
-        f"{path}.published: no such file: config/studies/figures.csv",
+        f"{path}.published.tables: no such file: config/studies/figures.csv",
     ]
 
 

@@ -135,6 +135,152 @@ def test_a_patient_known_for_some_rows_only() -> None:
     assert alone.groupby(neighbours)["split"].nunique().max() > 1, "each unknown patient counts as one of its own"
 
 
+# ---- equal shares of each class
+
+
+def classes(site: str, counts: list[int], patients: int = 0) -> pd.DataFrame:
+    """So many samples of each class, in stored order of classes."""
+    label = np.repeat(np.arange(len(counts)), counts)
+    rows = [(f"{site}/{n}", site, k, f"{site}/{n % patients}" if patients else None) for n, k in enumerate(label)]
+    return pd.DataFrame(rows, columns=["sample", "site", "label", "patient"])
+
+
+SHARES = {"train": 0.4, "val": 0.4, "test": 0.2}
+COUNTS = [
+    [12, 21, 12, 13, 10, 24, 22, 12, 8, 23],
+    [92, 82, 94, 99, 100, 100, 99, 100, 94, 98],
+    [500, 7, 13],
+    [10, 10],
+]
+
+
+def by_class(table: pd.DataFrame, **changes: Any) -> pd.DataFrame:
+    """Samples of each class (columns) in each split (rows)."""
+    wanted = partition(internal=["A"], external=[], by="class", **{"split": SHARES, **changes})
+    found = wanted.assign(table).merge(table[["sample", "label"]])
+    return found.groupby(["split", "label"]).size().unstack(fill_value=0)
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+def test_each_class_is_split_in_the_same_shares(counts: list[int]) -> None:
+    """ceil(share n) test, then as many validate, each class within one sample of its part of what was left."""
+    left, n = np.array(counts), sum(counts)
+    found = by_class(classes("A", counts))
+    for name in ("test", "val"):
+        size = -(-n * round(10 * SHARES[name]) // 10)
+        assert found.loc[name].sum() == size
+        assert np.abs(found.loc[name] - size * left / left.sum()).max() < 1
+        left = left - found.loc[name].to_numpy()
+    assert found.loc["train"].tolist() == left.tolist()
+
+
+def test_a_split_by_class_is_drawn_by_the_seed_and_for_each_site() -> None:
+    table = pd.concat([classes("A", [60, 40]), classes("B", [60, 40])]).reset_index(drop=True)
+
+    def tested(seed: int, site: str) -> list[int]:
+        found = partition(internal=["A", "B"], external=[], by="class", split=SHARES, seed=seed).assign(table)
+        return np.flatnonzero(found[found["site"] == site]["split"] == "test").tolist()
+
+    assert tested(0, "A") == tested(0, "A") != tested(1, "A")
+    assert tested(0, "A") != tested(0, "B")
+    assert tested(0, "A") != list(range(12)) + list(range(60, 68)), "the first ones, not a random draw"
+
+
+def test_a_split_by_class_ignores_patients() -> None:
+    table = classes("A", [50, 50], patients=4)
+    found = partition(internal=["A"], external=[], by="class", split=SHARES).assign(table).merge(table)
+    assert (found.groupby("patient")["split"].nunique() == 3).all()
+
+
+def test_without_a_share_no_split_by_class_validates() -> None:
+    found = by_class(classes("A", [30, 20]), split={"train": 0.8, "val": 0.0, "test": 0.2})
+    assert found.to_dict("index") == {"test": {0: 6, 1: 4}, "train": {0: 24, 1: 16}}
+
+
+@pytest.mark.parametrize("counts", [[40, 1], [1] * 10, [3, 2]])
+def test_a_class_with_too_few_samples_is_refused(counts: list[int]) -> None:
+    words = "^partition: site 'A': cannot be split by class: .*; say by: sample, or make it external$"
+    with pytest.raises(UserError, match=words):
+        by_class(classes("A", counts))
+
+
+# ---- limits
+
+
+@pytest.mark.parametrize("by", ["class", "sample"])
+def test_a_limit_leaves_out_samples_that_train_or_validate(by: str) -> None:
+    table = plain({"A": 100, "B": 40, "C": 30})
+    without = partition(by=by, split=SHARES).assign(table)
+    found = partition(by=by, split=SHARES, limit={"train": 12, "val": 9}).assign(table)
+    assert sizes(found, "A") == {"train": 12, "val": 9, "test": 20}
+    assert sizes(found, "B") == {"train": 12, "val": 9, "test": 8}
+    assert sizes(found, "C") == {"test": 30}
+    kept = found.merge(without, on=list(found))
+    assert len(kept) == len(found), "each keeps the split that it has without a limit"
+    assert list(found["sample"]) == [s for s in without["sample"] if s in set(found["sample"])]
+
+
+@pytest.mark.parametrize(
+    ("limit", "train", "val"),
+    [
+        ({"train": 0.5}, 50, 100),
+        ({"train": 0.29, "val": 0.1}, 29, 10),
+        ({"train": 0.499}, 49, 100),
+        ({"val": 100}, 100, 100),
+        ({"train": 1}, 1, 100),
+    ],
+)
+def test_a_limit_is_a_number_or_a_share_of_what_the_split_gives(limit: Sites, train: int, val: int) -> None:
+    """Of 100 and 100; a share rounds down, and 0.29 of 100 is 29 though 0.29 * 100 is not quite."""
+    wanted = partition(internal=["A"], external=[], by="sample", split=SHARES, limit=limit)
+    assert sizes(wanted.assign(plain({"A": 250})), "A") == {"train": train, "val": val, "test": 50}
+
+
+def test_what_a_limit_leaves_out_is_drawn_by_the_seed_and_the_same_with_other_sites() -> None:
+    table = plain({"A": 100, "B": 60, "C": 30})
+
+    def trained(names: list[str], **changes: Any) -> list[str]:
+        wanted = partition(internal=names, external=[], by="sample", limit={"train": 10}, **changes)
+        found = wanted.assign(table)
+        return found.loc[(found["site"] == "A") & (found["split"] == "train"), "sample"].tolist()
+
+    assert trained(["A"]) == trained(["A"]) == trained(["B", "C", "A"])
+    assert trained(["A"]) != trained(["A"], seed=1)
+    whole = partition(internal=["A"], external=[], by="sample").assign(table)
+    assert trained(["A"]) != whole.loc[whole["split"] == "train", "sample"].tolist()[:10], "the first, not a draw"
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ({"train": 41}, "limit.train asks for 41 images of site 'A', and the split gives 40; lower the limit"),
+        ({"val": 1000}, "limit.val asks for 1000 images of site 'A', and the split gives 40"),
+        ({"train": 0.01}, "limit.train asks for 0 images of site 'A', and the split gives 40"),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_is_refused(limit: Sites, words: str) -> None:
+    wanted = partition(internal=["A"], external=[], by="sample", split=SHARES, limit=limit)
+    with pytest.raises(UserError) as caught:
+        wanted.assign(plain({"A": 100}))
+    assert str(caught.value).startswith(f"partition: {words}")
+
+
+@pytest.mark.parametrize("limit", [{"train": 0}, {"train": -3}, {"val": 1.5}, {"train": "many"}, {"test": 10}])
+def test_a_limit_that_is_none_is_refused(limit: dict[str, Any]) -> None:
+    (key,) = limit
+    with pytest.raises(UserError, match=rf"partition\.limit\.{key}"):
+        partition(limit=limit)
+
+
+def test_a_limit_is_part_of_the_identity() -> None:
+    made = {partition(limit=limit).identity("x") for limit in ({}, {"train": 5}, {"val": 5}, {"train": 0.5})}
+    assert len(made) == 4
+    assert partition().identity("x") in made
+
+
+# ---- what a split depends on
+
+
 def test_the_same_split_each_time_and_another_with_another_seed() -> None:
     table = grouped({"A": 20, "B": 20, "C": 2})
     first, again, other = (partition(seed=s).assign(table) for s in (0, 0, 1))

@@ -279,29 +279,6 @@ def test_the_command_asks_for_the_folder_of_an_archive(tmp_path: Path) -> None:
         assert score.archives(plan) == ["a.tar"] * wanted
 
 
-def published(tmp_path: Path, text: str) -> pd.DataFrame:
-    plan, paths = fake_study.build(tmp_path, published="published.csv")
-    files.write_text(plan.path.parent / "published.csv", text)
-    score.score(plan, paths)
-    return score.read_tidy(summary.summarise(plan, paths))
-
-
-def test_published_figures_join_on_the_columns_they_have(tmp_path: Path) -> None:
-    text = "bn,inference,site,metric,value,std\nlocal,source,centre1,accuracy_percent,61.5,2\n"
-    table = published(tmp_path, text)
-    given = table[table["published"].notna()]
-    assert given[["bn", "inference", "site", "metric"]].to_numpy().tolist() == [
-        ["local", "source", "centre1", "accuracy"]
-    ]
-    assert given[["published", "published_std"]].to_numpy().tolist() == [pytest.approx([0.615, 0.02])]
-    assert len(table) == 2 * 2 * 4 * 7
-
-
-def test_published_figures_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"published\.csv, row 3: a second figure for the same site, metric"):
-        published(tmp_path, "site,metric,value\ncentre1,accuracy,0.5\ncentre1,accuracy,0.6\n")
-
-
 def test_tables_escape_names(tmp_path: Path) -> None:
     name = "=cmd|' /C calc'!A0 _50%_ $x$ \\ & # <b>"
     plan, paths = fake_study.build(tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]})

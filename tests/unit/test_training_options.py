@@ -114,6 +114,66 @@ def test_four_steps_of_an_epoch_of_two_are_two_epochs() -> None:
     assert {k: of[:2] for k, of in two.items()} == other
 
 
+@pytest.mark.parametrize(
+    ("options", "steps"),  # of the clients a, b and c, were they not equal
+    [
+        ({}, (3, 6, 2)),
+        ({"local_epochs": 2}, (6, 12, 4)),
+        ({"replacement": True}, (4, 6, 3)),
+        ({"batch_size": 3}, (4, 7, 3)),
+        ({"batch_size": 30}, (1, 1, 1)),
+    ],
+)
+def test_with_equal_steps_all_take_as_many_as_the_largest(options: dict[str, Any], steps: tuple[int, ...]) -> None:
+    """Of 13, 22 and 9 samples in batches of 4 or 3, where a last one joins the batch before it."""
+    alone, equal = (batches(SIZES, equal_steps=e, **options) for e in (False, True))
+    assert [len(alone[r, name]) for r in (1, 2, 3) for name in SIZES] == [*steps] * 3
+    assert [len(equal[r, name]) for r in (1, 2, 3) for name in SIZES] == [max(steps)] * 9
+    assert all(equal[r, "b"] == alone[r, "b"] for r in (1, 2, 3)), "nothing changes for the largest"
+
+
+def test_equal_steps_go_over_a_clients_own_samples_again() -> None:
+    taken = batches(SIZES, rounds=1, equal_steps=True)
+    assert [len(t) for t in taken[1, "a"]] == [4, 4, 5] * 2
+    assert [len(t) for t in taken[1, "c"]] == [4, 5] * 3
+    for name, epoch in (("a", 3), ("c", 2)):
+        passes = [np.concatenate(taken[1, name][k : k + epoch]).tolist() for k in range(0, 6, epoch)]
+        assert all(sorted(order) == list(range(SIZES[name])) for order in passes)
+        assert len({tuple(order) for order in passes}) == len(passes), "each in an order of its own"
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "weight_decay": 0.1}, {"replacement": True}])
+def test_equal_steps_are_that_many_local_steps(options: dict[str, Any]) -> None:
+    """To the bit; and each client's counters say that its BN saw so many batches."""
+    equal = federation(training={"equal_steps": True, **options}).run()
+    steps = federation(training={"local_steps": 6, **options}).run()
+    assert not differing(equal.tensors(), steps.tensors())
+    counters = kinds(network())["counters"]
+    for name in SIZES:
+        assert [int(equal.client_state(name)[k]) for k in counters] == [3 * 6] * len(counters)
+    assert differing(equal.tensors(), federation(training=options).run().tensors())
+
+
+def test_six_steps_of_each_are_two_epochs_one_and_three() -> None:
+    """The mean of clients that a plain loop with torch's optimiser trained on the same batches."""
+    samples = noted()
+    trained = federation(samples, training={"equal_steps": True}).run(1)
+    ends = []
+    for of, epochs in zip(samples.values(), (2, 1, 3), strict=True):
+        ends.append(network())
+        training = Training(**{**SETTINGS, "local_epochs": epochs})
+        plain.local_epochs(ends[-1], of.x, of.y, training, iter(of.taken))
+    share = np.array(list(SIZES.values())) / 44
+    travels = [name for kind in TRAVELS["aggregated"] for name in kinds(network())[kind]]
+    mean = {k: sum(w * end.state_dict()[k] for w, end in zip(share, ends, strict=True)) for k in travels}
+    assert gap({k: trained.global_state()[k] for k in travels}, mean) < 1e-12
+
+
+def test_equal_steps_change_nothing_where_data_are_pooled() -> None:
+    one, two = (federation(algorithm="pooled", training={"equal_steps": e}).run() for e in (True, False))
+    assert not differing(one.tensors(), two.tensors())
+
+
 # ---- with replacement
 
 
@@ -290,6 +350,7 @@ def test_pooled_training_is_that_of_one_client_with_all_data(options: dict[str, 
     ("options", "parts"),
     [
         ({"training": {"local_steps": 3, "local_epochs": 2}}, ["training.local_steps", "local_epochs", "drop one"]),
+        ({"training": {"local_steps": 3, "equal_steps": True}}, ["training.equal_steps", "no effect with local_steps"]),
         ({"training": {"schedule": "steps"}}, ["training.lr_steps", "schedule", "give both or neither"]),
         ({"training": {"lr_steps": {2: 0.01}}}, ["training.lr_steps", "schedule", "give both or neither"]),
         ({"training": {"schedule": "steps", "lr_steps": {4: 0.01}}}, ["training.lr_steps", "round 4", "from 2 to 3"]),

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 HEADER = "study,run,algorithm,bn,addon,held_out,site,role,inference,momentum,batch_size,order,seed,metric,value,n"
 SCORES = HEADER.split(",")
-AFTER = {"score", "summarise", "figure", "page"}
+AFTER = {"score", "summarise", "figure", "page", "index"}
 FEDAVG, DAMPED = STUDY["runs"]
 
 
@@ -108,6 +108,10 @@ def test_summary_tables_figure_and_page_are_there(project: Project) -> None:
     page = (project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
     assert "A tiny study" in page
     assert "<!doctype html>" in page.lower()
+    for name in ("comparison.csv", "trends.csv", "headline.json"):
+        assert (folder / name).is_file()
+    index = (project.root / "reports" / "index.html").read_text(encoding="utf-8")
+    assert '<a href="tiny.html">A tiny study</a>' in index
 
 
 def test_every_job_has_a_log_and_nothing_temporary_stays(project: Project) -> None:
@@ -170,11 +174,25 @@ def test_what_a_study_says_is_shown_anew_and_trains_nothing(project: Project, ch
     assert "page" in rules(other(project, **change))
 
 
+def test_another_study_in_the_folder_renews_the_index_alone(project: Project) -> None:
+    path = project.study("second", title="Another study")
+    try:
+        assert rules(project.jobs()) == {"index"}
+    finally:
+        path.unlink()
+    assert project.jobs() == set()
+
+
+def test_the_template_of_the_index_renews_it_alone(project: Project) -> None:
+    with project.edited("src/fedshift/report/templates/index.html.j2", "<!doctype html>", "<!doctype html>\n<!-- -->"):
+        assert rules(project.jobs()) == {"index"}
+
+
 def test_the_template_makes_the_page_anew_and_nothing_else(project: Project) -> None:
     with project.edited(
         "src/fedshift/report/templates/page.html.j2", "<!doctype html>", "<!doctype html>\n<!-- new -->"
     ):
-        assert rules(project.jobs()) == {"page"}
+        assert rules(project.jobs()) == {"page", "index"}
 
 
 def test_behaviour_of_one_algorithm_trains_its_runs_again(project: Project) -> None:

@@ -12,11 +12,14 @@ for name, folder in {"PATH": Path(sys.executable).parent, "PYTHONPATH": SOURCES}
 if str(SOURCES) not in sys.path:
     sys.path.insert(0, str(SOURCES))
 
-from fedshift import digest, registry, study
+from fedshift import digest, papers, registry, study
+from fedshift.claims import of_rounds, require
 from fedshift.errors import UserError, did_you_mean
 from fedshift.paths import Paths
+from fedshift.printed import of_ledger
 
 PATHS = Paths()
+INDEX = PATHS.page("index")
 SETTINGS = {"study", "scale", "mirror", "studies"}
 try:
     for key in set(config) - SETTINGS:
@@ -24,6 +27,7 @@ try:
     PLANS = study.select(str(config["study"]), config["scale"], Path(config["studies"]))
     for plan in PLANS.values():
         plan.require_files()
+        require(plan)
 except UserError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)
@@ -34,7 +38,7 @@ INFERENCES = {key: plan.inferences[of[0]] for plan in PLANS.values() for key, of
 DATA = {run.data.id: run.data for run in RUNS.values()}
 RAW = {data.raw: data for data in DATA.values()}
 PARTITIONS = {run.partition_id: run for run in RUNS.values()}
-TEMPLATES = [digest.of_file(path) for path in sorted((SOURCES / "fedshift" / "report" / "templates").iterdir())]
+TEMPLATES = {p.name: digest.of_file(p) for p in sorted((SOURCES / "fedshift" / "report" / "templates").iterdir())}
 
 
 # How a job finds its study again: no setting of a run stands on a command line. Snakemake holds a parameter against that

@@ -19,16 +19,37 @@ rule score:
         "python -m fedshift score {params.study} > {log:q} 2>&1"
 
 
+rule ledger:
+    input:
+        lambda w: [PATHS.data(key) / "images.npy" for key, d in PLANS[w.study].data.items() if not d.dataset.shape],
+    output:
+        PATHS.study("{study}") / "ledger.csv",
+    log:
+        "results/logs/ledger/{study}.log",
+    conda:
+        "../../envs/train.yaml"
+    params:
+        study=named,
+        view=lambda w: PLANS[w.study].view,
+        code=lambda w: study.code("report.communication", *(p for r in PLANS[w.study].runs.values() for p in r.plugins)),
+    shell:
+        "python -m fedshift ledger {params.study} --write > {log:q} 2>&1"
+
+
 rule summarise:
     input:
         rules.score.output.scores,
-        published=lambda w: [p for p in [PLANS[w.study].published] if p],
+        published=lambda w: PLANS[w.study].published,
+        ledger=lambda w: [PATHS.study(w.study) / "ledger.csv"] if of_ledger(PLANS[w.study]) else [],
+        rounds=lambda w: [PATHS.run(run) / "rounds.parquet" for run in PLANS[w.study].runs if of_rounds(PLANS[w.study])],
     output:
         summary=PATHS.study("{study}") / "summary.csv",
         effects=PATHS.study("{study}") / "effects.csv",
+        comparison=PATHS.study("{study}") / "comparison.csv",
+        trends=PATHS.study("{study}") / "trends.csv",
         tables=expand(
             PATHS.study("{{study}}") / "tables" / "{table}.{form}",
-            table=["sites", "overview"],
+            table=["sites", "overview", "comparison"],
             form=["csv", "md", "tex"],
         ),
     log:
@@ -76,12 +97,13 @@ rule page:
         figures=lambda w: [PATHS.study(w.study) / "figures" / f"{f}.svg" for f in PLANS[w.study].study.figures],
         manifests=lambda w: [PATHS.run(run) / "manifest.json" for run in PLANS[w.study].runs],
     output:
-        report(
+        page=report(
             PATHS.page("{study}"),
             caption="../report/page.rst",
             category="{study}",
             labels={"page": "the whole report"},
         ),
+        headline=PATHS.study("{study}") / "headline.json",
     log:
         "results/logs/page/{study}.log",
     conda:
@@ -89,6 +111,28 @@ rule page:
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
-        code=[study.code("report.page"), *TEMPLATES],
+        code=[study.code("report.page"), *(TEMPLATES[name] for name in ("page.html.j2", "macros.html.j2", "page.css"))],
     shell:
         "python -m fedshift page {params.study} > {log:q} 2>&1"
+
+
+# All studies of the folder, those of other calls as they were left. No page depends on it.
+rule index:
+    input:
+        [PATHS.study(name) / "headline.json" for name in PLANS],
+        [path for path in [Path(config["studies"]).parent / "papers.csv"] if path.exists()],
+    output:
+        INDEX,
+    log:
+        "results/logs/index.log",
+    conda:
+        "../../envs/report.yaml"
+    params:
+        studies=lambda w: quote(str(config["studies"])),
+        view=lambda w: digest.of(repr(papers.said(Path(config["studies"])))),
+        code=[
+            study.code("report.gallery"),
+            *(TEMPLATES[name] for name in ("index.html.j2", "macros.html.j2", "page.css")),
+        ],
+    shell:
+        "python -m fedshift index --studies {params.studies} > {log:q} 2>&1"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
 
 from ..dryrun import Forecast, Phase, forecast
 from ..errors import UserError
+from ..files import write_table
 from ..ledger import BYTES
 from ..paths import Paths
 from ..prepare import Prepared
@@ -40,6 +42,38 @@ def tables(plan: Plan, paths: Paths) -> list[Table]:
     if any(phase.statistics for entry in entries for phase in entry.moved.phases):
         out.append(_total(entries, statistics=False))
     return out
+
+
+def write(plan: Plan, paths: Paths) -> Path:
+    """Writes ledger.csv: run (the first of its condition), statistics, quantity, value.
+
+    Quantities are called as in the published tables, and in their units; `statistics` says whether the model's running
+    statistics count. Shares of extra bits and totals with them start from a round's MB rounded to four decimals.
+    """
+    import pandas as pd
+
+    rows = []
+    for group in groups(plan):
+        moved, run = _entry(group, paths, "").moved, next(iter(group.runs))
+        for statistics in (True, False):
+            for quantity, value in _quantities(moved, statistics):
+                rows.append((run, statistics, quantity, value))
+    out = paths.study(plan.name) / "ledger.csv"
+    write_table(out, pd.DataFrame(rows, columns=["run", "statistics", "quantity", "value"]))
+    return out
+
+
+def _quantities(moved: Forecast, statistics: bool) -> Iterator[tuple[str, float]]:
+    first = moved.phases[0]
+    sent = moved.bytes(broadcast=True, statistics=statistics)
+    if not sent:
+        return
+    yield "exchanged_MB_per_iteration", BYTES * first.floats(broadcast=True, statistics=statistics) / MIB
+    yield "extra_rounds_percent", 100 * (1 - moved.rounds / moved.messages)
+    total, share = _from_rounded(moved) if statistics else (sent / GIB, 100 * moved.extra_bytes(broadcast=True) / sent)
+    yield "exchanged_GB_total", float(total)
+    yield "extra_bits_percent", float(share)
+    yield "exchanged_total_as_printed_GB", sent / GBIT
 
 
 def _entry(group: Group, paths: Paths, title: str) -> _Entry:

@@ -14,12 +14,14 @@ from ..figure import Figure, Results
 from ..files import write_text
 from ..paths import Paths
 from ..study import Plan
-from . import results, score, tables
+from . import comparison, headline, results, score, tables, trends
 from .answer import answer
 from .cohort import Cohort, cohorts
 from .findings import Findings, Group, between, inner, listed, spread
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
+from .html import render
 from .protocol import protocol, scaled
+from .reproduction import Reproduction
 from .tables import Table
 
 EMBED = 100_000
@@ -67,32 +69,25 @@ class Drawn:
 
 
 def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
-    """Writes the page of a scored study, by default to reports/{study}.html."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    """Writes the page of a scored study, by default to reports/{study}.html; and what the index says of it.
 
+    The latter is headline.json, beside the study's tables.
+    """
     out = out or paths.page(plan.name)
-    environment = Environment(
-        loader=PackageLoader("fedshift.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    write_text(out, environment.get_template("page.html.j2").render(context(plan, paths)))
+    shown = context(plan, paths)
+    write_text(out, render("page.html.j2", shown))
+    headline.write(plan, paths, shown["answer"].lead, shown["synthetic"], shown["reproduction"])
     return out
 
 
 def context(plan: Plan, paths: Paths) -> dict[str, Any]:
     """Everything the template shows."""
-    from markupsafe import Markup
-
     findings, found = Findings.read(plan, paths), results.load(plan, paths)
     runs, people = trained(findings, paths, found.rounds), cohorts(plan, paths)
     unit = "patients" if all(cohort.patients for cohort in people) else "images"
-    css = (Path(__file__).parent / "templates" / "page.css").read_text(encoding="utf-8")
     sites = [_sites(n, findings, group, unit) for n, group in enumerate(findings.groups)]
+    reproduction = Reproduction.read(plan, paths)
     return {
-        "css": Markup(css),  # our own file
         "plan": plan,
         "study": plan.study,
         "synthetic": found.synthetic,
@@ -102,6 +97,10 @@ def context(plan: Plan, paths: Paths) -> dict[str, Any]:
         "command": score.command(plan, paths),
         "archives": score.archives(plan),
         "answer": answer(findings, unit),
+        "reproduction": reproduction,
+        "claimed": trends.MEANING,
+        "compared": [(line, _compared(n, t)) for n, (t, line) in enumerate(reproduction.tables)],
+        "within": comparison.MEANING,
         "caveats": _caveats(findings, people, runs),
         "overview": plain("overview", tables.overview(findings)),
         "sites": sites,
@@ -194,6 +193,15 @@ def plain(name: str, table: Table) -> Shown:
     return Shown(name, table.caption, table.header, [[Cell(c) for c in row] for row in table.rows], table.heads)
 
 
+def _compared(n: int, table: Table) -> Shown:
+    """A published table beside ours; what is outside is marked."""
+    shown = plain(f"published-{n}", table)
+    for row in shown.rows:
+        if row[-1].text == "outside":
+            row[-1] = Cell(row[-1].text, mark="worse")
+    return shown
+
+
 def _below(rows: list[list[Cell]], unit: str) -> str:
     """What a caption says of intervals, if the table has any."""
     return f"; below, the 95% interval over {unit}" if any(cell.below for row in rows for cell in row) else ""
@@ -258,6 +266,8 @@ def _downloads(plan: Plan, paths: Paths) -> Iterator[tuple[str, list[Download], 
         "Table of sites": "tables/sites",
         "Summary": "summary",
         "Effects": "effects",
+        "Beside the published values": "tables/comparison",
+        "Trends": "trends",
         "All scores": "scores",
     }
     for title, stem in files.items():

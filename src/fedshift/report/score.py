@@ -22,6 +22,7 @@ STUDIES = Path("config", "studies")
 """Where a study is found by its name."""
 COLUMNS = ["study", "run", *CONDITION, *SITE, *INFERENCE, "seed", "metric", "value", "n"]
 TYPES = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}
+"""Of the columns that are no plain floats."""
 _TEXT = (
     "study",
     "run",
@@ -34,6 +35,8 @@ _TEXT = (
     "inference",
     "metric",
     "quantity",
+    *("table", "method", "variant", "condition", "verdict", "reason"),
+    *("claim", "sentence", "held", "doubt"),
 )
 
 
@@ -103,7 +106,7 @@ def _rows(plan: Plan, paths: Paths, missing: list[dict[str, str]]) -> Iterator[d
 
 
 def read_tidy(path: Path) -> pd.DataFrame:
-    """scores.csv, summary.csv or effects.csv. A site called `01` or `NA` stays what it is."""
+    """scores.csv, or a table that is made of it. A site called `01` or `NA` stays what it is."""
     if not path.exists():
         raise UserError(path, "no such file", "score the study first")
     known = pd.read_csv(path, nrows=0).columns

@@ -7,6 +7,7 @@ import io
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 
@@ -92,8 +93,13 @@ def write(plan: Plan, paths: Paths, summary: pd.DataFrame, contrasts: pd.DataFra
     """Writes tables/{sites,overview}.{csv,md,tex}."""
     findings = Findings(plan, summary, contrasts)
     for name, table in (("sites", sites(findings)), ("overview", overview(findings))):
-        for kind in ("csv", "md", "tex"):
-            write_text(paths.study(plan.name) / "tables" / f"{name}.{kind}", getattr(table, kind)())
+        save(paths.study(plan.name), name, table)
+
+
+def save(folder: Path, name: str, table: Table) -> None:
+    """Writes tables/{name}.{csv,md,tex} of a study."""
+    for kind in ("csv", "md", "tex"):
+        write_text(folder / "tables" / f"{name}.{kind}", getattr(table, kind)())
 
 
 def sites(findings: Findings, group: Group | None = None) -> Table:

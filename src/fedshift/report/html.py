@@ -1,0 +1,24 @@
+"""Pages from templates: one file each, that loads nothing and in which all text is escaped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render(template: str, content: dict[str, Any]) -> str:
+    """A template with its content, and the style sheet that all pages share as `css`."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("fedshift.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    css = (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    return environment.get_template(template).render(content | {"css": Markup(css)})  # our own file
