@@ -24,10 +24,13 @@ MODULES = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "markup
 STAGES = {
     "data": (["prepare", "partition", "dataset", "fetch"], ["datasets", "transforms"]),
     "train": (
-        ["train", "predict", "files", "provenance"],
+        ["train", "predict", "files", "provenance", "report/communication"],
         ["models", "algorithms", "addons", "inferences", "transforms"],
     ),
-    "report": (["report/score", "report/summary", "report/results", "report/page"], ["metrics", "figures"]),
+    "report": (
+        ["report/score", "report/summary", "report/results", "report/page", "report/gallery"],
+        ["metrics", "figures"],
+    ),
 }
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OWN = [Requirement(r) for r in PYPROJECT["project"]["dependencies"]]
