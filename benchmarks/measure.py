@@ -7,11 +7,14 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 Clients = dict[str, tuple[Tensor, Tensor]]
+
+T = TypeVar("T")
 
 
 def clients(n: int, samples: int, shape: tuple[int, ...], classes: int) -> Clients:
@@ -52,7 +55,7 @@ def private() -> float:
     return float("nan")
 
 
-def alone(work: Callable[..., tuple[float, float]], *given: object) -> tuple[float, float]:
+def alone(work: Callable[..., T], *given: object) -> T:
     """What `work` returns in a process of its own, whose memory nothing else has touched."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(work, given)

@@ -18,6 +18,7 @@ from pathlib import Path
 import algorithms
 import corrupting
 import numpy as np
+import preparing
 import torch
 from measure import Clients, alone, clients, in_turn, private, timed
 from torch import nn
@@ -119,7 +120,7 @@ def memory(folder: Path) -> None:
     print("private memory added by one round over a memory-mapped file\n  " + "; ".join(rows), flush=True)
 
 
-PARTS = ["mlp", "densenet", "algorithms", "joint", "state", "reading", "memory", "corruptions"]
+PARTS = ["mlp", "densenet", "algorithms", "joint", "state", "reading", "memory", "corruptions", "preparing"]
 
 
 def main() -> None:
@@ -153,6 +154,8 @@ def main() -> None:
         algorithms.state()
     if "corruptions" in only:
         corrupting.corruptions()
+    if "preparing" in only:
+        preparing.preparing(50_000)
     with tempfile.TemporaryDirectory() as folder:
         if "reading" in only:
             reading(Path(folder), 400)

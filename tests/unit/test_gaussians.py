@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 
 from fedshift import UserError, prepare
 from fedshift.datasets.gaussians import Gaussians
@@ -73,6 +74,15 @@ def test_only_half_of_client2_is_correlated(many: tuple[np.ndarray, pd.DataFrame
     second = centred[(samples["site"] == "client2").to_numpy()].mean(1)
     for k, variance in enumerate((0.1, 0.55)):
         assert second[k::2].var() == pytest.approx(variance, rel=0.1)
+
+
+def test_the_best_rule_errs_as_often_as_it_must(many: tuple[np.ndarray, pd.DataFrame]) -> None:
+    """The sum of a vector is normal with mean 10 and variance 10 + 90 correlation, or the same at -10."""
+    x, samples = many
+    wrong = ((x.sum(1) > 0) != samples["label"].to_numpy())[(samples["site"] == "client2").to_numpy()]
+    for k, correlation in enumerate((0.0, 0.5)):
+        expected = norm.cdf(-np.sqrt(10 / (1 + 9 * correlation)))
+        assert wrong[k::2].mean() == pytest.approx(expected, abs=4 * np.sqrt(expected / 5000))
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.8])

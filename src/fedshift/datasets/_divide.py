@@ -1,8 +1,8 @@
-"""Ten classes of small images without sites of their own: how they are divided among clients, and their miniatures."""
+"""Small images without sites of their own: how they are divided among clients, and the digits of their miniatures."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -22,9 +22,11 @@ class Divided(Dataset):
     """Training images divided among the sites client1, client2, ...; the official test images are the site test.
 
     FedTAN's divisions: iid, or client i (from 0) holds `classes_per_client` classes in equal parts, from class
-    i * 10 / clients on, cyclically.
+    i * many / clients on, cyclically.
     """
 
+    many: ClassVar[int] = CLASSES
+    """How many classes there are."""
     of_miniature = frozenset({"images"})
     of_reading = frozenset({"clients", "classes_per_client", "seed"})
     clients: int = Field(5, ge=1, le=100, description="sites that the training images are divided among")
@@ -38,10 +40,11 @@ class Divided(Dataset):
     def _even(self) -> Divided:
         if self.classes_per_client is None:
             return self
-        if CLASSES % self.clients:
-            what = f"{self.clients} clients do not divide {CLASSES} classes evenly"
-            raise UserError("clients", what, "take 1, 2, 5 or 10, or leave out classes_per_client")
-        if self.classes_per_client % (step := CLASSES // self.clients):
+        if self.many % self.clients:
+            what = f"{self.clients} clients do not divide {self.many} classes evenly"
+            *even, last = [str(k) for k in range(1, self.many + 1) if self.many % k == 0]
+            raise UserError("clients", what, f"take {', '.join(even)} or {last}, or leave out classes_per_client")
+        if self.classes_per_client % (step := self.many // self.clients):
             what = f"{self.classes_per_client} classes for each of {self.clients} clients make unequal parts"
             raise UserError("classes_per_client", what, f"take a multiple of {step}")
         return self
@@ -50,7 +53,7 @@ class Divided(Dataset):
         """The table of `Opened`, of training and then test images, in stored order, from their labels."""
         import pandas as pd
 
-        client = divide(train, self.clients, self.classes_per_client, stream(self.seed, "divide"))
+        client = divide(train, self.clients, self.classes_per_client, stream(self.seed, "divide"), self.many)
         return pd.DataFrame(
             {
                 "sample": [*(f"train{n:05}" for n in range(len(train))), *(f"test{n:05}" for n in range(len(test)))],
@@ -61,19 +64,21 @@ class Divided(Dataset):
         )
 
 
-def divide(labels: np.ndarray, clients: int, per_client: int | None, rng: np.random.Generator) -> np.ndarray:
+def divide(
+    labels: np.ndarray, clients: int, per_client: int | None, rng: np.random.Generator, classes: int = CLASSES
+) -> np.ndarray:
     """Which client, from 0, holds each image: (n,) int64.
 
     Without `per_client`, a shuffled cut into parts that differ by one image at most. With it, the images are sorted by
-    label and cut into one block a client, of step = 10 / clients classes where classes are equally large; per_client /
-    step clients share each block evenly, so that client i holds parts of the blocks i, i + 1, ... (FedTAN, supplement).
-    Which images of a class go where is drawn.
+    label and cut into one block a client, of step = `classes` / clients classes where these are equally large;
+    per_client / step clients share each block evenly, so that client i holds parts of the blocks i, i + 1, ... (FedTAN,
+    supplement). Which images of a class go where is drawn.
     """
     order = rng.permutation(len(labels))
     sharers = 1
     if per_client is not None:
         order = order[np.argsort(labels[order], kind="stable")]
-        sharers = per_client * clients // CLASSES
+        sharers = per_client * clients // classes
     client = np.empty(len(labels), dtype=np.int64)
     for b, block in enumerate(np.array_split(order, clients)):
         for k in range(sharers):

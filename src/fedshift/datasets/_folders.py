@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 ENDINGS = (".jpg", ".jpeg", ".png")
 
 
-def opened(root: Path, sites: Sequence[str], classes: Mapping[str, str], size: int) -> Opened:
+def opened(root: Path, sites: Sequence[str], classes: Mapping[str, str], size: int, *, others: bool = False) -> Opened:
     """The images below `root`/site/class, in the order of sites, classes and file names; square, `size` pixels a side.
 
     `classes` maps the name of a folder to that of its class, in the order of labels; several folders may be one class.
-    The images are resized as a whole (bilinear, as Pillow does), whatever their shape. Raises UserError for a site that
-    is not there, lacks a class, or has a folder of no known class.
+    With `others`, folders of no known class are passed over. A site that has an archive of its own may lie in
+    `root`/site/site. The images are resized as a whole (bilinear, as Pillow does), whatever their shape. Raises
+    UserError for a site that is not there or lacks a class, and, without `others`, for a folder of no known class.
     """
     import pandas as pd
 
@@ -28,11 +29,15 @@ def opened(root: Path, sites: Sequence[str], classes: Mapping[str, str], size: i
     files, rows = [], []
     for site in sites:
         folder = root / site
+        if (folder / site).is_dir():
+            folder /= site
         if not folder.is_dir():
             raise UserError(folder, "no such folder", f"expected one of each site: {', '.join(sites)}")
         found = {f.name: f for f in sorted(folder.iterdir()) if f.is_dir()}
-        if strange := sorted(set(found) - set(classes)):
+        strange = sorted(set(found) - set(classes))
+        if strange and not others:
             raise UserError(found[strange[0]], "is no class of this dataset", f"expected {', '.join(classes)}")
+        found = {name: f for name, f in found.items() if name in classes}
         if lacking := set(labels) - {classes[name] for name in found}:
             raise UserError(folder, f"has no folder of class {min(lacking)!r}", "obtain the archive anew")
         for name in sorted(found, key=lambda name: (labels[classes[name]], name)):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from .. import digest
 from ..errors import UserError
 from ..model import Model
 
@@ -79,12 +80,20 @@ def _load(network: nn.Module) -> None:
 
 
 def _imagenet() -> dict[str, Tensor]:
-    """AlexNet's state from torch's cache, or the network. Raises UserError that names the file where it is not had."""
+    """AlexNet's state from torch's cache, or the network.
+
+    Raises UserError that names the file where it is not to be had, or is another than torchvision's, whose name ends in
+    the start of its SHA-256.
+    """
     import torch
     from torchvision.models import AlexNet_Weights
 
     weights = AlexNet_Weights.IMAGENET1K_V1
     file = Path(torch.hub.get_dir()) / "checkpoints" / weights.url.rsplit("/", 1)[-1]
+    expected = file.stem.rpartition("-")[2]
+    if file.is_file() and not (found := digest.of_file(file)).startswith(expected):  # torch takes what it finds there
+        what = f"does not hold torchvision's AlexNet: sha256 is {found}, expected {expected}..."
+        raise UserError(file, what, "remove it, and fetch it anew")
     try:
         return weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
     except (urllib.error.URLError, OSError) as error:

@@ -1,0 +1,66 @@
+"""Correlations of regions in sliding windows of their time series, as feature vectors."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+import numpy as np
+
+LARGEST = 1 - 1e-7
+"""Of a correlation: Fisher's z of 1, as of two equal series, is infinite."""
+
+
+def connectivity(series: np.ndarray, window: int, clip: bool) -> np.ndarray:
+    """Fisher's z of Pearson's correlation of each two columns, in each window of `window` rows, stride 1.
+
+    (frames, regions) float -> (frames - window + 1, regions (regions - 1) / 2) float32: the upper triangle row by row,
+    without the diagonal. Where a region is constant in a window, its correlations are 0. With `clip`, negative values
+    become 0.
+    """
+    seen = np.lib.stride_tricks.sliding_window_view(series, window, axis=0)  # (windows, regions, window)
+    centred = seen - seen.mean(axis=2, keepdims=True)
+    length = np.sqrt((centred**2).sum(axis=2, keepdims=True))
+    constant = seen.min(axis=2, keepdims=True) == seen.max(axis=2, keepdims=True)  # rounding may leave a length
+    unit = np.where(constant, 0, centred / np.where(constant | (length == 0), 1, length))
+    above = np.triu_indices(series.shape[1], k=1)
+    r = (unit @ unit.transpose(0, 2, 1))[:, above[0], above[1]]
+    z = np.arctanh(r.clip(0 if clip else -LARGEST, LARGEST))
+    return z.astype(np.float32)
+
+
+class Recent:
+    """The last `kept` results of `make(k)`. Each is made once, whichever threads ask for it at the same time."""
+
+    def __init__(self, make: Callable[[int], np.ndarray], kept: int = 4) -> None:
+        self.make, self.kept = make, kept
+        self._made: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, k: int) -> np.ndarray:
+        with self._lock:
+            if k not in self._made:
+                self._made[k] = self.make(k)
+                while len(self._made) > self.kept:
+                    self._made.popitem(last=False)
+            self._made.move_to_end(k)
+            return self._made[k]
+
+
+def scales(sites: np.ndarray, vectors: Callable[[int], np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Mean and standard deviation of each feature over the vectors of a site; a deviation of 0 becomes 1.
+
+    `vectors(k)`, (n, features), are those of subject k, of site `sites[k]`; one subject's are held at a time.
+    """
+    found = {}
+    for site in dict.fromkeys(sites.tolist()):
+        n, mean, square = 0, np.zeros(()), np.zeros(())
+        for k in np.flatnonzero(sites == site):
+            x = vectors(int(k)).astype(np.float64)
+            away, total = x.mean(axis=0) - mean, n + len(x)
+            square = square + x.var(axis=0) * len(x) + away**2 * n * len(x) / total
+            n, mean = total, mean + away * len(x) / total
+        deviation = np.sqrt(square / n)
+        found[site] = mean, np.where(deviation > 0, deviation, 1)
+    return found

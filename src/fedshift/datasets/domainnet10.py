@@ -1,0 +1,75 @@
+"""DomainNet, ten of its 345 kinds of things, in six manners from photograph to sketch."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from ..dataset import Card, Dataset, Opened
+from ..fetch import Source, fetch
+from ._folders import opened
+
+URL = "http://csr.bu.edu/ftp/visda/2019/multi-source/"
+ARCHIVES = {  # in the cleaned version, as the authors link it: address, md5
+    "clipart": ("groundtruth/clipart.zip", "cd0d8f2d77a4e181449b78ed62bccf1e"),
+    "infograph": ("infograph.zip", "720380b86f9e6ab4805bb38b6bd135f8"),
+    "painting": ("groundtruth/painting.zip", "1ae32cdb4f98fe7ab5eb0a351768abfd"),
+    "quickdraw": ("quickdraw.zip", "bdc1b6f09f277da1a263389efe0c7a66"),
+    "real": ("real.zip", "dcc47055e8935767784b7162e7c7cca6"),
+    "sketch": ("sketch.zip", "658d8009644040ff7ce30bb2e820850f"),
+}
+SITES = tuple(ARCHIVES)
+NAMES = ("bird", "feather", "headphones", "ice_cream", "teapot", "tiger", "whale", "windmill", "wine_glass", "zebra")
+CLASSES = {name: name for name in NAMES}
+
+
+class DomainNet10(Dataset):
+    """All images of ten classes of DomainNet (cleaned version); sites = its six domains.
+
+    Read from domain/class/image, one archive a domain (18 GB in all, of which the folders of other classes are removed
+    once they are unpacked). FedBN and FedTAN use lists of a part of these images, which are not at hand. Images become
+    squares of `size` pixels, their shape not kept, as FedBN has it. The MD5 are not published by the authors, but are
+    the same in several public libraries.
+    """
+
+    of_miniature = frozenset({"images"})
+    of_reading = frozenset({"size"})
+    classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")
+    size: int = Field(256, ge=8, le=2048, description="side of the square images, pixels")
+    images: int = Field(10, ge=5, description="of the miniature only: images a class and site")
+
+    def card(self) -> Card:
+        return Card(
+            title="DomainNet, ten classes",
+            version="2019, cleaned",
+            source="http://ai.bu.edu/M3SDA/",
+            licence="none; a fair-use notice of the authors, for research",
+            citation="Peng et al. 2019 (ICCV, Moment Matching for Multi-Source Domain Adaptation)",
+            caveat="All images of the ten classes, not the lists of the published studies, which are not at hand.",
+        )
+
+    def sources(self) -> Sequence[Source]:
+        return [Source(URL + place, f"{site}.zip", md5=md5, unpack=True) for site, (place, md5) in ARCHIVES.items()]
+
+    def download(self, raw: Path, mirror: Path | None) -> None:
+        for site, source in zip(SITES, self.sources(), strict=True):
+            for folder in (fetch(source, raw, mirror) / site).glob("*/"):
+                if folder.name not in CLASSES:
+                    shutil.rmtree(folder)
+
+    def open(self, raw: Path) -> Opened:
+        return opened(raw, SITES, CLASSES, self.size, others=True)
+
+    def miniature(self, raw: Path) -> None:
+        """Synthetic digits for the ten classes; sites differ in ground, light and sharpness."""
+        from ..files import atomic_folder
+        from ._divide import digit
+        from ._miniature import write_site
+
+        for site in SITES:
+            with atomic_folder(raw / site) as new:
+                ending = "png" if site == "quickdraw" else "jpg"
+                write_site(new / site, site, SITES, NAMES, self.images, digit, self.size // 4, ending)
