@@ -182,7 +182,9 @@ def test_every_algorithm_leaves_at_home_what_the_policy_keeps(name: str, bn: str
 
 @named("model")
 class TestModel:
-    shape = (3, 96, 96)
+    @pytest.fixture(autouse=True)
+    def _shape(self, name: str) -> None:
+        self.shape = (3, 28, 28) if name == "digit_cnn" else (3, 96, 96)  # the one that takes no other
 
     def test_it_maps_images_to_logits(self, name: str) -> None:
         model = initialise(made("model", name), self.shape, CLASSES, seed=0).eval()
@@ -292,15 +294,18 @@ def test_every_metric_knows_what_is_better(name: str) -> None:
 
 # ---- transforms
 
+SETTINGS: dict[str, dict[str, Any]] = {"normalize": {"mean": [0.5], "std": [0.5]}, "resize": {"size": 12}}
+
 
 @named("transform")
 @pytest.mark.parametrize("shape", [(4, 3, 8, 8), (1, 3, 8, 8), (3, 1, 6, 6)])
 def test_every_transform_keeps_shape_and_type_and_is_keyed(shape: tuple[int, ...], name: str) -> None:
-    transform = made("transform", name)
+    transform = build("transform", {"name": name, **SETTINGS.get(name, {})})
     x = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 255
     before, generator = x.clone(), torch.random.get_rng_state()
     one, same = (transform.apply(x, stream(0, "test")) for _ in range(2))
-    assert (one.shape, one.dtype, type(one)) == (x.shape, x.dtype, torch.Tensor)
+    side = (transform.size, transform.size) if name == "resize" else x.shape[2:]
+    assert (one.shape, one.dtype, type(one)) == ((*x.shape[:2], *side), x.dtype, torch.Tensor)
     assert torch.equal(one, same)
     assert torch.equal(x, before)
     assert torch.equal(torch.random.get_rng_state(), generator)

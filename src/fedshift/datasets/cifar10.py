@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
 from ..dataset import Card, Opened
-from ..errors import UserError
 from ..fetch import Source
+from ._cifar import read_records, write_records
 from ._divide import CAVEAT, CLASSES, Divided
-
-if TYPE_CHECKING:
-    import numpy as np
 
 FOLDER = "cifar-10-batches-bin"
 TRAIN = tuple(f"data_batch_{n}.bin" for n in range(1, 6))
 TEST = "test_batch.bin"
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-RECORD = 1 + 3 * 32 * 32
 
 
 class Cifar10(Divided):
@@ -61,11 +57,9 @@ class Cifar10(Divided):
         import numpy as np
 
         folder = self._folder(raw)
-        *train, test = [_read(folder / name) for name in (*TRAIN, TEST)]
-        records = np.concatenate([*train, test])
-        labels = records[:, 0]
-        samples = self.samples(labels[: -len(test)], labels[-len(test) :])
-        return Opened(samples, lambda i: records[i, 1:].reshape(3, 32, 32).transpose(1, 2, 0))
+        parts = [read_records(folder / name, (CLASSES,)) for name in (*TRAIN, TEST)]
+        labels, images = [y[:, 0] for y, _ in parts], np.concatenate([x for _, x in parts])
+        return Opened(self.samples(np.concatenate(labels[:-1]), labels[-1]), lambda i: images[i])
 
     def miniature(self, raw: Path) -> None:
         """Synthetic digits in two random colours, one much lighter than the other, for the ten kinds of things."""
@@ -82,23 +76,6 @@ class Cifar10(Divided):
         return raw / self.sources()[0].unpacked_name / FOLDER
 
 
-def _read(path: Path) -> np.ndarray:
-    """(n, 3073) uint8: the records of a file."""
-    import numpy as np
-
-    if not path.is_file():
-        raise UserError(path, "no such file", "obtain the archive anew")
-    content = np.fromfile(path, dtype=np.uint8)
-    if not len(content) or len(content) % RECORD:
-        what = f"has {len(content)} bytes, which are not whole records of {RECORD}"
-        raise UserError(path, what, "obtain the archive anew")
-    records = content.reshape(-1, RECORD)
-    if (wrong := records[:, 0] >= CLASSES).any():
-        at = int(wrong.argmax())
-        raise UserError(path, f"image {at} has label {records[at, 0]}, expected 0 to 9", "obtain the archive anew")
-    return records
-
-
 def _write(path: Path, count: int) -> None:
     """So many records of synthetic images, of all classes in turn."""
     import numpy as np
@@ -106,12 +83,12 @@ def _write(path: Path, count: int) -> None:
     from ..rng import stream
     from ._divide import digit
 
-    records = np.empty((count, RECORD), dtype=np.uint8)
-    for n in range(count):
-        rng, label = stream("cifar10 miniature", path.name, n), n % CLASSES
-        ink = digit(rng, label, 32)
+    labels, images = np.arange(count) % CLASSES, np.empty((count, 32, 32, 3), dtype=np.uint8)
+    for n, label in enumerate(labels):
+        rng = stream("cifar10 miniature", path.name, n)
+        ink = digit(rng, int(label), 32)
         dark, light = rng.uniform(0, 110, (3, 1, 1)), rng.uniform(145, 255, (3, 1, 1))
         paper, pen = (dark, light) if rng.random() < 0.5 else (light, dark)
         seen = paper + (pen - paper) * ink + rng.normal(0, 10, (3, 32, 32))
-        records[n, 0], records[n, 1:] = label, seen.clip(0, 255).round().ravel()
-    path.write_bytes(records.tobytes())
+        images[n] = seen.clip(0, 255).round().transpose(1, 2, 0)
+    write_records(path, labels[:, None], images)

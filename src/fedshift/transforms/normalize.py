@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Normalize(Transform):
     """(x - mean) / std, channel by channel; it follows scale_intensity, which brings grey levels to 0..1."""
 
-    mean: tuple[float, ...] = Field((0.485, 0.456, 0.406), description="of each channel; default: ImageNet's")
-    std: tuple[float, ...] = Field((0.229, 0.224, 0.225), description="of each channel; default: ImageNet's")
+    mean: tuple[float, ...] = Field((0.485, 0.456, 0.406), description="a channel, or one for all; default: ImageNet's")
+    std: tuple[float, ...] = Field((0.229, 0.224, 0.225), description="a channel, or one for all; default: ImageNet's")
 
     @model_validator(mode="after")
     def _match(self) -> Normalize:
@@ -31,7 +31,7 @@ class Normalize(Transform):
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         import torch
 
-        if x.shape[1] != len(self.mean):
+        if len(self.mean) not in (1, x.shape[1]):
             what = f"{len(self.mean)} means for images of {x.shape[1]} channels"
             raise UserError("transform normalize", what, "give one a channel")
         scale = 1 / torch.tensor(self.std, dtype=x.dtype, device=x.device)
