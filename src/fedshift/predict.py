@@ -57,7 +57,7 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
 
     frames = []
     parts = {site: partition[partition["site"] == site] for site in run.tested}
-    tests = {site: part[part["split"] == "test"] for site, part in parts.items()}
+    tests = {site: test for site, part in parts.items() if len(test := part[part["split"] == "test"])}
     total = len(inferences) * sum(map(len, tests.values()))
     with Progress(f"predict {folder.name}", total, "images") as bar:
         for name, inference in inferences.items():
@@ -69,7 +69,7 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
                 if inference.personalise:
                     val = samples(parts[site][parts[site]["split"] == "val"])
                     columns["adapted"] = adapt(model, given, val, inference.personalise, site)
-                    if len(given) and columns["adapted"].all():
+                    if columns["adapted"].all():
                         what = f"all {len(given)} test images would be adapted to, and none left to score"
                         raise UserError(f"site {site!r}", what, "lower personalise.batch_size")
                 probability = probabilities(model, given, inference, device, bar)

@@ -422,3 +422,13 @@ def test_no_addon_is_one_of_several(tmp_path: Path) -> None:
     runs = load(tmp_path, runs=[{"algorithm": "fedavg", "addon": [None, "jigen"]}]).runs
     assert [r.addon and r.addon.name for r in runs.values()] == [None, "jigen"]
     assert len(load(tmp_path, runs=[{"algorithm": "fedavg"}]).runs.keys() & runs.keys()) == 1
+
+
+def test_sites_without_test_images_are_passed_over(tmp_path: Path) -> None:
+    """Nothing is predicted there, and nothing adapted to: TsmoBN's studies test external sites alone."""
+    split = {"train": 0.7, "val": 0.3, "test": 0}
+    personal = {"name": "source", "personalise": {"source": "test_included", "batch_size": 4}}
+    partition = {"internal": INTERNAL, "external": EXTERNAL, "split": split}
+    plan, paths = trained(tmp_path, partition=partition, inferences=["source", personal])
+    (run,) = plan.runs
+    assert set(predicted(plan, paths, run, *plan.inferences)["site"]) == set(EXTERNAL)
