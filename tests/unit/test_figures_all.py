@@ -159,6 +159,29 @@ def test_a_sweep_has_its_middle_where_most_of_it_is() -> None:
     assert _series.centres(made(rows).scores) == {"tsmobn": "TsmoBN [0.5, 8, 0]"}
 
 
+def test_the_default_is_the_middle_of_a_sweep_that_has_it() -> None:
+    rows = [row("a", "x", 0.5, **tsmobn(batch_size=b, momentum=0.0)) for b in (2, 8, 32, 128)]
+    rows += [row("a", "x", 0.5, **tsmobn(momentum=m)) for m in (0.0, 0.5, 0.9)]
+    assert _series.centres(made(rows).scores) == {"tsmobn": "TsmoBN [0.9, 32, 0]"}
+
+
+@pytest.mark.parametrize("conditions", ["a", "ab"])
+def test_a_legend_of_many_inferences_stays_inside_the_figure_of_sites(conditions: str) -> None:
+    """At five points a letter, about what 9 px take."""
+    rows = [
+        row(c, "x", 0.5, inference="tsmobn", shown=f"TsmoBN (momentum 0.0, batch_size {b}, order 0, affine True)")
+        for c in conditions
+        for b in (2, 4, 8, 16, 32)
+    ]
+    root = ElementTree.fromstring(registry.build("figure", "sites").draw(made(rows)))
+    width = float((root.get("viewBox") or "").split()[2])
+    places = [t for t in root.iter() if t.tag.endswith("text") and "affine" in "".join(t.itertext())]
+    assert len(places) == 5
+    for place in places:
+        x = float(place.get("x") or "nan")
+        assert x + 5 * len("".join(place.itertext())) < width
+
+
 def test_in_doubt_the_middle_is_the_default_and_then_the_first() -> None:
     rows = [row("a", "x", 0.5, **tsmobn(batch_size=b)) for b in (2, 32, 512)]
     assert _series.centres(made(rows).scores) == {"tsmobn": "TsmoBN [0.9, 32, 0]"}

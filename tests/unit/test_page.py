@@ -329,6 +329,50 @@ def test_missing_runs_are_loud(tmp_path: Path) -> None:
     assert "(2 of 3 seeds)" in text
 
 
+UNTESTED = {
+    "internal": fake_study.INTERNAL,
+    "external": fake_study.EXTERNAL,
+    "split": {"train": 0.8, "val": 0.2, "test": 0},
+}
+
+
+def test_internal_sites_without_test_samples_are_left_out(tmp_path: Path) -> None:
+    plan, paths, html = made(tmp_path, partition=UNTESTED, figures=["sites"])
+    text = Outline(html).text
+    told = answer(Findings.read(plan, paths))
+    assert "internal" not in told.lead + " ".join(told.others)
+    assert "at external sites, with training statistics. TsmoBN adds 20.0 points at external sites" in told.lead
+    assert [t.label.partition(",")[0] for t in told.tiles] == ["External sites", "External sites", "Change outside"]
+    assert "0 of 3 seeds" not in text
+    assert "Training is at centre0 and centre3, where all samples train or validate" in text
+    rows = (paths.study("fake") / "tables" / "sites.csv").read_text()
+    assert "internal" not in rows
+    header = (paths.study("fake") / "tables" / "overview.csv").read_text().splitlines()[0]
+    assert header == "Condition,Inference,External mean,Worst external site"
+    assert "External loss recovered" not in text
+    drawn = (paths.study("fake") / "figures" / "sites.svg").read_text()
+    assert "centre1, external" in drawn
+    assert "internal" not in drawn
+
+
+def test_missing_runs_are_loud_where_internal_sites_are_not_tested(tmp_path: Path) -> None:
+    text = Outline(made(tmp_path, partition=UNTESTED, figures=[], without={"bn": "local", "seed": 2})[2]).text
+    assert "Incomplete: 1 entry is missing." in text
+    assert "(2 of 3 seeds) at external sites" in text
+
+
+def test_where_one_partition_tests_inside_the_dash_of_the_other_is_explained(tmp_path: Path) -> None:
+    tested = {"internal": ["centre0", "centre1"], "external": ["centre3"], "held_out": "three"}
+    _, paths, html = made(tmp_path, partition=[UNTESTED | {"held_out": "one"}, tested], figures=["sites"])
+    text = Outline(html).text
+    assert "Gap: loss from the internal to the external mean, a dash where internal sites have no test samples" in text
+    assert "With one held out, training is at centre0 and centre3" in text
+    assert "With three held out, training" not in text
+    drawn = (paths.study("fake") / "figures" / "sites.svg").read_text()
+    assert "centre0, internal" in drawn
+    assert "centre3, internal" not in drawn
+
+
 def test_a_condition_without_any_run_is_still_there(tmp_path: Path) -> None:
     text = Outline(made(tmp_path, without={"bn": "local"})[2]).text
     assert "Incomplete: 3 entries are missing." in text
@@ -456,6 +500,24 @@ def test_shared_patients_are_a_problem(tmp_path: Path) -> None:
     text = Outline(page.write(plan, paths).read_text()).text
     assert "PROBLEM Patients shared by internal and external sites: 1 shared" in text
     assert "ok Patients shared by training and test: none" in text
+
+
+def test_source_images_shown_again_outside_are_a_caveat(tmp_path: Path) -> None:
+    """Of the 60 images at each site outside, centre1 shows those of centre0, and the other its own."""
+
+    def based(table: pd.DataFrame) -> pd.DataFrame:
+        own = table["sample"].where(table["site"] != "centre1", table["sample"].str.replace("centre1", "centre0"))
+        return table.assign(base=own, patient=None)
+
+    plan, paths, html = made(tmp_path, figures=[], change=based)
+    run = next(iter(plan.runs.values()))
+    split = files.read_table(paths.partition(run.partition_id))
+    seen = ((split["site"] == "centre0") & (split["split"] == "train")).sum()
+    text = Outline(html).text
+    assert f"External sites show the same source images as training sites ({seen} of 120): accuracy there is" in text
+    assert f"caveat Source images shared by training and external sites: {seen} shared" in text
+    assert "ok Source images shared by training and test: none" in text
+    assert "PROBLEM" not in text
 
 
 def test_unknown_patients_are_a_caveat(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import fake_study
 import numpy as np
@@ -171,6 +172,31 @@ def test_runs_that_differ_in_training_only_are_told_apart(tmp_path: Path) -> Non
     plan = fake_study.plan(tmp_path, runs=runs)
     names = {c["algorithm"] for c in predictions.conditions(plan).values()}
     assert names == {"fedavg [lr=0.01]", "fedavg [lr=0.5]"}
+
+
+def settings(**given: Any) -> dict[str, str]:
+    return {key: json.dumps(value) for key, value in given.items()}
+
+
+@pytest.mark.parametrize(
+    ("runs", "told"),
+    [
+        ([{"clients": 1, "sites": ["a"]}, {"clients": 2, "sites": ["a", "b"]}], ["clients"]),
+        ([{"sites": ["a"]}, {"sites": ["b"]}], ["sites"]),
+        ([{"n": 1, "sites": ["a"]}, {"n": 1, "sites": ["b"]}, {"n": 2, "sites": ["c"]}], ["n", "sites"]),
+        ([{"epochs": e, "rounds": 300 // e, "lr": x} for e in (1, 4) for x in (0.1, 0.2)], ["epochs", "lr"]),
+        ([{"epochs": 1, "rounds": 3}, {"epochs": 2, "rounds": 3}, {"epochs": 1, "rounds": 5}], ["epochs", "rounds"]),
+        ([{"at": None, "rate": 0.1}, {"at": 100, "rate": 0.2}], ["rate"]),
+        ([{"at": None}, {"at": 100}], ["at"]),
+        ([{"name": "a", "lr": 0.1}, {"name": "b", "lr": 0.2}], ["name"]),
+        ([{"lr": 0.1, "by": "a"}, {"lr": 0.2, "by": "b"}], ["by"]),
+        ([{"by": "a", "fast": True}, {"by": "b", "fast": False}], ["by", "fast"]),
+    ],
+)
+def test_settings_that_another_one_decides_are_not_told(runs: list[dict[str, Any]], told: list[str]) -> None:
+    specs = [settings(**run) for run in runs]
+    assert predictions._telling(specs) == told
+    assert len({tuple(spec.get(key) for key in told) for spec in specs}) == len(specs)
 
 
 def test_inferences_that_differ_beyond_their_columns_are_told_apart(tmp_path: Path) -> None:

@@ -46,6 +46,16 @@ def axis(results: Results) -> str:
     return f"{results.headline.title}{' (%)' if results.headline.percent else ''}"
 
 
+def inside(results: Results) -> tuple[str, ...]:
+    """The internal sites, without those that no run keeps test samples of."""
+    runs = [run for run in results.settings.values() if "partition.split.test" in run]
+    trained, tested = (
+        {site for run in runs if run["partition.split.test"] > least for site in run["partition.internal"]}
+        for least in (-1, 0)
+    )
+    return tuple(site for site in results.internal if site not in trained - tested)
+
+
 def over_sites(scores: pd.DataFrame, by: Sequence[str]) -> pd.Series:
     """The mean over sites, each counted once, at each value of `by` and each seed."""
     sites = scores.groupby([*by, "seed", "site"], sort=False)["value"].mean()
@@ -73,16 +83,18 @@ def known(column: pd.Series) -> list[Any]:
 def centres(scores: pd.DataFrame) -> dict[str, str]:
     """What is shown of each inference that was asked with several settings: those that a sweep varies around.
 
-    Each setting's most common value; where several are as common, the inference's default, and then the first.
+    Its defaults where they were asked for; else each setting's most common value and, where several are as common, the
+    inference's default, and then the first.
     """
     found: dict[str, str] = {}
     for name, rows in scores.groupby("inference", sort=False):
         asked = rows.drop_duplicates("shown")
         defaults = {k: f.default for k, f in _fields(str(name)).items()}
         columns = {c: known(asked[c]) for c in SETTINGS}
-        wanted = {
-            c: max(values, key=lambda v: (values.count(v), v == defaults.get(c))) for c, values in columns.items()
-        }
+        usual = {c: max(values, key=lambda v: (values.count(v), v == defaults.get(c))) for c, values in columns.items()}
+        default = {c: defaults.get(c) for c in SETTINGS}
+        plain = any(all(columns[c][k] == default[c] for c in SETTINGS) for k in range(len(asked)))
+        wanted = default if plain else usual
         agree = [sum(columns[c][k] == wanted[c] for c in SETTINGS) for k in range(len(asked))]
         found[str(name)] = str(asked["shown"].iloc[agree.index(max(agree))])
     return found

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ..figure import Figure, Results
-from ._canvas import COLOURS, INK, MARKERS, short, svg
-from ._series import axis, headline
+from ._canvas import COLOURS, INK, MARKERS, WIDTH, legend, legend_height, short, svg
+from ._series import axis, headline, inside
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ class Sites(Figure):
     def draw(self, results: Results) -> str:
         scores = headline(results)
         conditions, shown = list(dict.fromkeys(scores["condition"])), _shown(results)
-        rows = [("internal", s) for s in results.internal] + [("external", s) for s in results.external]
+        rows = [("internal", s) for s in inside(results)] + [("external", s) for s in results.external]
         columns = min(2, len(conditions)) or 1
         lines = -(-len(conditions) // columns) or 1
 
@@ -52,12 +52,12 @@ class Sites(Figure):
                 axes.set_visible(False)
             for axes in grid[-1]:
                 axes.set_xlabel(axis(results))
-            handles, labels = figure.axes[0].get_legend_handles_labels()
-            if handles:
-                figure.legend(handles, labels, loc="outside lower left", ncols=min(4, len(labels)))
+            legend(figure)
 
-        size = (4.2 * columns + (0.6 if columns == 1 else 0), lines * (0.75 + 0.26 * len(rows)) + 0.45)
-        return svg(self.name, f"{self.title}: {self.caption(results)}", size, paint)
+        narrow = columns == 1 and max(map(len, shown), default=0) < 60
+        width = 4.8 if narrow else WIDTH
+        height = lines * (0.75 + 0.26 * len(rows)) + 0.15 + legend_height(shown, width)
+        return svg(self.name, f"{self.title}: {self.caption(results)}", (width, height), paint)
 
     def _panel(
         self, axes: Any, scores: pd.DataFrame, rows: list[tuple[str, str]], shown: list[str], seeds_too: bool

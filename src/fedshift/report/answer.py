@@ -52,16 +52,14 @@ def sentences(findings: Findings, group: Group, unit: str = "patients") -> str:
     )
     if not inside.known and not outside.known:
         return "no run of it has been scored, or its headline metric is defined at none of its sites."
-    at_home = f"{inner(findings.headline)} {_level(inside, findings, group)} at {_sites(findings, group, 'internal')}"
-    if group.run.algorithm.isolated:
-        return f"{at_home}, with {_statistics(findings, key)}. Each client trains alone: nothing travels."
-    if not group.partition.external:
-        return (
-            f"{at_home}, with {_statistics(findings, key)}. "
-            "The study has no external site, so it cannot say how the model travels."
-        )
+    at_home = f"{_level(inside, findings, group)} at {_sites(findings, group, 'internal')}"
     away = f"{_level(outside, findings, group)} at {_sites(findings, group, 'external')}"
-    text = f"{at_home} and {away}, with {_statistics(findings, key)}."
+    metric, how = inner(findings.headline), f"with {_statistics(findings, key)}"
+    if group.run.algorithm.isolated:
+        return f"{metric} {at_home}, {how}. Each client trains alone: nothing travels."
+    if not group.partition.external:
+        return f"{metric} {at_home}, {how}. The study has no external site, so it cannot say how the model travels."
+    text = f"{metric} {f'{at_home} and {away}' if group.tests_inside else away}, {how}."
     return " ".join([text, *_gap(findings, group, held_out, unit), *_inside(findings, group, held_out)])
 
 
@@ -70,7 +68,7 @@ def _gap(findings: Findings, group: Group, held_out: str | None, unit: str) -> I
     if findings.baseline is None:
         return
     gap, metric = findings.gap(group, findings.baseline, held_out), findings.headline
-    if not gap.known:
+    if not gap.known and group.tests_inside:
         return
     key, lost = _other(findings, group), _shown(gap.mean) > 0
     doubts = [
@@ -78,7 +76,9 @@ def _gap(findings: Findings, group: Group, held_out: str | None, unit: str) -> I
         *([f"its 95% interval includes zero ({_between(gap, findings)})"] if gap.low <= 0 <= gap.high else []),
         *([f"it is within its spread over seeds (± {number(gap.std, metric)})"] if abs(gap.mean) <= gap.std else []),
     ]
-    if not lost:
+    if not gap.known:
+        pass  # no internal site is tested: what changes outside can be told all the same
+    elif not lost:
         yield "There is no loss outside to recover."
     elif doubts:
         yield f"The gap is {_points(gap.mean, findings)}, but {listed(doubts)}."
@@ -159,7 +159,7 @@ def tiles(findings: Findings, group: Group) -> list[Tile]:
         value = findings.effect("level", group, how, role, held_out=held_out)
         return Tile(label, number(value.mean, metric) + (unit if value.known else ""), _note(findings, group, value))
 
-    found = [level(f"Internal sites, {findings.name(key)}", key, "internal")]
+    found = [level(f"Internal sites, {findings.name(key)}", key, "internal")] if group.tests_inside else []
     if group.partition.external:
         found.append(level(f"External sites, {findings.name(key)}", key, "external"))
     other = _other(findings, group)

@@ -20,7 +20,7 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must not be: `status` is ok, PROBLEM or unknown."""
+    """One thing that must not be: `status` is ok, PROBLEM, unknown, or caveat where it is so by design."""
 
     what: str
     status: str
@@ -124,16 +124,28 @@ def _checks(rows: pd.DataFrame) -> list[Check]:
 def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Check:
     if unit not in left or left[unit].isna().all() or right[unit].isna().all():
         return Check(what, "unknown", "patients unknown")
-    shared = set(left[unit].dropna()) & set(right[unit].dropna())
+    shared = _shared(unit, left, right)
     unknown = int(left[unit].isna().sum() + right[unit].isna().sum())
     detail = f"{len(shared):,} shared" if shared else "none"
-    return Check(what, "PROBLEM" if shared else "ok", detail + (f"; unknown for {unknown:,} images" if unknown else ""))
+    bad = "caveat" if unit == "base" and set(right["role"]) == {"external"} else "PROBLEM"
+    return Check(what, bad if shared else "ok", detail + (f"; unknown for {unknown:,} images" if unknown else ""))
+
+
+def _shared(unit: str, left: pd.DataFrame, right: pd.DataFrame) -> set[object]:
+    """What stands on both sides."""
+    return set(left[unit].dropna()) & set(right[unit].dropna())
 
 
 def _caveats(rows: pd.DataFrame, classes: tuple[str, ...]) -> list[str]:
     """What the test samples cannot tell."""
     test = rows[rows["split"] == "test"]
     found = []
+    train, outside = rows[rows["split"] == "train"], rows[rows["role"] == "external"]
+    if "base" in rows and (seen := len(_shared("base", train, outside))):
+        found.append(
+            f"External sites show the same source images as training sites ({seen:,} of "
+            f"{outside['base'].nunique():,}): accuracy there is not that of unseen images."
+        )
     if not _known(test):
         found.append("Patients are unknown: intervals treat images as independent, and are too narrow if they are not.")
     else:

@@ -67,9 +67,14 @@ class Group:
         """One of its runs: the others differ in their seed alone."""
         return next(iter(self.runs.values()))
 
+    @property
+    def tests_inside(self) -> bool:
+        """Whether internal sites have test samples; if not, all of theirs train or validate."""
+        return self.partition.split.test > 0
+
     def sites(self) -> Iterator[tuple[str, str]]:
-        """Role and site, internal ones first, in the order of the study."""
-        yield from (("internal", site) for site in self.partition.internal)
+        """Role and site of those with test samples, internal ones first, in the order of the study."""
+        yield from (("internal", site) for site in self.partition.internal if self.tests_inside)
         yield from (("external", site) for site in self.partition.external)
 
 
@@ -96,6 +101,11 @@ class Findings:
     def several(self) -> bool:
         """Whether there are several partitions."""
         return several(self.groups)
+
+    @property
+    def tests_inside(self) -> bool:
+        """Whether internal sites have test samples in any partition, so that there may be a gap."""
+        return any(g.tests_inside for g in self.groups)
 
     def full(self, group: Group) -> str:
         """The title of a group, with its partition where there are several."""
@@ -193,7 +203,7 @@ class Findings:
         alike = [i for i in self.plan.inferences.values() if i.name == inference.name]
         specs = [i.model_dump(mode="json") for i in alike]
         given = inference.model_dump(mode="json", exclude={"personalise"})
-        own = [f"{k} {v}" for k, v in given.items() if len({str(s[k]) for s in specs}) > 1]
+        own = [f"{k} {v}" for k, v in given.items() if v is not None and len({str(s[k]) for s in specs}) > 1]
         if how:
             settings = [f"steps {how.steps}", f"batch {how.batch_size}", f"lr {how.lr:g}", f"seed {how.seed}"]
             own.append(", ".join([f"{LABELS}: {how.source.replace('_', ' ')}", *settings]))

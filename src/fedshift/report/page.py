@@ -146,6 +146,7 @@ def _caveats(findings: Findings, people: list[Cohort], runs: list[Trained]) -> l
         *([small] if findings.plan.scale == "mini" and scaled(findings.plan) else []),
         *(line for cohort in people for line in cohort.caveats),
         *_left_out(findings),
+        *_untested(findings),
         *_with_labels(findings),
         *_alone(findings),
         *caveats(findings, runs),
@@ -173,6 +174,17 @@ def _alone(findings: Findings) -> Iterator[str]:
     titles = dict.fromkeys(g.title for g in findings.groups if g.run.algorithm.isolated)
     if titles:
         yield f"{listed(list(titles))}: each client trains alone, so that no model is there for external sites."
+
+
+def _untested(findings: Findings) -> Iterator[str]:
+    """The sites that train and are not tested."""
+    for group in findings.groups:
+        if not group.tests_inside:
+            held_out = f"With {group.condition.held_out} held out, training" if findings.several else "Training"
+            yield (
+                f"{held_out} is at {listed(list(group.partition.internal))}, where all samples train or validate: no "
+                "test result is there for them, and no gap to external sites."
+            )
 
 
 def _left_out(findings: Findings) -> Iterator[str]:

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 CONDITION = ["algorithm", "bn", "addon", "held_out"]
 INFERENCE = ["inference", "momentum", "batch_size", "order"]
 SITE = ["site", "role"]
+_NONE = "null"
 
 
 def conditions(plan: Plan) -> dict[str, dict[str, str]]:
     """What scores.csv says of each run: algorithm, bn, addon and held_out.
 
-    Runs of a condition differ in their seed only. Where others would be called the same, the settings in
-    which they differ are added to the algorithm: nothing but seeds is ever averaged.
+    Runs of a condition differ in their seed only. Where others would be called the same, settings that tell them
+    apart are added to the algorithm: nothing but seeds is ever averaged.
     """
     columns = {
         name: {
@@ -41,14 +42,41 @@ def conditions(plan: Plan) -> dict[str, dict[str, str]]:
     same = _groups((name, (*columns[name].values(), run.seed)) for name, run in plan.runs.items())
     settings = {name: _flat(run.spec) for name, run in plan.runs.items()}
     for group in same:
-        differing = sorted(
-            {k for name in group for k in settings[name] if len({settings[m].get(k) for m in group}) > 1}
-        )
+        told = _telling([settings[name] for name in group])
         for name in group if len(group) > 1 else ():
-            own = {k: settings[name][k] for k in differing if settings[name].get(k, "null") != "null"}
+            own = {k: settings[name][k] for k in told if settings[name].get(k, _NONE) != _NONE}
             inside = ", ".join(f"{k.removeprefix('training.')}={v}" for k, v in own.items())
             columns[name]["algorithm"] += f" [{inside}]" if inside else ""
     return columns
+
+
+def _telling(runs: list[dict[str, str]]) -> list[str]:
+    """The settings in which runs differ, without lists and numbers that another one decides, which is told itself.
+
+    So runs that differ in any setting differ in these. Of those that decide each other, one is told that every run has,
+    the first by name.
+    """
+    columns = {key: [run.get(key, _NONE) for run in runs] for run in runs for key in run}
+    told = [key for key, values in columns.items() if len(set(values)) > 1]
+    told.sort(key=lambda key: (_lists(columns[key]), _NONE in columns[key], key))
+
+    def decides(other: str, one: str) -> bool:
+        pairs = set(zip(columns[other], columns[one], strict=True))
+        return not _lists(columns[other]) and len(pairs) == len(set(columns[other]))
+
+    for one in told[::-1]:
+        if not _words(columns[one]) and any(decides(other, one) for other in told if other != one):
+            told.remove(one)
+    return sorted(told)
+
+
+def _lists(values: list[str]) -> bool:
+    return any(value.startswith("[") for value in values)
+
+
+def _words(values: list[str]) -> bool:
+    """Whether any is a text or a truth: these are always told."""
+    return any(value.startswith(('"', "t", "f")) for value in values)
 
 
 def inferences(plan: Plan) -> dict[str, dict[str, Any]]:

@@ -33,6 +33,7 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
     runs = list(findings.plan.runs.values())
     settings = [run.training for run in runs]
     card = runs[0].data.card
+    recovers = findings.baseline and findings.others() and findings.tests_inside
     return [
         ("Dataset", [", version ".join(filter(None, [card.title, card.version]))]),
         ("Partition", [_partition(p) for p in study.partition]),
@@ -60,11 +61,11 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
         (
             "Mean over sites",
             [
-                "Each site counts once, whatever its size. A site where a metric is not defined does not count. "
-                "The gap is the internal mean minus the external mean.",
+                "Each site counts once, whatever its size. A site where a metric is not defined does not count."
+                + (" The gap is the internal mean minus the external mean." if findings.tests_inside else ""),
             ],
         ),
-        *([(LOSS_RECOVERED, [_RECOVERED])] if findings.baseline and findings.others() else []),
+        *([(LOSS_RECOVERED, [_RECOVERED])] if recovers else []),
     ]
 
 

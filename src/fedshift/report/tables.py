@@ -138,8 +138,11 @@ def sites(findings: Findings, group: Group | None = None) -> Table:
 
 
 def overview(findings: Findings) -> Table:
-    """A row for each condition and inference: inside, outside, worst site, gap, and how much loss is recovered."""
-    metric = findings.headline
+    """A row for each condition and inference: inside, outside, worst site, gap, and how much loss is recovered.
+
+    Without what needs internal test samples, where no partition has any.
+    """
+    metric, inside_too = findings.headline, findings.tests_inside
     rows = []
     for g in findings.groups:
         for k in g.asked:
@@ -148,26 +151,27 @@ def overview(findings: Findings) -> Table:
                 (
                     *_heads(g, findings),
                     findings.name(k),
-                    complete(inside, findings, g, k),
+                    *((complete(inside, findings, g, k) if g.tests_inside else DASH,) if inside_too else ()),
                     complete(outside, findings, g, k) if g.partition.external else DASH,
                     _worst(findings, g, k),
-                    spread(findings.gap(g, k), metric, sign=True),
-                    recovered(findings, g, k),
+                    *((spread(findings.gap(g, k), metric, sign=True), recovered(findings, g, k)) if inside_too else ()),
                 )
             )
     header = (
         "Condition",
         *(("Held out",) if findings.several else ()),
         "Inference",
-        "Internal mean",
+        *(("Internal mean",) if inside_too else ()),
         "External mean",
         "Worst external site",
-        "Gap",
-        LOSS_RECOVERED,
+        *(("Gap", LOSS_RECOVERED) if inside_too else ()),
     )
     without = f" without {listed(out)}, where it is not defined" if (out := findings.left_out()) else ""
-    caption = f"{_what(findings)}, mean over sites{without}. Gap: loss from the internal to the external mean"
-    if findings.baseline and findings.others():
+    caption = f"{_what(findings)}, mean over sites{without}"
+    caption += ". Gap: loss from the internal to the external mean" if inside_too else ""
+    if inside_too and not all(g.tests_inside for g in findings.groups):
+        caption += ", a dash where internal sites have no test samples"
+    if inside_too and findings.baseline and findings.others():
         baseline = findings.name(findings.baseline)
         caption += (
             f". {LOSS_RECOVERED}: gain at external sites, in percent of the gap with {baseline}; gains at internal "
