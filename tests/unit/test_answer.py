@@ -72,3 +72,19 @@ def test_the_command_to_repeat_works_from_anywhere(tmp_path: Path) -> None:
     assert command(plan, paths) == "snakemake --cores all --config study=fake scale=mini"
     plan.path = tmp_path / "my studies" / "fake.yaml"
     assert f"'study={plan.path}'" in command(plan, paths)
+
+
+@pytest.mark.parametrize("complementary", [True, False])
+def test_partitions_of_the_same_clients_are_told_one_by_one(tmp_path: Path, complementary: bool) -> None:
+    """A mean over iid and non-iid data says nothing; one over hospitals left out in turn does."""
+    clients = [["centre0"], ["centre3"]] if complementary else [["centre0"], ["centre0"]]
+    parts = [
+        {"internal": internal, "external": ["centre1"], "held_out": held, "seed": n}
+        for n, (internal, held) in enumerate(zip(clients, ("iid", "noniid"), strict=True))
+    ]
+    found = findings(tmp_path, partition=parts)
+    told = answer.answer(found)
+    both = [told.lead, *told.others]
+    assert found.averaged is complementary
+    named = [line.split(":")[0].rpartition("held out ")[2] for line in both]
+    assert named == (["FedAvg, aggregated BN", "FedAvg, local BN"] if complementary else ["iid"] * 2 + ["noniid"] * 2)

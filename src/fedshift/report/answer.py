@@ -35,13 +35,14 @@ class Answer:
 
 
 def answer(findings: Findings, unit: str = "patients") -> Answer:
-    """The headline of a study, from its first condition; all partitions are averaged over where there are several.
+    """The headline of a study, from its first condition; averaged over partitions where these leave out other sites.
 
     `unit` is what the intervals resample: patients, or images.
     """
-    groups = list({g.title: g for g in reversed(findings.groups)}.values())[::-1]
-    told = [f"{g.title}: {sentences(findings, g, unit)}" for g in groups[:TOLD]]
-    return Answer(told[0], told[1:], tiles(findings, groups[0]), len(groups) - len(told))
+    titles = {g.title if findings.averaged else findings.full(g): g for g in reversed(findings.groups)}
+    groups = list(titles.items())[::-1]
+    told = [f"{title}: {sentences(findings, g, unit)}" for title, g in groups[:TOLD]]
+    return Answer(told[0], told[1:], tiles(findings, groups[0][1]), len(groups) - len(told))
 
 
 def sentences(findings: Findings, group: Group, unit: str = "patients") -> str:
@@ -207,8 +208,8 @@ def _other(findings: Findings, group: Group) -> str | None:
 
 
 def _alike(findings: Findings, group: Group) -> list[Group]:
-    """The group with its like of all partitions."""
-    return [g for g in findings.groups if g.title == group.title]
+    """The group with its like of all partitions that it is averaged over."""
+    return [g for g in findings.groups if g.title == group.title] if findings.averaged else [group]
 
 
 def _why_none(findings: Findings, group: Group, roles: tuple[str, ...] = ("internal", "external")) -> str:
@@ -236,7 +237,7 @@ def _between(value: Value, findings: Findings) -> str:
 
 
 def _held_out(findings: Findings) -> str | None:
-    return ALL if findings.several else None
+    return ALL if findings.averaged else None
 
 
 def _statistics(findings: Findings, key: str) -> str:
