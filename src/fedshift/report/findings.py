@@ -68,15 +68,6 @@ class Group:
         return next(iter(self.runs.values()))
 
     @property
-    def averaged(self) -> bool:
-        """Whether a mean over partitions says something: where each leaves out other sites.
-
-        Those of the same clients (iid data, or not; more data, or less) are compared, not averaged.
-        """
-        clients = {g.condition.held_out: frozenset(g.partition.internal) for g in self.groups}
-        return self.several and len(set(clients.values())) == len(clients)
-
-    @property
     def tests_inside(self) -> bool:
         """Whether internal sites have test samples; if not, all of theirs train or validate."""
         return self.partition.split.test > 0
