@@ -267,17 +267,17 @@ def load(path: Path, scale: Scale) -> Plan:
 
 def _scaled(study: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """What a scale says of training, dataset and partition holds for all runs, whatever they say themselves."""
-    grids = study.get("runs")
-    if "runs" in over or not isinstance(grids, list):
+    if "runs" in over or not isinstance(study.get("runs"), list):
         return study
-    runs = []
-    for grid in grids:
-        own = dict(grid) if isinstance(grid, Mapping) else grid
-        for key in {"training", "dataset", "partition"} & set(over) if isinstance(grid, Mapping) else ():
-            if isinstance(own.get(key), Mapping) and isinstance(over[key], Mapping):
-                own[key] = merge(own[key], over[key])
-        runs.append(own)
-    return study | {"runs": runs}
+    held = {key: over[key] for key in ("training", "dataset", "partition") if isinstance(over.get(key), Mapping)}
+
+    def laid_on(grid: Any) -> Any:
+        if not isinstance(grid, Mapping):
+            return grid
+        said = {key: grid[key] for key in held if isinstance(grid.get(key), Mapping)}
+        return {**grid, **{key: merge(own, held[key]) for key, own in said.items()}}
+
+    return study | {"runs": [laid_on(grid) for grid in study["runs"]]}
 
 
 def select(names_: str, scale: Scale, folder: Path) -> dict[str, Plan]:

@@ -294,13 +294,13 @@ def test_every_metric_knows_what_is_better(name: str) -> None:
 
 # ---- transforms
 
-SETTINGS: dict[str, dict[str, Any]] = {"normalize": {"mean": [0.5], "std": [0.5]}, "resize": {"size": 12}}
+GIVEN: dict[str, dict[str, Any]] = {"normalize": {"mean": [0.5], "std": [0.5]}, "resize": {"size": 12}}
 
 
 @named("transform")
 @pytest.mark.parametrize("shape", [(4, 3, 8, 8), (1, 3, 8, 8), (3, 1, 6, 6)])
 def test_every_transform_keeps_shape_and_type_and_is_keyed(shape: tuple[int, ...], name: str) -> None:
-    transform = build("transform", {"name": name, **SETTINGS.get(name, {})})
+    transform = build("transform", {"name": name, **GIVEN.get(name, {})})
     x = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 255
     before, generator = x.clone(), torch.random.get_rng_state()
     one, same = (transform.apply(x, stream(0, "test")) for _ in range(2))
