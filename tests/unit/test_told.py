@@ -275,7 +275,7 @@ def test_code_differs_only_among_runs_with_the_same_plug_ins(tmp_path: Path, whi
         ),
         (
             [{"model": "mlp"}, {"model": {"name": "densenet_small", "stem": 8}}],
-            {'fedavg [model.hidden=30, model.name="mlp"]'},
+            {'fedavg [model.name="mlp"]'},
         ),
         ([{"training": {"clip_norm": 1.5}}, {}], {"fedavg [clip_norm=1.5]", "fedavg"}),
     ],
