@@ -28,29 +28,23 @@ class GrowingArray:
         self.state = path.with_suffix(".json")
         path.parent.mkdir(parents=True, exist_ok=True)
         with disk_errors(path):
-            if (rows := self._whole(identity)) is None:
-                write_json(self.state, {"identity": identity, "rows": 0})
-                with path.open("wb") as file:
-                    header = np.lib.format.header_data_from_array_1_0(np.empty((0, *shape[1:]), dtype))
-                    np.lib.format.write_array_header_1_0(file, header | {"shape": shape})
-                    self.start = file.tell()
-                rows = 0
-            self.identity, self.rows, self._file = identity, rows, path.open("r+b")
-            if rows:
-                np.lib.format.read_magic(self._file)
-                np.lib.format.read_array_header_1_0(self._file)
-                self.start = self._file.tell()
-            self._file.truncate(self.start + rows * self.row)
+            self.identity, self.rows = identity, self._whole(identity)
+            write_json(self.state, {"identity": identity, "rows": self.rows})
+            self._file = path.open("r+b" if self.rows else "w+b")
+            header = np.lib.format.header_data_from_array_1_0(np.empty((0, *shape[1:]), dtype))
+            np.lib.format.write_array_header_1_0(self._file, header | {"shape": shape})  # over the same bytes, if any
+            self.start = self._file.tell()
+            self._file.truncate(self.start + self.rows * self.row)
 
-    def _whole(self, identity: str) -> int | None:
-        """Rows that are surely there; None where the file is another's, or none."""
+    def _whole(self, identity: str) -> int:
+        """Rows that are surely there; 0 where the file is another's, or none."""
         try:
             state = read_json(self.state)
             if state["identity"] == identity and self.path.is_file():
                 return int(state["rows"])
         except (UserError, OSError, KeyError, TypeError, ValueError):
             pass
-        return None
+        return 0
 
     def append(self, block: np.ndarray) -> None:
         """Write rows after the last, durably."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -74,6 +75,11 @@ class Run(Frozen):
         return self.model_dump(mode="json")
 
     @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """The same by dotted path: `training.batch_size`, `partition.limit.train`, ..."""
+        return dict(_flat(self.spec))
+
+    @functools.cached_property
     def id(self) -> str:
         parts = {
             "data": self.data.id,
@@ -101,3 +107,12 @@ class Run(Frozen):
     def plugins(self) -> list[Plugin]:
         """All plug-ins that take part in training, and in prediction, which needs the same network."""
         return [self.model, self.algorithm, *self.transforms, *([self.addon] if self.addon else [])]
+
+
+def _flat(spec: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested mappings as one, with dotted paths."""
+    for key, value in spec.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -158,15 +158,7 @@ class Condition:
 
     def flat(self) -> dict[str, str]:
         """`a.b: value` of the spec, values as JSON."""
-
-        def walk(part: Any, prefix: str) -> Iterator[tuple[str, str]]:
-            if isinstance(part, dict):
-                for key, value in part.items():
-                    yield from walk(value, f"{prefix}.{key}" if prefix else key)
-            else:
-                yield prefix, json.dumps(part)
-
-        return dict(walk(self.run.spec, ""))
+        return {path: json.dumps(value) for path, value in self.run.settings.items()}
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,15 @@ def test_rows_that_did_not_reach_the_disk_whole_are_written_again(tmp_path: Path
     assert [p.name for p in tmp_path.iterdir()] == ["b.npy"]
 
 
+def test_a_kill_before_the_first_block_leaves_nothing_to_trip_over(tmp_path: Path) -> None:
+    GrowingArray(tmp_path / "a.npy", (2, 3), np.dtype(np.uint8), "same").close()
+    again = GrowingArray(tmp_path / "a.npy", (2, 3), np.dtype(np.uint8), "same")
+    assert again.rows == 0
+    again.append(np.full((2, 3), 7, np.uint8))
+    again.move(tmp_path / "b.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), np.full((2, 3), 7))
+
+
 def test_an_array_that_is_not_whole_is_not_put_in_place(tmp_path: Path) -> None:
     array = GrowingArray(tmp_path / "a.npy", (10, 3), np.dtype(np.uint8), "same")
     array.append(np.zeros((9, 3), np.uint8))

@@ -9,6 +9,9 @@ import numpy as np
 
 from ..errors import UserError
 
+CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+FOLDER, TEST = "cifar-10-batches-bin", "test_batch.bin"
+"""Of CIFAR-10's archive."""
 SIDE = 32
 PLANES = (3, SIDE, SIDE)
 ANEW = "obtain the archive anew"

@@ -10,13 +10,10 @@ from pydantic import Field
 
 from ..dataset import Card, Opened
 from ..fetch import Source
-from ._cifar import read_records, write_records
+from ._cifar import CIFAR10, FOLDER, TEST, read_records, write_records
 from ._divide import CAVEAT, CLASSES, Divided
 
-FOLDER = "cifar-10-batches-bin"
 TRAIN = tuple(f"data_batch_{n}.bin" for n in range(1, 6))
-TEST = "test_batch.bin"
-NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 class Cifar10(Divided):
@@ -28,7 +25,7 @@ class Cifar10(Divided):
 
     shape: ClassVar[tuple[int, int, int] | None] = (3, 32, 32)
     classes: tuple[str, ...] = Field(
-        NAMES, min_length=CLASSES, max_length=CLASSES, description="names of the labels 0 to 9"
+        CIFAR10, min_length=CLASSES, max_length=CLASSES, description="names of the labels 0 to 9"
     )
 
     def card(self) -> Card:
@@ -70,7 +67,7 @@ class Cifar10(Divided):
             for name in TRAIN:
                 _write(new / FOLDER / name, 2 * self.images)
             _write(new / FOLDER / TEST, CLASSES * (self.images // 5))
-            (new / FOLDER / "batches.meta.txt").write_text("\n".join(NAMES) + "\n", encoding="utf-8")
+            (new / FOLDER / "batches.meta.txt").write_text("\n".join(CIFAR10) + "\n", encoding="utf-8")
 
     def _folder(self, raw: Path) -> Path:
         return raw / self.sources()[0].unpacked_name / FOLDER

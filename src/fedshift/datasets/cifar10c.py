@@ -19,13 +19,15 @@ from ..dataset import Card, Dataset, Opened
 from ..errors import UserError
 from ..fetch import Source
 from ..registry import build
+from ._cifar import CIFAR10 as CLASSES
+from ._cifar import FOLDER as CLEAN
+from ._cifar import TEST, read_records
 
 if TYPE_CHECKING:
     import numpy as np
 
 FOLDER = "CIFAR-10-C"
 SIZE = 2_918_471_680
-CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SEVERITIES = 5
 THREADS = 4  # at most; each makes one part
 ANEW = "obtain the archive anew"
@@ -222,9 +224,9 @@ def _test_images(raw: Path) -> tuple[np.ndarray, np.ndarray]:
     """(n, 32, 32, 3) and (n,): the test images in the archive of CIFAR-10, or in its miniature."""
     import numpy as np
 
-    opened = _clean().open(raw)
-    rows = np.flatnonzero(opened.samples["site"] == "test")
-    return np.stack([opened.image(int(i)) for i in rows]), opened.samples["label"].to_numpy()[rows]
+    archive = raw / _clean().sources()[0].unpacked_name
+    labels, images = read_records(archive / CLEAN / TEST, (len(CLASSES),))
+    return images, labels[:, 0].astype(np.int64)
 
 
 def _own(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -40,7 +40,7 @@ def conditions(plan: Plan) -> dict[str, dict[str, str]]:
         for name, run in plan.runs.items()
     }
     same = _groups((name, (*columns[name].values(), run.seed)) for name, run in plan.runs.items())
-    settings = {name: _flat(run.spec) for name, run in plan.runs.items()}
+    settings = {name: {k: json.dumps(v) for k, v in run.settings.items()} for name, run in plan.runs.items()}
     for group in same:
         told = _telling([settings[name] for name in group])
         for name in group if len(group) > 1 else ():
@@ -104,13 +104,6 @@ def _groups(keyed: Iterable[tuple[str, Hashable]]) -> list[list[str]]:
     for name, key in keyed:
         groups[key].append(name)
     return list(groups.values())
-
-
-def _flat(spec: Any, prefix: str = "") -> dict[str, str]:
-    """Nested mappings as `a.b: value`, values as JSON."""
-    if not isinstance(spec, dict):
-        return {prefix: json.dumps(spec)}
-    return {k: v for key, value in spec.items() for k, v in _flat(value, f"{prefix}.{key}" if prefix else key).items()}
 
 
 def read(plan: Plan, paths: Paths, run: Run, inference: str) -> pd.DataFrame:

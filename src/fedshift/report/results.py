@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ def load(plan: Plan, paths: Paths) -> Results:
         external=tuple(dict.fromkeys(s for p in partitions for s in p.external)),
         headline=findings.headline,
         classes=plan.study.dataset.classes,
-        settings={name: _flat(run.spec) for name, run in plan.runs.items()},
+        settings={name: run.settings for name, run in plan.runs.items()},
         synthetic=any(card(paths, data)["synthetic"] for data in plan.data.values()),
     )
 
@@ -57,14 +56,6 @@ def card(paths: Paths, data: Data) -> dict[str, Any]:
     path = paths.data(data.id) / "card.json"
     prepared = read_json(path) if path.exists() else {}
     return {"synthetic": data.synthetic, "checksums": {}} | prepared | dataclasses.asdict(data.card)
-
-
-def _flat(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, with dotted paths."""
-    out: dict[str, Any] = {}
-    for key, value in spec.items():
-        out |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return out
 
 
 def rounds(findings: Findings, paths: Paths) -> pd.DataFrame:
