@@ -19,6 +19,7 @@ import algorithms
 import corrupting
 import numpy as np
 import preparing
+import ranks
 import torch
 from measure import Clients, alone, clients, in_turn, private, timed
 from torch import nn
@@ -120,7 +121,7 @@ def memory(folder: Path) -> None:
     print("private memory added by one round over a memory-mapped file\n  " + "; ".join(rows), flush=True)
 
 
-PARTS = ["mlp", "densenet", "algorithms", "joint", "state", "reading", "memory", "corruptions", "preparing"]
+PARTS = "mlp densenet algorithms joint state reading memory corruptions preparing processes".split()
 
 
 def main() -> None:
@@ -156,6 +157,8 @@ def main() -> None:
         corrupting.corruptions()
     if "preparing" in only:
         preparing.preparing(50_000)
+    if "processes" in only:
+        ranks.processes()
     with tempfile.TemporaryDirectory() as folder:
         if "reading" in only:
             reading(Path(folder), 400)

@@ -17,7 +17,7 @@ POOLED = "pooled"
 """The one client of an algorithm that pools all data."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Client:
     """A site that trains.
 

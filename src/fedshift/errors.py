@@ -23,6 +23,9 @@ class UserError(ValueError):
         text = f"{self.where}: {what}" + (f"; {remedy}" if remedy else "")
         super().__init__(" ".join(text.split()))
 
+    def __reduce__(self) -> tuple[type[UserError], tuple[str, str, str]]:
+        return UserError, (self.where, self.what, self.remedy)
+
 
 class UserErrors(UserError):  # noqa: N818 - they are several
     """Several errors found in one go, printed one a line."""
@@ -30,6 +33,9 @@ class UserErrors(UserError):  # noqa: N818 - they are several
     def __init__(self, errors: Iterable[UserError]) -> None:
         self.errors = list(errors)
         ValueError.__init__(self, "\n".join(str(e) for e in self.errors))
+
+    def __reduce__(self) -> tuple[type[UserErrors], tuple[list[UserError]]]:  # type: ignore[override]
+        return UserErrors, (self.errors,)
 
 
 class Interrupted(Exception):  # noqa: N818 - it is no error

@@ -1,35 +1,38 @@
-"""The engine: rounds of local training and aggregation, in one process.
+"""The engine: rounds of local training and aggregation.
 
 Clients work one after another on one workbench. What travels is a single slice of a flat vector, and the server's mean
-grows by one fused operation a client.
+grows by one fused operation a client. Where several processes share the clients, each has a server of its own, which
+all bring forward alike.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from . import resume, selection
 from .addon import Addon, extended
-from .algorithm import Algorithm, Server, cross_entropy
-from .batches import equal_steps
+from .algorithm import Algorithm, Server
+from .batches import equal_steps, round_steps
 from .bn import POLICIES
-from .clients import Client, Given, Selected, at_home, opened, samples
+from .clients import Client, Given, Selected, opened, samples
 from .errors import UserError
 from .ledger import totals
-from .lockstep import joint_step
+from .localwork import LocalWork
 from .progress import say
+from .ranks import ALONE, Ranks
 from .registry import build, validated
 from .rng import stream, undisturbed
 from .state import batch_norms
-from .tally import Tally
+from .tally import Outcome
 from .training import Training
-from .workbench import Batch, FirstStep, Work, Workbench
+from .workbench import Workbench
+
+COLUMNS = ("loss", "accuracy", "floats_down", "floats_up", "messages", "seconds")
 
 
 def _never() -> bool:
@@ -52,6 +55,7 @@ class Federation:
     training : settings of the local work and of the rounds, a mapping or a Training
     seed : of everything random: batches, augmentation, dropout, who takes part
     device : where the work is done
+    ranks : the processes that share the clients, each with this same federation; by default there is only this one
 
     The order in which clients are given changes nothing: they work in the order of their names.
     Raises UserError for an unknown algorithm, policy or setting, for a combination without meaning, and for a client
@@ -76,6 +80,7 @@ class Federation:
         training: Training | dict[str, Any] | None = None,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        ranks: Ranks = ALONE,
     ) -> None:
         if not clients:
             raise UserError("clients", "there are none", "give at least one")
@@ -99,8 +104,20 @@ class Federation:
         self.server = self._open()
         self.clients = opened(clients, validation or {}, self.algorithm, self.bench, self.server)
         self.watched = samples(watched or {})
+        self.ranks = ranks
+        owners = ranks.share_out([round_steps(len(c.train), self.training) for c in self.clients])
+        self.here = [c for c, owner in zip(self.clients, owners, strict=True) if owner == ranks.rank]
+        self._require_everyone()
         self.history: list[dict[str, Any]] = []
         self.selected: Selected | None = None
+        self.gathered = 0  # the last round after which all clients' tensors were in this process
+
+    def _require_everyone(self) -> None:
+        """Joint steps go through all processes: UserError where one of them may have no client in a round."""
+        may_idle = self.ranks.count > len(self.clients) or self.training.participation < 1
+        if self.algorithm.joint(1) is not None and self.ranks.count > 1 and may_idle:
+            what = f"{self.algorithm.name} needs a client in each of {self.ranks.count} processes in every round"
+            raise UserError("ranks", what, "take fewer processes, and participation: 1")
 
     def _open(self) -> Server:
         bench = self.bench
@@ -169,108 +186,30 @@ class Federation:
         server.fraction = sum(client.weight for client in chosen) if len(chosen) < len(self.clients) else 1.0
         server.lr = self.training.rate(number)
         sent = self.algorithm.broadcast(server)
-        batches = [bench.batches(client.train, self.seed, number, client.name) for client in chosen]
-        began = time.perf_counter()
-        first, extra, messages = self._joint_step(chosen, sent, batches, number)
-        together = (time.perf_counter() - began) / len(chosen)
-        down = server.shared.numel() + _floats(sent) + extra
-        mean: dict[str, Tensor] = {}
-        tally, moved = Tally(number), list[tuple[Client, float, int, int, int]]()
-        for client, given in zip(chosen, batches, strict=True):
-            began = time.perf_counter()
-            bench.load(server.shared, client.own, client.counters)
-            work = self._work(client, sent, number)
-            bench.train(work, given, should_stop, tally, first.pop(0) if first else None)
-            report = self.algorithm.report(work)
-            bench.gather_variances(work.shared, server.shared)
-            for key, value in report.items():
-                weight = client.weight / server.fraction
-                if key in mean:
-                    mean[key].add_(value, alpha=weight)
-                else:
-                    mean[key] = value * weight
-            client.own, client.state = bench.own(), at_home(work.state)
-            client.counters.copy_(bench.counters)
-            up = _floats(report) + extra
-            seconds = together + time.perf_counter() - began
-            moved.append((client, seconds, down, up, messages + bool(down)))
+        work = LocalWork(self, number, [client for client in chosen if client in self.here], sent)
+        work.first_steps()
+        rows = self.ranks.each(lambda: work.run(should_stop))
+        mean = self.ranks.sum(work.mean)
         before = server.shared.clone() if self.training.running_variance == "pooled" else server.shared
         self.algorithm.update(server, mean)
         bench.pool_variances(server.shared, before)
         server.round = number
-        for client, seconds, sent_down, sent_up, count in moved:
-            self.log(number, client.name, "train", *tally.means(client.name), seconds, sent_down, sent_up, count)
+        self.log(number, "train", rows)
 
-    def _work(self, client: Client, sent: dict[str, Tensor], number: int) -> Work:
-        """The local work of a client in a round, with its own state on the device."""
-        bench = self.bench
-        return Work(
-            bench=bench,
-            algorithm=self.algorithm,
-            samples=client.train,
-            seed=self.seed,
-            client=client.name,
-            share=client.share,
-            clients=len(self.clients),
-            model=bench.model,
-            start=self.server.shared,
-            whole=bench.flat,
-            shared=bench.shared_part,
-            params=bench.shared_params,
-            grad=bench.shared_grad,
-            all_params=bench.params,
-            all_grad=bench.grad,
-            trainable=self.server.trainable,
-            sent=sent,
-            state={k: v.to(bench.device) for k, v in client.state.items()},
-            lr=self.server.lr,
-            momentum=self.training.momentum,
-            round=number,
-            objective=self.addon.loss if self.addon else cross_entropy,
-            autocast=bench.autocast,
-        )
-
-    def _joint_step(
-        self, chosen: Sequence[Client], sent: dict[str, Tensor], batches: Sequence[Iterator[Batch]], number: int
-    ) -> tuple[list[FirstStep], int, int]:
-        """What each client goes on from, if the first step is a joint one; floats each way and messages it took."""
-        joint = self.algorithm.joint(number)
-        if joint is None:
-            return [], 0, 0
-        given = [next(b) for b in batches]
-        weights = [client.weight / self.server.fraction for client in chosen]
-        sizes = [len(y) / sum(len(y) for _, y in given) for _, y in given]
-        if number == 1 and not np.allclose(weights, sizes):
-            say(
-                "joint step: clients' weights are not in proportion to their batches, so that its gradient is not that "
-                "of the union of batches; with equal batches, say weights: uniform"
-            )
-        self.bench.load(self.server.shared, chosen[0].own, chosen[0].counters)
-        work = self._work(chosen[0], sent, number)
-        steps, exchange = joint_step(self.bench, work, given, [c.own for c in chosen], weights, joint)
-        return steps, exchange.floats, exchange.messages
-
-    def log(
-        self,
-        number: int,
-        site: str,
-        split: str,
-        loss: float,
-        accuracy: float,
-        seconds: float,
-        down: int = 0,
-        up: int = 0,
-        messages: int = 0,
-    ) -> None:
-        """Add a row to the history."""
-        row = {"round": number, "site": site, "split": split, "loss": loss, "accuracy": accuracy}
-        moved = {"floats_down": down, "floats_up": up, "messages": messages}
-        self.history.append({**row, **moved, "seconds": seconds})
+    def log(self, number: int, split: str, parts: Iterable[Iterable[Outcome]]) -> None:
+        """Add what each process has found in a round to the history, in the order of sites."""
+        for found in sorted(itertools.chain(*parts)):
+            row = {"round": number, "site": found.site, "split": split}
+            self.history.append(row | {key: getattr(found, key) for key in COLUMNS})
 
     # ---- results
 
     def result(self) -> Selected:
-        """The selected round, or the last where nothing was selected."""
+        """The selected round, or the last where nothing was selected.
+
+        Where several processes share the clients, this and what follows must be asked in all of them.
+        """
+        resume.gather(self)
         return self.selected or selection.snapshot(self, [])
 
     def global_state(self) -> dict[str, Tensor]:
@@ -312,7 +251,3 @@ class Federation:
     def restore(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
         """Go on from what `tensors` and `progress` once returned."""
         resume.restore(self, tensors, progress)
-
-
-def _floats(tensors: Mapping[str, Tensor]) -> int:
-    return sum(t.numel() for t in tensors.values())

@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from .algorithm import Bessel, Joint
 from .errors import UserError
+from .ranks import ALONE, Ranks
 from .rng import keyed
 from .state import batch_norm_by, moments
 from .workbench import Batch, FirstStep, Work, Workbench
@@ -28,11 +29,12 @@ from .workbench import Batch, FirstStep, Work, Workbench
 class Exchange:
     """A server that returns weighted means, and counts what it is sent.
 
-    `floats` are those of one client each way, since every mean goes back to all; `messages` those of one direction.
+    `weights` are those of the clients of this process, `images` the sizes of all clients' batches. `floats` are those
+    of one client each way, since every mean goes back to all; `messages` those of one direction.
     """
 
-    def __init__(self, weights: Sequence[float], joint: Joint) -> None:
-        self.weights, self.joint = weights, joint
+    def __init__(self, weights: Sequence[float], joint: Joint, images: Sequence[int], ranks: Ranks = ALONE) -> None:
+        self.weights, self.joint, self.images, self.ranks = weights, joint, images, ranks
         self.floats = self.messages = 0
 
     def mean(self, parts: Sequence[Tensor]) -> Tensor:
@@ -42,7 +44,7 @@ class Exchange:
         out = parts[0] * self.weights[0]
         for part, weight in zip(parts[1:], self.weights[1:], strict=True):
             out.add_(part, alpha=weight)
-        return out
+        return self.ranks.add_up(out)
 
 
 def joint_step(
@@ -50,16 +52,15 @@ def joint_step(
     work: Work,
     batches: Sequence[Batch],
     own: Sequence[Tensor],
-    weights: Sequence[float],
-    joint: Joint,
-) -> tuple[list[FirstStep], Exchange]:
-    """One forward and backward pass of all clients, from the state that is loaded on the workbench.
+    exchange: Exchange,
+) -> list[FirstStep]:
+    """One forward and backward pass of all clients of this process, from the state that is loaded on the workbench.
 
-    Takes the work of any of them, each one's batch, own tensors and weight, and returns what each goes on from. What is
-    shared is stored once; of their own, clients have at most private parameters. Raises UserError where the network
-    looks at the size of a batch, and batches differ in size.
+    Takes the work of any of them, each one's batch and own tensors, and returns what each goes on from. What is shared
+    is stored once; of their own, clients have at most private parameters. Raises UserError where the network looks at
+    the size of a batch, and batches differ in size.
     """
-    exchange, layout, before = Exchange(weights, joint), bench.layout, bench.counters.clone()
+    layout, before = bench.layout, bench.counters.clone()
     start = bench.params.clone()  # apart from running statistics, which change before the backward pass
     starts = [start] * len(own) if not len(own[0]) else [_with(start, kept[layout.private]) for kept in own]
     grads = [torch.zeros_like(bench.grad) for _ in own]
@@ -77,10 +78,7 @@ def joint_step(
             losses, logits = map(_parts, work.algorithm.loss(work, Lockstep(xs), Lockstep(ys)))
         torch.stack(losses).sum().backward()
     statistics, ticks = bench.flat[layout.statistics].clone(), bench.counters - before
-    steps = [
-        FirstStep(grad, out.detach(), y, statistics, ticks) for grad, out, y in zip(grads, logits, ys, strict=True)
-    ]
-    return steps, exchange
+    return [FirstStep(grad, out.detach(), y, statistics, ticks) for grad, out, y in zip(grads, logits, ys, strict=True)]
 
 
 def _parts(tensor: Tensor) -> list[Tensor]:
@@ -118,7 +116,7 @@ def _normalise(layer: _BatchNorm, exchange: Exchange, x: Tensor) -> Tensor:
     """What a BN layer does in lockstep: normalise every client's input with the statistics of all."""
     given = _parts(x)
     mean, var, *parts = _Coupling.apply(exchange, layer.eps, *given)
-    _track(layer, mean, var, given, exchange.joint)
+    _track(layer, mean, var, given[0][0].numel() // len(mean), exchange)
     weights, biases = (_each(own, len(parts)) for own in (layer.weight, layer.bias))
     return Lockstep(
         [
@@ -134,28 +132,31 @@ def _each(tensor: Tensor | None, clients: int) -> Sequence[Tensor | None]:
 
 
 @torch.no_grad()
-def _track(layer: _BatchNorm, mean: Tensor, var: Tensor, parts: Sequence[Tensor], joint: Joint) -> None:
-    """Move the running statistics, which are the same at all clients, towards those of all batches."""
+def _track(layer: _BatchNorm, mean: Tensor, var: Tensor, pixels: int, exchange: Exchange) -> None:
+    """Move the running statistics, which are the same at all clients, towards those of all batches.
+
+    `pixels`: values a channel of one image.
+    """
     if not layer.track_running_stats or layer.running_mean is None or layer.running_var is None:
         return
     layer.num_batches_tracked.add_(1)  # type: ignore[union-attr]
     rate = layer.momentum if layer.momentum is not None else 1 / int(layer.num_batches_tracked)  # type: ignore[arg-type]
     layer.running_mean.lerp_(mean, rate)
-    layer.running_var.lerp_(var * _correction(joint.bessel, parts, sum(p.numel() for p in parts) // len(mean)), rate)
+    layer.running_var.lerp_(var * _correction(exchange.joint.bessel, exchange.images, pixels), rate)
 
 
-def _correction(bessel: Bessel, parts: Sequence[Tensor], elements: int) -> float:
-    """What the variance over so many elements a channel is multiplied by before it is kept."""
+def _correction(bessel: Bessel, batches: Sequence[int], pixels: int) -> float:
+    """What the variance over batches of so many images is multiplied by before it is kept."""
     if bessel == "none":
         return 1.0
-    images = {len(part) for part in parts}
+    images = set(batches)
     if bessel == "fedtan_code" and (len(images) > 1 or images == {1}):
         raise UserError(
             "running_var_bessel",
             "fedtan_code counts the images of one client, but batches differ in size or hold one image",
             "use torch",
         )
-    n = elements if bessel == "torch" else images.pop()
+    n = pixels * sum(batches) if bessel == "torch" else images.pop()
     return n / (n - 1)
 
 

@@ -67,6 +67,7 @@ def manifest(
         "versions": versions(),
         "device": torch.cuda.get_device_name(device) if cuda else f"CPU ({platform.machine()})",
         "threads": threads,
+        "processes": federation.ranks.count,
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(sum(row["seconds"] for row in federation.history), 1),
         "rounds": federation.server.round,

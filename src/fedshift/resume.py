@@ -13,8 +13,26 @@ if TYPE_CHECKING:
     from .federation import Federation
 
 
+def gather(federation: Federation) -> None:
+    """Bring home to every process what clients of the others hold, once a round."""
+    ranks, kept = federation.ranks, federation.selected
+    if ranks.count == 1 or federation.gathered == federation.server.round:
+        return
+    here = [n for n, client in enumerate(federation.clients) if client in federation.here]
+    clients = federation.clients
+    for held in ranks.each(lambda: [(n, clients[n].own, clients[n].counters, clients[n].state) for n in here]):
+        for n, own, counters, state in held:
+            clients[n].own, clients[n].counters, clients[n].state = own, counters, state
+    if kept:
+        for chosen in ranks.each(lambda: [(n, kept.own[n], kept.counters[n]) for n in here]):
+            for n, own, counters in chosen:
+                kept.own[n], kept.counters[n] = own, counters
+    federation.gathered = federation.server.round
+
+
 def tensors(federation: Federation) -> dict[str, Tensor]:
     """Copies of all tensors that the next round depends on, and of the selected round's, by name."""
+    gather(federation)
     server = federation.server
     out = {"server": server.shared, **{f"server/{k}": v for k, v in server.state.items()}}
     for n, c in enumerate(federation.clients):
@@ -50,6 +68,7 @@ def restore(federation: Federation, tensors: Mapping[str, Tensor], progress: Map
     server.state = {k: v.to(device) for k, v in under("server/").items()}
     for n, (c, own, counters) in enumerate(zip(federation.clients, each("own/"), each("counters/"), strict=True)):
         c.own, c.counters, c.state = own, counters, under(f"state/{n}/")
+    federation.gathered = server.round
     federation.history = [dict(row) for row in progress["history"]]
     federation.selected = None
     if kept := progress["selected"]:

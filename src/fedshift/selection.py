@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -9,9 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from . import resume
 from .clients import Selected
-from .tally import diverged
+from .samples import Samples
+from .tally import Outcome, diverged
 
 if TYPE_CHECKING:
     from .federation import Federation
@@ -19,17 +23,21 @@ if TYPE_CHECKING:
 
 def validate(federation: Federation) -> None:
     """Score every client that has validation samples, each with its own BN, and keep the best round."""
-    scores: dict[str, float] = {}
-    for client in federation.clients:
-        if client.val is None:
-            continue
-        began = time.perf_counter()
-        federation.bench.load(federation.server.shared, client.own, client.counters)
-        loss, accuracy = federation.bench.evaluate(client.val)
-        if not math.isfinite(loss):
-            raise diverged(federation.server.round, client.name, f"the validation loss is {loss}")
-        federation.log(federation.server.round, client.name, "val", loss, accuracy, time.perf_counter() - began)
-        scores[client.name] = accuracy
+    number = federation.server.round
+
+    def local() -> list[Outcome]:
+        rows = []
+        for client in federation.here:
+            if client.val is not None:
+                row = _score(federation, client.name, client.val, client.own, client.counters)
+                if not math.isfinite(row.loss):
+                    raise diverged(number, client.name, f"the validation loss is {row.loss}")
+                rows.append(row)
+        return rows
+
+    parts = federation.ranks.each(local)
+    federation.log(number, "val", parts)
+    scores = {found.site: found.accuracy for found in sorted(itertools.chain(*parts))}
     if federation.training.select == "last" or not scores:
         return
     if federation.algorithm.isolated:
@@ -43,12 +51,19 @@ def watch(federation: Federation) -> None:
     number, every = federation.server.round, federation.training.watch_every
     if not federation.watched or not every or number % every:
         return
+    resume.gather(federation)
     own, counters = torch.stack([c.own for c in federation.clients]).mean(0), federation.clients[0].counters
-    for site, given in federation.watched.items():
-        began = time.perf_counter()
-        federation.bench.load(federation.server.shared, own, counters)
-        loss, accuracy = federation.bench.evaluate(given)
-        federation.log(number, site, "test", loss, accuracy, time.perf_counter() - began)
+    mine = list(federation.watched.items())[federation.ranks.rank :: federation.ranks.count]
+    parts = federation.ranks.each(lambda: [_score(federation, site, given, own, counters) for site, given in mine])
+    federation.log(number, "test", parts)
+
+
+def _score(federation: Federation, site: str, given: Samples, own: Tensor, counters: Tensor) -> Outcome:
+    """Loss and accuracy of the shared tensors with these, and the seconds it took."""
+    began = time.perf_counter()
+    federation.bench.load(federation.server.shared, own, counters)
+    loss, accuracy = federation.bench.evaluate(given)
+    return Outcome(site, loss, accuracy, time.perf_counter() - began)
 
 
 def _select(federation: Federation, values: list[float]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +15,18 @@ from .errors import UserError
 
 EVERY = 64
 """Steps between two looks at the device: how late a loss that is not finite may be noticed."""
+
+
+class Outcome(NamedTuple):
+    """What one site's part of a round came to: a row of the history. Floats and messages are those of training."""
+
+    site: str
+    loss: float
+    accuracy: float
+    seconds: float
+    floats_down: int = 0
+    floats_up: int = 0
+    messages: int = 0
 
 
 class Tally:

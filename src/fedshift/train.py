@@ -8,10 +8,10 @@ import shutil
 import signal
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import digest, provenance
 from .errors import Interrupted, UserError
@@ -21,11 +21,13 @@ from .model import initialise
 from .paths import Paths
 from .prepare import Prepared
 from .progress import say
-from .roundlog import RoundLog
+from .ranks import Ranks, opened
+from .roundlog import RoundLog, Row
 from .samples import MappedSamples
 
 if TYPE_CHECKING:
     import pandas as pd
+    import torch
 
     from .run import Run
 
@@ -36,13 +38,19 @@ CHEAP = 0.5
 def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
     """Train one run, or go on with it, and write its files [design: the files of rule train].
 
-    Raises UserError for a client with less than one batch of training images, or a loss that is not finite; Interrupted
-    (after a checkpoint) on SIGTERM and SIGINT.
+    Started by torchrun, its processes share the clients; the first one reads and writes for all. Raises UserError for a
+    client with less than one batch of training images, or a loss that is not finite; Interrupted (after a checkpoint)
+    on SIGTERM and SIGINT.
     """
     import torch
 
     torch.set_num_threads(threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with opened(device) as ranks:
+        _train(run, paths, code, threads, device, ranks)
+
+
+def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device, ranks: Ranks) -> None:
     folder, prepared = paths.run(run.id), Prepared(paths.data(run.data.id))
     partition = read_table(paths.partition(run.partition_id))
     clients, validation, watched = _sites(run, prepared, partition, device)
@@ -57,26 +65,45 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
         training=run.training,
         seed=run.seed,
         device=device,
+        ranks=ranks,
     )
     log = RoundLog(folder / "rounds.jsonl", run.training.rounds)
     identity = digest.of([run.id, code, prepared.card["checksums"], partition.to_csv(index=False)], 64)
     checkpoint = _Checkpoint(folder / "checkpoint", identity, log)
     started = datetime.now(UTC)
-    with locked(folder / "checkpoint" / "lock"), _stop_signals() as stopped:
-        sweep(folder)
-        checkpoint.resume(federation)
-        log.start(federation.server.round)
+    with _exclusive(folder, ranks), _stop_signals() as stopped:
+        ranks.each(lambda: checkpoint.resume(federation))
+        _require_one_disk(folder, federation)
+        ranks.first(lambda: log.start(federation.server.round))
         try:
             federation.run(after_round=checkpoint.save, should_stop=stopped)
         except Interrupted as stop:
-            stop.exit_code = 128 + stopped.number
+            stop.exit_code = 128 + (stopped.number or signal.SIGTERM)
             raise
         finally:
             log.close()
-    _write(run, federation, folder)
+    federation.result()  # brought together in all processes, for the first to write
     manifest = provenance.manifest(run, federation, code=code, threads=threads, device=device, started=started)
-    write_json(folder / "manifest.json", manifest)
-    checkpoint.remove()
+    ranks.first(lambda: _write(run, federation, folder, manifest))
+    ranks.first(checkpoint.remove)
+
+
+@contextmanager
+def _exclusive(folder: Path, ranks: Ranks) -> Iterator[None]:
+    """The run's folder to ourselves: the first process holds its lock for all."""
+
+    def take() -> None:
+        held.enter_context(locked(folder / "checkpoint" / "lock"))
+        sweep(folder)
+
+    with ExitStack() as held:
+        ranks.first(take)
+        yield
+
+
+def _require_one_disk(folder: Path, federation: Federation) -> None:
+    if len(set(federation.ranks.each(lambda: federation.server.round))) > 1:
+        raise UserError(folder, "processes found different checkpoints there", "let them share one disk")
 
 
 def _sites(
@@ -101,7 +128,7 @@ def _sites(
     return clients, samples(clients, "val"), samples(seen, "test")
 
 
-def _write(run: Run, federation: Federation, folder: Path) -> None:
+def _write(run: Run, federation: Federation, folder: Path, manifest: dict[str, Any]) -> None:
     import pandas as pd
 
     write_json(folder / "spec.json", run.spec)
@@ -110,6 +137,7 @@ def _write(run: Run, federation: Federation, folder: Path) -> None:
     own = federation.bench.own_names
     states = {c.name: federation.client_state(c.name) for c in federation.clients}
     write_tensors(folder / "clients.safetensors", {f"{site}/{k}": s[k] for site, s in states.items() for k in own}, {})
+    write_json(folder / "manifest.json", manifest)
 
 
 class _Checkpoint:
@@ -125,16 +153,21 @@ class _Checkpoint:
         self.due = 0.0
 
     def save(self, federation: Federation) -> None:
-        progress = federation.progress()
-        number = progress["round"]
-        last = itertools.takewhile(lambda row: row["round"] == number, reversed(progress.pop("history")))
-        self.log.append(number, reversed(list(last)))
-        if (began := time.monotonic()) < self.due:
+        ranks, progress = federation.ranks, federation.progress()
+        history = progress.pop("history")
+        if not ranks.first(lambda: self._logged(progress["round"], history)):
             return
+        began, tensors = time.monotonic(), federation.tensors()
         meta = {"identity": self.identity, "progress": json.dumps(progress)}
-        write_tensors(self.file, federation.tensors(), meta)
+        ranks.first(lambda: write_tensors(self.file, tensors, meta))
         if (took := time.monotonic() - began) > CHEAP:
             self.due = began + 11 * took
+
+    def _logged(self, number: int, history: list[Row]) -> bool:
+        """Log a round; whether to keep its state, too."""
+        last = itertools.takewhile(lambda row: row["round"] == number, reversed(history))
+        self.log.append(number, reversed(list(last)))
+        return time.monotonic() >= self.due
 
     def resume(self, federation: Federation) -> None:
         if not self.file.exists():
@@ -146,10 +179,14 @@ class _Checkpoint:
             progress = json.loads(meta["progress"])
             history = self.log.read(progress["round"])
         except UserError as error:
-            say(f"starting anew: {error}")
+            self._say(federation, f"starting anew: {error}")
             return
         federation.restore(tensors, {**progress, "history": history})
-        say(f"resuming after round {federation.server.round}")
+        self._say(federation, f"resuming after round {federation.server.round}")
+
+    def _say(self, federation: Federation, line: str) -> None:
+        if federation.ranks.rank == 0:
+            say(line)
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -24,8 +24,8 @@ FLOORS: dict[int, str] = {
     1: "addon algorithm dataset figure inference metric model partition transform",
     2: "samples addons/ algorithms/ datasets/ figures/ inferences/ metrics/ models/ transforms/",
     3: "claims fields papers printed run selector study",
-    4: "batches clients dryrun federation ledger lockstep predict prepare provenance resume roundlog selection tally "
-    "train workbench",
+    4: "batches clients dryrun federation ledger localwork lockstep predict prepare provenance ranks resume roundlog "
+    "selection tally train workbench",
     5: "report/",
     6: "__main__ cli",
 }

@@ -384,7 +384,7 @@ save = train._Checkpoint.save
 
 def save_and_die(self, federation):
     save(self, federation)
-    if federation.server.round == 2:
+    if federation.server.round == 2 and federation.ranks.rank == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
 train._Checkpoint.save = save_and_die
@@ -403,6 +403,31 @@ def test_a_process_killed_by_sigkill(project: Project) -> None:
     shutil.rmtree(project.folder(run))
     job.train(run, project.paths, code="code")
     assert project.models(run) == got
+
+
+def torchrun(project: Project, *command: str) -> int:
+    """The exit code of two processes, each with one thread."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *command]
+    return subprocess.run(launch, cwd=project.root, capture_output=True, timeout=300).returncode
+
+
+def test_two_processes_killed_on_the_way_come_to_the_bytes_of_two_and_the_numbers_of_one(project: Project) -> None:
+    run = project.run(augmented=False)
+    (project.root / "suicide.py").write_text(SUICIDE)
+    assert torchrun(project, "suicide.py")
+    assert json.loads(read_tensors(project.checkpoint(run))[1]["progress"])["round"] == 2
+    (project.root / "train.py").write_text(SUICIDE.replace("server.round == 2", "server.round == 0"))
+    assert torchrun(project, "train.py") == 0
+    gone_on = project.models(run)
+    assert read_json(project.folder(run) / "manifest.json")["processes"] == 2
+    shutil.rmtree(project.folder(run))
+    assert torchrun(project, "train.py") == 0
+    assert project.models(run) == gone_on
+    two = [read_tensors(project.folder(run) / name)[0] for name in project.models(run)]
+    shutil.rmtree(project.folder(run))
+    job.train(run, project.paths, code="code")
+    one = [read_tensors(project.folder(run) / name)[0] for name in project.models(run)]
+    torch.testing.assert_close(two, one, rtol=1e-6, atol=1e-6)
 
 
 def test_sigterm_saves_and_exits_with_143(project: Project) -> None:

@@ -1,0 +1,57 @@
+"""Two processes against one: rounds of four equal clients, the six-layer digit network, one thread each."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+import torch
+from measure import clients, timed
+
+from fedshift.federation import Federation
+from fedshift.model import initialise
+from fedshift.ranks import opened
+from fedshift.registry import build
+
+ROUNDS = 3
+
+
+def worker() -> None:
+    """Seconds a round, as JSON: what is started alone, or by torchrun."""
+    torch.set_num_threads(1)
+    network = initialise(build("model", "digit_cnn"), (3, 28, 28), 10, 0)
+    with opened(torch.device("cpu")) as among:
+        federation = Federation(network, clients(4, 743, (3, 28, 28), 10), training={"lr": 0.01}, ranks=among)
+        federation.round()
+        seconds = [timed(federation.round, 1) for _ in range(ROUNDS)]
+    if among.rank == 0:
+        print(json.dumps(seconds))
+
+
+def seconds(processes: int) -> list[float]:
+    """Of each round with so many processes."""
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    command = [sys.executable, *launch, __file__]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    out = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    return list(json.loads(out.strip().splitlines()[-1]))
+
+
+def processes(turns: int = 3) -> None:
+    """Time both in turn, and print the ratio of their medians."""
+    one, two = [], []
+    for _ in range(turns):
+        one += seconds(1)
+        two += seconds(2)
+    a, b = statistics.median(one), statistics.median(two)
+    print(
+        f"a round of 4 equal clients: one process, two\n  {a:.2f} s and {b:.2f} s, ratio {b / a:.2f}; goal <= 0.65",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    worker()
