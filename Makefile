@@ -9,7 +9,7 @@ CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup demo test test-all lint format bench lock schema clean
+.PHONY: help setup demo test test-all lint format faults bench lock schema clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -47,6 +47,9 @@ format: $(STAMP) ## put the sources in shape
 	@$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow
+
+faults: $(STAMP) ## 120 kills and faults over train, prepare and predict, and what they left
+	@$(BIN)/python tests/faults/campaign.py
 
 bench: $(STAMP) ## speed and memory, as ratios measured in one run
 	@$(BIN)/python benchmarks/run.py

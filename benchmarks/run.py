@@ -121,7 +121,10 @@ def memory(folder: Path) -> None:
     print("private memory added by one round over a memory-mapped file\n  " + "; ".join(rows), flush=True)
 
 
-PARTS = "mlp densenet algorithms joint state reading memory corruptions preparing processes".split()
+PARTS = [
+    *("mlp", "densenet", "algorithms", "joint", "state"),
+    *("reading", "memory", "corruptions", "preparing", "processes"),
+]
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import socket
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import torch
 
 YAML_LIMIT = 1_000_000
+LARGEST = 2**63
+"""Beyond every number that a YAML file may hold."""
 
 
 @contextlib.contextmanager
@@ -40,8 +43,10 @@ def locked(path: Path) -> Iterator[None]:
     """Holds the lock file `path`; a UserError where another process does. The system frees it when a process dies."""
     import fcntl
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w", encoding="utf-8")
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -212,7 +217,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool =
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file: plain data, no anchors or aliases, no key twice, at most 1 MB."""
+    """The content of a YAML file: plain data, as JSON has it; no anchors or aliases, no key twice, at most 1 MB."""
     import yaml
 
     def refuse(node: Any, what: str) -> UserError:
@@ -233,6 +238,16 @@ def read_yaml(path: Path) -> Any:
                 seen.add(name)
             return node
 
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            value = super().construct_object(node, deep)
+            if not isinstance(value, dict | list | str | int | float | None):
+                raise refuse(node, f"a {type(value).__name__} is not allowed; put text in quotes")
+            if isinstance(value, str) and self.NON_PRINTABLE.search(value):
+                raise refuse(node, "a character that cannot be printed")
+            if isinstance(value, int | float) and not abs(value) < LARGEST:
+                raise refuse(node, "not a number, or too large a one")
+            return value
+
     with _readable(path, "YAML", yaml.YAMLError, KeyError, AttributeError):
         if (size := Path(path).stat().st_size) > YAML_LIMIT:
             raise UserError(path, f"{size} bytes are too many for a YAML file (limit {YAML_LIMIT})")
@@ -246,7 +261,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """Writes tensors as safetensors: equal tensors and metadata, equal bytes."""
+    """Writes tensors as safetensors, with a checksum: equal tensors and metadata, equal bytes."""
     import torch
     from safetensors.torch import save
 
@@ -254,19 +269,38 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[s
     content = save({k: tensors[k].detach().cpu().clone(**own) for k in sorted(tensors)}, metadata or None)
     # the library lists metadata in an order that differs from process to process
     end = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:end])
-    if metadata:
-        header["__metadata__"] = dict(sorted(metadata.items()))
+    data = memoryview(content)[end:]
+    header = json.loads(content[8:end]) | {_META: dict(sorted(metadata.items()))}
+    header[_META][_SUM] = _checksum(header, data)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with atomic(path) as temporary, temporary.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        file.write(memoryview(content)[end:])
+        file.write(data)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """The tensors (on the CPU) and the metadata of a safetensors file."""
-    from safetensors import SafetensorError, safe_open
+    """The tensors (on the CPU) and the metadata of a file that `write_tensors` wrote.
 
-    with _readable(path, "safetensors", SafetensorError), safe_open(path, framework="pt") as file:
-        return {k: file.get_tensor(k) for k in sorted(file.keys())}, dict(file.metadata() or {})
+    Raises UserError where it is no safetensors file, or not the bytes that were written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    with _readable(path, "safetensors", SafetensorError, KeyError, TypeError, AttributeError):
+        content = Path(path).read_bytes()
+        tensors = load(content)
+        end = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:end])
+        metadata = header.get(_META, {})
+        if metadata.pop(_SUM, None) != _checksum(header, memoryview(content)[end:]):
+            raise UserError(path, "is damaged: its checksum does not agree", "remove it and make it anew")
+        return {k: tensors[k] for k in sorted(tensors)}, metadata
+
+
+_META, _SUM = "__metadata__", "crc32"
+
+
+def _checksum(header: dict[str, Any], data: memoryview) -> str:
+    """Of a safetensors file, apart from where the checksum itself stands."""
+    return f"{zlib.crc32(data, zlib.crc32(json.dumps(header, sort_keys=True).encode())):08x}"

@@ -9,7 +9,9 @@ import json
 import os
 import sys
 import time
+import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ Row = dict[str, Any]
 
 
 class RoundLog:
-    """Appends a line for each round to standard error and to a JSON-lines file.
+    """Appends a line for each round to standard error and to a JSON-lines file, whose checksum so far is `sum`.
 
     A JSON line holds round, loss (mean over clients), split and accuracy (by site), seconds, eta, and under `rows` the
     round's part of the history. Appending keeps the cost of a round independent of how many there were.
@@ -29,23 +31,26 @@ class RoundLog:
 
     def __init__(self, path: Path, rounds: int) -> None:
         self.path, self.rounds = path, rounds
+        self.sum = 0
         self.bar: Progress | None = None
 
-    def read(self, until: int) -> list[Row]:
-        """The history of rounds 1 to `until`. Raises UserError where it is not all there."""
-        try:
-            entries = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()[:until]]
-            if [e["round"] for e in entries] == list(range(1, until + 1)):
-                return [row for entry in entries for row in entry["rows"]]
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
+    def read(self, until: int, checksum: int) -> list[Row]:
+        """The history of rounds 1 to `until`. Raises UserError where it is not there as it was written."""
+        with suppress(OSError):
+            lines = self._lines(until)
+            if len(lines) == until and zlib.crc32(b"".join(lines)) == checksum:
+                return [row for line in lines for row in json.loads(line)["rows"]]
         raise UserError(self.path, f"does not hold rounds 1 to {until}")
+
+    def _lines(self, until: int) -> list[bytes]:
+        return self.path.read_bytes().splitlines(keepends=True)[:until] if until else []
 
     def start(self, done: int) -> None:
         """Begin after round `done`: lines of later rounds, which no checkpoint holds, are dropped."""
         self.first, self.clock = done, time.monotonic()
-        kept = self.path.read_text(encoding="utf-8").splitlines(keepends=True)[:done] if done else []
-        write_text(self.path, "".join(kept))
+        kept = b"".join(self._lines(done))
+        self.sum = zlib.crc32(kept)
+        write_text(self.path, kept.decode())
         self.bar = Progress("rounds", self.rounds - done, "round") if sys.stderr.isatty() else None
 
     def append(self, number: int, rows: Iterable[Row]) -> None:
@@ -62,10 +67,12 @@ class RoundLog:
             "eta": (time.monotonic() - self.clock) / (number - self.first) * (self.rounds - number),
             "rows": rows,
         }
-        with disk_errors(self.path), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        line = json.dumps(entry).encode() + b"\n"
+        with disk_errors(self.path), self.path.open("ab") as file:
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
+        self.sum = zlib.crc32(line, self.sum)
         self._say(entry)
 
     def _say(self, entry: Row) -> None:

@@ -158,7 +158,7 @@ class _Checkpoint:
         if not ranks.first(lambda: self._logged(progress["round"], history)):
             return
         began, tensors = time.monotonic(), federation.tensors()
-        meta = {"identity": self.identity, "progress": json.dumps(progress)}
+        meta = {"identity": self.identity, "progress": json.dumps(progress), "log": str(self.log.sum)}
         ranks.first(lambda: write_tensors(self.file, tensors, meta))
         if (took := time.monotonic() - began) > CHEAP:
             self.due = began + 11 * took
@@ -177,7 +177,7 @@ class _Checkpoint:
             if meta.get("identity") != self.identity:
                 raise UserError(self.file, "is of other code or data")
             progress = json.loads(meta["progress"])
-            history = self.log.read(progress["round"])
+            history = self.log.read(progress["round"], int(meta["log"]))
         except UserError as error:
             self._say(federation, f"starting anew: {error}")
             return

@@ -399,6 +399,18 @@ def test_tensors_without_metadata(tmp_path):
     assert files.read_tensors(tmp_path / "w.safetensors")[1] == {}
 
 
+def test_any_flipped_bit_in_tensors_is_noticed(tmp_path):
+    path, rng = tmp_path / "w.safetensors", np.random.default_rng(0)
+    files.write_tensors(path, {"a": torch.arange(6.0), "b": torch.ones(3)}, METADATA)
+    content = path.read_bytes()
+    for place in range(len(content)):
+        spoilt = bytearray(content)
+        spoilt[place] ^= 1 << rng.integers(8)
+        path.write_bytes(spoilt)
+        with pytest.raises(UserError, match=re.escape(str(path))):
+            files.read_tensors(path)
+
+
 def test_equal_tensors_are_equal_bytes_in_any_order(tmp_path):
     paths = [tmp_path / f"{i}.safetensors" for i in range(6)]
     for path in paths[:3]:

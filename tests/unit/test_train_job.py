@@ -321,6 +321,21 @@ def cut(checkpoint: Path) -> None:
     checkpoint.write_bytes(checkpoint.read_bytes()[:-10])
 
 
+def flip(file: Path, share: float) -> None:
+    """Turn one bit, so far into the file."""
+    content = bytearray(file.read_bytes())
+    content[int(share * len(content))] ^= 4
+    file.write_bytes(content)
+
+
+def flipped(checkpoint: Path) -> None:
+    flip(checkpoint, 0.9)
+
+
+def flipped_log(checkpoint: Path) -> None:
+    flip(checkpoint.parents[1] / "rounds.jsonl", 0.4)
+
+
 def without_log(checkpoint: Path) -> None:
     (checkpoint.parents[1] / "rounds.jsonl").unlink()
 
@@ -336,11 +351,13 @@ def of_other_data(checkpoint: Path) -> None:
     ("spoil", "code", "said"),
     [
         (cut, "code", "starting anew: .*state.safetensors: not a readable safetensors file"),
+        (flipped, "code", "starting anew: .*state.safetensors: is damaged: its checksum does not agree"),
+        (flipped_log, "code", r"starting anew: .*rounds\.jsonl: does not hold rounds 1 to 2"),
         (without_log, "code", r"starting anew: .*rounds\.jsonl: does not hold rounds 1 to 2"),
         (lambda checkpoint: None, "other code", "starting anew: .*is of other code or data"),
         (of_other_data, "code", "starting anew: .*is of other code or data"),
     ],
-    ids=["truncated", "log lost", "other code", "other data"],
+    ids=["truncated", "a flipped bit", "a flipped bit in the log", "log lost", "other code", "other data"],
 )
 def test_a_checkpoint_that_does_not_fit_is_not_used(
     spoil: Callable[[Path], None],
