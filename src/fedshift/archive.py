@@ -8,6 +8,7 @@ import functools
 import io
 import lzma
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -22,7 +23,7 @@ from .progress import Progress
 CHUNK = 1 << 20
 BOMB = 1.2  # an archive may grow to this many times its announced size
 DO_NOT_USE = "nothing was unpacked, do not use this archive"
-DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
+DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, IndexError, OverflowError)
 
 
 def extract(archive: Path, folder: Path, *, unpacked_size: int | None = None) -> None:
@@ -111,8 +112,8 @@ def _damage(archive: Path) -> Iterator[None]:
     except UserError:
         raise
     except (OSError, EOFError, RuntimeError, ValueError, *DAMAGE) as error:
-        clash = (None, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # None: the decompressors set none
-        if isinstance(error, OSError) and error.errno not in clash:
+        known = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL)
+        if isinstance(error, OSError) and error.errno not in (None, *known):  # None: the decompressors set none
             raise
         what = f"damaged, or neither tar nor zip: {error}"
         raise UserError(archive, what, "delete it and obtain it anew") from error

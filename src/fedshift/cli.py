@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -12,6 +14,7 @@ from typing import Any, get_args
 from . import registry, study
 from .claims import require
 from .dataset import Scale
+from .devices import one_gpu
 from .errors import Interrupted, UserError, did_you_mean
 from .paths import Paths
 from .progress import say
@@ -89,6 +92,27 @@ def _ids(plan: study.Plan) -> None:
         print(f"  inference {key}" + (f": {', '.join(of)}" if len(of) > 1 else ""))
 
 
+def plan_(args: argparse.Namespace) -> None:
+    from .planning import lines, survey
+    from .upcoming import upcoming
+
+    plans = _plans(args)
+    for plan in plans.values():
+        plan.require_files()
+    pending = upcoming({"study": args.study, "scale": args.scale, "studies": str(args.studies)})
+    found = survey(plans, pending, Paths())
+    print(json.dumps(found.plain(), indent=2) if args.json else "\n".join(lines(found)))
+
+
+def status(args: argparse.Namespace) -> None:
+    from .status import lines, plain, states
+
+    found = states(_plans(args), Paths())
+    folder = [] if args.studies == STUDIES else ["--studies", str(args.studies)]
+    again = shlex.join(["fedshift", "train", args.study, "RUN", "--scale", args.scale, *folder])
+    print(json.dumps(plain(found, again), indent=2) if args.json else "\n".join(lines(found, again)))
+
+
 def download(args: argparse.Namespace) -> None:
     from .prepare import obtain
 
@@ -116,7 +140,8 @@ def train(args: argparse.Namespace) -> None:
     run = _member(args, "run", lambda plan: plan.runs)
     from .train import train as job
 
-    job(run, Paths(), code=study.code("train", *run.plugins), threads=args.threads)
+    with one_gpu():
+        job(run, Paths(), code=study.code("train", *run.plugins), threads=args.threads)
 
 
 def predict(args: argparse.Namespace) -> None:
@@ -127,7 +152,21 @@ def predict(args: argparse.Namespace) -> None:
     from .predict import predict as job
 
     out = Paths().predictions(args.id, args.inference)
-    job(Paths().run(args.id), sweeps[args.inference], Paths(), out, threads=args.threads)
+    with one_gpu():
+        job(Paths().run(args.id), sweeps[args.inference], Paths(), out, threads=args.threads)
+
+
+def apply(args: argparse.Namespace) -> None:
+    """A trained run on images of one's own: predictions.csv and a page."""
+    from .apply import apply as job
+    from .apply import chosen, find
+    from .report.applied import write
+
+    inference = chosen(args.inference, args.set, args.client)
+    options = {"threads": args.threads, "skip_unreadable": args.skip_unreadable, "examples": not args.no_examples}
+    with one_gpu():
+        found = job(find(args.run, Paths()), Path(args.images), inference, args.out, **options)
+    say(f"wrote {found.out / 'predictions.csv'} and {write(found)}")
 
 
 def score(args: argparse.Namespace) -> None:
@@ -219,6 +258,8 @@ def parser() -> argparse.ArgumentParser:
         helps = {
             "study": "name, or path to a YAML",
             "id": f"of what to {name}; fedshift check --ids lists them",
+            "run": "a trained run's folder, or its id under results/runs",
+            "images": "a folder; or a CSV with the column path and, if known, label, site and patient",
         }
         for word in words:
             command.add_argument(word, help=helps.get(word))
@@ -236,6 +277,17 @@ def parser() -> argparse.ArgumentParser:
         scale=None,
     )
     checking.add_argument("--ids", action="store_true", help="list the ids that the other commands take")
+    planning = add(
+        plan_,
+        "plan",
+        "which jobs of a study (or several with commas between, or all) would run, and the time and disk they take",
+        "study",
+    )
+    watching = add(
+        status, "status", "each run of a study (or several, or all): done, running, stopped, failed, waiting", "study"
+    )
+    for command in (planning, watching):
+        command.add_argument("--json", action="store_true", help="the same for programs")
     downloading = add(download, "download", "obtain raw files, from the mirror or the official source", "study", "id")
     downloading.add_argument("--mirror", type=Path, help="directory that is looked at before the network")
     add(prepare, "prepare", "write a dataset's memory-mapped arrays", "study", "id")
@@ -248,6 +300,21 @@ def parser() -> argparse.ArgumentParser:
         "study",
         "id",
         "inference",
+    )
+    applying = add(apply, "apply", "predict images of your own with a trained run", "run", "images")
+    applying.add_argument(
+        "--inference", default="source", metavar="NAME", help="such as source or tsmobn (default: %(default)s)"
+    )
+    applying.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="of the inference: momentum=0.8"
+    )
+    applying.add_argument(
+        "--client", metavar="SITE", help="with what stayed at this client; default: the global network"
+    )
+    applying.add_argument("--out", type=Path, metavar="DIR", help="default: a folder of its own in results/applied")
+    applying.add_argument("--no-examples", action="store_true", help="show no images on the page")
+    applying.add_argument(
+        "--skip-unreadable", action="store_true", help="leave out files that are no images, and list them"
     )
     add(score, "score", "scores.csv of a study", "study")
     add(summarise, "summarise", "summary.csv and the tables of a study", "study")
@@ -270,6 +337,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _threads(args.threads)
     try:
         args.call(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads has read enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except UserError as error:
         say(str(error))
         return error.exit_code

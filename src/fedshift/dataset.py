@@ -118,6 +118,8 @@ def read_image(path: Path) -> np.ndarray:
 
     try:
         with Image.open(path) as image:
+            if image.format == "EPS":
+                raise ValueError("PostScript, which would be run as a program: convert it")
             if image.mode in ("I", "F"):
                 raise ValueError("32 bits a pixel: bring it to 8 or 16")
             if image.mode.startswith("I;16"):  # Pillow's own conversion makes all but the darkest white
@@ -125,7 +127,7 @@ def read_image(path: Path) -> np.ndarray:
             return np.asarray(image.convert("RGB"))
     except FileNotFoundError:
         raise UserError(path, "no such image", "restore it, or remove its row") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, RuntimeError, Image.DecompressionBombError) as error:
         raise UserError(
             path, f"cannot be read as an image ({error})", "obtain the file anew, or remove its row"
         ) from None

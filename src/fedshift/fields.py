@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, GetJsonSchemaHandler, PlainSerializer
@@ -16,6 +17,9 @@ from .errors import UserError
 from .inference import Inference
 from .model import Model
 from .transform import Transform
+
+MOST = 1000
+"""Combinations that one entry with lists of settings may stand for."""
 
 
 class _Named:
@@ -89,6 +93,8 @@ def _swept(kind: str, value: Any) -> tuple[Any, ...]:
         raise UserError(f"{registry.HERE}.{empty[0]}", "is an empty list", "give at least one value")
     if not lists:
         return (registry.build(kind, value, registry.HERE),)
+    if (number := math.prod(map(len, lists.values()))) > MOST:
+        raise UserError(registry.HERE, f"its lists stand for {number} combinations, more than {MOST}", "shorten them")
     combinations = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
     return tuple(registry.build(kind, settings | values, registry.HERE) for values in combinations)
 

@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import socket
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,10 +19,13 @@ from typing import TYPE_CHECKING, Any
 from .errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     import torch
 
 YAML_LIMIT = 1_000_000
+PROBES = 10
+"""Times a lock is asked for, a tenth of a second apart: who only looks whether it is held has it for a moment."""
 LARGEST = 2**63
 """Beyond every number that a YAML file may hold."""
 
@@ -47,10 +51,14 @@ def locked(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", encoding="utf-8")
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(path.parent, "another process is at work here", "wait for it, or stop it") from None
+        for attempt in range(PROBES):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if attempt == PROBES - 1:
+                    raise UserError(path.parent, "another process is at work here", "wait for it, or stop it") from None
+                time.sleep(0.1)
         yield
 
 
@@ -216,6 +224,17 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool =
         return pd.read_csv(path, usecols=wanted, **options)[wanted]
 
 
+def map_array(path: Path) -> np.ndarray:
+    """The array of a .npy file, memory-mapped. What holds Python objects is refused unread."""
+    import numpy as np
+
+    with _readable(path, "array", EOFError):
+        found: np.ndarray = np.load(path, mmap_mode="r")  # by default it refuses pickles
+        if not hasattr(found, "shape"):
+            raise ValueError("an archive of several")
+        return found
+
+
 def read_yaml(path: Path) -> Any:
     """The content of a YAML file: plain data, as JSON has it; no anchors or aliases, no key twice, at most 1 MB."""
     import yaml
@@ -293,7 +312,9 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         end = 8 + int.from_bytes(content[:8], "little")
         header = json.loads(content[8:end])
         metadata = header.get(_META, {})
-        if metadata.pop(_SUM, None) != _checksum(header, memoryview(content)[end:]):
+        if _SUM not in metadata:
+            raise UserError(path, "has no checksum: another program, or an earlier version, wrote it", "make it anew")
+        if metadata.pop(_SUM) != _checksum(header, memoryview(content)[end:]):
             raise UserError(path, "is damaged: its checksum does not agree", "remove it and make it anew")
         return {k: tensors[k] for k in sorted(tensors)}, metadata
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+TRAINED = ("spec.json", "model.safetensors", "clients.safetensors", "rounds.parquet", "manifest.json")
+"""Files of a run that is trained."""
+
 
 @dataclass(frozen=True)
 class Paths:

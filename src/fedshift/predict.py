@@ -16,6 +16,7 @@ from .progress import Progress
 from .registry import validated
 from .rng import keyed, stream
 from .samples import MappedSamples, Samples
+from .transform import shape_after
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,10 +46,7 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     prepared = Prepared(paths.data(run.data.id))
     partition = read_table(paths.partition(run.partition_id))
-    shared, _ = read_tensors(folder / "model.safetensors")
-    own, _ = read_tensors(folder / "clients.safetensors")
-    network = initialise(run.model, prepared.shape, len(prepared.classes), run.seed)
-    model = extended(run.addon, extended(run.algorithm, network, run.seed), run.seed).to(device)
+    network = Network(run, folder, prepared.shape, device)
     labels = prepared.samples["label"].to_numpy()
 
     def samples(part: pd.DataFrame) -> MappedSamples:
@@ -63,8 +61,7 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
         for name, inference in inferences.items():
             run.partition.require_client(inference.client, name)
             for site, test in tests.items():
-                whose = inference.client or site
-                model.load_state_dict({k: own.get(f"{whose}/{k}", v) for k, v in shared.items()})
+                model = network.at(inference.client or site)
                 given, columns = samples(test), dict[str, Any]()
                 if inference.personalise:
                     val = samples(parts[site][parts[site]["split"] == "val"])
@@ -77,6 +74,32 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
                 columns |= {"inference": name} if len(inferences) > 1 else {}
                 frames.append(test[["sample", "site", "role"]].assign(label=given.labels.numpy(), **columns))
     write_table(out, pd.concat(frames, ignore_index=True).astype({"label": np.int64}))
+
+
+class Network:
+    """The network of a trained run, for stored images of `shape` (channels, height, width), or (features,).
+
+    Raises UserError where the files of the run are not there, or hold no safetensors.
+    """
+
+    def __init__(self, run: Run, folder: Path, shape: tuple[int, ...], device: torch.device) -> None:
+        self.folder = folder
+        self.shared, _ = read_tensors(folder / "model.safetensors")
+        self.own, _ = read_tensors(folder / "clients.safetensors")
+        network = initialise(run.model, shape_after(run.transforms, shape), len(run.data.dataset.classes), run.seed)
+        self.model = extended(run.addon, extended(run.algorithm, network, run.seed), run.seed).to(device)
+
+    def at(self, site: str) -> nn.Module:
+        """The network with the tensors that stayed at a site; with the global ones where there are none.
+
+        It is the same module each time. Raises UserError where the tensors are not those of the run's model.
+        """
+        try:
+            self.model.load_state_dict({k: self.own.get(f"{site}/{k}", v) for k, v in self.shared.items()})
+        except RuntimeError as error:
+            what = "its tensors are not those of the model in its spec.json"
+            raise UserError(self.folder, what, "train it anew") from error
+        return self.model
 
 
 def adapt(model: nn.Module, test: Samples, val: Samples, how: Personalise, site: str) -> np.ndarray:

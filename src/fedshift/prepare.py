@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from . import digest
 from .arrays import GrowingArray
 from .errors import UserError
-from .files import atomic_folder, locked, read_json, read_table, require_space, write_json, write_table
+from .files import atomic_folder, locked, map_array, read_json, read_table, require_space, write_json, write_table
 from .progress import Progress, duration, say
 
 if TYPE_CHECKING:
@@ -160,12 +160,11 @@ class Prepared:
     """A prepared dataset: its images, memory-mapped, with labels and card."""
 
     def __init__(self, folder: Path) -> None:
-        import numpy as np
 
         self.folder = folder
         self.card = read_json(folder / "card.json")
         self.samples = read_table(folder / "samples.parquet")
-        self.images: np.ndarray = np.load(folder / "images.npy", mmap_mode="r")
+        self.images = map_array(folder / "images.npy")
         self.classes: tuple[str, ...] = tuple(self.card["classes"])
 
     @property

@@ -130,10 +130,11 @@ class Words:
         known = row.site in self.own or any("*" in w and fnmatch.fnmatchcase(row.site, w) for w in self.own)
         if known:
             found = self.word(row.site, row.where)
-            if found is None or found.get("site", row.site) in self.sites or self.plan.scale == "mini":
+            site = found.get("site", row.site) if found else row.site
+            if found is None or site in self.sites or self.plan.scale == "mini":
                 return found
-            what = f"site {found['site']!r} of the word {row.site!r} is not in the study"
-            raise UserError(row.where, what, did_you_mean(found["site"], self.sites))
+            what = f"site {site!r} of the word {row.site!r} is not in the study"
+            raise UserError(row.where, what, did_you_mean(site, self.sites))
         if row.site not in self.sites and self.plan.scale != "mini":
             remedy = did_you_mean(row.site, [*self.own, *self.sites])
             raise UserError(row.where, f"unknown site {row.site!r}", f"add it to published.words; {remedy}")

@@ -42,7 +42,7 @@ def checked(values: dict[str, Any]) -> dict[str, Any]:
     faults: list[UserError] = []
     for key, value in values.items():
         try:
-            found[key] = _value(key, value, f"{registry.HERE}.{key}")
+            found[key] = _value(str(key), value, f"{registry.HERE}.{key}")
         except UserErrors as errors:
             faults += errors.errors
         except UserError as error:
@@ -90,7 +90,7 @@ def _plugin(kind: str, value: Any, where: str) -> dict[str, Any]:
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
         raise UserError(where, "is a name, or a mapping with the key 'name'", f"got {value!r}")
     fields = registry.get(kind, spec["name"], where).model_fields
-    return {k: v if k == "name" else _setting(fields, k, v, f"{where}.{k}") for k, v in spec.items()}
+    return {k: v if k == "name" else _setting(fields, str(k), v, f"{where}.{k}") for k, v in spec.items()}
 
 
 def _setting(fields: Mapping[str, FieldInfo], name: str, value: Any, where: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -32,6 +33,9 @@ from .partition import Partition
 from .registry import Plugin, validated
 from .run import Data, Frozen, Run
 from .training import Training
+
+MOST = 20_000
+"""Runs of a study."""
 
 
 class _Settings(Training):
@@ -119,6 +123,7 @@ class Plan:
         self.sweeps: dict[str, tuple[str, ...]] = {}
         self.asked: dict[str, list[str]] = {}
         faults: list[UserError] = []
+        number = 0
         for n, grid in enumerate(study.runs):
             settings = {**study.training.model_dump(), **grid.training}
             training: Training = validated(Training, settings, f"{path}.runs.{n}.training")
@@ -138,6 +143,9 @@ class Plan:
                 for partition in partitions:
                     partition.require_client(self.inferences[name].client, f"{path}.runs.{n}.inferences")
             pairs = [(a, bn) for a in grid.algorithm for bn in grid.bn or a.policies[:1]]
+            number += len(partitions) * len(pairs) * len(grid.addon) * len(grid.seeds or study.seeds)
+            if number > MOST:
+                raise UserError(f"{path}.runs", f"stand for more than {MOST} runs", "make several studies of them")
             for algorithm, bn in pairs:
                 try:
                     algorithm.require(training, bn)
@@ -189,7 +197,7 @@ class Plan:
         """Raise UserErrors for files that the study names and that are not there."""
         given = [("dataset", file) for data in self.data.values() for file in data.dataset.inputs()]
         given += [("published.tables", file) for file in self.published]
-        lost = [(key, file) for key, file in given if not file.is_file()]
+        lost = [(key, file) for key, file in given if not _there(file)]
         if lost:
             raise UserErrors(UserError(f"{self.path}.{key}", f"no such file: {file}") for key, file in lost)
 
@@ -197,6 +205,14 @@ class Plan:
     def view(self) -> str:
         """A digest of all that the study says, comments apart: its tables and page are made anew when it changes."""
         return digest.of(self.study.model_dump(mode="json"))
+
+
+def _there(file: Path) -> bool:
+    """Whether it is a file that can be reached: a name may be too long, or a folder closed."""
+    try:
+        return file.is_file()
+    except OSError:
+        return False
 
 
 def _validates(training: Training, partitions: Sequence[Partition], where: str) -> None:
@@ -255,6 +271,9 @@ def load(path: Path, scale: Scale) -> Plan:
         raise UserError(path, "is not a mapping of keys", "see docs/add-a-study.md")
     if path.stem == "index":
         raise UserError(path, "reports/index.html is the index of all studies", "rename the file")
+    if not re.fullmatch(r"\w[\w.+ -]{0,99}", path.stem):
+        what = "names files and rules: up to 100 letters, digits, spaces and .+-_, of which the first is no mark"
+        raise UserError(path, what, "rename the file")
     if scale not in get_args(Scale):
         raise UserError("scale", f"unknown scale {scale!r}", did_you_mean(str(scale), get_args(Scale)))
     scales = raw.get("scales") or {}

@@ -24,6 +24,7 @@ from .progress import say
 from .ranks import Ranks, opened
 from .roundlog import RoundLog, Row
 from .samples import MappedSamples
+from .transform import shape_after
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +56,7 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
     partition = read_table(paths.partition(run.partition_id))
     clients, validation, watched = _sites(run, prepared, partition, device)
     federation = Federation(
-        initialise(run.model, prepared.shape, len(prepared.classes), run.seed),
+        initialise(run.model, shape_after(run.transforms, prepared.shape), len(prepared.classes), run.seed),
         clients,
         validation=validation,
         watched=watched,

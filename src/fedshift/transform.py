@@ -6,6 +6,7 @@ into MONAI's channel axis, so that a batch costs a few calls and not one for eac
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from .registry import Plugin
@@ -32,3 +33,22 @@ class Transform(Plugin):
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """A batch (batch, channels, height, width), float, to another; all randomness from `rng`."""
         return x
+
+
+@functools.cache
+def shape_after(transforms: tuple[Transform, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """What the network sees of stored images of `shape` (channels, height, width): any transform may resize.
+
+    Those that always act are tried on a black image. Vectors, (features,), stay as they are.
+    """
+    always = [transform for transform in transforms if transform.when == "always"]
+    if len(shape) != 3 or not always:
+        return shape
+    import torch
+
+    from .rng import stream
+
+    x = torch.zeros(1, *shape)
+    for transform in always:
+        x = transform.apply(x, stream(0, "black"))
+    return tuple(x.shape[1:])

@@ -19,13 +19,13 @@ PACKAGE = Path(fedshift.__file__).parent
 COMMON = Path(__file__).parents[2] / "workflow" / "rules" / "common.smk"
 
 FLOORS: dict[int, str] = {
-    0: "__init__ archive arrays bn corruptions/ digest errors fetch files paths progress registry rng state tissue "
-    "training",
+    0: "__init__ archive arrays bn corruptions/ devices digest errors fetch files paths progress registry rng state "
+    "tissue training",
     1: "addon algorithm dataset figure inference metric model partition transform",
     2: "samples addons/ algorithms/ datasets/ figures/ inferences/ metrics/ models/ transforms/",
     3: "claims fields papers printed run selector study",
-    4: "batches clients dryrun federation ledger localwork lockstep predict prepare provenance ranks resume roundlog "
-    "selection tally train workbench",
+    4: "amounts apply batches clients dryrun federation imagefiles ledger localwork lockstep planning predict prepare "
+    "provenance ranks resume roundlog selection sizes standing status tally timing train upcoming workbench",
     5: "report/",
     6: "__main__ cli",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
 import re
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import namedtuple
 from pathlib import Path
 
@@ -443,6 +445,16 @@ import sys, fedshift.files, fedshift.fetch
 print(sorted({"torch", "pandas", "yaml", "requests", "safetensors", "pyarrow"} & set(sys.modules)))
 """
     assert python(code, check=True).stdout.strip() == b"[]"
+
+
+def test_who_only_looks_at_a_lock_for_a_moment_is_waited_for(tmp_path):
+    path = tmp_path / "lock"
+    path.touch()
+    with path.open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.3, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        with files.locked(path):
+            pass
 
 
 def test_a_lock_is_held_by_one_process_and_freed_when_it_ends(tmp_path):

@@ -390,6 +390,18 @@ def test_patience_that_has_ended_stays_ended(project: Project) -> None:
     assert read_json(project.folder(run) / "manifest.json")["rounds"] == stopped
 
 
+def test_a_network_is_made_for_images_as_transforms_leave_them(project: Project) -> None:
+    """Stored with 8 pixels a side, the network sees 12."""
+    run = project.run()
+    larger = Run.model_validate({**run.spec, "transforms": [*run.spec["transforms"], {"name": "resize", "size": 12}]})
+    job.train(larger, project.paths)
+    shared, _ = read_tensors(project.folder(larger) / "model.safetensors")
+    assert shared["1.weight"].shape[1] == 3 * 12 * 12
+    out = project.folder(larger) / "predictions.parquet"
+    predict(project.folder(larger), {"source": Source()}, project.paths, out)
+    assert len(read_table(out))
+
+
 # ---- real signals, real processes
 
 SUICIDE = """

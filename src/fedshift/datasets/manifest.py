@@ -49,9 +49,12 @@ class Manifest(Dataset):
         """Of name, size and time of change of each image, so that one put in another's place is noticed."""
         if self.archive:
             return ""
-        with self.table.open(newline="", encoding="utf-8-sig") as file:
-            images = [self.table.parent / (row.get("path") or "") for row in csv.DictReader(file)]
-        return digest.of([[str(i), (s := i.stat()).st_size, s.st_mtime_ns] for i in images if i.is_file()])
+        try:
+            with self.table.open(newline="", encoding="utf-8-sig") as file:
+                images = [self.table.parent / (row.get("path") or "") for row in csv.DictReader(file)]
+            return digest.of([[str(i), (s := i.stat()).st_size, s.st_mtime_ns] for i in images if i.is_file()])
+        except (OSError, ValueError, csv.Error):
+            return ""  # what is wrong with the table is said when it is opened
 
     def sources(self) -> Sequence[Source]:
         return [Source(self.url, self.archive, sha256=self.sha256, unpack=True)] if self.archive else []
@@ -62,8 +65,7 @@ class Manifest(Dataset):
 
     def open(self, raw: Path) -> Opened:
         table = self._folder(raw) / self.table if self.archive else self.table
-        rows = read_table(table, text=True)
-        rows.columns = [str(c).strip().casefold() for c in rows.columns]
+        rows = read_rows(table)
         if len(rows.columns) == 1 and ";" in rows.columns[0]:
             raise UserError(table, "has semicolons between its columns", "separate them with commas")
         for column in ("path", "label", "site"):
@@ -104,3 +106,16 @@ class Manifest(Dataset):
         from PIL import Image, ImageOps
 
         return np.asarray(ImageOps.fit(Image.fromarray(image), (self.size, self.size), Image.Resampling.LANCZOS))
+
+
+def read_rows(table: Path) -> pd.DataFrame:
+    """A table of own images, all cells as text, the names of columns in small letters.
+
+    Raises UserError where it is no table, or a column stands twice.
+    """
+    rows = read_table(table, text=True)
+    rows.columns = [str(c).strip().casefold() for c in rows.columns]
+    if rows.columns.has_duplicates:
+        twice = rows.columns[rows.columns.duplicated()][0]
+        raise UserError(table, f"the column {twice!r} stands twice", "rename one of them")
+    return rows

@@ -44,8 +44,8 @@ class Patches(Figure):
         rows = {s: f"{s} ({roles[s]})" for s in dict.fromkeys(sites)}
         each = max(2, min(self.each, 48 // max(1, len(rows))))
         for edge in _EDGES:  # the largest that keeps the page light
-            pngs = {s: [_png(image, edge) for image in results.patches[s][:each]] for s in rows}
-            if sum(len(png) for row in pngs.values() for png in row) < _LIMIT:
+            pngs = {s: [png(image, edge) for image in results.patches[s][:each]] for s in rows}
+            if sum(len(one) for row in pngs.values() for one in row) < _LIMIT:
                 break
         return self._grid(rows, pngs, f"{self.title}: {self.caption(results)}")
 
@@ -63,13 +63,13 @@ class Patches(Figure):
             body.append(f'<text x="{x:.1f}" y="{y + 13:.1f}" fill="currentColor" font-size="11">{escape(name)}</text>')
             body += [
                 f'<image x="{x + k * (side + gap):.1f}" y="{y + label:.1f}" width="{side:.1f}" height="{side:.1f}" '
-                f'href="data:image/png;base64,{png}"/>'
-                for k, png in enumerate(pngs[site])
+                f'href="data:image/png;base64,{data}"/>'
+                for k, data in enumerate(pngs[site])
             ]
         return frame(self.name, title, (width, step * -(-len(rows) // columns)), "\n".join(body))
 
 
-def _png(image: np.ndarray, edge: int) -> str:
+def png(image: np.ndarray, edge: int) -> str:
     """An image (height, width, channels) of at most `edge` pixels a side, as base64 of a PNG."""
     from PIL import Image
 

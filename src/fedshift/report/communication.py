@@ -15,6 +15,7 @@ from ..paths import Paths
 from ..prepare import Prepared
 from ..run import Run
 from ..study import Plan
+from ..transform import shape_after
 from .findings import DASH, Group, full_title, groups, several
 from .tables import Table
 
@@ -78,7 +79,8 @@ def _quantities(moved: Forecast, statistics: bool) -> Iterator[tuple[str, float]
 
 def _entry(group: Group, paths: Paths, title: str) -> _Entry:
     run = group.run
-    return _Entry(title, run, forecast(run, _shape(run, paths), len(run.data.dataset.classes)))
+    shape = shape_after(run.transforms, _shape(run, paths))
+    return _Entry(title, run, forecast(run, shape, len(run.data.dataset.classes)))
 
 
 def _shape(run: Run, paths: Paths) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import pandas as pd
 from .. import registry
 from ..errors import UserError
 from ..figure import Figure, Results
-from ..files import read_json, read_table, write_text
+from ..files import map_array, read_json, read_table, write_text
 from ..paths import Paths
 from ..rng import stream
 from ..run import Data
@@ -80,7 +80,7 @@ def patches(plan: Plan, paths: Paths) -> dict[str, np.ndarray]:
         folder = paths.data(data)
         if not (folder / "images.npy").exists():
             continue
-        images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
+        images = map_array(folder / "images.npy")
         if images.ndim != 4:
             continue
         samples = read_table(folder / "samples.parquet", ["site"]).astype({"site": str})

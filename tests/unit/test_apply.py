@@ -1,0 +1,583 @@
+"""A trained run on new images: the answers that its study would give, and a page that says what they are worth."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from fedshift import apply as job
+from fedshift import cli, files, registry, study
+from fedshift.apply import Applied, apply, chosen
+from fedshift.errors import UserError
+from fedshift.imagefiles import FileSamples, ImageFiles
+from fedshift.paths import Paths
+from fedshift.predict import load_run, predict
+from fedshift.prepare import Prepared, obtain, prepare
+from fedshift.report import applied as page
+from fedshift.report.outcome import GROUPS, Outcome
+from fedshift.run import Run
+from fedshift.train import train
+
+SITES = {"north": 30, "south": 25, "far": 21}
+CLASSES = ("benign", "tumour & <b>more</b>")
+STUDY: dict[str, Any] = {
+    "title": "A few images a site",
+    "dataset": {"name": "manifest", "size": 8, "classes": list(CLASSES), "caveat": "Drawn <i>at random</i>."},
+    "partition": {"internal": ["north", "south"], "external": ["far"], "split": {"train": 0.6, "val": 0, "test": 0.4}},
+    "model": {"name": "mlp", "hidden": 6},
+    "transforms": ["scale_intensity", "flip"],
+    "training": {"rounds": 2, "batch_size": 8, "lr": 0.1, "select": "last"},
+    "runs": [{"algorithm": ["fedavg", "local"], "bn": "local"}],
+    "inferences": ["source", {"name": "tsmobn", "batch_size": 4}, {"name": "population", "batch_size": 8}],
+}
+
+
+class Project:
+    """A study that has been trained and predicted, and where its files lie."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.paths, self.table = root, Paths(root), root / "images" / "table.csv"
+        (root / "images").mkdir()
+        rng, rows = np.random.default_rng(0), []
+        for k, (site, n) in enumerate(SITES.items()):
+            for i in range(n):
+                side = (8, 8) if i % 3 else (10, 14)
+                pixels = rng.integers(0, 120, (*side, 3)) + 30 * k + 40 * (i % 2)
+                name = f"{site}-{i:02d}.{('png', 'bmp', 'tiff')[i % 3]}"
+                Image.fromarray(pixels.astype(np.uint8)).save(root / "images" / name)
+                rows.append({"path": name, "label": i % 2, "site": site, "patient": f"{site}{i // 3}"})
+        files.write_table(self.table, pd.DataFrame(rows))
+        spec = STUDY | {"dataset": STUDY["dataset"] | {"table": str(self.table)}}
+        (root / "tiny.yaml").write_text(yaml.safe_dump(spec))
+        self.plan = study.load(root / "tiny.yaml", "paper")
+        (self.data,) = self.plan.data.values()
+        obtain(self.data, self.paths.raw(self.data.raw), None)
+        prepare(self.data, self.paths.raw(self.data.raw), self.paths.data(self.data.id))
+        samples = Prepared(self.paths.data(self.data.id)).samples
+        for run in self.plan.runs.values():
+            files.write_table(self.paths.partition(run.partition_id), run.partition.assign(samples))
+            train(run, self.paths)
+
+    def run(self, algorithm: str = "fedavg") -> Run:
+        return next(run for run in self.plan.runs.values() if run.algorithm.name == algorithm)
+
+    def folder(self, algorithm: str = "fedavg") -> Path:
+        return self.paths.run(self.run(algorithm).id)
+
+    def apply(self, source: Path, inference: str = "source", *settings: str, **options: Any) -> Applied:
+        client = options.pop("client", None)
+        out = options.pop("out", self.root / "out")
+        return apply(self.folder(), source, chosen(inference, settings, client), out, **options)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project(tmp_path_factory.mktemp("project"))
+
+
+def listing(project: Project, name: str, rows: pd.DataFrame) -> Path:
+    """A table of some of the images, beside them."""
+    path = project.table.with_name(name)
+    files.write_table(path, rows)
+    return path
+
+
+def rows(project: Project, *sites: str) -> pd.DataFrame:
+    table = pd.read_csv(project.table)
+    return table[table["site"].isin(sites)] if sites else table
+
+
+P = ["p0", "p1"]
+
+
+# ---- the same answers as in the study
+
+
+@pytest.mark.parametrize(("site", "client"), [("far", None), ("north", "north")])
+@pytest.mark.parametrize("inference", ["source", "tsmobn", "population"])
+def test_a_site_of_the_study_gets_the_bits_of_its_prediction(
+    project: Project, tmp_path: Path, site: str, client: str | None, inference: str
+) -> None:
+    known = next(i for i in project.plan.inferences.values() if i.name == inference)
+    predict(project.folder(), {inference: known}, project.paths, tmp_path / "wanted.parquet")
+    wanted = files.read_table(tmp_path / "wanted.parquet").query("site == @site")
+    table = rows(project).set_index("path").loc[wanted["sample"]].reset_index()
+    settings = [f"{k}={v}" for k, v in known.model_dump(exclude_defaults=True).items()]
+    project.apply(listing(project, "one.csv", table), inference, *settings, client=client, out=tmp_path)
+    found = files.read_table(tmp_path / "predictions.csv")
+    assert list(found) == ["path", "label", "site", "patient", "predicted", *P]
+    assert found["path"].tolist() == wanted["sample"].tolist()
+    np.testing.assert_array_equal(found[P].to_numpy(), wanted[P].to_numpy())
+    assert found["predicted"].tolist() == [CLASSES[k] for k in wanted[P].to_numpy().argmax(1)]
+    assert found["label"].tolist() == [CLASSES[k] for k in wanted["label"]]
+
+
+def test_every_site_of_a_table_is_tracked_by_itself(project: Project) -> None:
+    mixed = rows(project, "far", "south").sample(frac=1, random_state=0)
+    both = project.apply(listing(project, "mixed.csv", mixed), "tsmobn", "batch_size=4").table
+    for site in ("far", "south"):
+        alone = listing(project, "alone.csv", mixed[mixed["site"] == site].drop(columns="site"))
+        wanted = project.apply(alone, "tsmobn", "batch_size=4").table
+        np.testing.assert_array_equal(both.loc[both["site"] == site, P].to_numpy(), wanted[P].to_numpy())
+    together = project.apply(listing(project, "together.csv", mixed.drop(columns="site")), "tsmobn", "batch_size=4")
+    assert np.abs(together.table[P].to_numpy() - both[P].to_numpy()).max() > 1e-3
+
+
+def test_the_client_whose_own_tensors_are_used_makes_a_difference(project: Project) -> None:
+    source = listing(project, "far.csv", rows(project, "far"))
+    found = [project.apply(source, client=c).table["p1"].to_numpy() for c in (None, "north", "south")]
+    assert min(np.abs(a - b).max() for a, b in ((found[0], found[1]), (found[1], found[2]))) > 1e-4
+
+
+def test_a_folder_is_a_sorted_table_of_its_images(project: Project, tmp_path: Path) -> None:
+    folder = tmp_path / "hospital"
+    for part in ("b/z", "b", "a", ".hidden", "a.b"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        shutil.copy(project.root / "images" / "far-01.bmp", folder / part / "two.BMP")
+        shutil.copy(project.root / "images" / "far-02.tiff", folder / part / "one.tiff")
+    (folder / "a" / ".thumb.png").write_text("hidden")
+    (folder / "notes.txt").write_text("no image")
+    found = project.apply(folder, "tsmobn", "batch_size=2", out=tmp_path / "out").table
+    wanted = sorted(f"{part}/{name}" for part in ("b/z", "b", "a", "a.b") for name in ("one.tiff", "two.BMP"))
+    assert found["path"].tolist() == wanted
+    files.write_table(folder / "same.csv", pd.DataFrame({"path": wanted}))
+    again = project.apply(folder / "same.csv", "tsmobn", "batch_size=2", out=tmp_path / "out").table
+    pd.testing.assert_frame_equal(found, again)
+
+
+def test_threads_change_no_bit(project: Project) -> None:
+    one, three = (project.apply(project.table, "tsmobn", threads=n).table for n in (1, 3))
+    torch.set_num_threads(1)
+    pd.testing.assert_frame_equal(one, three, check_exact=True)
+
+
+# ---- images
+
+
+@pytest.mark.parametrize("steps", [[], ["macenko"]])
+def test_images_are_read_as_those_of_the_run_were(project: Project, tmp_path: Path, steps: list[str]) -> None:
+    plan = study.load(project.root / "tiny.yaml", "paper")
+    first = next(iter(plan.runs.values()))
+    data = first.data.model_copy(update={"prepare": tuple(registry.build("transform", s) for s in steps)})
+    prepare(data, project.paths.raw(project.data.raw), tmp_path / "data")
+    made = Prepared(tmp_path / "data")
+    reader = ImageFiles.of(first.model_copy(update={"data": data}), project.table)
+    for path, wanted in zip(made.samples["sample"], made.images, strict=True):
+        image, scaled = reader.read(path)
+        np.testing.assert_array_equal(image, wanted)
+        assert scaled == path.endswith(".png"), "every third image has another size"
+
+
+def test_only_the_images_of_a_batch_are_read(project: Project) -> None:
+    class Noted(ImageFiles):
+        def read(self, path: str) -> tuple[np.ndarray, bool]:
+            seen.append(path)
+            return super().read(path)
+
+    seen: list[str] = []
+    reader = Noted.of(project.run(), project.table)
+    paths = reader.listed()["path"]
+    samples = FileSamples(reader, paths, project.run().transforms)
+    assert seen == []
+    x, _ = samples.batch(np.array([7, 3]))
+    assert seen == [paths[7], paths[3]]
+    assert (x.shape, x.dtype, x.max() <= 1) == ((2, 3, 8, 8), torch.float32, True)
+    assert np.flatnonzero(samples.scaled).tolist() == [3]
+
+
+def other_data(project: Project, dataset: str) -> Run:
+    """The same run on other data."""
+    data = project.data.model_copy(update={"dataset": registry.build("dataset", dataset)})
+    return project.run().model_copy(update={"data": data})
+
+
+def test_a_run_on_grey_images_gets_grey_ones(project: Project) -> None:
+    reader = ImageFiles.of(other_data(project, "mnist"), project.table)
+    image, _ = reader.read("far-01.bmp")
+    colour, _ = ImageFiles.of(other_data(project, "camelyon17"), project.table).read("far-01.bmp")
+    assert (image.shape, colour.shape) == ((28, 28, 1), (96, 96, 3))
+    weights = [0.299, 0.587, 0.114]
+    pixels = np.asarray(Image.open(project.root / "images" / "far-01.bmp").resize((28, 28), Image.Resampling.LANCZOS))
+    assert np.abs(image[..., 0] - pixels @ weights).max() <= 1
+
+
+def test_a_run_on_no_images_is_refused(project: Project) -> None:
+    with pytest.raises(UserError, match=r"was trained on gaussians, not on square images"):
+        ImageFiles.of(other_data(project, "gaussians"), project.table)
+
+
+# ---- labels
+
+
+def test_labels_may_be_names_numbers_or_unknown(project: Project) -> None:
+    table = rows(project, "far")[["path"]].head(4).assign(Label=["1", CLASSES[0], "", "0"], note="x")
+    found = project.apply(listing(project, "labels.csv", table))
+    assert found.table["label"].tolist() == [1, 0, pd.NA, 0]
+    written = files.read_table(project.root / "out" / "predictions.csv")
+    assert list(written) == ["path", "label", "predicted", *P]
+    assert written["label"].fillna("").tolist() == [CLASSES[1], CLASSES[0], "", CLASSES[0]]
+
+
+# ---- what cannot be read
+
+
+@pytest.fixture
+def spoiled(project: Project) -> Iterator[pd.DataFrame]:
+    """A table in which rows 4 and 6 name no images."""
+    text = project.root / "images" / "text.png"
+    text.write_text("no image")
+    table = rows(project, "far").head(6).reset_index(drop=True)
+    table.loc[2, "path"], table.loc[4, "path"] = "text.png", "lost.png"
+    yield table
+    text.unlink()
+
+
+def test_an_image_that_is_not_there_is_named_before_any_is_read(
+    project: Project, spoiled: pd.DataFrame, tmp_path: Path
+) -> None:
+    source = listing(project, "spoiled.csv", spoiled)
+    with pytest.raises(UserError, match=r"spoiled\.csv, row 6: no such image: .*lost\.png; restore it, or remove the"):
+        project.apply(source, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_no_image_is_named_and_nothing_is_written(
+    project: Project, spoiled: pd.DataFrame, tmp_path: Path
+) -> None:
+    source = listing(project, "spoiled.csv", spoiled.drop(index=4))
+    with pytest.raises(UserError, match=r"text\.png: cannot be read as an image"):
+        project.apply(source, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_cannot_be_read_is_left_out_on_request(
+    project: Project, spoiled: pd.DataFrame, tmp_path: Path, threads: int
+) -> None:
+    source = listing(project, "spoiled.csv", spoiled)
+    found = project.apply(source, "tsmobn", "batch_size=2", out=tmp_path, skip_unreadable=True, threads=threads)
+    torch.set_num_threads(1)
+    good = listing(project, "good.csv", spoiled.drop(index=[2, 4]))
+    wanted = project.apply(good, "tsmobn", "batch_size=2", out=tmp_path / "wanted")
+    np.testing.assert_array_equal(found.table[P].to_numpy(), wanted.table[P].to_numpy())
+    assert list(found.unreadable) == ["text.png", "lost.png"]
+    written = files.read_table(tmp_path / "predictions.csv")
+    assert written["path"].tolist() == spoiled["path"].tolist()
+    assert written["unreadable"].notna().tolist() == [False, False, True, False, True, False]
+    assert written["predicted"].isna().tolist() == written["unreadable"].notna().tolist()
+    assert written["unreadable"][4] == "no such image"
+    html = page.write(found).read_text()
+    assert "2 files were left out" in Outline(html).text
+    assert "lost.png" in html
+
+
+def test_where_nothing_can_be_read_nothing_is_written(project: Project, spoiled: pd.DataFrame, tmp_path: Path) -> None:
+    source = listing(project, "none.csv", spoiled.loc[[2, 4]])
+    with pytest.raises(UserError, match=r"none\.csv: no image can be read; cannot be read as an image"):
+        project.apply(source, out=tmp_path / "out", skip_unreadable=True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("label\n1\n", "t.csv: no column 'path'; it has label"),
+        ("path;label\na.png;1\n", "t.csv: no column 'path'; it has path;label"),
+        ("path,label\nfar-01.bmp,1\nfar-02.tiff,2\n", "t.csv, row 3: label '2' is none of the 2 classes"),
+        ("path,site\nfar-01.bmp,\nfar-02.tiff,x\n", "t.csv, row 2: site is empty"),
+        ("path,site\n,x\n", "t.csv, row 2: path is empty"),
+        ("path\n", "t.csv: holds no images; name a folder"),
+        ("", "t.csv: not a readable table file"),
+    ],
+)
+def test_a_bad_table_is_one_line(project: Project, text: str, words: str) -> None:
+    source = project.root / "images" / "t.csv"
+    source.write_text(text)
+    with pytest.raises(UserError) as caught:
+        project.apply(source)
+    assert words in str(caught.value)
+
+
+def test_a_folder_without_images_and_a_source_that_is_not_there(project: Project, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no images"):
+        project.apply(tmp_path)
+    with pytest.raises(UserError, match=r"lost\.csv: no such file"):
+        project.apply(tmp_path / "lost.csv")
+
+
+def test_a_file_name_that_is_no_text_is_refused(project: Project, tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.png")).write_bytes(b"")
+    with pytest.raises(UserError, match=r"the name .* is not UTF-8; rename the file"):
+        project.apply(tmp_path)
+
+
+# ---- runs
+
+
+def test_a_run_whose_clients_trained_alone_needs_one_of_them(project: Project) -> None:
+    with pytest.raises(UserError, match=r"each client trained alone.*; say --client, one of north, south"):
+        apply(project.folder("local"), project.table, chosen("source", [], None), project.root / "out")
+    found = apply(project.folder("local"), project.table, chosen("source", [], "south"), project.root / "out")
+    assert len(found.table) == sum(SITES.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "client", "words"),
+    [
+        (["momentm=0.5"], None, "--inference (tsmobn).momentm: unknown key 'momentm'; did you mean 'momentum'?"),
+        (["momentum=2"], None, "--inference (tsmobn).momentum: Input should be less than or equal to 1 (got 2)"),
+        (["momentum"], None, "--set: 'momentum' is no setting; write KEY=VALUE, such as momentum=0.8"),
+        (["var_center=batsch"], None, "unknown value 'batsch'; did you mean 'batch'?"),
+        (['personalise={"steps": 1}'], None, "--inference: personalise takes labelled images"),
+        ([], "nord", "client: 'nord' is no internal site; did you mean 'north'?"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(project: Project, settings: Sequence[str], client: str | None, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        project.apply(project.table, "tsmobn", *settings, client=client)
+    assert words in str(caught.value)
+
+
+def test_settings_are_read_as_a_study_would() -> None:
+    found = chosen("tsmobn", ["momentum=0.5", "order=null", "var_center=batch", "affine=false"], None)
+    assert (found.momentum, found.order, found.var_center, found.affine) == (0.5, None, "batch", False)  # type: ignore[attr-defined]
+
+
+def test_tensors_of_another_model_are_refused(project: Project, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(project.folder(), folder)
+    state, _ = files.read_tensors(folder / "model.safetensors")
+    for wrong in ({"a": torch.zeros(1)}, {k: v[:1] for k, v in state.items() if v.dim()}):
+        files.write_tensors(folder / "model.safetensors", wrong, {})
+        with pytest.raises(UserError, match=r"run: its tensors are not those of the model in its spec\.json"):
+            apply(folder, project.table, chosen("source", [], None), tmp_path / "out")
+
+
+def test_a_network_that_gives_no_numbers_is_refused(project: Project, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(project.folder(), folder)
+    state, _ = files.read_tensors(folder / "model.safetensors")
+    last = next(k for k in reversed(state) if k.endswith("weight"))
+    files.write_tensors(folder / "model.safetensors", state | {last: torch.full_like(state[last], torch.nan)}, {})
+    with pytest.raises(UserError, match=r"its network gives probabilities that are no numbers"):
+        apply(folder, project.table, chosen("source", [], None), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_told_at_once(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match=r"is no folder that can be written to; choose another with --out"):
+            project.apply(project.table, out=out)
+
+
+# ---- the command
+
+
+def test_the_command(project: Project, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(project.root)
+    run = project.run().id
+    command = ["apply", run, "images/table.csv", "--inference", "tsmobn", "--set", "batch_size=4", "--threads", "1"]
+    assert cli.main(command) == 0
+    name = study.inference_id(chosen("tsmobn", ["batch_size=4"], None))
+    out = Path("results", "applied", run, f"table-{name}")
+    assert sorted(p.name for p in out.iterdir()) == ["page.html", "predictions.csv"]
+    assert capsys.readouterr().err.splitlines()[-1] == f"wrote {out / 'predictions.csv'} and {out / 'page.html'}"
+    assert cli.main([*command[:2], "images", "--out", str(tmp_path), "--client", "south", "--no-examples"]) == 0
+    assert "<img" not in (tmp_path / "page.html").read_text()
+    assert len(files.read_table(tmp_path / "predictions.csv")) == sum(SITES.values())
+
+
+def test_a_run_that_is_not_there(monkeypatch: Any, tmp_path: Path, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["apply", "fedavg-local-0123456789", "images"]) == 2
+    line = (
+        "results/runs/fedavg-local-0123456789: no such run, or it is not trained; see results/runs, or train it first"
+    )
+    assert capsys.readouterr().err.splitlines() == [line]
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- numbers and page
+
+
+def invented(project: Project, right: Sequence[bool], patients: Sequence[str] | None = None, **columns: Any) -> Applied:
+    """Answers that are right or wrong as asked, each with 80 %; labels in turn."""
+    n = len(right)
+    label = np.arange(n) % 2
+    predicted = np.where(right, label, 1 - label)
+    table = pd.DataFrame({"path": [f"{i}.png" for i in range(n)], "label": pd.array(label, dtype="Int64"), **columns})
+    if patients is not None:
+        table["patient"] = patients
+    p1 = np.where(predicted == 1, 0.8, 0.2)
+    table = table.assign(predicted=pd.array(predicted, dtype="Int64"), p0=1 - p1, p1=p1)
+    settings = project.run(), {}, chosen("source", [], None), Path("images"), project.root / "invented"
+    return Applied(*settings, table, {}, 0, {0: np.zeros((2, 8, 8, 3), np.uint8)})
+
+
+def named(outcome: Outcome, site: str | None = None) -> dict[str, Any]:
+    return {m.name: v for m, v in zip(outcome.metrics, outcome.scores(site), strict=True)}
+
+
+def test_metrics_are_those_of_the_labelled_images(project: Project) -> None:
+    right = [True] * 30 + [False] * 10
+    found = named(Outcome(invented(project, right, site=["a"] * 20 + ["b"] * 20)))
+    assert found["accuracy"].mean == 0.75
+    assert found["brier"].mean == pytest.approx(0.75 * 0.2**2 + 0.25 * 0.8**2)
+    assert found["accuracy"].low < 0.75 < found["accuracy"].high
+    assert found["accuracy"].n == 40
+    at = named(Outcome(invented(project, right, site=["a"] * 20 + ["b"] * 20)), "a")
+    assert (at["accuracy"].mean, at["accuracy"].low, at["accuracy"].high) == (1, 1, 1)
+
+
+def test_patients_are_resampled_whole(project: Project) -> None:
+    """Ten patients, each all right or all wrong, are ten draws; images by themselves would be four hundred."""
+    right = np.repeat(np.arange(10) % 2 == 0, 40)
+    widths = []
+    for patients in (np.repeat(np.arange(10), 40).astype(str), None):
+        value = named(Outcome(invented(project, right, patients)))["accuracy"]
+        widths.append(value.high - value.low)
+    assert widths[0] == pytest.approx(2 * 1.96 * np.sqrt(0.25 / 10), rel=0.15)
+    assert widths[1] == pytest.approx(2 * 1.96 * np.sqrt(0.25 / 400), rel=0.15)
+
+
+def test_too_few_patients_give_no_interval(project: Project) -> None:
+    value = named(Outcome(invented(project, [True, False] * 8, list("abcd") * 4)))["accuracy"]
+    assert value.mean == 0.5
+    assert np.isnan([value.low, value.high]).all()
+
+
+def test_an_image_listed_twice_is_one_draw(project: Project) -> None:
+    made = invented(project, np.arange(40) % 4 != 0)
+    twice = Applied(**vars(made) | {"table": pd.concat([made.table] * 9, ignore_index=True)})
+    one, nine = (named(Outcome(a))["accuracy"] for a in (made, twice))
+    assert (nine.mean, nine.low, nine.high) == pytest.approx((one.mean, one.low, one.high), abs=0.03)
+    assert nine.n == 360
+
+
+def test_intervals_of_very_many_images_are_as_wide_as_they_must_be(project: Project) -> None:
+    n = 4 * GROUPS
+    value = named(Outcome(invented(project, np.random.default_rng(0).random(n) < 0.7)))["accuracy"]
+    width = 2 * 1.96 * np.sqrt(value.mean * (1 - value.mean) / n)
+    assert value.high - value.low == pytest.approx(width, rel=0.1)
+
+
+class Outline(HTMLParser):
+    """Tags with attributes, and the text of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def html(project: Project, tmp_path_factory: pytest.TempPathFactory) -> str:
+    found = project.apply(project.table, "tsmobn", "batch_size=24", out=tmp_path_factory.mktemp("page"))
+    return page.write(found).read_text(encoding="utf-8")
+
+
+def test_the_page_is_one_offline_file_in_which_names_are_text(html: str) -> None:
+    outline = Outline(html)
+    for tag, attributes in outline.tags:
+        assert tag not in ("script", "iframe", "object", "embed", "form")
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("src", "href", "xlink:href"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:"))
+    assert "<b>more" not in html
+    assert "<i>at random" not in html
+    assert CLASSES[1] in outline.text
+    assert "Drawn <i>at random</i>." in outline.text
+
+
+def test_the_page_is_well_formed(html: str) -> None:
+    tags = Outline(html).tags
+    ids = [a["id"] for _, a in tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    assert {a["href"][1:] for _, a in tags if (a.get("href") or "").startswith("#")} <= set(ids)
+    levels = [int(t[1]) for t, _ in tags if re.fullmatch(r"h[1-6]", t)]
+    assert (levels[0], levels.count(1)) == (1, 1)
+    assert all(attributes.get("alt") for tag, attributes in tags if tag == "img")
+    assert sum(tag == "img" for tag, _ in tags) <= 2 * job.EXAMPLES
+
+
+def test_the_page_says_what_a_hospital_must_know(html: str, project: Project) -> None:
+    text = Outline(html).text
+    for words in (
+        "For research only. This is no medical device.",
+        "at north, south, applied to 76 images",
+        "TsmoBN: Batch norm with the test site's own statistics",
+        "batch_size = 24",
+        "an image's probabilities depend on the others of its site",
+        "Fewer images than a batch of 24 at far: statistics of so few are rough.",
+        "north and south took part in training",
+        "26 images were not of the run's size",
+        "nothing was sent anywhere",
+        project.run().id,
+    ):
+        assert words in text, words
+
+
+def test_the_first_sentence_follows_the_numbers(project: Project) -> None:
+    shown = page.context(invented(project, [True] * 30 + [False] * 10))
+    assert shown["lead"].startswith(
+        "40 images: the network predicts benign in 50.0 % and tumour & <b>more</b> in 50.0 %. Accuracy on the 40 "
+        "labelled images is 75.0 % (95% interval "
+    )
+    assert shown["lead"].endswith(" over images).")
+    made = invented(project, [True] * 4)
+    bare = Applied(**vars(made) | {"table": made.table.drop(columns="label")})
+    assert page.context(bare)["lead"].endswith("Without labels, nothing here says whether that is right.")
+    assert page.context(bare)["metrics"] is None
+
+
+def test_a_run_on_synthetic_images_says_so(project: Project) -> None:
+    made = invented(project, [True] * 4)
+    data = project.data.model_copy(update={"synthetic": True, "dataset": registry.build("dataset", "camelyon17")})
+    synthetic = Applied(**vars(made) | {"run": made.run.model_copy(update={"data": data})})
+    assert "Trained on synthetic images." in Outline(page.write(synthetic).read_text()).text
+    assert "Trained on synthetic" not in Outline(page.write(made).read_text()).text
+
+
+@pytest.mark.parametrize("content", ["[]", '{"versions": [1]}', '{"git": "x"}'])
+def test_a_manifest_that_is_none_is_refused_before_anything_is_written(
+    project: Project, tmp_path: Path, content: str
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(project.folder(), folder)
+    (folder / "manifest.json").write_text(content)
+    with pytest.raises(UserError, match=r"manifest\.json: is no manifest of a run; remove it"):
+        apply(folder, project.table, chosen("source", [], None), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_came_without_its_manifest(project: Project, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(project.folder(), folder)
+    (folder / "manifest.json").unlink()
+    assert load_run(folder).id == project.run().id
+    found = apply(folder, project.table, chosen("source", [], None), tmp_path / "out")
+    assert "Commit" in Outline(page.write(found).read_text()).text
