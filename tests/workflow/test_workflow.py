@@ -233,6 +233,19 @@ def test_another_call_that_shares_runs_uses_them(project: Project) -> None:
         (project.root / "config" / "studies" / "second.yaml").unlink()
 
 
+def test_processes_change_nothing_that_is_there_and_share_a_training(project: Project) -> None:
+    assert project.jobs("tiny", "processes=2") == set()
+    path = project.study("shared", training={"rounds": 3, "batch_size": 4, "lr": 0.01}, runs=[FEDAVG], seeds=[0])
+    try:
+        (run,) = trained(project.jobs("shared"))
+        manifest = f"results/runs/{run}/manifest.json"
+        done = project.snakemake("--cores", "2", "--config", "study=shared", "processes=2", "--", manifest)
+    finally:
+        path.unlink()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((project.root / manifest).read_text())["processes"] == 2
+
+
 def test_a_mirror_changes_nothing_that_is_there(project: Project) -> None:
     assert project.jobs("tiny", "mirror=own images") == set()
 
@@ -272,7 +285,7 @@ def test_a_wrong_study_gets_a_line_for_each_error(project: Project) -> None:
 
 
 def test_a_run_that_fails_lets_the_others_finish_and_says_why(project: Project) -> None:
-    bad = {"algorithm": "fedavg", "bn": "local", "training": {"lr": 1e30}}
+    bad = {"algorithm": "fedavg", "bn": "local", "training": {"lr": 1e18}}
     good = {"algorithm": "fedavg", "training": {"rounds": 1}}
     path, before = project.study("failing", runs=[bad, good], seeds=[0]), set(project.runs())
     try:

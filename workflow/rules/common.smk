@@ -20,10 +20,12 @@ from fedshift.printed import of_ledger
 
 PATHS = Paths()
 INDEX = PATHS.page("index")
-SETTINGS = {"study", "scale", "mirror", "studies"}
+SETTINGS = {"study", "scale", "mirror", "studies", "processes"}
 try:
     for key in set(config) - SETTINGS:
         raise UserError("--config", f"unknown key {key!r}", did_you_mean(key, SETTINGS))
+    if not (str(config["processes"]).isdecimal() and int(config["processes"])):
+        raise UserError("--config processes", f"{config['processes']!r} is not a whole number from 1")
     PLANS = study.select(str(config["study"]), config["scale"], Path(config["studies"]))
     for plan in PLANS.values():
         plan.require_files()
@@ -51,6 +53,12 @@ def asked(wildcards, output):
 def mirror(wildcards, output):
     """Where to look for data files."""
     return f"--mirror {quote(str(config['mirror']))}" if config["mirror"] else ""
+
+
+def launch(wildcards, output):
+    """How a training of several processes is started: they share its clients, each with one thread."""
+    processes = int(config["processes"])
+    return f"torch.distributed.run --standalone --nproc-per-node={processes} -m" if processes > 1 else ""
 
 
 def named(wildcards):

@@ -1,5 +1,7 @@
+# On a cluster, these run where the workflow was started: one needs the network, the other takes seconds.
 localrules:
     download,
+    partition,
 
 
 rule download:

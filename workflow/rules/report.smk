@@ -116,6 +116,10 @@ rule page:
         "python -m fedshift page {params.study} > {log:q} 2>&1"
 
 
+localrules:
+    index,
+
+
 # All studies of the folder, those of other calls as they were left. No page depends on it.
 rule index:
     input:

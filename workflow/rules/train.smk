@@ -1,4 +1,5 @@
-# One job a run. Its checkpoint is no output: Snakemake would delete it when the job fails.
+# One job a run. Its checkpoint is no output: Snakemake would delete it when the job fails. With `exec` no shell stands
+# between the training and a signal to stop, of which it would die before the training has stopped.
 
 
 rule train:
@@ -17,9 +18,10 @@ rule train:
         "results/benchmarks/train/{run}.tsv"
     conda:
         "../../envs/train.yaml"
-    threads: 1
+    threads: int(config["processes"])
     params:
+        launch=launch,
         study=asked,
         code=lambda w: study.code("train", *RUNS[w.run].plugins),
     shell:
-        "python -m fedshift train {params.study} {wildcards.run} --threads {threads} > {log:q} 2>&1"
+        "exec python -m {params.launch} fedshift train {params.study} {wildcards.run} > {log:q} 2>&1"

@@ -1,0 +1,68 @@
+"""What jobs ask for under each profile, as a dry run tells it: no cluster is needed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+from tiny_project import Project
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project.create(tmp_path_factory.mktemp("profiles") / "a project")
+
+
+def told(project: Project, profile: str, *words: str, **environment: str) -> str:
+    """What a dry run says."""
+    names = ("ACCOUNT", "PARTITION", "GPU_PARTITION", "GPUS", "RUNS_PER_JOB")
+    unset = {f"FEDSHIFT_{name}": "" for name in names}
+    call = ["--profile", f"profiles/{profile}", "--dry-run", *words, "--config", "study=tiny"]
+    done = project.snakemake(*call, **unset | environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def resources(said: str) -> dict[str, dict[str, str]]:
+    """Of each rule; its jobs must be alike."""
+    found: dict[str, dict[str, str]] = {}
+    for rule, listed in re.findall(r"^ *rule (\w+):\n(?: .*\n)*? +resources: (.*)$", said, re.MULTILINE):
+        own = dict(item.partition("=")[::2] for item in listed.split(", "))
+        own = {key: value for key, value in own.items() if not key.startswith(("disk", "tmpdir", "mem_mib"))}
+        assert found.setdefault(rule, own) == own
+    return found
+
+
+def groups(said: str) -> Counter[str]:
+    return Counter(re.findall(r"Group job (\w+) ", said))
+
+
+def test_account_and_partitions_are_one_setting_each(project: Project) -> None:
+    given = {"FEDSHIFT_ACCOUNT": "007", "FEDSHIFT_PARTITION": "all", "FEDSHIFT_GPU_PARTITION": "a100"}
+    said = told(project, "slurm", **given)
+    asked = resources(said)
+    assert {of["slurm_account"] for of in asked.values()} == {"007"}
+    assert {rule for rule, of in asked.items() if of["slurm_partition"] == "a100"} == {"train", "predict"}
+    assert {of["slurm_partition"] for rule, of in asked.items() if rule not in ("train", "predict")} == {"all"}
+    assert {rule for rule, of in asked.items() if of.get("gpu") == "1"} == {"train", "predict"}
+    assert (asked["train"]["mem_mb"], asked["train"]["runtime"]) == ("16000", "480")
+    assert groups(said) == {"predict": 1, "report": 1}, "and a job for each training"
+
+
+def test_without_settings_the_cluster_has_its_defaults(project: Project) -> None:
+    asked = resources(told(project, "slurm"))
+    assert {of["slurm_account"] + of["slurm_partition"] for of in asked.values()} == {""}
+
+
+def test_many_small_runs_share_an_allocation_and_its_time(project: Project) -> None:
+    said = told(project, "slurm", FEDSHIFT_RUNS_PER_JOB="3", FEDSHIFT_GPUS="0", FEDSHIFT_PARTITION="cpu")
+    assert groups(said) == {"train": 2, "predict": 1, "report": 1}, "four runs"
+    train = resources(said)["train"]
+    assert (train["runtime"], train["gpu"], train["slurm_partition"]) == ("160", "0", "cpu")
+
+
+def test_on_a_workstation_jobs_take_one_gpu_each(project: Project) -> None:
+    asked = resources(told(project, "gpu", "--resources", "gpu=2"))
+    assert {rule for rule, of in asked.items() if of.get("gpu") == "1"} == {"train", "predict"}
+    assert not [key for of in asked.values() for key in of if key.startswith("slurm")]
