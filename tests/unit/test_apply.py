@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from outline import Outline
 from PIL import Image
 
 from fedshift import apply as job
@@ -472,26 +472,6 @@ def test_intervals_of_very_many_images_are_as_wide_as_they_must_be(project: Proj
     value = named(Outcome(invented(project, np.random.default_rng(0).random(n) < 0.7)))["accuracy"]
     width = 2 * 1.96 * np.sqrt(value.mean * (1 - value.mean) / n)
     assert value.high - value.low == pytest.approx(width, rel=0.1)
-
-
-class Outline(HTMLParser):
-    """Tags with attributes, and the text of a page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_study import EVIL, Right
+from outline import Outline
 
 from fedshift import files
 from fedshift.datasets.manifest import Manifest
@@ -31,26 +31,6 @@ def made(root: Path, right: Right = fake_study.helps, **changes) -> tuple[Plan, 
     for name in plan.study.figures:
         results.draw(plan, paths, name)
     return plan, paths, page.write(plan, paths).read_text(encoding="utf-8")
-
-
-class Outline(HTMLParser):
-    """Tags with attributes, and the text of the page without tags."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 @pytest.fixture(scope="module")
