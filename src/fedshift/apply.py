@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from . import registry
+from .disk import require_space
 from .errors import UserError
-from .files import read_json, require_space, write_table
+from .files import read_json, write_table
 from .imagefiles import FileSamples, ImageFiles
 from .paths import Paths
 from .predict import Network, load_run, probabilities

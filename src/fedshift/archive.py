@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from . import files
+from . import disk
 from .errors import UserError
 from .progress import Progress
 
@@ -31,7 +31,7 @@ def extract(archive: Path, folder: Path, *, unpacked_size: int | None = None) ->
 
     Members that would be written elsewhere, links and devices are refused.
     """
-    with files.atomic_folder(folder) as new:
+    with disk.atomic_folder(folder) as new:
         unpack(archive, new, unpacked_size)
 
 
@@ -39,7 +39,7 @@ def unpack(archive: Path, folder: Path, unpacked_size: int | None) -> None:
     """Unpack into `folder`, which the caller discards where this raises."""
     if not archive.is_file():
         raise UserError(archive, "no such file")
-    files.require_space(folder, unpacked_size or 0)
+    disk.require_space(folder, unpacked_size or 0)
     total = 0
     with _damage(archive), _watched(archive) as file:
         is_zip = not tarfile.is_tarfile(file) and zipfile.is_zipfile(file)
@@ -54,7 +54,7 @@ def unpack(archive: Path, folder: Path, unpacked_size: int | None) -> None:
             if unpacked_size is not None and total > unpacked_size * BOMB:
                 what = f"unpacks to {total} bytes or more, expected {unpacked_size}"
                 raise UserError(archive, what, DO_NOT_USE)
-            files.require_space(folder, size)
+            disk.require_space(folder, size)
             write(folder)
 
 

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .disk import disk_errors
 from .errors import UserError
-from .files import disk_errors, read_json, write_json
+from .files import read_json, write_json
 
 if TYPE_CHECKING:
     import numpy as np

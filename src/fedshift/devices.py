@@ -52,7 +52,7 @@ def _take(gpus: list[str], held: ExitStack) -> str:
 
 
 def _held(lock: Path, held: ExitStack) -> bool:
-    """Whether the lock could be had, at once: a run's own (files.locked) is waited for a little."""
+    """Whether the lock could be had, at once: a run's own (disk.locked) is waited for a little."""
     import fcntl
 
     file = held.enter_context(lock.open("w", encoding="utf-8"))

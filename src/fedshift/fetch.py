@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from . import digest, files
+from . import digest, disk, files
 from .archive import unpack
 from .errors import UserError
 from .progress import Progress, say
@@ -73,7 +73,7 @@ def fetch(source: Source, folder: Path, mirror: Path | None, *, retries: int = 5
     archive = _obtain(source, target, mirror, retries)
     if not source.unpack:
         return archive
-    with files.atomic_folder(unpacked) as new:
+    with disk.atomic_folder(unpacked) as new:
         unpack(archive, new, source.unpacked_size)
         files.write_json(new / MARKER, identity)
     if archive == target:
@@ -96,8 +96,8 @@ def _obtain(source: Source, target: Path, mirror: Path | None, retries: int) -> 
     _verify(original, source, "check this file of the mirror, or obtain it anew")
     if source.unpack:
         return original
-    files.require_space(target.parent, original.stat().st_size)
-    with files.atomic(target) as temporary:
+    disk.require_space(target.parent, original.stat().st_size)
+    with disk.atomic(target) as temporary:
         shutil.copyfile(original, temporary)
     return target
 
@@ -135,7 +135,7 @@ def _download(source: Source, url: str, target: Path, retries: int) -> None:
         raise UserError(target, error.what, error.remedy) from None
     finally:
         state.unlink(missing_ok=True)
-    files.commit(part, target)
+    disk.commit(part, target)
 
 
 def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -> None:
@@ -156,7 +156,7 @@ def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -
             what = f"{source.filename} has {total} bytes there, expected {source.size}"
             raise UserError(url, what, USE_MIRROR)
         unpacked = source.unpacked_size if source.unpack else None
-        files.require_space(part.parent, (total or 0) - have + (unpacked or 0))
+        disk.require_space(part.parent, (total or 0) - have + (unpacked or 0))
         _append(response, part, Progress(f"download {source.filename}", (total or have) - have, "B"))
     if total is not None and part.stat().st_size != total:
         raise _BrokenOffError(f"{part.stat().st_size} of {total} bytes arrived")
@@ -165,7 +165,7 @@ def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -
 def _append(response: requests.Response, part: Path, progress: Progress) -> None:
     import urllib3
 
-    with files.disk_errors(part), part.open("ab") as file, progress as bar:
+    with disk.disk_errors(part), part.open("ab") as file, progress as bar:
         try:
             for chunk in response.raw.stream(CHUNK, decode_content=False):
                 file.write(chunk)

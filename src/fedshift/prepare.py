@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from . import digest
 from .arrays import GrowingArray
+from .disk import atomic_folder, locked, require_space
 from .errors import UserError
-from .files import atomic_folder, locked, map_array, read_json, read_table, require_space, write_json, write_table
+from .files import map_array, read_json, read_table, write_json, write_table
 from .progress import Progress, duration, say
 
 if TYPE_CHECKING:

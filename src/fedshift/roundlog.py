@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from .disk import disk_errors
 from .errors import UserError
-from .files import disk_errors, write_text
+from .files import write_text
 from .progress import Progress, duration
 
 Row = dict[str, Any]

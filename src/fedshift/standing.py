@@ -122,7 +122,7 @@ def held(lock: Path) -> bool | None:
     """Whether a process holds a lock file; None where the file system does not tell.
 
     A shared lock is asked for, without waiting, and given back at once: one who holds the lock does not notice, and one
-    who asks for it at that moment asks again (`files.locked`).
+    who asks for it at that moment asks again (`disk.locked`).
     """
     import fcntl
 

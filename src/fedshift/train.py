@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import digest, provenance
+from .disk import locked, sweep
 from .errors import Interrupted, UserError
 from .federation import Federation
-from .files import locked, read_table, read_tensors, sweep, write_json, write_table, write_tensors
+from .files import read_table, read_tensors, write_json, write_table, write_tensors
 from .model import initialise
 from .paths import Paths
 from .prepare import Prepared

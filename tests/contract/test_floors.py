@@ -19,8 +19,8 @@ PACKAGE = Path(fedshift.__file__).parent
 COMMON = Path(__file__).parents[2] / "workflow" / "rules" / "common.smk"
 
 FLOORS: dict[int, str] = {
-    0: "__init__ archive arrays bn corruptions/ devices digest errors fetch files paths progress registry rng state "
-    "tissue training",
+    0: "__init__ archive arrays bn corruptions/ devices digest disk errors fetch files paths progress registry rng "
+    "state tissue training",
     1: "addon algorithm dataset figure inference metric model partition transform",
     2: "samples addons/ algorithms/ datasets/ figures/ inferences/ metrics/ models/ transforms/",
     3: "claims fields papers printed run selector study",

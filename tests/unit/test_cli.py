@@ -14,7 +14,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from fedshift import cli, files, registry, study
+from fedshift import cli, disk, registry, study
 from fedshift.errors import Interrupted
 
 ROOT = Path(__file__).parents[2]
@@ -210,7 +210,7 @@ def test_a_full_disk_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (data,) = plan().data.values()
-    monkeypatch.setattr(files, "commit", full)
+    monkeypatch.setattr(disk, "commit", full)
     line = refused(capsys, "download", "tiny", data.raw)
     assert line.startswith(f"resources/{data.raw}/source.json: no space left on the disk; free some space")
     assert list(Path(f"resources/{data.raw}").iterdir()) == []

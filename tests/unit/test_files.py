@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 import torch
 
-from fedshift import files
+from fedshift import disk, files
 from fedshift.errors import UserError
 
 Usage = namedtuple("Usage", "total used free")
@@ -52,7 +52,7 @@ def dead_pid() -> int:
 
 def test_atomic_writes_into_folders_it_creates(tmp_path):
     path = tmp_path / "a" / "b" / "text.csv"
-    with files.atomic(path) as temporary:
+    with disk.atomic(path) as temporary:
         assert temporary.parent == path.parent
         assert temporary.name.startswith(".")
         assert temporary.suffix == ".csv"
@@ -66,7 +66,7 @@ def test_atomic_writes_into_folders_it_creates(tmp_path):
 def test_a_failure_in_atomic_leaves_the_old_content_and_nothing_else(tmp_path, error):
     path = tmp_path / "text.txt"
     path.write_text("old")
-    with pytest.raises(error), files.atomic(path) as temporary:
+    with pytest.raises(error), disk.atomic(path) as temporary:
         temporary.write_text("half")
         raise error
     assert path.read_text() == "old"
@@ -75,7 +75,7 @@ def test_a_failure_in_atomic_leaves_the_old_content_and_nothing_else(tmp_path, e
 
 def test_two_writers_of_one_file_do_not_meet(tmp_path):
     path = tmp_path / "text.txt"
-    with files.atomic(path) as one, files.atomic(path) as two:
+    with disk.atomic(path) as one, disk.atomic(path) as two:
         assert one != two
         one.write_text("one")
         two.write_text("two")
@@ -86,7 +86,7 @@ def test_a_full_disk_is_a_user_error(tmp_path):
     path = tmp_path / "weights.bin"
     path.write_bytes(b"old")
     message = r"weights\.bin: no space left on the disk; free some space"
-    with pytest.raises(UserError, match=message), files.atomic(path) as temporary:
+    with pytest.raises(UserError, match=message), disk.atomic(path) as temporary:
         temporary.write_bytes(b"half")
         FullDisk().write(b"more")
     assert path.read_bytes() == b"old"
@@ -104,7 +104,7 @@ def test_a_disk_found_full_only_at_the_flush_is_a_user_error(tmp_path, monkeypat
 
 
 def test_other_disk_errors_stay_what_they_are(tmp_path):
-    with pytest.raises(PermissionError), files.atomic(tmp_path / "x"):
+    with pytest.raises(PermissionError), disk.atomic(tmp_path / "x"):
         raise PermissionError(errno.EACCES, "denied")
 
 
@@ -113,8 +113,8 @@ def test_a_killed_writer_leaves_the_old_file(tmp_path):
     path.write_text("old")
     code = """
 import os, pathlib, signal, sys
-from fedshift import files
-with files.atomic(pathlib.Path(sys.argv[1])) as temporary:
+from fedshift import disk, files
+with disk.atomic(pathlib.Path(sys.argv[1])) as temporary:
     temporary.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -128,7 +128,7 @@ with files.atomic(pathlib.Path(sys.argv[1])) as temporary:
 def test_atomic_folder_replaces_the_whole_folder(tmp_path):
     path = tmp_path / "deep" / "data"
     for content in ("old", "new"):
-        with files.atomic_folder(path) as new:
+        with disk.atomic_folder(path) as new:
             assert new.parent == path.parent
             assert list(new.iterdir()) == []
             (new / f"{content}.txt").write_text(content)
@@ -141,7 +141,7 @@ def test_a_failure_in_atomic_folder_leaves_the_old_folder_and_nothing_else(tmp_p
     path = tmp_path / "data"
     path.mkdir()
     (path / "old.txt").write_text("old")
-    with pytest.raises(error), files.atomic_folder(path) as new:
+    with pytest.raises(error), disk.atomic_folder(path) as new:
         (new / "half").mkdir()
         (new / "half" / "x").write_text("x")
         raise error
@@ -154,7 +154,7 @@ def test_the_old_folder_comes_back_if_the_new_one_cannot_take_its_place(tmp_path
     path.mkdir()
     (path / "old.txt").write_text("old")
     rename = Path.rename
-    with pytest.raises(OSError, match="refused"), files.atomic_folder(path) as new:
+    with pytest.raises(OSError, match="refused"), disk.atomic_folder(path) as new:
 
         def refuse(self, target):
             if self == new:
@@ -167,7 +167,7 @@ def test_the_old_folder_comes_back_if_the_new_one_cannot_take_its_place(tmp_path
 
 
 def test_atomic_folder_on_a_full_disk(tmp_path):
-    with pytest.raises(UserError, match="data: no space left"), files.atomic_folder(tmp_path / "data"):
+    with pytest.raises(UserError, match="data: no space left"), disk.atomic_folder(tmp_path / "data"):
         FullDisk().write(b"x")
     assert names(tmp_path) == []
 
@@ -175,12 +175,12 @@ def test_atomic_folder_on_a_full_disk(tmp_path):
 def test_leftovers_of_dead_processes_are_removed_those_of_living_ones_and_others_stay(tmp_path):
     path, other = tmp_path / "data", tmp_path / "other"
     dead = dead_pid()
-    stale, elsewhere = (p.with_name(f".{p.name}{files._mark()}{dead}-00") for p in (path, other))
-    living = path.with_name(f".{path.name}{files._mark()}{os.getppid()}-00")
+    stale, elsewhere = (p.with_name(f".{p.name}{disk._mark()}{dead}-00") for p in (path, other))
+    living = path.with_name(f".{path.name}{disk._mark()}{os.getppid()}-00")
     for folder in (stale, elsewhere, living):
         folder.mkdir()
         (folder / "x").write_text("x")
-    with files.atomic_folder(path):
+    with disk.atomic_folder(path):
         pass
     assert names(tmp_path) == sorted(["data", elsewhere.name, living.name])
 
@@ -197,9 +197,9 @@ def test_require_space_says_what_is_needed_and_what_is_free(tmp_path, monkeypatc
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
     folder = tmp_path / "not" / "yet" / "there"
-    files.require_space(folder, 10**9)
+    disk.require_space(folder, 10**9)
     with pytest.raises(UserError, match=r"there: needs 2\.50 GB of disk space, 1\.00 GB are free; free some"):
-        files.require_space(folder, 2_500_000_000)
+        disk.require_space(folder, 2_500_000_000)
     assert asked == [tmp_path, tmp_path], "the nearest folder that exists is asked"
 
 
@@ -453,15 +453,15 @@ def test_who_only_looks_at_a_lock_for_a_moment_is_waited_for(tmp_path):
     with path.open() as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
         threading.Timer(0.3, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
-        with files.locked(path):
+        with disk.locked(path):
             pass
 
 
 def test_a_lock_is_held_by_one_process_and_freed_when_it_ends(tmp_path):
     path = tmp_path / "run" / "lock"
-    with files.locked(path):
-        other = f"from pathlib import Path; from fedshift import files\nwith files.locked(Path({str(path)!r})): pass"
+    with disk.locked(path):
+        other = f"from pathlib import Path; from fedshift import disk\nwith disk.locked(Path({str(path)!r})): pass"
         done = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, check=False)
         assert "another process is at work here" in done.stderr
-    with files.locked(path):
+    with disk.locked(path):
         pass

@@ -140,7 +140,7 @@ def test_it_tells_disk_and_time_before_it_starts(tmp_path: Path, capsys: pytest.
 
 def test_it_does_not_start_where_the_disk_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 3000 * 48 - 1})
-    monkeypatch.setattr("fedshift.files.shutil.disk_usage", lambda path: usage)
+    monkeypatch.setattr("fedshift.disk.shutil.disk_usage", lambda path: usage)
     with pytest.raises(UserError, match="of disk space"):
         prepare.prepare(data(), tmp_path, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

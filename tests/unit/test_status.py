@@ -19,7 +19,7 @@ from typing import Any
 import fake_study
 import pytest
 
-from fedshift import cli, files, roundlog, standing, status, study
+from fedshift import cli, disk, files, roundlog, standing, status, study
 from fedshift import train as job
 from fedshift.errors import UserError
 from fedshift.federation import Federation
@@ -98,7 +98,7 @@ def kept(run: Run, number: int) -> None:
 def at_work(run: Run) -> Iterator[None]:
     """Someone holds the run's lock, for a long time."""
     lock = PATHS.run(run.id) / "checkpoint" / "lock"
-    with files.locked(lock):
+    with disk.locked(lock):
         aged(10_000, lock)
         yield
 
@@ -131,7 +131,7 @@ def test_a_run_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
         state = look(run, PATHS)
         with (
             pytest.raises(UserError, match="another process is at work here"),
-            files.locked(PATHS.run(run.id) / "checkpoint" / "lock"),
+            disk.locked(PATHS.run(run.id) / "checkpoint" / "lock"),
         ):
             pass  # it is held still
     assert (state.state, state.round, state.loss, state.checkpoint) == ("running", 4, 0.25, 3)
@@ -315,7 +315,7 @@ def test_looking_leaves_a_free_lock_free(tmp_path: Path) -> None:
     lock.touch()
     aged(100, lock)
     assert standing.held(lock) is False
-    with files.locked(lock):
+    with disk.locked(lock):
         pass
 
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fedshift import files, study
+from fedshift import disk, study
 from fedshift import train as job
 from fedshift.algorithm import Algorithm, Local
 from fedshift.errors import Interrupted, UserError
@@ -259,7 +259,7 @@ MOMENTS: dict[str, Moment] = {
         lambda path, _, meta: path.name == "state.safetensors" and json.loads(meta["progress"])["round"] == 3,
     ),
     "while the third checkpoint is written": (
-        files,
+        disk,
         "commit",
         lambda new, path: path.name == "state.safetensors" and rb"{\"round\": 3," in new.read_bytes(),
     ),

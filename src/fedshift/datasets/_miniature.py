@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ..files import atomic_folder
+from ..disk import atomic_folder
 from ..rng import stream
 
 Drawing = Callable[[np.random.Generator, int, int], np.ndarray]

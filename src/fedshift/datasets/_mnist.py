@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..disk import atomic
 from ..errors import UserError
 from ..fetch import Source
-from ..files import atomic
 from ..rng import stream
 from ._divide import CLASSES, digit
 

@@ -122,7 +122,8 @@ class Abide(Dataset):
         import numpy as np
         import pandas as pd
 
-        from ..files import atomic, write_table
+        from ..disk import atomic
+        from ..files import write_table
         from ..rng import stream
 
         rows = [(1, "PITT", NO_FILE, 1), (2, "PITT", "Pitt_0050003", 1), (3, SITES[0], NO_FILE, 2)]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from ..dataset import Card, Dataset, Opened, read_image
+from ..disk import require_space
 from ..errors import UserError
 from ..fetch import Source
-from ..files import require_space
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,7 +104,7 @@ class Camelyon17(Dataset):
         from PIL import Image
 
         from .. import tissue
-        from ..files import atomic_folder
+        from ..disk import atomic_folder
         from ..progress import track
         from ..rng import stream
 

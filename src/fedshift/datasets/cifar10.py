@@ -60,7 +60,7 @@ class Cifar10(Divided):
 
     def miniature(self, raw: Path) -> None:
         """Synthetic digits in two random colours, one much lighter than the other, for the ten kinds of things."""
-        from ..files import atomic_folder
+        from ..disk import atomic_folder
 
         with atomic_folder(self._folder(raw).parent) as new:
             (new / FOLDER).mkdir()

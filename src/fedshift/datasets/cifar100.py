@@ -80,7 +80,7 @@ class Cifar100(Divided):
 
     def miniature(self, raw: Path) -> None:
         """Synthetic numbers of two digits, in two random colours, for the hundred kinds of things."""
-        from ..files import atomic_folder
+        from ..disk import atomic_folder
 
         with atomic_folder(self._folder(raw).parent) as new:
             (new / FOLDER).mkdir()

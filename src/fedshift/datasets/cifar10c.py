@@ -157,7 +157,7 @@ class Cifar10C(Dataset):
         """Synthetic digits (those of CIFAR-10's miniature), under all corruptions at all severities."""
         import numpy as np
 
-        from ..files import atomic_folder
+        from ..disk import atomic_folder
 
         clean = _clean(images=self.bases // 2)  # which has a fifth as many test images of a class
         if self.source == "generated":

@@ -66,7 +66,7 @@ class DigitsDg(Dataset):
 
     def miniature(self, raw: Path) -> None:
         """Synthetic digits, as of a digital display; sites differ in colours and noise."""
-        from ..files import atomic_folder
+        from ..disk import atomic_folder
         from ._divide import digit
         from ._miniature import write_folders
 

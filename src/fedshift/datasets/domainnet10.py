@@ -65,7 +65,7 @@ class DomainNet10(Dataset):
 
     def miniature(self, raw: Path) -> None:
         """Synthetic digits for the ten classes; sites differ in ground, light and sharpness."""
-        from ..files import atomic_folder
+        from ..disk import atomic_folder
         from ._divide import digit
         from ._miniature import write_site
 
