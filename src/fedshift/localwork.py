@@ -52,7 +52,7 @@ class LocalWork:
             )
         bench.load(server.shared, self.here[0].own, self.here[0].counters)
         exchange = Exchange(self.weights, joint, images, ranks)
-        self.first = joint_step(bench, self._work(self.here[0]), given, [c.own for c in self.here], exchange)
+        self.first = joint_step(bench, self.work(self.here[0]), given, [c.own for c in self.here], exchange)
         self.floats, self.messages = exchange.floats, exchange.messages
         self.seconds = (time.perf_counter() - began) / len(self.here)
 
@@ -67,7 +67,7 @@ class LocalWork:
         for client, weight, given, first in zip(self.here, self.weights, self.batches, self.first, strict=True):
             began = time.perf_counter()
             bench.load(server.shared, client.own, client.counters)
-            work = self._work(client)
+            work = self.work(client)
             bench.train(work, given, should_stop, tally, first)
             report = self.federation.algorithm.report(work)
             bench.gather_variances(work.shared, server.shared)
@@ -89,7 +89,7 @@ class LocalWork:
             else:
                 self.mean[key] = value * weight
 
-    def _work(self, client: Client) -> Work:
+    def work(self, client: Client) -> Work:
         """The local work of one client, with its own state on the device."""
         federation, bench = self.federation, self.federation.bench
         return Work(

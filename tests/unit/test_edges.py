@@ -23,6 +23,7 @@ from fedshift.algorithm import Local
 from fedshift.algorithms.moon import Moon
 from fedshift.errors import UserError
 from fedshift.federation import Federation
+from fedshift.localwork import LocalWork
 from fedshift.models.densenet_small import DenseNetSmall
 from fedshift.state import batch_norms
 
@@ -42,7 +43,7 @@ def working(fed: Federation, place: int = 0) -> Any:
     client = fed.clients[place]
     fed.server.lr = fed.training.lr
     fed.bench.load(fed.server.shared, client.own, client.counters)
-    return fed._work(client, fed.algorithm.broadcast(fed.server), fed.server.round + 1)
+    return LocalWork(fed, fed.server.round + 1, [client], fed.algorithm.broadcast(fed.server)).work(client)
 
 
 # ---- SCAFFOLD's full gradient
@@ -497,7 +498,7 @@ def test_nothing_that_is_kept_is_a_view_of_the_workbench(algorithm: Any, bn: str
 def test_a_clients_working_copies_end_with_its_turn(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one client trains, there is no other's work; after the round there is none."""
     fed, made = federation(algorithm), list[weakref.ref[Any]]()
-    begin, train = fed._work, fed.bench.train
+    begin, train = LocalWork.work, fed.bench.train
     alive: list[int] = []
 
     def noted(*args: Any) -> Any:
@@ -510,7 +511,7 @@ def test_a_clients_working_copies_end_with_its_turn(algorithm: str, monkeypatch:
         alive.append(sum(work() is not None for work in made))
         return train(*args)
 
-    monkeypatch.setattr(fed, "_work", noted)
+    monkeypatch.setattr(LocalWork, "work", noted)
     monkeypatch.setattr(fed.bench, "train", counted)
     fed.run(2)
     gc.collect()

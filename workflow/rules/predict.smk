@@ -9,6 +9,8 @@ rule predict:
         PATHS.predictions("{run}", "{inference}"),
     log:
         "results/logs/predict/{run}-{inference}.log",
+    benchmark:
+        "results/benchmarks/predict/{run}-{inference}.tsv"
     conda:
         "../../envs/train.yaml"
     threads: 1
