@@ -155,8 +155,8 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[s
     from safetensors.torch import save
 
     own = {"memory_format": torch.contiguous_format}  # tensors that share memory are not accepted
-    content = save({k: tensors[k].detach().cpu().clone(**own) for k in sorted(tensors)}, metadata or None)
-    # the library lists metadata in an order that differs from process to process
+    content = save({k: tensors[k].detach().cpu().clone(**own) for k in sorted(tensors)})
+    # metadata are added here: the library lists them in an order that differs from process to process
     end = 8 + int.from_bytes(content[:8], "little")
     data = memoryview(content)[end:]
     header = json.loads(content[8:end]) | {_META: dict(sorted(metadata.items()))}

@@ -161,7 +161,6 @@ class Prepared:
     """A prepared dataset: its images, memory-mapped, with labels and card."""
 
     def __init__(self, folder: Path) -> None:
-
         self.folder = folder
         self.card = read_json(folder / "card.json")
         self.samples = read_table(folder / "samples.parquet")

@@ -21,7 +21,8 @@ rule train:
     threads: int(config["processes"])
     params:
         launch=launch,
+        each=lambda w, threads: max(1, threads // int(config["processes"])),
         study=asked,
         code=lambda w: study.code("train", *RUNS[w.run].plugins),
     shell:
-        "exec python -m {params.launch} fedshift train {params.study} {wildcards.run} > {log:q} 2>&1"
+        "exec python -m {params.launch} fedshift train {params.study} {wildcards.run} --threads {params.each} > {log:q} 2>&1"
