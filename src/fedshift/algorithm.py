@@ -211,6 +211,11 @@ class Algorithm(Plugin):
 
     # ---- a client's local work
 
+    @property
+    def reads_gradient(self) -> bool:
+        """Whether `gradient` or `correct` looks at a step's gradient, which then has to lie in one vector."""
+        return type(self).gradient is not Algorithm.gradient or type(self).correct is not Algorithm.correct
+
     def begin(self, local: Local) -> None:
         """Before the first local step."""
 

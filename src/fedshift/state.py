@@ -3,7 +3,7 @@
 The order is `[private | affine | weights | statistics]`: parameters that never leave a client (of add-ons; mostly
 none), batch-norm gamma and beta (A), every other trainable tensor (W), batch-norm running mean and variance (S). In
 this order the trainable part is one piece, and so is what travels under every BN policy: an aggregation is one fused
-sum, an SGD step one fused update. Batch-norm layers are found by type, never by name.
+sum. Batch-norm layers are found by type, never by name.
 """
 
 from __future__ import annotations

@@ -109,6 +109,7 @@ class Workbench:
         counted = [int(self.model.get_buffer(k)) for k in self.layout.counters]
         self.counters = torch.tensor(counted, dtype=torch.long, device=device)
         self.layout.attach(self.model, self.flat, self.grad, self.counters)
+        self._leaves = [(p, p.grad) for p in self.model.parameters() if p.requires_grad]
         self.shared = algorithm.shared(policy, self.layout)
         self.span = slice(self.shared.start, min(self.shared.stop, self.layout.trainable.stop))
         self.params = self.flat[self.layout.trainable]
@@ -217,41 +218,55 @@ class Workbench:
             self.flat[self.layout.statistics] = first.statistics
             self.counters.add_(first.ticks)
             self.grad.copy_(first.grad)
-            self._step(work, momentum=[None])  # the reference takes this step with an optimiser of its own
+            self._step(work, [self.params], [self.grad], [None])  # with an optimiser of its own, as in the reference
             tally.add(work.client, first.logits, first.y)
-        momentum: list[Tensor | None] = [None]
-        for x, y in batches:
-            if should_stop():
-                raise Interrupted
-            self.grad.zero_()
-            logits = algorithm.gradient(work, x, y)
-            self._step(work, momentum)
-            tally.add(work.client, logits, y)
+        whole = algorithm.reads_gradient or self.training.clip_norm is not None
+        params = [self.params] if whole else [p for p, _ in self._leaves]
+        momentum: list[Tensor | None] = [None] * len(params)
+        try:
+            for x, y in batches:
+                if should_stop():
+                    raise Interrupted
+                self._clear_gradient(whole)
+                logits = algorithm.gradient(work, x, y)
+                grads = [self.grad] if whole else [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+                self._step(work, params, grads, momentum)
+                tally.add(work.client, logits, y)
+        finally:
+            self._clear_gradient(whole=True)
         if not math.isfinite(float(self.flat.sum())):
             tally.read()
             raise diverged(work.round, work.client, "a weight is not finite after the last step")
 
-    def _step(self, work: Work, momentum: list[Tensor | None]) -> None:
-        """One SGD step on the whole trainable vector.
+    def _clear_gradient(self, whole: bool) -> None:
+        """Before a pass: gradients are added up in one vector of zeros, or lie where the pass leaves them.
 
-        Torch's arithmetic without the cost of an Optimizer for each client.
+        The latter spares a pass over them all, which a large network feels, and an addition for each layer.
         """
+        for parameter, place in self._leaves:
+            parameter.grad = place if whole else None
+        if whole:
+            self.grad.zero_()
+
+    def _step(self, work: Work, params: list[Tensor], grads: list[Tensor], momentum: list[Tensor | None]) -> None:
+        """One SGD step: torch's arithmetic without the cost of an Optimizer for each client."""
         t = self.training
         work.algorithm.correct(work)
         if t.clip_norm is not None:
             clip_grad_norm_(self.params, t.clip_norm)
-        sgd(
-            [self.params],
-            [self.grad],
-            momentum,
-            weight_decay=t.weight_decay,
-            momentum=t.momentum,
-            lr=work.lr,
-            dampening=0,
-            nesterov=False,
-            maximize=False,
-            foreach=False,
-        )
+        with torch.no_grad():
+            sgd(
+                params,
+                grads,
+                momentum,
+                weight_decay=t.weight_decay,
+                momentum=t.momentum,
+                lr=work.lr,
+                dampening=0,
+                nesterov=False,
+                maximize=False,
+                foreach=len(params) > 1,
+            )
         work.steps += 1
 
     @torch.no_grad()

@@ -111,6 +111,23 @@ def watching(given: str | dict[str, Any]) -> tuple[Any, list[dict[str, State]]]:
     return type("Watching", (cls,), {"report": report})(**settings), seen
 
 
+# ---- where gradients lie
+
+
+@pytest.mark.parametrize("bn", TRAVELS)
+@pytest.mark.parametrize("given", [{}, {"momentum": 0.9}, {"momentum": 0.5, "weight_decay": 0.1}], ids=str)
+def test_gradients_in_one_vector_or_each_in_its_own(given: dict[str, float], bn: str) -> None:
+    """An algorithm that looks at gradients has them in one vector; a look that changes nothing gives the same bits."""
+    lengths = []
+
+    def correct(self: Any, local: Local) -> None:
+        lengths.append(float(local.all_grad.norm()))
+
+    looking = type("Looking", (get("algorithm", "fedavg"),), {"correct": correct})()
+    assert differing(after(looking, bn=bn, **given), after("fedavg", bn=bn, **given)) == []
+    assert lengths and min(lengths) > 0
+
+
 # ---- terms of weight zero
 
 
