@@ -27,6 +27,8 @@ from .tally import Tally, diverged
 from .training import Training
 
 Batch = tuple[Tensor, Tensor]
+LARGE = 100_000
+"""Floats of a tensor, on average, from which memory is what a step waits for."""
 
 
 @dataclass(kw_only=True)
@@ -110,6 +112,7 @@ class Workbench:
         self.counters = torch.tensor(counted, dtype=torch.long, device=device)
         self.layout.attach(self.model, self.flat, self.grad, self.counters)
         self._leaves = [(p, p.grad) for p in self.model.parameters() if p.requires_grad]
+        self._large = len(self.grad) > LARGE * len(self._leaves)
         self.shared = algorithm.shared(policy, self.layout)
         self.span = slice(self.shared.start, min(self.shared.stop, self.layout.trainable.stop))
         self.params = self.flat[self.layout.trainable]
@@ -220,8 +223,8 @@ class Workbench:
             self.grad.copy_(first.grad)
             self._step(work, [self.params], [self.grad], [None])  # with an optimiser of its own, as in the reference
             tally.add(work.client, first.logits, first.y)
-        whole = algorithm.reads_gradient or self.training.clip_norm is not None
-        params = [self.params] if whole else [p for p, _ in self._leaves]
+        whole = not self._large or algorithm.reads_gradient or self.training.clip_norm is not None
+        params: list[Tensor] = [self.params] if whole else [p for p, _ in self._leaves]
         momentum: list[Tensor | None] = [None] * len(params)
         try:
             for x, y in batches:
@@ -233,7 +236,8 @@ class Workbench:
                 self._step(work, params, grads, momentum)
                 tally.add(work.client, logits, y)
         finally:
-            self._clear_gradient(whole=True)
+            for parameter, place in self._leaves:
+                parameter.grad = place
         if not math.isfinite(float(self.flat.sum())):
             tally.read()
             raise diverged(work.round, work.client, "a weight is not finite after the last step")
@@ -241,12 +245,13 @@ class Workbench:
     def _clear_gradient(self, whole: bool) -> None:
         """Before a pass: gradients are added up in one vector of zeros, or lie where the pass leaves them.
 
-        The latter spares a pass over them all, which a large network feels, and an addition for each layer.
+        The latter spares a pass over all of them, the former an update for each tensor.
         """
-        for parameter, place in self._leaves:
-            parameter.grad = place if whole else None
         if whole:
             self.grad.zero_()
+        else:
+            for parameter, _ in self._leaves:
+                parameter.grad = None
 
     def _step(self, work: Work, params: list[Tensor], grads: list[Tensor], momentum: list[Tensor | None]) -> None:
         """One SGD step: torch's arithmetic without the cost of an Optimizer for each client."""
