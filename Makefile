@@ -56,7 +56,7 @@ bench: $(STAMP) ## speed and memory, as ratios measured in one run
 
 lock: $(STAMP)  ## resolve requirements.lock anew
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-header --no-annotate --group dev --group setup pyproject.toml -o requirements.lock --upgrade
+	  --no-header --no-annotate --all-extras --group dev --group setup pyproject.toml -o requirements.lock --upgrade
 
 schema: $(STAMP) ## write what is made from the models: config/study.schema.json, docs/algorithms.md
 	@$(BIN)/fedshift schema > config/study.schema.json

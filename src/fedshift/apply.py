@@ -83,7 +83,7 @@ def apply(
     torch.set_num_threads(threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     run, manifest = load_run(folder), _manifest(folder)
-    _require_network(run, inference)
+    require_network(run, inference)
     files = ImageFiles.of(run, source)
     table = files.listed()
     out = out or _place(run, inference, source)
@@ -131,7 +131,7 @@ def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
     return inference
 
 
-def _require_network(run: Run, inference: Inference) -> None:
+def require_network(run: Run, inference: Inference) -> None:
     """Raise UserError where a run has no network that can be asked so."""
     if inference.personalise:
         raise UserError("--inference", "personalise takes labelled images of the run's own data", "leave it out")

@@ -53,8 +53,9 @@ def parser() -> argparse.ArgumentParser:
             "run": "a trained run's folder, or its id under results/runs",
             "images": "a folder; or a CSV with the column path and, if known, label, site and patient",
         }
+        choices = {"format": commands.TRACKERS}
         for word in words:
-            command.add_argument(word, help=helps.get(word))
+            command.add_argument(word, help=helps.get(word), choices=choices.get(word))
         if "study" in words:
             command.add_argument("--scale", default=scale, choices=get_args(Scale), help="default: %(default)s")
         return command
@@ -99,19 +100,29 @@ def parser() -> argparse.ArgumentParser:
         "inference",
     )
     applying = add(commands.apply, "apply", "predict images of your own with a trained run", "run", "images")
-    applying.add_argument(
-        "--inference", default="source", metavar="NAME", help="such as source or tsmobn (default: %(default)s)"
+    bundling = add(
+        commands.bundle, "bundle", "a trained run as a MONAI bundle, which monai.bundle verifies and runs", "run"
     )
-    applying.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="of the inference: momentum=0.8"
-    )
-    applying.add_argument(
-        "--client", metavar="SITE", help="with what stayed at this client; default: the global network"
-    )
-    applying.add_argument("--out", type=Path, metavar="DIR", help="default: a folder of its own in results/applied")
+    for command, place in ((applying, "applied"), (bundling, "bundles")):
+        command.add_argument(
+            "--inference", default="source", metavar="NAME", help="such as source or tsmobn (default: %(default)s)"
+        )
+        command.add_argument(
+            "--set", action="append", default=[], metavar="KEY=VALUE", help="of the inference: momentum=0.8"
+        )
+        command.add_argument(
+            "--client", metavar="SITE", help="with what stayed at this client; default: the global network"
+        )
+        command.add_argument("--out", type=Path, metavar="DIR", help=f"default: a folder of its own in results/{place}")
     applying.add_argument("--no-examples", action="store_true", help="show no images on the page")
     applying.add_argument(
         "--skip-unreadable", action="store_true", help="leave out files that are no images, and list them"
+    )
+    exporting = add(
+        commands.export, "export", "rounds and scores of a study's runs for MLflow or TensorBoard", "format", "study"
+    )
+    exporting.add_argument(
+        "--to", metavar="WHERE", help="a tracking URI for mlflow, a folder for tensorboard; default: in results/exports"
     )
     add(commands.score, "score", "scores.csv of a study", "study")
     add(commands.summarise, "summarise", "summary.csv and the tables of a study", "study")

@@ -19,6 +19,8 @@ from .progress import say
 
 STUDIES = Path("config/studies")
 """Where studies are, if nothing else is said."""
+TRACKERS = ("mlflow", "tensorboard")
+"""What a study can be exported to."""
 
 
 def _plans(args: argparse.Namespace) -> dict[str, study.Plan]:
@@ -159,6 +161,27 @@ def apply(args: argparse.Namespace) -> None:
     with one_gpu():
         found = job(find(args.run, Paths()), Path(args.images), inference, args.out, **options)
     say(f"wrote {found.out / 'predictions.csv'} and {write(found)}")
+
+
+def bundle(args: argparse.Namespace) -> None:
+    from .apply import chosen, find
+    from .export.bundle import export
+
+    folder = find(args.run, Paths())
+    out = args.out or Path("results", "bundles", folder.resolve().name)
+    say(f"wrote {export(folder, chosen(args.inference, args.set, args.client), out)}")
+
+
+def export(args: argparse.Namespace) -> None:
+    """The rounds and scores of a study's runs, those that are trained, for a tracker."""
+    from .export import mlflow, tensorboard
+    from .export.account import accounts, trained
+
+    plan, tracker = _plan(args), {"mlflow": mlflow, "tensorboard": tensorboard}[args.format]
+    runs = trained(plan, Paths())
+    say(tracker.export(accounts(plan, Paths(), runs), plan.name, args.to))
+    if left := len(plan.runs) - len(runs):
+        say(f"left out {left} of {len(plan.runs)} runs, which are not trained; fedshift status tells of each")
 
 
 def score(args: argparse.Namespace) -> None:

@@ -76,6 +76,12 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
     write_table(out, pd.concat(frames, ignore_index=True).astype({"label": np.int64}))
 
 
+def architecture(run: Run, shape: tuple[int, ...]) -> nn.Module:
+    """The network of a run as it was before training, for stored images of `shape`."""
+    network = initialise(run.model, shape_after(run.transforms, shape), len(run.data.dataset.classes), run.seed)
+    return extended(run.addon, extended(run.algorithm, network, run.seed), run.seed)
+
+
 class Network:
     """The network of a trained run, for stored images of `shape` (channels, height, width), or (features,).
 
@@ -86,8 +92,7 @@ class Network:
         self.folder = folder
         self.shared, _ = read_tensors(folder / "model.safetensors")
         self.own, _ = read_tensors(folder / "clients.safetensors")
-        network = initialise(run.model, shape_after(run.transforms, shape), len(run.data.dataset.classes), run.seed)
-        self.model = extended(run.addon, extended(run.algorithm, network, run.seed), run.seed).to(device)
+        self.model = architecture(run, shape).to(device)
 
     def at(self, site: str) -> nn.Module:
         """The network with the tensors that stayed at a site; with the global ones where there are none.
@@ -143,6 +148,14 @@ def load_run(folder: Path) -> Run:
     return validated(Run, read_json(folder / "spec.json"), str(folder / "spec.json"))
 
 
+def image_order(inference: Inference, n: int) -> np.ndarray:
+    """The order (n,) in which a site's images are gone through."""
+    import numpy as np
+
+    seed = inference.settings()["order"]
+    return np.arange(n) if seed is None else stream(seed, "test order").permutation(n)
+
+
 def probabilities(
     model: nn.Module,
     samples: Samples,
@@ -154,10 +167,7 @@ def probabilities(
     import numpy as np
     import torch
 
-    order = np.arange(len(samples))
-    seed = inference.settings()["order"]
-    if seed is not None:
-        order = stream(seed, "test order").permutation(len(samples))
+    order = image_order(inference, len(samples))
     batches = [order[start : start + inference.batch_size] for start in range(0, len(order), inference.batch_size)]
 
     def inputs() -> Iterator[torch.Tensor]:

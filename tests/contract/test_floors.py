@@ -26,7 +26,7 @@ FLOORS: dict[int, str] = {
     3: "claims fields papers printed run selector study",
     4: "amounts apply batches clients dryrun federation imagefiles ledger localwork lockstep planning predict prepare "
     "provenance ranks resume roundlog selection sizes standing status tally timing train upcoming workbench",
-    5: "report/",
+    5: "export/ report/",
     6: "__main__ cli commands",
 }
 """Each module, and each folder of plug-ins, on its floor.

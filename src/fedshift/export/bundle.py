@@ -1,0 +1,253 @@
+"""A trained run as a MONAI bundle: what `monai.bundle` and the tools that read bundles verify and run.
+
+It holds the network's tensors, the run's settings and a configuration that names fedshift's own parts, so that images
+are read and batch norm is treated as in `fedshift apply`; fedshift must be installed where it runs.
+"""
+
+from __future__ import annotations
+
+import html
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+from ..apply import require_network
+from ..disk import atomic_folder
+from ..errors import UserError
+from ..files import read_json, write_json, write_text
+from ..imagefiles import ImageFiles
+from ..predict import Network, load_run
+from .places import without_places
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..inference import Inference
+    from ..run import Run
+
+PARTS = "fedshift.export.monai_parts"
+IGNITE = "0.5"
+"""The earliest pytorch-ignite that will do."""
+FILES = "--meta_file configs/metadata.json --config_file configs/inference.json"
+
+
+def export(folder: Path, inference: Inference, out: Path) -> Path:
+    """Write the bundle of the run in `folder`, whole or not at all, in the place of an earlier one.
+
+    The network is the global one, or that of the inference's client. Raises UserError where the run has no such
+    network, was not trained on square images, or `out` is something else than a bundle of this project.
+    """
+    import torch
+
+    run = load_run(folder)
+    require_network(run, inference)
+    files = ImageFiles.of(run, Path())
+    shape = (files.channels, files.size, files.size)
+    model = Network(run, folder, shape, torch.device("cpu")).at(inference.client or "")
+    _require_own(out)
+    told = without_places(run)
+    with atomic_folder(out) as new:
+        for name in ("configs", "docs", "models"):
+            (new / name).mkdir()
+        torch.save(model.state_dict(), new / "models" / "model.pt")
+        write_json(new / "models" / "spec.json", told.spec)
+        write_json(new / "configs" / "metadata.json", {"fedshift_run": run.id, **metadata(told, model, shape)})
+        write_json(new / "configs" / "inference.json", configuration(inference))
+        write_text(new / "docs" / "README.md", readme(told, run.id, inference.client))
+    return out
+
+
+def _require_own(out: Path) -> None:
+    """Raise UserError for a folder that is there and was not written by `export`."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    known = out / "configs" / "metadata.json"
+    if not known.is_file() or not isinstance(found := read_json(known), dict) or "fedshift_run" not in found:
+        raise UserError(out, "is there, and no bundle of a run", "choose another folder with --out")
+
+
+def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[str, Any]:
+    """The content of metadata.json; `monai.bundle verify_net_in_out` holds its shapes and types against the network."""
+    card, classes = run.data.card, run.data.dataset.classes
+    x, logits = _extremes(run, model, shape)
+    names = {str(k): name for k, name in enumerate(classes)}
+    colours = ("R", "G", "B") if len(x[0]) == 3 else ("intensity",) * len(x[0])
+    return {
+        "version": __version__,
+        "changelog": {__version__: "exported by fedshift"},
+        "monai_version": version("monai"),
+        "pytorch_version": version("torch"),
+        "numpy_version": version("numpy"),
+        "required_packages_version": {"fedshift": __version__, "pytorch-ignite": _ignite()},
+        "name": f"{run.data.dataset.name}, {run.algorithm.label}",
+        "task": f"Classification: {', '.join(classes)}",
+        "description": f"{run.algorithm.label} with batch norm {run.bn}, trained over {_sites(run)}. {_warning(run)}",
+        "authors": "",
+        "copyright": "",
+        "data_source": _origin(run),
+        "data_type": "image files",
+        "intended_use": "Research only; not a medical device.",
+        "references": [card.citation] if card.citation else [],
+        "network_data_format": {
+            "inputs": {
+                "image": {
+                    "type": "image",
+                    "format": "RGB" if len(x[0]) == 3 else "magnitude",
+                    "num_channels": len(x[0]),
+                    "spatial_shape": list(x.shape[2:]),
+                    "dtype": str(x.dtype).removeprefix("torch."),
+                    "value_range": [float(x.min()), float(x.max())],
+                    "is_patch_data": False,
+                    "channel_def": {str(k): name for k, name in enumerate(colours)},
+                }
+            },
+            "outputs": {
+                "pred": {
+                    "type": "logits",
+                    "format": "classes",
+                    "num_channels": logits.shape[1],
+                    "spatial_shape": [1, logits.shape[1]],
+                    "dtype": str(logits.dtype).removeprefix("torch."),
+                    "value_range": [],
+                    "is_patch_data": False,
+                    "channel_def": names,
+                }
+            },
+        },
+    }
+
+
+def configuration(inference: Inference) -> dict[str, Any]:
+    """The content of inference.json. `bundle_root`, `dataset_dir` and `inference` are what users set."""
+    parts = f"{PARTS}.{{}}".format
+    return {
+        "imports": ["$import torch"],
+        "bundle_root": ".",
+        "dataset_dir": "$@bundle_root + '/images'",
+        "output_dir": "$@bundle_root + '/eval'",
+        "inference": inference.spec() | {"client": None},
+        "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
+        "trained": {"_target_": parts("run"), "spec": "$@bundle_root + '/models/spec.json'"},
+        "how": {"_target_": parts("inference"), "settings": "@inference"},
+        "network_def": {"_target_": parts("network"), "of": "@trained"},
+        "network": "$@network_def.to(@device)",
+        "preprocessing": {"_target_": parts("ReadImage"), "of": "@trained", "source": "@dataset_dir"},
+        "dataset": {
+            "_target_": "monai.data.Dataset",
+            "data": {"_target_": parts("listed"), "of": "@trained", "source": "@dataset_dir"},
+            "transform": "@preprocessing",
+        },
+        "dataloader": {
+            "_target_": "monai.data.DataLoader",
+            "dataset": "@dataset",
+            "batch_size": "$@how.batch_size",
+            "sampler": {"_target_": parts("order"), "how": "@how", "n": "$len(@dataset)"},
+        },
+        "inferer": {"_target_": "monai.inferers.SimpleInferer"},
+        "postprocessing": {"_target_": "monai.transforms.Activationsd", "keys": "pred", "softmax": True},
+        "handlers": [
+            {
+                "_target_": "monai.handlers.CheckpointLoader",
+                "load_path": "$@bundle_root + '/models/model.pt'",
+                "load_dict": {"model": "@network"},
+                "strict": True,
+            },
+            {
+                "_target_": parts("SiteStatistics"),
+                "how": "@how",
+                "model": "@network",
+                "loader": "@dataloader",
+                "device": "@device",
+            },
+            {
+                "_target_": "monai.handlers.ClassificationSaver",
+                "output_dir": "@output_dir",
+                "batch_transform": {"_target_": parts("named")},
+                "output_transform": "$monai.handlers.from_engine(['pred'])",
+            },
+        ],
+        "evaluator": {
+            "_target_": "monai.engines.SupervisedEvaluator",
+            "device": "@device",
+            "val_data_loader": "@dataloader",
+            "network": "@network",
+            "inferer": "@inferer",
+            "postprocessing": "@postprocessing",
+            "val_handlers": "@handlers",
+        },
+        "run": ["$@evaluator.run()"],
+    }
+
+
+def readme(run: Run, name: str, client: str | None) -> str:
+    """docs/README.md: what the network of run `name` is, where it comes from and how it is run."""
+    card = run.data.card
+    network = f"that of the client {client}, with what stayed there" if client else "the global one"
+    facts = [
+        f"Classes: {', '.join(f'{k}: {label}' for k, label in enumerate(run.data.dataset.classes))}",
+        f"Trained over {_sites(run)}. The network is {network}.",
+        f"Data: {_origin(run)} Licence: {card.licence}",
+        *([f"Caveat: {card.caveat}"] if card.caveat else []),
+        "Network, transforms and training: models/spec.json",
+    ]
+    return f"""# {run.algorithm.label}, batch norm {run.bn}
+
+Run {name} of fedshift {__version__}. {_warning(run)}
+
+{"".join(f"- {html.escape(fact, quote=False)}{chr(10)}" for fact in facts)}
+fedshift {__version__}, pytorch-ignite and fire must be installed. For the images of one hospital, a folder or a CSV
+with the column `path`,
+
+    python -m monai.bundle run {FILES} --dataset_dir FOLDER
+
+writes eval/predictions.csv: path, and a probability for each class. Another treatment of batch norm at test time:
+
+    python -m monai.bundle run {FILES} --dataset_dir FOLDER --inference '{{"name": "tsmobn", "momentum": 0.9}}'
+
+The metadata are held against the network by
+
+    python -m monai.bundle verify_net_in_out network_def {FILES}
+"""
+
+
+def _origin(run: Run) -> str:
+    card = run.data.card
+    return f"{' '.join(text for text in (card.title, card.version) if text)}. {card.source}.".replace("..", ".")
+
+
+def _warning(run: Run) -> str:
+    drawn = (
+        "Trained on synthetic images, drawn to try the software: its answers mean nothing. "
+        if run.data.synthetic
+        else ""
+    )
+    return f"{drawn}For research only; not a medical device."
+
+
+def _sites(run: Run) -> str:
+    sites = run.partition.internal
+    return f"{len(sites)} {'site' if len(sites) == 1 else 'sites'}: {', '.join(sites)}"
+
+
+def _extremes(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    """A black and a white image as the network sees them (2, channels, height, width), and its logits (2, classes)."""
+    import numpy as np
+    import torch
+
+    from ..samples import MappedSamples
+
+    channels, height, width = shape
+    stored = np.stack([np.full((height, width, channels), grey, dtype=np.uint8) for grey in (0, 255)])
+    both = np.arange(2)
+    x, _ = MappedSamples(stored, both, both, run.transforms).batch(both)
+    with torch.no_grad():
+        return x, model.eval()(x)
+
+
+def _ignite() -> str:
+    """The version of what need not be installed here."""
+    try:
+        return version("pytorch-ignite")
+    except PackageNotFoundError:
+        return IGNITE

@@ -1,0 +1,174 @@
+"""A study's runs in MLflow: an experiment for the study, a run for each run, written by the client alone."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+import sqlite3
+import textwrap
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+from .account import Account, text
+from .extras import extra
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+HOME = Path("results", "exports")
+DATABASE = f"sqlite:///{HOME / 'mlflow.db'}"
+RUN, DIGEST = "fedshift.run", "fedshift.digest"
+"""Tags by which an export knows its runs again. The digest is set when all else is there."""
+METRICS, PARAMS = 1000, 100
+"""The most of a batch."""
+LONGEST = 6000
+"""Characters of a parameter."""
+PATIENCE = 10
+"""Seconds in which a server is to answer."""
+
+
+def export(accounts: Iterable[Account], study: str, where: str | None = None) -> str:
+    """Log the runs of a study to the tracking URI `where`. Returns what was done.
+
+    By default it is what MLFLOW_TRACKING_URI says, or a database of this project. A run that is there as it would be
+    logged now is left alone; any other of the same name is deleted once the new one is whole. Raises UserError where
+    the packages are missing, or the server does not answer or refuses.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing is told to anyone who was not named
+    with extra("mlflow"):
+        import alembic  # noqa: F401 - mlflow would miss it later, and in other words
+        import sqlalchemy  # noqa: F401
+        from mlflow import MlflowClient
+    uri = where or os.environ.get("MLFLOW_TRACKING_URI") or DATABASE
+    artifacts = (HOME / "mlflow" / study).absolute().as_uri() if uri == DATABASE else None
+    name = f"fedshift/{study}"
+    with _quiet(), _plain_errors(uri):
+        _require_answer(uri)
+        client = MlflowClient(uri)
+        experiment = _experiment(client, name, artifacts)
+        new = [_keep(client, experiment, account) for account in accounts]
+    same = f"; {new.count(False)} more were there already" if False in new else ""
+    return f"logged {new.count(True)} runs to the experiment {name} of {_shown(uri)}{same}"
+
+
+def _shown(uri: str) -> str:
+    """Without a user's name and password."""
+    return re.sub(r"//[^/@\s]*@", "//", uri)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Inside, loggers tell of errors alone, and nothing is printed: MLflow has words for each table and each run."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
+def _plain_errors(uri: str) -> Iterator[None]:
+    """Turns what MLflow, its database or a missing driver says into a UserError."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, ImportError) as error:
+        said = _shown(textwrap.shorten(str(error).partition("\n")[0], 300))
+        raise UserError(_shown(uri), f"MLflow cannot log there: {said}", "see --to and MLFLOW_TRACKING_URI") from error
+
+
+def _require_answer(uri: str) -> None:
+    """Raise UserError where no server, or no database, is there: MLflow itself would go on trying for minutes."""
+    look = {"http": _require_server, "https": _require_server, "sqlite": _require_database}
+    look.get(uri.partition(":")[0], lambda _: None)(uri)
+
+
+def _require_server(uri: str) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.utils.credentials import get_default_host_creds
+    from mlflow.utils.rest_utils import http_request
+
+    try:
+        http_request(get_default_host_creds(uri), "/health", "GET", 0, timeout=PATIENCE, raise_on_status=False)
+    except MlflowException as error:
+        kind = type(error.__cause__ or error.__context__ or error).__name__
+        remedy = "start the server, or name another with --to or MLFLOW_TRACKING_URI"
+        raise UserError(_shown(uri), f"the MLflow server does not answer ({kind})", remedy) from error
+
+
+def _require_database(uri: str) -> None:
+    """A SQLite file that can be opened, or made."""
+    from sqlalchemy.engine import make_url
+
+    path = Path(make_url(uri).database or ":memory:")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("pragma schema_version")
+    except sqlite3.Error as error:
+        raise UserError(path, f"is no database that can be opened: {error}", "name another with --to") from error
+
+
+def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
+    """The id of an experiment, which is made where there is none."""
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        return str(client.create_experiment(name, artifact_location=artifacts))
+    if found.lifecycle_stage != "active":
+        raise UserError(f"experiment {name}", "was deleted in MLflow", "restore it there, or remove it for good")
+    return str(found.experiment_id)
+
+
+def _keep(client: MlflowClient, experiment: str, account: Account) -> bool:
+    """See to it that a run is there, whole, once and as it is now. Returns whether it had to be logged."""
+    found = client.search_runs([experiment], f"tags.`{RUN}` = '{account.id}'")
+    whole = [run for run in found if _is(run, account.digest)]
+    kept = whole[0].info.run_id if whole else _log(client, experiment, account)
+    for run in found:
+        if run.info.run_id != kept:
+            client.delete_run(run.info.run_id)
+    return not whole
+
+
+def _is(run: Run, digest: str) -> bool:
+    return run.info.status == "FINISHED" and run.data.tags.get(DIGEST) == digest
+
+
+def _log(client: MlflowClient, experiment: str, account: Account) -> str:
+    """A new run with all that there is to tell. Returns MLflow's id of it."""
+    from mlflow.entities import Metric, Param, RunTag
+
+    when = {number: int(1000 * seconds) for number, seconds in account.clock.items()}
+    end = max(when.values())
+    run = client.create_run(experiment, start_time=when[0], tags={RUN: account.id}, run_name=account.name).info.run_id
+    metrics = [Metric(tag, value, when[number], number) for tag, number, value in account.rounds]
+    metrics += [Metric(tag, value, end, account.kept) for tag, value in account.scores]
+    params = [Param(key, _cut(text(value))) for key, value in account.settings.items()]
+    tags = [RunTag(key, text(value)) for key, value in account.facts.items()]
+    client.log_batch(run, tags=tags, synchronous=True)
+    for part in _batches(params, PARAMS):
+        client.log_batch(run, params=part, synchronous=True)
+    for part in _batches(metrics, METRICS):
+        client.log_batch(run, metrics=part, synchronous=True)
+    client.set_tag(run, DIGEST, account.digest)
+    client.set_terminated(run, "FINISHED", end)
+    return str(run)
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= LONGEST else f"{value[: LONGEST - 1]}…"
+
+
+def _batches(items: list[Any], size: int) -> Iterator[list[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

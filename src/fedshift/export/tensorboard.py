@@ -1,0 +1,86 @@
+"""A study's runs as TensorBoard reads them: a folder of events each, which the tab HPARAMS compares by their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..disk import atomic_folder
+from ..errors import UserError
+from ..files import read_json, write_json
+from .account import Account, text
+from .extras import extra
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+HOME = Path("results", "exports", "tensorboard")
+MARKER = "fedshift-export.json"
+"""Lists the files of an export: what may be replaced by the next one."""
+
+
+def export(accounts: Iterable[Account], study: str, where: str | None = None) -> str:
+    """Write the folder `where`, whole or not at all, in the place of an earlier export. Returns what was done.
+
+    Raises UserError where the folder holds anything else, or the package is missing. Numbers are float32.
+    """
+    with extra("tensorboard"):
+        import tensorboard  # noqa: F401 - named first, for torch's own error tells of a version
+        from torch.utils.tensorboard import SummaryWriter
+    out = Path(where) if where else HOME / study
+    _require_own(out)
+    settings, tags, names = dict[str, Any](), dict[str, int](), list[str]()
+    with atomic_folder(out.resolve()) as new:
+        for account in accounts:
+            with SummaryWriter(str(new / account.name)) as writer:
+                _write(account, writer)
+            settings |= _shown(account)
+            tags |= dict.fromkeys((tag for tag, _ in account.scores), 0)
+            names.append(account.name)
+        with SummaryWriter(str(new / names[0])) as writer:
+            _declare(settings, tags, writer)
+        written = sorted(path.relative_to(new).as_posix() for path in new.rglob("*"))
+        write_json(new / MARKER, {"study": study, "files": written})
+    return f"wrote {len(names)} runs to {out}; to look at them: tensorboard --logdir {out}"
+
+
+def _require_own(out: Path) -> None:
+    """Raise UserError for a folder, or a file, that holds anything that `export` did not write."""
+    if not out.exists():
+        return
+    found = {path.relative_to(out).as_posix() for path in out.rglob("*")} if out.is_dir() else {out.name}
+    known = read_json(out / MARKER) if MARKER in found else None
+    listed = known.get("files") if isinstance(known, dict) else None
+    foreign = found - {MARKER, *map(str, listed if isinstance(listed, list) else ())}
+    if foreign:
+        what = f"holds {min(foreign)}, which is not of an earlier export"
+        raise UserError(out, what, "choose another folder with --to, or remove it yourself")
+
+
+def _write(account: Account, writer: SummaryWriter) -> None:
+    """One run: its rounds, its scores at the round that was kept, its settings, and facts for people."""
+    from torch.utils.tensorboard.summary import hparams
+
+    end = max(account.clock.values())
+    for tag, number, value in account.rounds:
+        writer.add_scalar(tag, value, number, account.clock[number])
+    for tag, value in account.scores:
+        writer.add_scalar(tag, value, account.kept, end)
+    facts = "\n".join(f"- {key}: {text(value)}" for key, value in account.facts.items())
+    writer.add_text("facts", facts, account.kept, end)
+    for session in hparams(_shown(account), {})[1:]:
+        writer.file_writer.add_summary(session, walltime=end)  # type: ignore[attr-defined]
+
+
+def _shown(account: Account) -> dict[str, Any]:
+    """Settings as HPARAMS takes them: numbers and words. What a run has not set is left blank."""
+    given = {key: value for key, value in account.settings.items() if value is not None}
+    return {k: v if isinstance(v, int | float) and not isinstance(v, bool) else text(v) for k, v in given.items()}
+
+
+def _declare(settings: dict[str, Any], tags: dict[str, int], writer: SummaryWriter) -> None:
+    """Name the settings and scores of all runs, once: HPARAMS takes the columns of its table from one run."""
+    from torch.utils.tensorboard.summary import hparams
+
+    writer.file_writer.add_summary(hparams(settings, tags)[0])  # type: ignore[attr-defined]
