@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from . import registry
-from .disk import require_space
+from .devices import take_device
+from .disk import existing, require_space
 from .errors import UserError
 from .files import read_json, write_table
 from .imagefiles import FileSamples, ImageFiles
@@ -80,9 +80,7 @@ def apply(
     row of numbers for each. With `skip_unreadable`, every file is read once beforehand, and what is no image is left
     out. Raises UserError where the run has no network for these images, or one of them cannot be read.
     """
-    torch.set_num_threads(threads)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    run, manifest = load_run(folder), _manifest(folder)
+    run, manifest, device = load_run(folder), _manifest(folder), take_device(threads)
     require_network(run, inference)
     files = ImageFiles.of(run, source)
     table = files.listed()
@@ -150,9 +148,9 @@ def _place(run: Run, inference: Inference, source: Path) -> Path:
 
 def _require_room(out: Path, images: int) -> None:
     """Raise UserError where no file can be written, before hours have gone into what it is to hold."""
-    existing = next(p for p in (out.absolute(), *out.absolute().parents) if p.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise UserError(out, f"{existing} is no folder that can be written to", "choose another with --out")
+    place = existing(out)
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise UserError(out, f"{place} is no folder that can be written to", "choose another with --out")
     require_space(out, ROW * images)
 
 

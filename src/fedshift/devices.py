@@ -1,4 +1,4 @@
-"""Jobs of one machine share its GPUs: each is pinned to one, an idle one where there is any."""
+"""What a job computes on. Jobs of one machine share its GPUs: each is pinned to one, an idle one where there is any."""
 
 from __future__ import annotations
 
@@ -8,10 +8,22 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import UserError
 
+if TYPE_CHECKING:
+    import torch
+
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def take_device(threads: int) -> torch.device:
+    """The GPU of a job, or the CPU where there is none, of which it takes so many threads from now on."""
+    import torch
+
+    torch.set_num_threads(threads)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @contextmanager

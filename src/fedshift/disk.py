@@ -51,10 +51,14 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+def existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that is there."""
+    return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+
+
 def require_space(folder: Path, needed_bytes: float) -> None:
     """UserError where the disk that holds (or will hold) `folder` has too little room."""
-    existing = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
-    free = shutil.disk_usage(existing).free
+    free = shutil.disk_usage(existing(folder)).free
     if free < needed_bytes:
         unit, size = ("GB", 1e9) if needed_bytes >= 1e8 else ("MB", 1e6)
         what = f"needs {needed_bytes / size:.2f} {unit} of disk space, {free / size:.2f} {unit} are free"

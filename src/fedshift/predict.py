@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .addon import extended
+from .devices import take_device
 from .errors import UserError
 from .files import read_json, read_table, read_tensors, write_table
 from .model import initialise
@@ -39,11 +40,8 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
     """
     import numpy as np
     import pandas as pd
-    import torch
 
-    torch.set_num_threads(threads)
-    run = load_run(folder)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    run, device = load_run(folder), take_device(threads)
     prepared = Prepared(paths.data(run.data.id))
     partition = read_table(paths.partition(run.partition_id))
     network = Network(run, folder, prepared.shape, device)

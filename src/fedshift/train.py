@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import digest, provenance
+from .devices import take_device
 from .disk import locked, sweep
 from .errors import Interrupted, UserError
 from .federation import Federation
@@ -44,10 +45,7 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
     client with less than one batch of training images, or a loss that is not finite; Interrupted (after a checkpoint)
     on SIGTERM and SIGINT.
     """
-    import torch
-
-    torch.set_num_threads(threads)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = take_device(threads)
     with opened(device) as ranks:
         _train(run, paths, code, threads, device, ranks)
 
