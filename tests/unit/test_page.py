@@ -130,8 +130,13 @@ def test_words_follow_the_numbers(tmp_path: Path, source: float, tsmobn: float, 
 
 
 def test_no_external_site(tmp_path: Path) -> None:
-    html = made(tmp_path, partition={"internal": ["centre0", "centre3"]}, figures=["sites"])[2]
-    assert "no external site, so it cannot say how the model travels" in Outline(html).text
+    plan, paths, html = made(tmp_path, partition={"internal": ["centre0", "centre3"]}, figures=["sites"])
+    told = answer(Findings.read(plan, paths))
+    assert told.lead.endswith("The study has no external site, so it cannot say how the model travels.")
+    assert told.others and not any("external" in text for text in told.others)
+    assert Outline(html).text.count("The study has no external site") == 1
+    header = (paths.study("fake") / "tables" / "overview.csv").read_text().splitlines()[0]
+    assert header == "Condition,Inference,Internal mean"
 
 
 def test_lower_is_better_is_understood(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from .effects import ALL, BASELINE
 from .findings import DASH, Findings, Group, Value, between, doubtful, inner, listed, number, spread
 from .tables import LOSS_RECOVERED
 
+NOWHERE = " The study has no external site, so it cannot say how the model travels."
+"""Said once: of the first condition."""
 TOLD = 6
 """So many conditions are put into words; the overview table has all."""
 
@@ -42,7 +44,12 @@ def answer(findings: Findings, unit: str = "patients") -> Answer:
     titles = {g.title if findings.averaged else findings.full(g): g for g in reversed(findings.groups)}
     groups = list(titles.items())[::-1]
     told = [f"{title}: {sentences(findings, g, unit)}" for title, g in groups[:TOLD]]
-    return Answer(told[0], told[1:], tiles(findings, groups[0][1]), len(groups) - len(told))
+    return Answer(
+        told[0],
+        [text.removesuffix(NOWHERE) for text in told[1:]],
+        tiles(findings, groups[0][1]),
+        len(groups) - len(told),
+    )
 
 
 def sentences(findings: Findings, group: Group, unit: str = "patients") -> str:
@@ -59,7 +66,7 @@ def sentences(findings: Findings, group: Group, unit: str = "patients") -> str:
     if group.run.algorithm.isolated:
         return f"{metric} {at_home}, {how}. Each client trains alone: nothing travels."
     if not group.partition.external:
-        return f"{metric} {at_home}, {how}. The study has no external site, so it cannot say how the model travels."
+        return f"{metric} {at_home}, {how}.{NOWHERE}"
     text = f"{metric} {f'{at_home} and {away}' if group.tests_inside else away}, {how}."
     return " ".join([text, *_gap(findings, group, held_out, unit), *_inside(findings, group, held_out)])
 

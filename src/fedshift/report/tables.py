@@ -140,9 +140,11 @@ def sites(findings: Findings, group: Group | None = None) -> Table:
 def overview(findings: Findings) -> Table:
     """A row for each condition and inference: inside, outside, worst site, gap, and how much loss is recovered.
 
-    Without what needs internal test samples, where no partition has any.
+    Without what needs internal test samples, or external sites, where no partition has any.
     """
     metric, inside_too = findings.headline, findings.tests_inside
+    outside_too = any(g.partition.external for g in findings.groups)
+    both = inside_too and outside_too
     rows = []
     for g in findings.groups:
         for k in g.asked:
@@ -152,9 +154,8 @@ def overview(findings: Findings) -> Table:
                     *_heads(g, findings),
                     findings.name(k),
                     *((complete(inside, findings, g, k) if g.tests_inside else DASH,) if inside_too else ()),
-                    complete(outside, findings, g, k) if g.partition.external else DASH,
-                    _worst(findings, g, k),
-                    *((spread(findings.gap(g, k), metric, sign=True), recovered(findings, g, k)) if inside_too else ()),
+                    *((_away(outside, findings, g, k), _worst(findings, g, k)) if outside_too else ()),
+                    *((spread(findings.gap(g, k), metric, sign=True), recovered(findings, g, k)) if both else ()),
                 )
             )
     header = (
@@ -162,22 +163,25 @@ def overview(findings: Findings) -> Table:
         *(("Held out",) if findings.several else ()),
         "Inference",
         *(("Internal mean",) if inside_too else ()),
-        "External mean",
-        "Worst external site",
-        *(("Gap", LOSS_RECOVERED) if inside_too else ()),
+        *(("External mean", "Worst external site") if outside_too else ()),
+        *(("Gap", LOSS_RECOVERED) if both else ()),
     )
     without = f" without {listed(out)}, where it is not defined" if (out := findings.left_out()) else ""
     caption = f"{_what(findings)}, mean over sites{without}"
-    caption += ". Gap: loss from the internal to the external mean" if inside_too else ""
+    caption += ". Gap: loss from the internal to the external mean" if both else ""
     if inside_too and not all(g.tests_inside for g in findings.groups):
         caption += ", a dash where internal sites have no test samples"
-    if inside_too and findings.baseline and findings.others():
+    if both and findings.baseline and findings.others():
         baseline = findings.name(findings.baseline)
         caption += (
             f". {LOSS_RECOVERED}: gain at external sites, in percent of the gap with {baseline}; gains at internal "
             "sites do not count in it, so the gap may shrink by less, or grow"
         )
     return Table(caption, header, tuple(rows), 2 + findings.several)
+
+
+def _away(value: Value, findings: Findings, group: Group, key: str) -> str:
+    return complete(value, findings, group, key) if group.partition.external else DASH
 
 
 def complete(value: Value, findings: Findings, group: Group, key: str) -> str:
