@@ -86,7 +86,7 @@ def apply(
     table = files.listed()
     out = out or _place(run, inference, source)
     _require_room(out, len(table))
-    model = Network(run, folder, (files.channels, files.size, files.size), device).at(inference.client or "")
+    model = Network(run, folder, files.stored, device).at(inference.client or "")
     with _reading(threads) as each:
         unreadable = _unreadable(files, table["path"].unique(), each) if skip_unreadable else None
         if unreadable is None:

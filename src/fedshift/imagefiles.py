@@ -48,6 +48,11 @@ class ImageFiles(Manifest):
             raise UserError(f"run {run.id}", f"was trained on {data.name}, not on square images", "choose another run")
         return cls(table=source, classes=data.classes, size=shape[1], channels=shape[0], prepare=run.data.prepare)
 
+    @property
+    def stored(self) -> tuple[int, int, int]:
+        """Shape of an image once it is read: (channels, height, width)."""
+        return self.channels, self.size, self.size
+
     def listed(self) -> pd.DataFrame:
         """A row an image: path and, where a table has them, label (Int64, missing where unknown), site, patient.
 

@@ -42,8 +42,7 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
 
     run = load_run(folder)
     require_network(run, inference)
-    files = ImageFiles.of(run, Path())
-    shape = (files.channels, files.size, files.size)
+    shape = ImageFiles.of(run, Path()).stored
     model = Network(run, folder, shape, torch.device("cpu")).at(inference.client or "")
     _require_own(out)
     told = without_places(run)

@@ -29,8 +29,7 @@ def run(spec: str) -> Run:
 
 def network(of: Run) -> nn.Module:
     """Its network, with initial weights: the trained ones are in the bundle's model.pt."""
-    files = ImageFiles.of(of, Path())
-    return architecture(of, (files.channels, files.size, files.size))
+    return architecture(of, ImageFiles.of(of, Path()).stored)
 
 
 def inference(settings: Mapping[str, Any]) -> Inference:
