@@ -139,6 +139,14 @@ def test_no_external_site(tmp_path: Path) -> None:
     assert header == "Condition,Inference,Internal mean"
 
 
+def test_no_external_site_is_said_where_the_first_condition_is_of_clients_alone(tmp_path: Path) -> None:
+    runs = [{"algorithm": ["local", "fedavg", "fedprox"], "bn": "local"}]
+    plan, paths, _ = made(tmp_path, partition={"internal": ["centre0", "centre3"]}, runs=runs, figures=[])
+    told = answer(Findings.read(plan, paths))
+    said = [text.count("The study has no external site") for text in (told.lead, *told.others)]
+    assert said == [0, 1, 0]
+
+
 def test_lower_is_better_is_understood(tmp_path: Path) -> None:
     """Brier scores: right answers cost 0.04 a sample, wrong ones 0.64; a better TsmoBN lowers them."""
     text = Outline(made(tmp_path, headline="brier", figures=[])[2]).text

@@ -11,7 +11,7 @@ from .findings import DASH, Findings, Group, Value, between, doubtful, inner, li
 from .tables import LOSS_RECOVERED
 
 NOWHERE = " The study has no external site, so it cannot say how the model travels."
-"""Said once: of the first condition."""
+"""Said once: of the first condition that it is true of."""
 TOLD = 6
 """So many conditions are put into words; the overview table has all."""
 
@@ -44,12 +44,9 @@ def answer(findings: Findings, unit: str = "patients") -> Answer:
     titles = {g.title if findings.averaged else findings.full(g): g for g in reversed(findings.groups)}
     groups = list(titles.items())[::-1]
     told = [f"{title}: {sentences(findings, g, unit)}" for title, g in groups[:TOLD]]
-    return Answer(
-        told[0],
-        [text.removesuffix(NOWHERE) for text in told[1:]],
-        tiles(findings, groups[0][1]),
-        len(groups) - len(told),
-    )
+    first = next((i for i, text in enumerate(told) if text.endswith(NOWHERE)), 0)
+    told = [text if i == first else text.removesuffix(NOWHERE) for i, text in enumerate(told)]
+    return Answer(told[0], told[1:], tiles(findings, groups[0][1]), len(groups) - len(told))
 
 
 def sentences(findings: Findings, group: Group, unit: str = "patients") -> str:
