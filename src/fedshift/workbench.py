@@ -236,7 +236,7 @@ class Workbench:
                 self._step(work, params, grads, momentum)
                 tally.add(work.client, logits, y)
         finally:
-            for parameter, place in self._leaves:
+            for parameter, place in () if whole else self._leaves:
                 parameter.grad = place
         if not math.isfinite(float(self.flat.sum())):
             tally.read()
