@@ -19,6 +19,7 @@ from fedshift import cli
 from fedshift.apply import chosen
 from fedshift.errors import UserError
 from fedshift.export.bundle import export
+from fedshift.export.places import MARKER
 
 pytest.importorskip("ignite", reason="pytorch-ignite is not installed: the extra 'bundle'")
 
@@ -125,17 +126,24 @@ def test_it_tells_no_places_and_no_markup(project: Project, tmp_path: Path) -> N
     assert CLASSES[1] in json.loads(texts[bundle / "configs" / "metadata.json"])["task"]
 
 
-def test_exported_again_it_is_replaced_and_what_is_not_ours_is_not(project: Project, tmp_path: Path) -> None:
+def test_exported_again_it_is_replaced(project: Project, tmp_path: Path) -> None:
     bundle = exported(project, tmp_path / "bundle")
-    (bundle / "eval").mkdir()
+    before = (bundle / "models" / "model.pt").read_bytes()
     exported(project, bundle, client="south")
-    assert sorted(p.name for p in bundle.iterdir()) == ["configs", "docs", "models"]
-    other = tmp_path / "thesis"
-    other.mkdir()
-    (other / "chapter.txt").write_text("words")
-    with pytest.raises(UserError, match="no bundle"):
-        exported(project, other)
-    assert (other / "chapter.txt").read_text() == "words"
+    assert (bundle / "models" / "model.pt").read_bytes() != before
+    assert sorted(p.name for p in bundle.iterdir()) == ["configs", "docs", MARKER, "models"]
+
+
+@pytest.mark.parametrize("mine", ["chapter.txt", "images/patient-7.png", "eval/predictions.csv"])
+def test_what_is_not_ours_is_left_as_it_is(mine: str, project: Project, tmp_path: Path) -> None:
+    """A bundle is where MONAI looks for images, and where it writes what it finds."""
+    bundle = exported(project, tmp_path / "bundle")
+    (bundle / mine).parent.mkdir(exist_ok=True)
+    (bundle / mine).write_text("years of work")
+    before = {p: p.read_bytes() for p in bundle.rglob("*") if p.is_file()}
+    with pytest.raises(UserError, match=mine.partition("/")[0]):
+        exported(project, bundle, client="south")
+    assert {p: p.read_bytes() for p in bundle.rglob("*") if p.is_file()} == before
 
 
 def test_weights_that_hold_code_are_not_run(project: Project, tmp_path: Path) -> None:

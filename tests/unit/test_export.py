@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from fedshift import cli, files, study
 from fedshift.export import account as told
 from fedshift.export import mlflow as tracker
-from fedshift.export import tensorboard as board
+from fedshift.export.places import MARKER
 from fedshift.paths import TRAINED, Paths
 from fedshift.study import Plan
 
@@ -193,7 +193,7 @@ def test_tensorboard_has_all_rounds_and_scores(capsys: pytest.CaptureFixture[str
     assert curves(out / second)["loss/train/mean"] == near({"x": {1: 0.8}})["x"]
     times = [e.wall_time for e in events(out / first).Scalars("loss/train/A")]
     assert times == [BEGAN + 4, BEGAN + 10], "rounds of 4 s and 6 s"
-    assert sorted(p.name for p in out.iterdir()) == sorted([board.MARKER, first, second])
+    assert sorted(p.name for p in out.iterdir()) == sorted([MARKER, first, second])
 
 
 def test_the_tab_hparams_compares_runs_by_their_scores(capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,7 +237,7 @@ def test_exporting_to_a_folder_again_replaces_what_was_there(capsys: pytest.Capt
     scored(plan, (first, "source", "C", 0.5))
     said = exported(capsys, "tensorboard", "tiny", "--to", "board")
     assert said.splitlines()[1] == "left out 1 of 2 runs, which are not trained; fedshift status tells of each"
-    assert sorted(p.name for p in Path("board").iterdir()) == sorted([board.MARKER, first])
+    assert sorted(p.name for p in Path("board").iterdir()) == sorted([MARKER, first])
     assert curves(Path("board", first)) == near(CURVES | {"accuracy/source/C": {2: 0.5}})
     assert [p.name for p in Path().iterdir() if "tmp" in p.name] == []
 

@@ -7,18 +7,16 @@ are read and batch norm is treated as in `fedshift apply`; fedshift must be inst
 from __future__ import annotations
 
 import html
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..apply import require_network
-from ..disk import atomic_folder
-from ..errors import UserError
-from ..files import read_json, write_json, write_text
+from ..files import write_json, write_text
 from ..imagefiles import ImageFiles
 from ..predict import Network, load_run
-from .places import without_places
+from .places import own_folder, without_places
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +34,7 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
     """Write the bundle of the run in `folder`, whole or not at all, in the place of an earlier one.
 
     The network is the global one, or that of the inference's client. Raises UserError where the run has no such
-    network, was not trained on square images, or `out` is something else than a bundle of this project.
+    network, was not trained on square images, or `out` holds anything else than an earlier bundle, such as images.
     """
     import torch
 
@@ -44,26 +42,16 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
     require_network(run, inference)
     shape = ImageFiles.of(run, Path()).stored
     model = Network(run, folder, shape, torch.device("cpu")).at(inference.client or "")
-    _require_own(out)
     told = without_places(run)
-    with atomic_folder(out) as new:
+    with own_folder(out, "--out") as new:
         for name in ("configs", "docs", "models"):
             (new / name).mkdir()
         torch.save(model.state_dict(), new / "models" / "model.pt")
         write_json(new / "models" / "spec.json", told.spec)
-        write_json(new / "configs" / "metadata.json", {"fedshift_run": run.id, **metadata(told, model, shape)})
+        write_json(new / "configs" / "metadata.json", metadata(told, model, shape))
         write_json(new / "configs" / "inference.json", configuration(inference))
         write_text(new / "docs" / "README.md", readme(told, run.id, inference.client))
     return out
-
-
-def _require_own(out: Path) -> None:
-    """Raise UserError for a folder that is there and was not written by `export`."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    known = out / "configs" / "metadata.json"
-    if not known.is_file() or not isinstance(found := read_json(known), dict) or "fedshift_run" not in found:
-        raise UserError(out, "is there, and no bundle of a run", "choose another folder with --out")
 
 
 def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -78,7 +66,7 @@ def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[s
         "monai_version": version("monai"),
         "pytorch_version": version("torch"),
         "numpy_version": version("numpy"),
-        "required_packages_version": {"fedshift": __version__, "pytorch-ignite": _ignite()},
+        "required_packages_version": {"fedshift": __version__, "pytorch-ignite": IGNITE},
         "name": f"{run.data.dataset.name}, {run.algorithm.label}",
         "task": f"Classification: {', '.join(classes)}",
         "description": f"{run.algorithm.label} with batch norm {run.bn}, trained over {_sites(run)}. {_warning(run)}",
@@ -242,11 +230,3 @@ def _extremes(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> tuple
     x, _ = MappedSamples(stored, both, both, run.transforms).batch(both)
     with torch.no_grad():
         return x, model.eval()(x)
-
-
-def _ignite() -> str:
-    """The version of what need not be installed here."""
-    try:
-        return version("pytorch-ignite")
-    except PackageNotFoundError:
-        return IGNITE

@@ -6,18 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..disk import atomic_folder
-from ..errors import UserError
-from ..files import read_json, write_json
 from .account import Account, text
 from .extras import extra
+from .places import own_folder
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 HOME = Path("results", "exports", "tensorboard")
-MARKER = "fedshift-export.json"
-"""Lists the files of an export: what may be replaced by the next one."""
 
 
 def export(accounts: Iterable[Account], study: str, where: str | None = None) -> str:
@@ -29,9 +25,8 @@ def export(accounts: Iterable[Account], study: str, where: str | None = None) ->
         import tensorboard  # noqa: F401 - named first, for torch's own error tells of a version
         from torch.utils.tensorboard import SummaryWriter
     out = Path(where) if where else HOME / study
-    _require_own(out)
     settings, tags, names = dict[str, Any](), dict[str, int](), list[str]()
-    with atomic_folder(out.resolve()) as new:
+    with own_folder(out, "--to") as new:
         for account in accounts:
             with SummaryWriter(str(new / account.name)) as writer:
                 _write(account, writer)
@@ -40,22 +35,7 @@ def export(accounts: Iterable[Account], study: str, where: str | None = None) ->
             names.append(account.name)
         with SummaryWriter(str(new / names[0])) as writer:
             _declare(settings, tags, writer)
-        written = sorted(path.relative_to(new).as_posix() for path in new.rglob("*"))
-        write_json(new / MARKER, {"study": study, "files": written})
     return f"wrote {len(names)} runs to {out}; to look at them: tensorboard --logdir {out}"
-
-
-def _require_own(out: Path) -> None:
-    """Raise UserError for a folder, or a file, that holds anything that `export` did not write."""
-    if not out.exists():
-        return
-    found = {path.relative_to(out).as_posix() for path in out.rglob("*")} if out.is_dir() else {out.name}
-    known = read_json(out / MARKER) if MARKER in found else None
-    listed = known.get("files") if isinstance(known, dict) else None
-    foreign = found - {MARKER, *map(str, listed if isinstance(listed, list) else ())}
-    if foreign:
-        what = f"holds {min(foreign)}, which is not of an earlier export"
-        raise UserError(out, what, "choose another folder with --to, or remove it yourself")
 
 
 def _write(account: Account, writer: SummaryWriter) -> None:
