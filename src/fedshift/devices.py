@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .disk import try_lock
 from .errors import UserError
 
 if TYPE_CHECKING:
@@ -60,19 +61,7 @@ def _take(gpus: list[str], held: ExitStack) -> str:
     """The first GPU that no other process has taken, else the first that one other has, and so on."""
     folder = _own(Path(tempfile.gettempdir()) / f"fedshift-gpus-{os.getuid()}")
     locks = ((gpu, folder / f"{gpu.replace('/', '-')}.{n}") for n in itertools.count() for gpu in gpus)
-    return next(gpu for gpu, lock in locks if _held(lock, held))
-
-
-def _held(lock: Path, held: ExitStack) -> bool:
-    """Whether the lock could be had, at once: a run's own (disk.locked) is waited for a little."""
-    import fcntl
-
-    file = held.enter_context(lock.open("w", encoding="utf-8"))
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return next(gpu for gpu, lock in locks if try_lock(held.enter_context(lock.open("w", encoding="utf-8"))))
 
 
 def _own(folder: Path) -> Path:

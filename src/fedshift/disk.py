@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 from .errors import UserError
 
@@ -31,23 +32,33 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise UserError(path, "no space left on the disk", remedy) from error
 
 
+def try_lock(file: IO[Any], shared: bool = False) -> bool:
+    """Whether the lock of an open file could be had at once; it is held until the file is closed.
+
+    Raises OSError where the file system has no locks.
+    """
+    import fcntl
+
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Holds the lock file `path`; a UserError where another process does. The system frees it when a process dies."""
-    import fcntl
-
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", encoding="utf-8")
     with file:
-        for attempt in range(PROBES):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for _ in range(PROBES):
+            if try_lock(file):
                 break
-            except BlockingIOError:
-                if attempt == PROBES - 1:
-                    raise UserError(path.parent, "another process is at work here", "wait for it, or stop it") from None
-                time.sleep(0.1)
+            time.sleep(0.1)
+        else:
+            raise UserError(path.parent, "another process is at work here", "wait for it, or stop it")
         yield
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from .disk import try_lock
 from .errors import UserError
 from .files import read_json
 from .paths import TRAINED, Paths
@@ -124,18 +125,13 @@ def held(lock: Path) -> bool | None:
     A shared lock is asked for, without waiting, and given back at once: one who holds the lock does not notice, and one
     who asks for it at that moment asks again (`disk.locked`).
     """
-    import fcntl
-
     try:
         with lock.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return not try_lock(file, shared=True)
     except FileNotFoundError:
         return False
-    except BlockingIOError:
-        return True
     except OSError:
         return None
-    return False
 
 
 def after(folder: Path) -> int | None:

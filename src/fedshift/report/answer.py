@@ -10,8 +10,7 @@ from .effects import ALL, BASELINE
 from .findings import DASH, Findings, Group, Value, between, doubtful, inner, listed, number, spread
 from .tables import LOSS_RECOVERED
 
-NOWHERE = " The study has no external site, so it cannot say how the model travels."
-"""Said once: of the first condition that it is true of."""
+NOWHERE = "The study has no external site, so it cannot say how the model travels."
 TOLD = 6
 """So many conditions are put into words; the overview table has all."""
 
@@ -44,8 +43,9 @@ def answer(findings: Findings, unit: str = "patients") -> Answer:
     titles = {g.title if findings.averaged else findings.full(g): g for g in reversed(findings.groups)}
     groups = list(titles.items())[::-1]
     told = [f"{title}: {sentences(findings, g, unit)}" for title, g in groups[:TOLD]]
-    first = next((i for i, text in enumerate(told) if text.endswith(NOWHERE)), 0)
-    told = [text if i == first else text.removesuffix(NOWHERE) for i, text in enumerate(told)]
+    if not any(g.partition.external for g in findings.groups):
+        together = [n for n, (_, group) in enumerate(groups[:TOLD]) if not group.run.algorithm.isolated]
+        told = [f"{text} {NOWHERE}" if n in together[:1] else text for n, text in enumerate(told)]
     return Answer(told[0], told[1:], tiles(findings, groups[0][1]), len(groups) - len(told))
 
 
@@ -63,7 +63,7 @@ def sentences(findings: Findings, group: Group, unit: str = "patients") -> str:
     if group.run.algorithm.isolated:
         return f"{metric} {at_home}, {how}. Each client trains alone: nothing travels."
     if not group.partition.external:
-        return f"{metric} {at_home}, {how}.{NOWHERE}"
+        return f"{metric} {at_home}, {how}."
     text = f"{metric} {f'{at_home} and {away}' if group.tests_inside else away}, {how}."
     return " ".join([text, *_gap(findings, group, held_out, unit), *_inside(findings, group, held_out)])
 
