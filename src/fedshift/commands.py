@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
-from . import registry, study
+from . import declaration, registry, study
 from .claims import require
 from .dataset import Scale
 from .devices import one_gpu
@@ -245,4 +245,4 @@ def algorithms(args: argparse.Namespace) -> None:
 
 
 def schema(args: argparse.Namespace) -> None:
-    print(json.dumps(study.schema(), indent=2))
+    print(json.dumps(declaration.schema(), indent=2))

@@ -23,7 +23,7 @@ FLOORS: dict[int, str] = {
     "state tissue training",
     1: "addon algorithm dataset figure inference metric model partition transform",
     2: "samples addons/ algorithms/ datasets/ figures/ inferences/ metrics/ models/ transforms/",
-    3: "claims fields papers printed run selector study",
+    3: "claims declaration fields papers printed run selector study",
     4: "amounts apply batches clients dryrun federation imagefiles ledger localwork lockstep planning predict prepare "
     "provenance ranks resume roundlog selection sizes standing status tally timing train upcoming workbench",
     5: "export/ report/",

@@ -16,7 +16,7 @@ import yaml
 from numpy.typing import NDArray
 
 import fedshift.predict
-from fedshift import study
+from fedshift import declaration, study
 from fedshift import train as job
 from fedshift.datasets.manifest import Manifest
 from fedshift.errors import UserError
@@ -339,7 +339,7 @@ def test_inferences_of_some_runs_are_not_missed_in_others(tmp_path: Path) -> Non
 )
 def test_the_schema_knows_lists_of_settings(tmp_path: Path, given: list[Any], fits: bool) -> None:
     """As the study itself: what an editor marks is what is refused, in the study and in a grid of runs."""
-    validator = pytest.importorskip("jsonschema").Draft202012Validator(study.schema())
+    validator = pytest.importorskip("jsonschema").Draft202012Validator(declaration.schema())
     runs = [{"algorithm": "fedavg", "inferences": given}]
     for changes in ({"inferences": given}, {"runs": runs}):
         assert validator.is_valid(TINY | changes) == fits

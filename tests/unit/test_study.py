@@ -12,9 +12,10 @@ import jsonschema
 import pytest
 import yaml
 
-from fedshift import registry, study
+from fedshift import declaration, registry, study
 from fedshift.cli import main
 from fedshift.errors import UserError
+from fedshift.run import Run
 from fedshift.study import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +52,7 @@ def complaints(folder: Path, **changes: Any) -> list[str]:
     return [line.removeprefix(f"{path}.") for line in lines]
 
 
-def by_bn(runs: dict[str, study.Run]) -> dict[str, set[str]]:
+def by_bn(runs: dict[str, Run]) -> dict[str, set[str]]:
     return {bn: {key for key, run in runs.items() if run.bn == bn} for bn in ("aggregated", "local", "local_affine")}
 
 
@@ -144,7 +145,7 @@ def test_an_id_is_the_same_in_another_process(tmp_path: Path) -> None:
 
 def test_a_spec_is_read_back_as_the_same_run(tmp_path: Path) -> None:
     for key, run in plan(tmp_path, transforms=["flip", "scale_intensity"]).runs.items():
-        again = registry.validated(study.Run, json.loads(json.dumps(run.spec)), "spec.json")
+        again = registry.validated(Run, json.loads(json.dumps(run.spec)), "spec.json")
         assert again.id == key
 
 
@@ -277,7 +278,7 @@ def test_the_schema_on_disk_is_that_of_the_models(capsys: pytest.CaptureFixture[
 
 @pytest.fixture(scope="module")
 def validator() -> jsonschema.Draft202012Validator:
-    schema = study.schema()
+    schema = declaration.schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 

@@ -7,9 +7,9 @@ import pandas as pd
 
 from .. import registry
 from ..apply import Applied
+from ..declaration import Study
 from ..metric import Metric
 from ..rng import stream
-from ..study import Study
 from .findings import NAN, Value
 from .statistics import bootstrap, by_cluster, interval
 
