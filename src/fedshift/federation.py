@@ -190,9 +190,9 @@ class Federation:
         work.first_steps()
         rows = self.ranks.each(lambda: work.run(should_stop))
         mean = self.ranks.sum(work.mean)
-        before = server.shared.clone() if self.training.running_variance == "pooled" else server.shared
+        before = server.shared.clone() if bench.variances.pooled else server.shared
         self.algorithm.update(server, mean)
-        bench.pool_variances(server.shared, before)
+        bench.variances.pool(server.shared, before)
         server.round = number
         self.log(number, "train", rows)
 

@@ -70,7 +70,7 @@ class LocalWork:
             work = self.work(client)
             bench.train(work, given, should_stop, tally, first)
             report = self.federation.algorithm.report(work)
-            bench.gather_variances(work.shared, server.shared)
+            bench.variances.gather(work.shared, server.shared)
             self._add(report, weight)
             client.own, client.state = bench.own(), at_home(work.state)
             client.counters.copy_(bench.counters)

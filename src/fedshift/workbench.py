@@ -25,6 +25,7 @@ from .samples import Samples
 from .state import Layout, batch_norms, untracked
 from .tally import Tally, diverged
 from .training import Training
+from .variances import RunningVariances
 
 Batch = tuple[Tensor, Tensor]
 LARGE = 100_000
@@ -92,6 +93,7 @@ class Workbench:
     counters : BN's integer buffers, beside it
     shared, span : the slices of `flat` that travel, and that travel and are trained
     shared_part, shared_params, shared_grad : views of these, and of the gradient
+    variances : the running ones among what travels
     """
 
     def __init__(
@@ -123,7 +125,7 @@ class Workbench:
         self.autocast = torch.autocast(device.type, dtype=torch.bfloat16) if lower else nullcontext()
         self._batch_norms = list(batch_norms(self.model).values())
         self._frozen_statistics = False
-        self._moments = self._pooled_moments() if training.running_variance == "pooled" else None
+        self.variances = RunningVariances(training.running_variance, self.layout, self.shared, self.model, device)
         self._spare: dict[str, tuple[nn.Module, Tensor, Tensor]] = {}
 
     # ---- whose state lies here
@@ -146,28 +148,6 @@ class Workbench:
         if self.shared == slice(0, self.layout.size):
             return self.flat[:0].cpu()
         return torch.cat([self.flat[: self.shared.start], self.flat[self.shared.stop :]]).cpu()
-
-    def _pooled_moments(self) -> tuple[Tensor, Tensor] | None:
-        """Where running means and variances lie among the tensors that travel, if they do."""
-        if self.shared.stop < self.layout.statistics.stop or not self._batch_norms:
-            return None
-        places = self.layout.places
-        names = [k for k in batch_norms(self.model) if f"{k}.running_var" in places]
-        spans = [[places[f"{k}.running_{what}"].span for k in names] for what in ("mean", "var")]
-        mean, var = (torch.cat([torch.arange(s.start, s.stop) for s in of]) - self.shared.start for of in spans)
-        return mean.to(self.device), var.to(self.device)
-
-    def gather_variances(self, shared: Tensor, around: Tensor) -> None:
-        """Make running variances mean squares around other running means: their mean over clients is of all data."""
-        if self._moments is not None:
-            mean, var = self._moments
-            shared[var] += (shared[mean] - around[mean]) ** 2
-
-    def pool_variances(self, shared: Tensor, around: Tensor) -> None:
-        """Take back what `gather_variances` did, once clients' tensors are averaged."""
-        if self._moments is not None:
-            mean, var = self._moments
-            shared[var] = (shared[var] - (shared[mean] - around[mean]) ** 2).clamp(min=0)
 
     @property
     def own_names(self) -> list[str]:

@@ -25,7 +25,7 @@ FLOORS: dict[int, str] = {
     2: "samples addons/ algorithms/ datasets/ figures/ inferences/ metrics/ models/ transforms/",
     3: "claims declaration fields papers printed run selector study",
     4: "amounts apply batches clients dryrun federation imagefiles ledger localwork lockstep planning predict prepare "
-    "provenance ranks resume roundlog selection sizes standing status tally timing train upcoming workbench",
+    "provenance ranks resume roundlog selection sizes standing status tally timing train upcoming variances workbench",
     5: "export/ report/",
     6: "__main__ cli commands",
 }

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
+from ..amounts import Amounts
 from ..dryrun import Forecast, Phase, forecast
 from ..errors import UserError
 from ..files import write_table
 from ..ledger import BYTES
 from ..paths import Paths
-from ..prepare import Prepared
 from ..run import Run
 from ..study import Plan
-from ..transform import shape_after
 from .findings import DASH, Group, full_title, groups, several
 from .tables import Table
 
@@ -38,7 +37,8 @@ def tables(plan: Plan, paths: Paths) -> list[Table]:
     data tell the shape.
     """
     found = groups(plan)
-    entries = [_entry(group, paths, full_title(group, several(found))) for group in found]
+    amounts = Amounts(paths)
+    entries = [_entry(group, amounts, full_title(group, several(found))) for group in found]
     out = [_round(entries), _total(entries, statistics=True)]
     if any(phase.statistics for entry in entries for phase in entry.moved.phases):
         out.append(_total(entries, statistics=False))
@@ -53,9 +53,9 @@ def write(plan: Plan, paths: Paths) -> Path:
     """
     import pandas as pd
 
-    rows = []
+    rows, amounts = [], Amounts(paths)
     for group in groups(plan):
-        moved, run = _entry(group, paths, "").moved, next(iter(group.runs))
+        moved, run = _entry(group, amounts, "").moved, next(iter(group.runs))
         for statistics in (True, False):
             for quantity, value in _quantities(moved, statistics):
                 rows.append((run, statistics, quantity, value))
@@ -77,19 +77,12 @@ def _quantities(moved: Forecast, statistics: bool) -> Iterator[tuple[str, float]
     yield "exchanged_total_as_printed_GB", sent / GBIT
 
 
-def _entry(group: Group, paths: Paths, title: str) -> _Entry:
+def _entry(group: Group, amounts: Amounts, title: str) -> _Entry:
     run = group.run
-    shape = shape_after(run.transforms, _shape(run, paths))
-    return _Entry(title, run, forecast(run, shape, len(run.data.dataset.classes)))
-
-
-def _shape(run: Run, paths: Paths) -> tuple[int, ...]:
-    if run.data.dataset.shape:
-        return run.data.dataset.shape
-    folder = paths.data(run.data.id)
-    if not (folder / "images.npy").exists():
+    shape = amounts.shape(run)
+    if not shape:
         raise UserError(run.data.id, "the size of its images is not known before they are prepared", "prepare it first")
-    return tuple(Prepared(folder).shape)
+    return _Entry(title, run, forecast(run, shape, len(run.data.dataset.classes)))
 
 
 def _rows(entries: list[_Entry], cells: Callable[[_Entry, Phase], Iterator[str]]) -> Iterator[tuple[str, ...]]:
