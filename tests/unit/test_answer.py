@@ -12,8 +12,9 @@ import pytest
 
 from fedshift import registry
 from fedshift.report import answer, score, summary
-from fedshift.report.findings import Findings, Value
+from fedshift.report.findings import Findings
 from fedshift.report.score import command
+from fedshift.report.values import Value
 
 NAN = math.nan
 

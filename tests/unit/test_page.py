@@ -18,8 +18,9 @@ from fedshift.figures import _canvas
 from fedshift.paths import Paths
 from fedshift.report import page, results, score, summary
 from fedshift.report.answer import Answer, answer
-from fedshift.report.findings import Findings, Value
+from fedshift.report.findings import Findings
 from fedshift.report.protocol import protocol
+from fedshift.report.values import Value
 from fedshift.study import Plan
 
 

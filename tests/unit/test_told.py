@@ -22,8 +22,9 @@ from fedshift.paths import Paths
 from fedshift.predict import adapt
 from fedshift.report import history, predictions, results, score, summary
 from fedshift.report.answer import answer
-from fedshift.report.findings import DASH, LABELS, Findings
+from fedshift.report.findings import LABELS, Findings
 from fedshift.report.tables import overview, sites
+from fedshift.report.values import DASH
 from fedshift.samples import TensorSamples
 from fedshift.study import Plan
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .effects import ALL, BASELINE
-from .findings import DASH, Findings, Group, Value, between, doubtful, inner, listed, number, spread
+from .findings import Findings, Group
 from .tables import LOSS_RECOVERED
+from .values import DASH, Value, between, doubtful, inner, listed, number, spread
 
 NOWHERE = "The study has no external site, so it cannot say how the model travels."
 TOLD = 6

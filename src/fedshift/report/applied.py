@@ -15,12 +15,12 @@ from ..figures._canvas import COLOURS, WIDTH, short, svg
 from ..figures.patches import png
 from ..files import write_text
 from .answer import Tile
-from .findings import DASH, NAN, Value, between, listed, number
 from .history import Trained, facts
 from .html import render
 from .outcome import Outcome
 from .page import Cell, Shown, plain
 from .tables import Table
+from .values import DASH, NAN, Value, between, listed, number
 
 EDGE = 96
 """Pixels a side of an image on the page."""

@@ -12,8 +12,8 @@ from ..algorithm import Algorithm
 from ..bn import POLICIES
 from ..federation import Federation
 from ..model import initialise
-from .findings import DASH
 from .tables import Table
+from .values import DASH
 
 LATE = 10_000
 """A round by which whatever ends has ended."""

@@ -18,9 +18,10 @@ from ..paths import Paths
 from ..selector import Cell
 from ..study import Plan
 from . import effects, predictions
-from .findings import full_title, groups, inner, number, several
+from .findings import full_title, groups, several
 from .predictions import CONDITION
 from .results import card
+from .values import inner, number
 
 NO_LEDGER = ["run", "statistics", "quantity", "value"]
 _MB = 4 / 2**20

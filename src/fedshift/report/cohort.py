@@ -11,9 +11,9 @@ from ..files import read_table
 from ..partition import Partition
 from ..paths import Paths
 from ..study import Plan
-from .findings import DASH
 from .statistics import FEWEST
 from .tables import Table
+from .values import DASH
 
 SPLITS = ("train", "val", "test")
 

@@ -15,8 +15,9 @@ from ..ledger import BYTES
 from ..paths import Paths
 from ..run import Run
 from ..study import Plan
-from .findings import DASH, Group, full_title, groups, several
+from .findings import Group, full_title, groups, several
 from .tables import Table
+from .values import DASH
 
 MIB, GIB, GBIT = 2**20, 2**30, 2**27
 

@@ -12,8 +12,8 @@ import pandas as pd
 
 from ..printed import OVER, Target, Words
 from .cells import Measure, Values, finite, incomparable
-from .findings import DASH
 from .tables import Table
+from .values import DASH
 
 COLUMNS = [
     *("table", "method", "variant", "site", "metric", "condition", "inference", "published", "published_std"),

@@ -19,8 +19,8 @@ from ..papers import Item
 from ..paths import Paths
 from . import headline
 from .comparison import VERDICTS
-from .findings import DASH
 from .html import render
+from .values import DASH
 
 COMPLETE, NOT_RUN = "complete", "not run"
 

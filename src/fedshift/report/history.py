@@ -14,8 +14,9 @@ from ..errors import UserError
 from ..files import read_json
 from ..paths import Paths
 from ..progress import duration
-from .findings import DASH, NAN, Findings
+from .findings import Findings
 from .tables import Table
+from .values import DASH, NAN
 
 FLOAT_BYTES = 4
 

@@ -10,8 +10,8 @@ from ..apply import Applied
 from ..declaration import Study
 from ..metric import Metric
 from ..rng import stream
-from .findings import NAN, Value
 from .statistics import bootstrap, by_cluster, interval
+from .values import NAN, Value
 
 GROUPS = 5_000
 """More patients than that are first put together at random, in so many groups: an interval is then as wide."""

@@ -17,12 +17,13 @@ from ..study import Plan
 from . import comparison, headline, results, score, tables, trends
 from .answer import answer
 from .cohort import Cohort, cohorts
-from .findings import Findings, Group, between, inner, listed, spread
+from .findings import Findings, Group
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
 from .html import render
 from .protocol import protocol, scaled
 from .reproduction import Reproduction
 from .tables import Table
+from .values import between, inner, listed, spread
 
 EMBED = 100_000
 """Files of more bytes are not embedded for download, only named."""

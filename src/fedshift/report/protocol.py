@@ -11,9 +11,10 @@ from ..registry import Plugin
 from ..run import Run
 from ..study import Plan
 from ..training import Training
-from .findings import Findings, inner, listed
+from .findings import Findings
 from .statistics import DRAWS, FEWEST, LEVEL
 from .tables import LOSS_RECOVERED
+from .values import inner, listed
 
 _SELECT = {
     "best_validation": "The round with the highest mean validation accuracy over clients. Test data play no part.",

@@ -14,7 +14,8 @@ import pandas as pd
 from ..files import write_text
 from ..paths import Paths
 from ..study import Plan
-from .findings import DASH, Findings, Group, Value, doubtful, listed, number, spread
+from .findings import Findings, Group
+from .values import DASH, Value, doubtful, listed, number, spread
 
 LOSS_RECOVERED = "External loss recovered"
 

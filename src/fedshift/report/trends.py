@@ -16,7 +16,7 @@ from ..papers import Side, Trend
 from ..printed import Words
 from ..selector import Cell
 from .cells import Measure, Values, finite, incomparable
-from .findings import NAN, listed
+from .values import NAN, listed
 
 COLUMNS = [
     *("study", "claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites"),
