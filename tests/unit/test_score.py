@@ -259,6 +259,30 @@ def test_partitions_do_not_make_new_patients(tmp_path: Path) -> None:
     assert one.low < one.high
 
 
+def guises(table: pd.DataFrame) -> pd.DataFrame:
+    """Every site shows the same images, in another guise."""
+    return table.assign(base=table["sample"].str.partition("/")[2], patient=None)
+
+
+def test_sites_that_show_the_same_images_do_not_make_new_ones(tmp_path: Path) -> None:
+    """Right and wrong at the same images: the mean of two sites is no surer than either."""
+    by_image = fake_study.build(tmp_path / "one", by_seed, change=guises)
+    alone = fake_study.build(tmp_path / "two", by_seed, change=lambda table: table.assign(patient=None))
+    found = {}
+    for plan, paths in (by_image, alone):
+        score.score(plan, paths)
+        summary.summarise(plan, paths)
+        findings = Findings.read(plan, paths)
+        group = findings.groups[0]
+        one, both = (
+            findings.value(group, "internal", "centre0", "source"),
+            findings.effect("level", group, "source", "internal"),
+        )
+        found[paths.root.name] = (one.high - one.low, both.high - both.low)
+    assert found["one"][1] == pytest.approx(found["one"][0])
+    assert found["two"][1] == pytest.approx(found["two"][0] / math.sqrt(2), rel=0.2)
+
+
 def test_a_partition_without_a_role_counts_in_no_mean_over_partitions(tmp_path: Path) -> None:
     """Held out is a site of one class: its internal mean must not be held against external means of others."""
     two = [

@@ -8,6 +8,7 @@ an interval.
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -131,36 +132,51 @@ def with_key(plan: Plan, table: pd.DataFrame) -> pd.DataFrame:
 def by_draw(plan: Plan, paths: Paths) -> pd.DataFrame:
     """The same with a row for each resample of patients, for metrics that are made of what each sample adds.
 
-    Per-sample scores are first averaged over seeds. Sites are resampled independently of each other. All conditions,
-    inferences and partitions see the same resamples of a site, a patient with the same weight in all of them: their
-    differences are paired, and their means are not taken for more patients than there are.
+    Per-sample scores are first averaged over seeds. Sites are resampled independently of each other, but for those that
+    show the same images in another guise, of which an image has the same weight everywhere. All conditions, inferences
+    and partitions see the same resamples of a site, a patient with the same weight in all of them: their differences
+    are paired, and their means are not taken for more patients than there are.
     """
     names = predictions.conditions(plan)
-    patients = {name: _patients(paths, name) for name in plan.data}
+    clusters = {name: _clusters(paths, name) for name in plan.data}
     found: dict[tuple[str, str], list[tuple[pd.DataFrame, pd.DataFrame]]] = defaultdict(list)
+    everyone: dict[str, set[str]] = defaultdict(set)
     for partition in {run.partition_id: None for run in plan.runs.values()}:
         runs = {k: run for k, run in plan.runs.items() if run.partition_id == partition}
         data = next(iter(runs.values())).data.id
         for site, values in _per_sample(plan, paths, list(runs), names).items():
-            known = patients[data].reindex(values.index)
-            found[data, site].append(by_cluster(values, known.fillna(values.index.to_series()).to_numpy()))
+            of = clusters[data].of.reindex(values.index)
+            of = of.fillna(values.index.to_series())
+            found[data, site].append(by_cluster(values, of.to_numpy()))
+            everyone[data].update(of)
     parts = []
     for (data, site), tables in found.items():
         sums, counts = (pd.concat(both, axis=1).sort_index().fillna(0.0) for both in zip(*tables, strict=True))
-        draws = bootstrap(sums.to_numpy(), counts.to_numpy(), stream("bootstrap", data, site))
+        key = ["bootstrap", data, site]
+        if clusters[data].shared:
+            key = ["bootstrap", data]
+            sums, counts = (t.reindex(sorted(everyone[data]), fill_value=0.0) for t in (sums, counts))
+        draws = bootstrap(sums.to_numpy(), counts.to_numpy(), stream(*key))
         parts.append(_mean(pd.DataFrame(draws, columns=sums.columns), LEVELS))
     return pd.concat(parts, axis=1) if parts else _no_columns(LEVELS)
 
 
-def _patients(paths: Paths, data: str) -> pd.Series:
-    """The patient of each sample, missing where unknown."""
-    path = paths.data(data) / "samples.parquet"
+class _Clusters(NamedTuple):
+    """What is resampled as one: by sample, missing where unknown; and whether several sites hold the same."""
+
+    of: pd.Series
+    shared: bool
+
+
+def _clusters(paths: Paths, data: str) -> _Clusters:
+    """The image that a sample is a guise of, where sites show the same ones; else its patient."""
     try:
-        table = read_table(path, ["sample", "patient"])
+        table = read_table(paths.data(data) / "samples.parquet")
     except UserError:
-        return pd.Series(dtype=object)
-    known = table.astype({"sample": str}).set_index("sample")["patient"].astype(object)
-    return known.where(known.isna(), known.astype(str))
+        return _Clusters(pd.Series(dtype=object), shared=False)
+    shared = "base" in table
+    known = table.astype({"sample": str}).set_index("sample")["base" if shared else "patient"].astype(object)
+    return _Clusters(known.where(known.isna(), known.astype(str)), shared)
 
 
 def _per_sample(plan: Plan, paths: Paths, runs: list[str], names: dict[str, dict[str, str]]) -> dict[str, pd.DataFrame]:
