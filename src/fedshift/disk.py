@@ -46,6 +46,15 @@ def try_lock(file: IO[Any], shared: bool = False) -> bool:
     return True
 
 
+def _lock(file: IO[Any]) -> bool:
+    """The same, asked for several times."""
+    for _ in range(PROBES):
+        if try_lock(file):
+            return True
+        time.sleep(0.1)
+    return False
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Holds the lock file `path`; a UserError where another process does. The system frees it when a process dies."""
@@ -53,11 +62,12 @@ def locked(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", encoding="utf-8")
     with file:
-        for _ in range(PROBES):
-            if try_lock(file):
-                break
-            time.sleep(0.1)
-        else:
+        try:
+            held = _lock(file)
+        except OSError as error:
+            remedy = "mount it with flock, or choose another disk"
+            raise UserError(path.parent, f"its file system has no locks: {error.strerror}", remedy) from error
+        if not held:
             raise UserError(path.parent, "another process is at work here", "wait for it, or stop it")
         yield
 

@@ -8,7 +8,7 @@ all bring forward alike.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -215,10 +215,17 @@ class Federation:
     def global_state(self) -> dict[str, Tensor]:
         """The global network: what is shared, and for tensors that stay at clients, their plain mean.
 
-        The mean over clients is what an external site gets under BN policy `local`: it has no BN of its own.
+        The mean over clients is what an external site gets under BN policy `local`: it has no BN of its own. Clients
+        that have not trained yet, since only some take part in a round, do not count.
         """
         kept = self.result()
-        return self._state(kept.shared, torch.stack(kept.own).mean(0), kept.counters[0])
+        return self._state(kept.shared, self.mean_own(kept.own, kept.round), kept.counters[0])
+
+    def mean_own(self, own: Sequence[Tensor], number: int) -> Tensor:
+        """The plain mean of the clients' tensors that stay, of those that have trained by that round, if any has."""
+        trained = {row["site"] for row in self.history if row["split"] == "train" and row["round"] <= number}
+        known = [of for client, of in zip(self.clients, own, strict=True) if client.name in trained]
+        return torch.stack(known or list(own)).mean(0)
 
     def client_state(self, name: str) -> dict[str, Tensor]:
         """The network as that client uses it: the shared tensors with its own."""

@@ -77,6 +77,10 @@ def joint_step(
         with bench.autocast:
             losses, logits = map(_parts, work.algorithm.loss(work, Lockstep(xs), Lockstep(ys)))
         torch.stack(losses).sum().backward()
+    for owner, leaf, view in bench.buffers:
+        if owner._buffers[leaf] is not view:
+            what = f"its buffer {leaf} is replaced in each pass, but clients in lockstep hold one of each"
+            raise UserError(f"module {type(owner).__name__}", what, "change it in place, or choose another algorithm")
     statistics, ticks = bench.flat[layout.statistics].clone(), bench.counters - before
     return [FirstStep(grad, out.detach(), y, statistics, ticks) for grad, out, y in zip(grads, logits, ys, strict=True)]
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from . import resume
@@ -47,12 +46,12 @@ def validate(federation: Federation) -> None:
 
 
 def watch(federation: Federation) -> None:
-    """Log how the global network does at the watched sites, every so many rounds. Nothing depends on it."""
+    """Log how the global network, if there is one, does at the watched sites. Nothing depends on it."""
     number, every = federation.server.round, federation.training.watch_every
-    if not federation.watched or not every or number % every:
+    if not federation.watched or not every or number % every or federation.algorithm.isolated:
         return
     resume.gather(federation)
-    own, counters = torch.stack([c.own for c in federation.clients]).mean(0), federation.clients[0].counters
+    own, counters = federation.mean_own([c.own for c in federation.clients], number), federation.clients[0].counters
     mine = list(federation.watched.items())[federation.ranks.rank :: federation.ranks.count]
     parts = federation.ranks.each(lambda: [_score(federation, site, given, own, counters) for site, given in mine])
     federation.log(number, "test", parts)

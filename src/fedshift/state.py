@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
 from .errors import UserError
 
@@ -36,10 +36,25 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean.flatten(), (x - mean).square_().mean(dims)
 
 
+def require_spread(alone: bool) -> None:
+    """Raise UserError where a layer has seen one value a channel, and is to be normalised by it."""
+    if alone:
+        what = "one image gives layers behind the last pooling one value each, which has no spread"
+        raise UserError("test-time statistics", what, "give them more images, or a larger batch_size; or choose source")
+
+
 @contextmanager
 def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm], Callable[[Tensor], Tensor]]) -> Iterator[None]:
-    """Inside, every BN layer normalises a batch by what `make(layer)` returns."""
-    layers = list(batch_norms(model).values())
+    """Inside, every BN layer normalises a batch by what `make(layer)` returns.
+
+    Raises UserError for a layer that does more than to normalise: nothing would be left of it.
+    """
+    named = batch_norms(model)
+    for name, layer in named.items():
+        if type(layer).forward not in (_BatchNorm.forward, SyncBatchNorm.forward):
+            what = f"{type(layer).__name__} does more than batch norm, and its statistics are to be others"
+            raise UserError(f"layer {name}", what, "make two modules of it: batch norm, and what it adds")
+    layers = list(named.values())
     for layer, forward in zip(layers, list(map(make, layers)), strict=True):
         layer.forward = forward  # type: ignore[method-assign, assignment]
     try:
@@ -168,6 +183,11 @@ class Layout:
         for name, counter in zip(self.counters, counters, strict=True):
             owner, leaf = _owner(model, name)
             owner._buffers[leaf] = counter
+
+    def buffers(self, model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
+        """The buffers of an attached model: whose, under which name, and the view that is attached."""
+        names = [*self.names(self.statistics), *self.counters]
+        return [(owner, leaf, owner.get_buffer(leaf)) for owner, leaf in (_owner(model, name) for name in names)]
 
     def pack(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """A new flat vector from named tensors of any floating type."""

@@ -31,6 +31,7 @@ from .transform import shape_after
 if TYPE_CHECKING:
     import pandas as pd
     import torch
+    from torch import Tensor
 
     from .run import Run
 
@@ -124,7 +125,7 @@ def _sites(
     clients = samples(run.partition.internal, "train")
     for site, given in clients.items():
         run.training.require_batch(site, len(given))
-    seen = run.partition.external if run.training.watch_every else ()
+    seen = run.partition.external if run.training.watch_every and not run.algorithm.isolated else ()
     return clients, samples(clients, "val"), samples(seen, "test")
 
 
@@ -134,9 +135,11 @@ def _write(run: Run, federation: Federation, folder: Path, manifest: dict[str, A
     write_json(folder / "spec.json", run.spec)
     write_table(folder / "rounds.parquet", pd.DataFrame(federation.history))
     write_tensors(folder / "model.safetensors", federation.global_state(), {})
-    own = federation.bench.own_names
-    states = {c.name: federation.client_state(c.name) for c in federation.clients}
-    write_tensors(folder / "clients.safetensors", {f"{site}/{k}": s[k] for site, s in states.items() for k in own}, {})
+    own: dict[str, Tensor] = {}
+    for site in (c.name for c in federation.clients if federation.bench.own_names):
+        state = federation.client_state(site)
+        own |= {f"{site}/{k}": state[k] for k in federation.bench.own_names}
+    write_tensors(folder / "clients.safetensors", own, {})
     write_json(folder / "manifest.json", manifest)
 
 

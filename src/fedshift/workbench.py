@@ -124,6 +124,8 @@ class Workbench:
         lower = training.precision == "bfloat16"
         self.autocast = torch.autocast(device.type, dtype=torch.bfloat16) if lower else nullcontext()
         self._batch_norms = list(batch_norms(self.model).values())
+        self.buffers = self.layout.buffers(self.model)
+        self._learnt = self._what_must_be_finite()
         self._frozen_statistics = False
         self.variances = RunningVariances(training.running_variance, self.layout, self.shared, self.model, device)
         self._spare: dict[str, tuple[nn.Module, Tensor, Tensor]] = {}
@@ -132,6 +134,7 @@ class Workbench:
 
     def load(self, shared: Tensor, own: Tensor, counters: Tensor) -> None:
         """Take up the shared tensors with one client's own."""
+        self.settle()
         self.assemble(self.flat, shared, own)
         self.counters.copy_(counters)
 
@@ -142,6 +145,14 @@ class Workbench:
         if len(own):
             flat[:lo] = own[:lo]
             flat[hi:] = own[lo:]
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Take up buffers that a module has replaced by others, rather than changed: they are in `flat` again."""
+        for owner, leaf, view in self.buffers:
+            if (found := owner._buffers[leaf]) is not view and found is not None:
+                view.copy_(found)
+                owner._buffers[leaf] = view
 
     def own(self) -> Tensor:
         """A copy, on the CPU, of the tensors that stay."""
@@ -218,9 +229,17 @@ class Workbench:
         finally:
             for parameter, place in () if whole else self._leaves:
                 parameter.grad = place
-        if not math.isfinite(float(self.flat.sum())):
+        self.settle()
+        if not math.isfinite(sum(float(tensor.sum()) for tensor in self._learnt)):
             tally.read()
             raise diverged(work.round, work.client, "a weight is not finite after the last step")
+
+    def _what_must_be_finite(self) -> list[Tensor]:
+        """All floats, in one piece; without the buffers of other modules than BN, such as a mask of -inf."""
+        known = {id(buffer) for layer in self._batch_norms for buffer in layer.buffers()}
+        tracked = [view for _, _, view in self.buffers if id(view) in known and view.is_floating_point()]
+        whole = sum(view.numel() for view in tracked) == self.layout.statistics.stop - self.layout.statistics.start
+        return [self.flat] if whole else [self.params, *tracked]
 
     def _clear_gradient(self, whole: bool) -> None:
         """Before a pass: gradients are added up in one vector of zeros, or lie where the pass leaves them.

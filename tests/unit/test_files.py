@@ -465,3 +465,13 @@ def test_a_lock_is_held_by_one_process_and_freed_when_it_ends(tmp_path):
         assert "another process is at work here" in done.stderr
     with disk.locked(path):
         pass
+
+
+def test_a_disk_without_locks_is_one_line(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    words = r"run: its file system has no locks: .*; mount it with flock, or choose"
+    with pytest.raises(UserError, match=words), disk.locked(tmp_path / "run" / "lock"):
+        raise AssertionError("nothing is to be done there")

@@ -21,8 +21,10 @@ from fedshift import UserError
 from fedshift.model import initialise
 from fedshift.models.alexnet_bn import AlexNetBN
 from fedshift.models.densenet121 import DenseNet121
+from fedshift.models.densenet_small import DenseNetSmall
 from fedshift.models.digit_cnn import DigitCNN
 from fedshift.models.mlp import MLP
+from fedshift.models.resnet20 import ResNet20
 from fedshift.models.two_layer import TwoLayer
 from fedshift.registry import build
 
@@ -170,12 +172,27 @@ def test_the_spread_of_the_first_weights_is_alpha() -> None:
         (DigitCNN(), (3, 32, 32), "model digit_cnn: takes images of 28x28, these have 32x32; resize them"),
         (AlexNetBN(), (3, 62, 256), "model alexnet_bn: takes images from 63x63, these have 62x256; resize them"),
         (AlexNetBN(), (10,), "model alexnet_bn: takes images from 63x63, these have no pixels"),
+        (DenseNet121(), (1, 96, 96), "model densenet121: takes images of 3 channels, these have 1; choose another"),
+        (DenseNet121(), (3, 28, 28), "model densenet121: takes images from 29x29, these have 28x28; resize them"),
+        (DenseNetSmall(), (3, 12, 40), "model densenet_small: takes images from 13x13, these have 12x40; resize"),
+        (ResNet20(), (5995,), "model resnet20: takes images from 1x1, these have no pixels"),
     ],
 )
 def test_images_that_do_not_fit_are_one_line(model: Any, shape: tuple[int, ...], words: str) -> None:
     with pytest.raises(UserError, match=words) as caught:
         model.build(shape, 10)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "least"),
+    [(AlexNetBN(), 63), (DenseNet121(), 29), (DenseNetSmall(), 13), (DenseNetSmall(blocks=(1, 1, 1, 1)), 29)],
+)
+def test_the_smallest_images_that_are_taken_go_through(model: Any, least: int) -> None:
+    with torch.no_grad():
+        assert model.build((3, least, least), 4).eval()(torch.zeros(2, 3, least, least)).shape == (2, 4)
+    with pytest.raises(UserError, match="resize"):
+        model.build((3, least, least - 1), 4)
 
 
 # ---- ImageNet's weights

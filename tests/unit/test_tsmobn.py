@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from toy import differing
 
+from fedshift.errors import UserError
 from fedshift.inferences.source import Source
 from fedshift.inferences.tsmobn import TsmoBN
 from fedshift.predict import probabilities
@@ -161,12 +162,18 @@ def test_the_model_is_left_as_it_was(train: bool) -> None:
     assert torch.equal(model(x), expected), "and is used afterwards as before"
 
 
-def test_a_batch_of_one_vector_gives_the_bias_without_history_and_is_finite_with() -> None:
+def test_one_vector_has_no_spread_to_be_normalised_by() -> None:
+    """Alone it would come out as the bias, whatever it is; behind others it changes no history unless tau lets it."""
     model = network("vectors")
     first, single = batches("vectors", (8, 1))
-    alone = run(model, TsmoBN(momentum=0.0), [single])[0]
-    torch.testing.assert_close(alone[0], model[2].bias.detach(), **PRECISION)
+    with pytest.raises(UserError, match="no spread"):
+        run(model, TsmoBN(), [single, first])
+    together = run(model, TsmoBN(momentum=0.0), [first, first[:1], single])
+    torch.testing.assert_close(together[1], together[0][:1], **PRECISION)
+    again = run(model, TsmoBN(momentum=1.0), [first, single])[1]
+    torch.testing.assert_close(together[2], again, **PRECISION)
     assert run(model, TsmoBN(), [first, single])[1].isfinite().all()
+    assert run(network("images"), TsmoBN(), [batches("images", (1,))[0]])[0].isfinite().all(), "images have a spread"
 
 
 def test_layers_without_running_statistics_start_from_the_first_batch() -> None:

@@ -72,6 +72,9 @@ class _Pooled:
 
     def normalise(self, x: Tensor) -> Tensor:
         """Normalise a batch with the statistics of all."""
+        from ..state import require_spread
+
+        require_spread(self.n == 1)
         kind = self.layer.weight.dtype if self.layer.affine else x.dtype
         return self._apply(x, self.mean.to(kind), self.var.to(kind))
 

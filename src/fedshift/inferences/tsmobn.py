@@ -21,6 +21,10 @@ class TsmoBN(Inference):
     For test batch t with batch mean m: at t = 1, mu = m and v = mean (x - mu)^2; afterwards
     mu <- tau mu + (1 - tau) m and v <- tau v + (1 - tau) mean (x - mu)^2, and the batch is normalised with the updated
     mu and v. The variance is biased. The state is per layer and per site; no parameter or buffer changes.
+
+    A single image gives a layer of vectors one value a channel, which has no spread: normalised by itself, nothing
+    would be left of it. As the first batch of a site it is refused (UserError), and with tau = 0 it changes no history
+    (our decision).
     """
 
     momentum: float = Field(
@@ -62,13 +66,15 @@ class _Track:
         import torch
         from torch.nn.functional import batch_norm
 
-        from ..state import moments
+        from ..state import moments, require_spread
 
         s, layer = self.settings, self.layer
         mean_b, var_b = moments(x)
+        alone = x.numel() == len(mean_b)
         if self.mean is None or self.var is None:
+            require_spread(alone)
             self.mean, self.var = mean_b, var_b
-        else:
+        elif not (alone and s.momentum == 0):
             self.mean = torch.lerp(mean_b, self.mean, s.momentum)
             if s.var_center == "updated":
                 # mean (x - mu)^2 = Var_b + (m - mu)^2

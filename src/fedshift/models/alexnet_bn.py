@@ -10,7 +10,7 @@ from pydantic import Field
 
 from .. import digest
 from ..errors import UserError
-from ..model import Model
+from ..model import Model, require_images
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -40,9 +40,7 @@ class AlexNetBN(Model):
 
         from ._blocks import convolution, linear
 
-        if len(shape) != 3 or min(shape[1:]) < LEAST:
-            size = "x".join(map(str, shape[1:])) or "no pixels"
-            raise UserError("model alexnet_bn", f"takes images from {LEAST}x{LEAST}, these have {size}", "resize them")
+        require_images(self, shape, LEAST)
         layers: list[nn.Module] = []
         before = shape[0]
         for layer in LAYERS:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..model import Model
+from ..model import Model, require_images
 
 if TYPE_CHECKING:
     from torch import nn
 
 
+LEAST = 29
+"""Pixels a side: five times halved, rounded down where it pools, one is left."""
+
+
 class DenseNet121(Model):
     """DenseNet121, not pretrained.
 
-    6,955,906 trainable parameters with two classes; 121 BN layers.
+    6,955,906 trainable parameters with two classes; 121 BN layers. Takes RGB images of 29x29 and more.
     """
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torchvision.models import densenet121
 
+        require_images(self, shape, LEAST, channels=3)
         return densenet121(weights=None, num_classes=classes)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ..model import Model
+from ..model import Model, require_images
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,6 +23,7 @@ class DenseNetSmall(Model):
         from torch import nn
         from torchvision.models import DenseNet
 
+        require_images(self, shape, least=4 * (2 ** (len(self.blocks) - 1) - 1) + 1)
         network = DenseNet(self.growth, self.blocks, self.stem, bn_size=2, num_classes=classes)
         network.features.conv0 = nn.Conv2d(shape[0], self.stem, kernel_size=7, stride=4, padding=3, bias=False)
         network.features.pool0 = nn.Identity()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator
 
 from ..errors import UserError
-from ..model import Model
+from ..model import Model, require_images
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,6 +37,8 @@ class ResNet20(Model):
         from torch import nn
 
         from ._resnet import Norm, ResNet
+
+        require_images(self, shape, least=1)
 
         def group(channels: int) -> nn.Module:
             return nn.GroupNorm(self.groups, channels)
