@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from . import registry
 from .errors import UserError
@@ -34,7 +34,7 @@ class Published(_Frozen):
     """Printed tables, and what their words stand for."""
 
     tables: Annotated[tuple[str, ...], Field(min_length=1), *MANY] = Field(
-        description="names of files in ../published, seen from the study's folder; or paths of CSVs from there"
+        description="names of files in config/published; or paths of CSVs, seen from the study's folder"
     )
     words: dict[str, Selector | None] = Field(
         {},
@@ -89,9 +89,18 @@ class Trend(_Frozen):
         description="a metric; or training_loss, validation_accuracy (mean over rounds) or traffic (floats, summed)",
     )
     by: float = Field(0.0, description="the least difference, in points of a percentage, or in the metric's own unit")
+    within: float | None = Field(
+        None, gt=0, description="in place of `by`: the most that both may differ in either direction, in its unit"
+    )
     at_least: Annotated[int, Field(ge=1)] | Literal["all"] | None = Field(
         None, description="sites at which it must hold, or all; default: the mean over sites decides"
     )
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Trend:
+        if self.within is not None and self.by:
+            raise UserError(f"{registry.HERE}.within", "and by: a trend has one bound", "leave out one of them")
+        return self
 
 
 @dataclass(frozen=True)
@@ -152,13 +161,27 @@ class Row:
 
 
 def file(name: str, folder: Path) -> Path:
-    """Where a table lies, given the folder of its study."""
-    return folder / name if name.endswith(".csv") else folder.parent / "published" / f"{name}.csv"
+    """Where a table lies, given the folder of its study: beside that folder, or in config/published."""
+    if name.endswith(".csv"):
+        return folder / name
+    beside = folder.parent / "published" / f"{name}.csv"
+    return beside if beside.exists() else Path("config", "published", beside.name)
+
+
+def inputs(tables: Iterable[Path]) -> list[Path]:
+    """The files that say what was published: tables, and the misprints that are known beside them."""
+    tables = list(tables)
+    beside = dict.fromkeys(_beside(table) for table in tables)
+    return [*tables, *(path for path in beside if path.exists())]
+
+
+def _beside(table: Path) -> Path:
+    return table.with_name("misprints.csv")
 
 
 def rows(path: Path) -> list[Row]:
     """A published table. Raises UserError for a lost column, and for a value that is no number."""
-    wrong = _misprints(path.parent / "misprints.csv")
+    wrong = _misprints(_beside(path))
     found = []
     for line, row in _read(path, _COLUMNS):
         where = f"{path}, row {line}"

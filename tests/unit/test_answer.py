@@ -75,6 +75,20 @@ def test_the_command_to_repeat_works_from_anywhere(tmp_path: Path) -> None:
     assert f"'study={plan.path}'" in command(plan, paths)
 
 
+def test_partitions_that_leave_out_nothing_are_told_one_by_one(tmp_path: Path) -> None:
+    """Fewer clients and more are what is compared: their mean says nothing."""
+    parts = [{"internal": ["centre0"], "held_out": "one"}, {"internal": ["centre0", "centre3"], "held_out": "two"}]
+    found = findings(tmp_path, partition=parts)
+    told = answer.answer(found)
+    assert not found.averaged
+    assert [text.partition(":")[0].rpartition("held out ")[2] for text in (told.lead, *told.others)] == [
+        "one",
+        "one",
+        "two",
+        "two",
+    ]
+
+
 @pytest.mark.parametrize("complementary", [True, False])
 def test_partitions_of_the_same_clients_are_told_one_by_one(tmp_path: Path, complementary: bool) -> None:
     """A mean over iid and non-iid data says nothing; one over hospitals left out in turn does."""

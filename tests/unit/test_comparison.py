@@ -100,6 +100,39 @@ def test_a_study_may_say_that_nothing_is_comparable(tmp_path: Path) -> None:
     assert (row["verdict"], row["reason"]) == ("not comparable", "no ImageNet weights")
 
 
+def test_what_saw_labels_of_the_site_gets_no_verdict(tmp_path: Path) -> None:
+    adapted = {"name": "source", "personalise": {"source": "val"}}
+    words = WORDS | {"adapted": {"inference": adapted}}
+    plain, seen = rows(
+        tmp_path,
+        "FedBN,base,H4,70,10 FedBN,adapted,H4,70,10",
+        published={"tables": "fake-table1", "words": words},
+        inferences=["source", adapted],
+    )
+    assert (plain["verdict"], plain["reason"]) == ("within", "")
+    assert (seen["mean"], seen["verdict"]) == (plain["mean"], "not comparable")
+    assert seen["reason"] == "ours is adapted to labelled validation images of the site"
+
+
+def test_a_value_that_two_tables_print_counts_once(tmp_path: Path) -> None:
+    """0.7 +- 0.1 is 70, and far from 20; the first table's verdict is the one that counts."""
+    table(tmp_path, "FedBN,base,H4,20,1", "second")
+    published = {"tables": ["fake-table1", "second"], "words": WORDS}
+    found = read(*made(tmp_path, "FedBN,base,H4,70,10 FedBN,tsmobn,H4,20,1", published=published), "comparison")
+    assert list(found["verdict"]) == ["within", "outside", "outside"]
+    assert comparison.counts(found)["within"] == 1
+    assert comparison.counts(found)["outside"] == 1
+    assert comparison.sentence(found[found["table"] == "second"]).startswith("0 of 1 within")
+
+
+def test_misprints_are_among_what_a_summary_is_made_of(tmp_path: Path) -> None:
+    table(tmp_path, "FedBN,base,H4,20,1")
+    printed = tmp_path / "config" / "published" / "fake-table1.csv"
+    assert papers.inputs([printed]) == [printed]
+    files.write_text(printed.with_name("misprints.csv"), "table,method,variant,site,metric,what\n")
+    assert papers.inputs([printed]) == [printed, printed.with_name("misprints.csv")]
+
+
 def test_a_misprint_gets_no_verdict(tmp_path: Path) -> None:
     text = "table,method,variant,site,metric,what\nfake-table1,FedBN,base,H4,accuracy_percent,a slip of the pen\n"
     files.write_text(tmp_path / "config" / "published" / "misprints.csv", text)

@@ -123,11 +123,16 @@ def test_the_best_of_several(tmp_path: Path) -> None:
 
 
 def test_the_papers_own_numbers_stand_beside(tmp_path: Path) -> None:
-    """Printed: 70 and 75 against 60 and 80, a mean of +2.5 and one site of two."""
+    """Printed: 70 and 75 against 60 and 80, a mean of +2.5 and one site of two; ours of these are +10 and 0."""
     rows = "FedBN,,H4,70,1 FedBN,,centre0,75,1 FedAvg,,H4,60,1 FedAvg,,centre0,80,1 FedAvg,,centre3,1,1"
     found = row(tmp_path, rows, trend={"at": "all", "better": ["FedBN"], "than": ["FedAvg"]})
     assert (found["published_for"], found["published_difference"]) == (1, pytest.approx(0.025))
-    assert found["sentence"].endswith("in the paper: 1 of 2, +2.5")
+    assert found["sentence"].endswith("in the paper: 1 of 2, +2.5 (ours at the same: +5.0)")
+    alike = row(tmp_path, rows, trend={"at": ["centre0", "centre1"], "better": ["FedBN"], "than": ["FedAvg"]})
+    assert alike["sentence"].endswith("in the paper: 1 of 2, +2.5"), "the same sites: said once"
+    one = row(tmp_path, rows, trend={"at": "external", "better": ["FedBN"], "than": ["FedAvg"]}, right=uneven)
+    assert "difference is +15.0 points" in one["sentence"], "+40 and -10"
+    assert one["sentence"].endswith("in the paper: 1 of 1, +10.0 (ours at the same: +40.0)")
 
 
 def test_what_is_missing_is_not_run(tmp_path: Path) -> None:
@@ -140,6 +145,41 @@ def test_what_is_missing_is_not_run(tmp_path: Path) -> None:
 def test_a_missing_seed_is_told(tmp_path: Path) -> None:
     found = row(tmp_path, without={"bn": "local", "seed": 2})
     assert (found["held"], found["doubt"]) == ("yes", "2 of 3 seeds")
+
+
+def test_a_seed_that_is_missing_everywhere_is_told_too(tmp_path: Path) -> None:
+    assert row(tmp_path, without={"seed": 2})["doubt"] == "2 of 3 seeds"
+
+
+@pytest.mark.parametrize(
+    ("trend", "held", "sites"),
+    [
+        ({"within": 15}, "yes", 1),  # +40 and -10: a mean of +15
+        ({"within": 14}, "no", 1),
+        ({"within": 9, "at": [EVIL]}, "no", 0),  # -10: as far as it may be, the other way
+        ({"within": 10, "at": [EVIL]}, "yes", 1),
+        ({"within": 15, "at_least": "all"}, "no", 1),
+        ({"within": 40, "at_least": "all"}, "yes", 2),
+    ],
+)
+def test_as_good_as_is_held_against_both_directions(
+    tmp_path: Path, trend: dict[str, Any], held: str, sites: int
+) -> None:
+    found = row(tmp_path, right=uneven, trend=trend)
+    assert (found["held"], found["sites_for"]) == (held, sites)
+    words = f"bn local is as good as bn aggregated in accuracy to {trend['within']}.0 points at {sites} of"
+    assert found["sentence"].startswith(words)
+
+
+def test_as_good_as_is_in_doubt_near_its_bound(tmp_path: Path) -> None:
+    """A mean of 0.1 with a standard error of 0.1528: 0.3 away from 0.4, and 0.4 from 0.5."""
+    assert row(tmp_path / "a", right=noisy, trend={"within": 40})["doubt"] == "within the noise of seeds"
+    assert row(tmp_path / "b", right=noisy, trend={"within": 50})["doubt"] == ""
+
+
+def test_a_trend_has_one_bound(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="one bound"):
+        row(tmp_path, trend={"within": 1, "by": 2})
 
 
 def test_made_up_data_do_not_count(tmp_path: Path) -> None:

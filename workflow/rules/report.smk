@@ -39,7 +39,7 @@ rule ledger:
 rule summarise:
     input:
         rules.score.output.scores,
-        published=lambda w: PLANS[w.study].published,
+        published=lambda w: papers.inputs(PLANS[w.study].published),
         ledger=lambda w: [PATHS.study(w.study) / "ledger.csv"] if of_ledger(PLANS[w.study]) else [],
         rounds=lambda w: [PATHS.run(run) / "rounds.parquet" for run in PLANS[w.study].runs if of_rounds(PLANS[w.study])],
     output:

@@ -21,6 +21,7 @@ COLUMNS = [
 ]
 VERDICTS = ("within", "outside", "no spread", "not comparable", "not run")
 LEVEL = 0.95
+ADAPTED = "ours is adapted to labelled validation images of the site"
 MEANING = (
     "A difference is ours minus the published value. It is “within” where the draw of seeds may explain it: where the "
     "95% interval of the difference of the two means (Welch's t) includes none, give or take half a unit of the last "
@@ -77,7 +78,7 @@ def _rows(words: Words, values: Values, targets: list[Target]) -> Iterator[dict[
             reason = reason or ("mini scale" if scaled else "")
             limit = 0.0
         else:
-            reason = reason or incomparable(values)
+            reason = reason or incomparable(values) or (ADAPTED if _adapts(words, target) else "")
             if cell and (known := finite(values.by_seed(cell, target.metric))):
                 numbers = np.array(list(known.values()))
                 mean, seeds = float(numbers.mean()), len(numbers)
@@ -108,6 +109,12 @@ def _rows(words: Words, values: Values, targets: list[Target]) -> Iterator[dict[
             "verdict": verdict,
             "reason": reason,
         }
+
+
+def _adapts(words: Words, target: Target) -> bool:
+    """Whether our network was adapted to labels of the site: by which, papers do not say enough to follow them."""
+    key = target.cell.inference if target.cell else ""
+    return bool(key and words.plan.inferences[key].personalise)
 
 
 def _inference(words: Words, target: Target) -> str:
@@ -145,7 +152,9 @@ def published(words: Words, values: Values) -> pd.DataFrame:
 
 
 def counts(found: pd.DataFrame) -> dict[str, int]:
-    """How many published values got each verdict."""
+    """How many published values got each verdict; one that two tables print counts once, as the first has it."""
+    cell = ["condition", "inference", "site", "metric"]
+    found = found[~found.duplicated(cell) | (found["condition"] == "")]
     return {verdict: int((found["verdict"] == verdict).sum()) for verdict in VERDICTS}
 
 

@@ -88,10 +88,12 @@ class Findings:
     def averaged(self) -> bool:
         """Whether a mean over partitions says something: where each leaves out other sites.
 
-        Those of the same clients (iid data, or not; more data, or less) are compared, not averaged.
+        Those of the same clients (iid data, or not; more data, or less), or that leave out nothing (more clients, or
+        fewer), are compared, not averaged.
         """
         clients = {g.condition.held_out: frozenset(g.partition.internal) for g in self.groups}
-        return self.several and len(set(clients.values())) == len(clients)
+        leave_out = all(g.partition.external for g in self.groups)
+        return self.several and leave_out and len(set(clients.values())) == len(clients)
 
     @property
     def tests_inside(self) -> bool:

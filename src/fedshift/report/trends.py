@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..claims import Pair, pairs
 from ..papers import Side, Trend
 from ..printed import Words
 from ..selector import Cell
+from ..study import Plan
 from .cells import Measure, Values, finite, incomparable
 from .values import NAN, listed
 
@@ -31,10 +32,15 @@ MEANING = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """A trend in numbers: `away` holds each pair's difference in each seed (pairs, seeds), positive is better."""
+    """A trend in numbers: `away` holds each pair's difference in each seed (pairs, seeds), positive is better.
+
+    `places` are the positions of these pairs among all that the trend compares.
+    """
 
     away: np.ndarray
+    places: tuple[int, ...]
     by: float
+    within: float | None = None
 
     @property
     def sites(self) -> np.ndarray:
@@ -52,7 +58,9 @@ class Outcome:
         return float(seeds.std(ddof=1) / math.sqrt(len(seeds))) if len(seeds) > 1 else NAN
 
     def above(self, difference: Any) -> Any:
-        """Whether a difference is as claimed: above 0, or at least `by`."""
+        """Whether a difference is as claimed: above 0, or at least `by`; or at most `within`, either way."""
+        if self.within is not None:
+            return np.abs(difference) <= self.within + 1e-12
         return difference > 0 if self.by == 0 else difference >= self.by - 1e-12
 
     @property
@@ -61,7 +69,14 @@ class Outcome:
 
     @property
     def noisy(self) -> bool:
-        return abs(self.mean - self.by) < 2 * self.error
+        away = abs(self.mean) - self.within if self.within is not None else self.mean - self.by
+        return abs(away) < 2 * self.error
+
+    def at(self, places: Iterable[int]) -> float:
+        """The mean over some of the pairs; NaN where one of them is not there."""
+        if not set(places) <= set(self.places):
+            return NAN
+        return float(np.mean([self.sites[self.places.index(place)] for place in places]))
 
 
 def table(words: Words, values: Values) -> pd.DataFrame:
@@ -75,11 +90,10 @@ def _row(
     words: Words, values: Values, number: int, trend: Trend, printed: Mapping[tuple[Cell, str], float]
 ) -> dict[str, Any]:
     measure, found = Measure.of(trend.of), pairs(words, number, trend)
-    by = trend.by / 100 if measure.percent else trend.by
     sides = [
         [_best([values.by_seed(c, trend.of) for c in side], measure) for side in (p.better, p.than)] for p in found
     ]
-    outcome, lost = _outcome(found, sides, measure, by)
+    outcome, lost = _outcome(found, sides, measure, trend, words.plan)
     row: dict[str, Any] = {"study": words.plan.name, "claim": trend.claim, "doubt": "", "reason": incomparable(values)}
     if outcome is None:
         return row | {"sentence": f"{_names(trend, measure)}: {lost}", "held": "not run"}
@@ -110,9 +124,9 @@ def _best(options: list[dict[int, float]], measure: Measure) -> dict[int, float]
 
 
 def _outcome(
-    found: list[Pair], sides: list[list[dict[int, float] | None]], measure: Measure, by: float
+    found: list[Pair], sides: list[list[dict[int, float] | None]], measure: Measure, trend: Trend, plan: Plan
 ) -> tuple[Outcome | None, str]:
-    """The differences, over the seeds that all pairs have; and what is not there.
+    """The differences, over the seeds that all pairs have; and which of those asked for are not there.
 
     Pairs at which the metric is not defined are left out; a pair that has not been run leaves no outcome.
     """
@@ -121,17 +135,24 @@ def _outcome(
     gone = [pair.site for pair, both in zip(found, sides, strict=True) if None in both]
     if gone:
         return None, f"not run at {listed(list(dict.fromkeys(gone)))}"
-    defined = [(left, right) for left, right in sides if left and right]
+    defined = {n: (left, right) for n, (left, right) in enumerate(sides) if left and right}
     if not defined:
         return None, f"{measure.title} is defined at none of the sites"
-    every = [set(side) for both in defined for side in both if side is not None]
-    seeds = sorted(set.intersection(*every))
+    seeds = sorted(set.intersection(*(set(side) for both in defined.values() for side in both)))
     if not seeds:
         return None, "no seed is there for all sites"
     sign = 1 if measure.higher else -1
-    away = np.array([[sign * (left[s] - right[s]) for s in seeds] for left, right in defined])
-    short = len(set.union(*every)) - len(seeds)
-    return Outcome(away, by), f"{len(seeds)} of {len(seeds) + short} seeds" if short else ""
+    away = np.array([[sign * (left[s] - right[s]) for s in seeds] for left, right in defined.values()])
+    asked = [{plan.runs[run].seed for run in c.condition.runs} for p in found for c in (*p.better, *p.than)]
+    wanted = len(set.intersection(*asked))
+    outcome = Outcome(away, tuple(defined), *_bounds(trend, measure))
+    return outcome, f"{len(seeds)} of {wanted} seeds" if len(seeds) < wanted else ""
+
+
+def _bounds(trend: Trend, measure: Measure) -> tuple[float, float | None]:
+    """`by` and `within` in the unit of the metric."""
+    unit = 100 if measure.percent else 1
+    return trend.by / unit, None if trend.within is None else trend.within / unit
 
 
 def _doubt(outcome: Outcome, lost: str) -> str:
@@ -153,20 +174,20 @@ def _paper(
     found: list[Pair], trend: Trend, measure: Measure, printed: Mapping[tuple[Cell, str], float]
 ) -> Outcome | None:
     """The same of the published values, of the pairs that have them on both sides."""
-    rows = []
-    for pair in found:
+    rows = {}
+    for place, pair in enumerate(found):
         sides = [[printed.get((cell, trend.of), NAN) for cell in side] for side in (pair.better, pair.than)]
         if not any(math.isnan(v) for side in sides for v in side):
             left, right = (max(side) if measure.higher else min(side) for side in sides)
-            rows.append([left - right if measure.higher else right - left])
-    by = trend.by / 100 if measure.percent else trend.by
-    return Outcome(np.array(rows), by) if rows else None
+            rows[place] = [left - right if measure.higher else right - left]
+    return Outcome(np.array([*rows.values()]), tuple(rows), *_bounds(trend, measure)) if rows else None
 
 
 def _names(trend: Trend, measure: Measure) -> str:
-    """`FedBN above FedAvg in accuracy`."""
+    """`FedBN is above FedAvg in accuracy`."""
     side = "above" if measure.higher else "below"
-    return f"{_name(trend.better)} is {side} {_name(trend.than)} in {measure.title}"
+    how = "is as good as" if trend.within is not None else f"is {side}"
+    return f"{_name(trend.better)} {how} {_name(trend.than)} in {measure.title}"
 
 
 def _sentence(
@@ -177,6 +198,7 @@ def _sentence(
     single = len({p.site for p in found}) == len(found)
     places = f"{role}sites" if single else f"pairs of a condition and {'an ' + role if role else 'a '}site"
     amount = f" by at least {measure.amount(outcome.by)}" if outcome.by else ""
+    amount = f" to {measure.amount(outcome.within)}" if outcome.within is not None else amount
     error = "" if math.isnan(outcome.error) else f" (standard error {measure.text(outcome.error)})"
     text = (
         f"{_names(trend, measure)}{amount} at {outcome.sites_for} of {len(outcome.sites)} {places}; on average the "
@@ -187,6 +209,8 @@ def _sentence(
     if paper:
         average = measure.text(paper.mean, sign=True)
         text += f"; in the paper: {paper.sites_for} of {len(paper.sites)}, {average}"
+        if paper.places != outcome.places:
+            text += f" (ours at the same: {measure.text(outcome.at(paper.places), sign=True)})"
     return text
 
 
