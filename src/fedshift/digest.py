@@ -52,7 +52,7 @@ def _module(name: str) -> tuple[str, frozenset[str]]:
 
 
 class _Behaviour(ast.NodeTransformer):
-    """Drops what changes no result: docstrings, descriptions, words of errors, and imports for type checkers."""
+    """Drops what changes no result: docstrings, descriptions, cards, words of errors, imports for type checkers."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
         words = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
@@ -60,7 +60,7 @@ class _Behaviour(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
-        if getattr(node.func, "id", "") in ("UserError", "say"):
+        if getattr(node.func, "id", "") in ("UserError", "say", "Card"):
             node.args, node.keywords = [], []
         node.keywords = [k for k in node.keywords if k.arg != "description"]
         return node

@@ -162,6 +162,13 @@ def test_words_do_not_count(of_package: Digest, text: str) -> None:
     assert of_package(main=text) == of_package()
 
 
+def test_a_card_is_words(of_package: Digest) -> None:
+    """Who is to be cited changes no image; what is prepared does."""
+    one, two = (f"def card(): return Card(citation={name!r}, caveat=HINT)\n" for name in ("A (2019)", "B (2020)"))
+    assert of_package(main=one) == of_package(main=two)
+    assert of_package(main=one) != of_package(main=one.replace("Card", "card"))
+
+
 @pytest.mark.parametrize(
     "changed",
     [

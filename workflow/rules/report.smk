@@ -111,6 +111,7 @@ rule page:
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
+        cards=lambda w: [digest.of(repr(data.card)) for data in PLANS[w.study].data.values()],
         code=[study.code("report.page"), *(TEMPLATES[name] for name in ("page.html.j2", "macros.html.j2", "page.css"))],
     shell:
         "python -m fedshift page {params.study} > {log:q} 2>&1"
