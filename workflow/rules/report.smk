@@ -47,6 +47,7 @@ rule summarise:
         effects=PATHS.study("{study}") / "effects.csv",
         comparison=PATHS.study("{study}") / "comparison.csv",
         trends=PATHS.study("{study}") / "trends.csv",
+        unseen=PATHS.study("{study}") / "unseen.csv",
         tables=expand(
             PATHS.study("{{study}}") / "tables" / "{table}.{form}",
             table=["sites", "overview", "comparison"],

@@ -33,7 +33,7 @@ THREADS = 4  # at most; each makes one part
 ANEW = "obtain the archive anew"
 SHARED = (
     "All sites show the same images, so they must share one split, and a site that is left out holds images that were "
-    "trained on in another guise: report those on unseen images too."
+    "trained on in another guise: the page tells how others fare."
 )
 
 

@@ -14,7 +14,7 @@ from ..figure import Figure, Results
 from ..files import write_text
 from ..paths import Paths
 from ..study import Plan
-from . import comparison, headline, results, score, tables, trends
+from . import comparison, headline, results, score, tables, trends, unseen
 from .answer import answer
 from .cohort import Cohort, cohorts
 from .findings import Findings, Group
@@ -88,6 +88,7 @@ def context(plan: Plan, paths: Paths) -> dict[str, Any]:
     unit = "patients" if all(cohort.patients for cohort in people) else "images"
     sites = [_sites(n, findings, group, unit) for n, group in enumerate(findings.groups)]
     reproduction = Reproduction.read(plan, paths)
+    other = unseen.shown(findings, score.read_tidy(paths.study(plan.name) / "unseen.csv"))
     return {
         "plan": plan,
         "study": plan.study,
@@ -103,6 +104,7 @@ def context(plan: Plan, paths: Paths) -> dict[str, Any]:
         "compared": [(line, _compared(n, t)) for n, (t, line) in enumerate(reproduction.tables)],
         "within": comparison.MEANING,
         "caveats": _caveats(findings, people, runs),
+        "unseen": plain("unseen", other) if other else None,
         "overview": plain("overview", tables.overview(findings)),
         "sites": sites,
         "coloured": any(cell.mark in ("better", "worse") for t in sites for row in t.rows for cell in row),

@@ -1,4 +1,4 @@
-"""From scores.csv to summary.csv, effects.csv, comparison.csv, trends.csv and the tables."""
+"""From scores.csv to summary.csv, effects.csv, comparison.csv, trends.csv, unseen.csv and the tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..files import write_table
 from ..paths import Paths
 from ..printed import Words
 from ..study import Plan
-from . import comparison, effects, tables, trends
+from . import comparison, effects, tables, trends, unseen
 from .cells import Values
 from .predictions import CONDITION, INFERENCE, SITE
 from .score import read_tidy
@@ -20,7 +20,7 @@ COLUMNS = [*KEYS, "n", "mean", "std", "seeds", "published", "published_std", "lo
 
 
 def summarise(plan: Plan, paths: Paths) -> Path:
-    """Writes summary.csv, effects.csv, comparison.csv, trends.csv and the tables.
+    """Writes summary.csv, effects.csv, comparison.csv, trends.csv, unseen.csv and the tables.
 
     The unit of aggregation is a seed: each run gives one value a site, inference and metric, and `mean` and
     `std` (sample standard deviation, n - 1) are over the values of the seeds. `seeds` counts those that are
@@ -46,6 +46,7 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     write_table(folder / "summary.csv", summary)
     write_table(folder / "comparison.csv", beside := comparison.table(words, values))
     write_table(folder / "trends.csv", trends.table(words, values))
+    write_table(folder / "unseen.csv", unseen.table(plan, paths))
     tables.write(plan, paths, summary, contrasts)
     tables.save(paths.study(plan.name), "comparison", comparison.whole(beside))
     return folder / "summary.csv"
