@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import registry
+from . import digest, registry
 from .devices import take_device
-from .disk import existing, require_space
+from .disk import existing, require_space, sweep
 from .errors import UserError
-from .files import read_json, write_table
+from .files import read_json, require_own, write_json, write_table
 from .imagefiles import FileSamples, ImageFiles
 from .paths import Paths
 from .predict import Network, load_run, probabilities
@@ -37,6 +37,10 @@ BLOCK = 1024
 """Files that are looked at in one go."""
 ROW = 200
 """Bytes of a row of predictions.csv, roughly."""
+WRITTEN = ("predictions.csv", "page.html")
+"""What lies in `out` in the end; the page is written by the report."""
+MARKER = "fedshift-applied.json"
+"""Lists them: what may be replaced when images are predicted again."""
 
 Each = Callable[..., Iterator[Any]]
 """`map`, or that of a pool of threads."""
@@ -78,19 +82,22 @@ def apply(
     They are taken as one site's, or as those of the sites that the CSV names: what an inference tracks, it tracks for
     each site. The network is the global one, or that of the inference's client. Memory holds a batch of images, and a
     row of numbers for each. With `skip_unreadable`, every file is read once beforehand, and what is no image is left
-    out. Raises UserError where the run has no network for these images, or one of them cannot be read.
+    out. Raises UserError where the run has no network for these images, one of them cannot be read, or `out` holds
+    anything that was not written there by an earlier call.
     """
     run, manifest, device = load_run(folder), _manifest(folder), take_device(threads)
     require_network(run, inference)
     files = ImageFiles.of(run, source)
     table = files.listed()
     out = out or _place(run, inference, source)
-    _require_room(out, len(table))
+    _require_place(out, source)
+    require_space(out, ROW * len(table))
+    if not skip_unreadable:
+        files.require(table["path"])
+    table = table.reset_index(drop=True)
     model = Network(run, folder, files.stored, device).at(inference.client or "")
     with _reading(threads) as each:
         unreadable = _unreadable(files, table["path"].unique(), each) if skip_unreadable else None
-        if unreadable is None:
-            files.require(table["path"])
         read = np.flatnonzero(~table["path"].isin(unreadable or {}))
         probability, scaled = np.full((len(table), len(files.classes)), np.nan), 0
         with Progress("apply", len(read), "images") as bar:
@@ -101,6 +108,7 @@ def apply(
     if not np.isfinite(probability[read]).all():
         raise UserError(folder, "its network gives probabilities that are no numbers", "train it anew")
     table = _with_predictions(table, probability, read)
+    write_json(out / MARKER, {"files": WRITTEN})
     _write(out / "predictions.csv", table, files.classes, unreadable)
     table = table.iloc[read] if unreadable else table
     shown = _examples(files, table, run.id) if examples else {}
@@ -140,18 +148,22 @@ def require_network(run: Run, inference: Inference) -> None:
 
 
 def _place(run: Run, inference: Inference, source: Path) -> Path:
-    """Where results lie if nothing else is said: named by run, images and inference."""
+    """Where results lie if nothing else is said: named by run, images, the digest of where they lie, and inference."""
     whole = source.resolve()
     name = whole.stem if whole.is_file() else whole.name
-    return Path("results", "applied", run.id, f"{name or 'images'}-{inference_id(inference)}")
+    parts = name or "images", digest.of(str(whole), 6), inference_id(inference)
+    return Path("results", "applied", run.id, "-".join(parts))
 
 
-def _require_room(out: Path, images: int) -> None:
-    """Raise UserError where no file can be written, before hours have gone into what it is to hold."""
-    place = existing(out)
-    if not place.is_dir() or not os.access(place, os.W_OK):
-        raise UserError(out, f"{place} is no folder that can be written to", "choose another with --out")
-    require_space(out, ROW * images)
+def _require_place(out: Path, source: Path) -> None:
+    """Raise UserError where no file can be written, or what is not ours would be lost, before hours have gone by."""
+    nearest = existing(out)
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise UserError(out, f"{nearest} is no folder that can be written to", "choose another with --out")
+    if source.resolve() in [(out / name).resolve() for name in WRITTEN]:
+        raise UserError(out, f"{source.name} lies there and would be overwritten", "choose another folder with --out")
+    sweep(out)
+    require_own(out, MARKER, "--out")
 
 
 @contextmanager

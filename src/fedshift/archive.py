@@ -101,6 +101,7 @@ def _zip(file: IO[bytes]) -> Iterator[Member]:
         for info in archive.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
             plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
+            info.filename = info.filename.replace("\\", "/")  # as some programs of Windows write it
             yield info.filename, plain, info.file_size, functools.partial(archive.extract, info)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import itertools
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from .disk import atomic
 from .errors import UserError
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 YAML_LIMIT = 1_000_000
 LARGEST = 2**63
 """Beyond every number that a YAML file may hold."""
+UTF8 = "save it as UTF-8"
 
 
 @contextlib.contextmanager
@@ -33,7 +36,8 @@ def _readable(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
     except FileNotFoundError:
         raise UserError(path, "no such file") from None
     except errors as error:
-        raise UserError(path, f"not a readable {kind} file: {error}") from error
+        remedy = UTF8 if isinstance(error, UnicodeDecodeError) and kind == "table" else ""
+        raise UserError(path, f"not a readable {kind} file: {error}", remedy) from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -61,9 +65,9 @@ def _is_csv(path: Path) -> bool:
 
 def write_table(path: Path, df: pd.DataFrame) -> None:
     """Writes a table, without its index, as CSV or Parquet by suffix. Floats keep all their digits."""
-    csv = _is_csv(path)
+    is_csv = _is_csv(path)
     with atomic(path) as temporary:
-        if csv:
+        if is_csv:
             df.to_csv(temporary, index=False, lineterminator="\n")
         else:
             df.to_parquet(temporary, engine="pyarrow", index=False)
@@ -73,25 +77,109 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool =
     """Reads a table, or the named columns of it in that order.
 
     In a CSV only an empty cell is missing: `NA` or `None` may well be the name of a hospital. With `text`, a CSV's
-    other cells are taken as they stand: `007` stays `007`.
+    other cells are taken as they stand, as by `read_texts`.
     """
     import pandas as pd
     import pyarrow.parquet as pq
 
-    csv = _is_csv(path)
+    is_csv = _is_csv(path)
+    if is_csv and text:
+        found = read_texts(path).reset_index(drop=True)
+        return found[_wanted(path, [*found.columns], columns)]
     with _readable(path, "table"):
-        known = list(pd.read_csv(path, nrows=0).columns) if csv else pq.read_schema(path).names
-        wanted = known if columns is None else list(columns)
-        if missing := [c for c in wanted if c not in known]:
-            raise UserError(path, f"no column {', '.join(map(repr, missing))}", f"it has {', '.join(known)}")
-        if not csv:
+        known = list(pd.read_csv(path, nrows=0).columns) if is_csv else pq.read_schema(path).names
+        wanted = _wanted(path, known, columns)
+        if not is_csv:
             return pd.read_parquet(path, engine="pyarrow", columns=wanted)
         options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
-        if text:
-            options["dtype"] = str
         if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
             options["float_precision"] = "round_trip"  # later versions read all digits by themselves
         return pd.read_csv(path, usecols=wanted, **options)[wanted]
+
+
+def _wanted(path: Path, known: Sequence[str], columns: Sequence[str] | None) -> list[str]:
+    wanted = list(known if columns is None else columns)
+    if missing := [c for c in wanted if c not in known]:
+        raise UserError(path, f"no column {', '.join(map(repr, missing))}", f"it has {', '.join(known)}")
+    return wanted
+
+
+def read_texts(path: Path, called: Callable[[str], str] = str) -> pd.DataFrame:
+    """A table whose cells are text as it stands: `007` stays `007`, and only an empty cell is missing.
+
+    `called` makes the name of a column of what its head says; columns without a name are left out. The index tells
+    where a row stands: its `line` in a CSV, its `row` in Parquet. Raises UserError where a column stands twice, and,
+    with the line, where a row of a CSV has more cells than the header.
+    """
+    import pandas as pd
+
+    if _is_csv(path):
+        return _csv_texts(path, called)
+    table = read_table(path)
+    names, texts = [called(str(c)) for c in table], table.astype(str).where(table.notna(), None)
+    _require_names(path, names)
+    return texts.set_axis(names, axis=1).set_axis(pd.RangeIndex(1, len(table) + 1, name="row"))
+
+
+def _csv_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
+    """`read_texts` of a CSV; pandas' own reader renames what stands twice, and shifts or drops what is too many."""
+    import pandas as pd
+
+    with _readable(path, "table"), Path(path).open(newline="", encoding="utf-8-sig") as file:
+        rows = _rows(file)
+        first, head = next(rows, (0, []))
+        if not head:
+            raise ValueError("it is empty")
+        _require_names(f"{path}, line {first}", names := [called(name) for name in head])
+        lines, columns = list[int](), [list[str | None]() for _ in names]
+        for line, cells in rows:
+            if len(cells) > len(names):
+                what = f"has {len(cells)} cells, but the header has {len(names)}"
+                raise UserError(f"{path}, line {line}", what, "put a cell that holds a comma into quotes")
+            lines.append(line)
+            for column, cell in itertools.zip_longest(columns, cells):
+                column.append(cell or None)
+    named = {name: column for name, column in zip(names, columns, strict=True) if name}
+    return pd.DataFrame(named, index=pd.Index(lines, dtype="int64", name="line"))
+
+
+def _rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV, each with the line that it begins on. Blank lines are passed over."""
+    reader, line = csv.reader(file, strict=True), 1
+    try:
+        for cells in reader:
+            if len(cells) > 1 or "".join(cells).strip():
+                yield line, cells
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"line {line}: {error}") from None
+
+
+def _require_names(where: object, names: list[str]) -> None:
+    """Raise UserError for a header that does not name columns, each once."""
+    if "\0" in "".join(names):
+        raise UserError(where, "not a readable table file: every other byte is 0, as in UTF-16", UTF8)
+    for mark, word in ((";", "semicolons"), ("\t", "tabs")):
+        if len(names) == 1 and mark in names[0]:
+            raise UserError(where, f"has {word} between its columns", "separate them with commas")
+    if twice := [name for name in names if name and names.count(name) > 1]:
+        raise UserError(where, f"the column {twice[0]!r} stands twice", "rename one of them")
+
+
+def require_own(out: Path, marker: str, option: str) -> None:
+    """Raise UserError for a folder, or a file, that holds anything which the file `marker` in it does not list.
+
+    `option` is how another folder is chosen.
+    """
+    if not out.exists():
+        return
+    known = read_json(out / marker) if (out / marker).is_file() else None
+    listed = known.get("files") if isinstance(known, dict) else None
+    own = {marker, *map(str, listed if isinstance(listed, list) else ())}
+    found = (path.relative_to(out).as_posix() for path in out.rglob("*")) if out.is_dir() else iter((out.name,))
+    if foreign := next((name for name in found if name not in own), ""):
+        what = f"holds {foreign}, which fedshift did not write there"
+        raise UserError(out, what, f"choose another folder with {option}, or remove it yourself")
 
 
 def map_array(path: Path) -> np.ndarray:

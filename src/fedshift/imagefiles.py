@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .dataset import read_image
-from .datasets.manifest import Manifest, read_rows
+from .datasets.manifest import Manifest, read_rows, require_filled, require_images
 from .errors import UserError
 from .progress import say
 from .samples import MappedSamples
@@ -40,10 +40,13 @@ class ImageFiles(Manifest):
 
     @classmethod
     def of(cls, run: Run, source: Path) -> ImageFiles:
-        """Images for a run. Raises UserError where it was not trained on square images."""
+        """Images for a run. Raises UserError where its dataset's are not square, or of no stated shape."""
         data = run.data.dataset
         side = getattr(data, "size", None)  # of datasets that bring their images to one size
-        shape = data.shape or (side and (3, side, side)) or ()
+        shape = data.shape or (side and (3, side, side))
+        if not shape:
+            what = f"its dataset {data.name} does not say what shape its images have"
+            raise UserError(f"run {run.id}", what, "give the dataset's class a line such as shape = (3, 96, 96)")
         if len(shape) != 3 or shape[1] != shape[2]:
             raise UserError(f"run {run.id}", f"was trained on {data.name}, not on square images", "choose another run")
         return cls(table=source, classes=data.classes, size=shape[1], channels=shape[0], prepare=run.data.prepare)
@@ -56,11 +59,13 @@ class ImageFiles(Manifest):
     def listed(self) -> pd.DataFrame:
         """A row an image: path and, where a table has them, label (Int64, missing where unknown), site, patient.
 
-        Images of a folder are sorted by path; those of a table stand as they do there, be it twice. Raises UserError
-        where there are none, a path or a site is empty, or a label is of no class of the run.
+        Images of a folder are sorted by path; those of a table stand as they do there, be it twice, and the index tells
+        where. Raises UserError where there are none, a path or a site is empty, or a label is of no class of the run.
         """
         import pandas as pd
 
+        if not self.table.exists():
+            raise UserError(self.table, "no such file or folder")
         if self.table.is_dir():
             rows = pd.DataFrame({"path": pd.Series(sorted(_images(self.table)), dtype="str")})
         else:
@@ -78,9 +83,7 @@ class ImageFiles(Manifest):
             raise UserError(self.table, "no column 'path'", f"it has {', '.join(rows.columns)}")
         rows = rows[["path", *(c for c in CARRIED if c in rows and rows[c].notna().any())]]
         for column in rows.columns.intersection(["path", "site"]):
-            if (empty := rows[column].isna()).any():
-                where = f"{self.table}, row {int(empty.to_numpy().argmax()) + 2}"
-                raise UserError(where, f"{column} is empty", "fill it in")
+            require_filled(self.table, rows[column])
         if "label" in rows:
             known = rows["label"].notna()
             labels = self._labels(rows["label"].fillna(self.classes[0]), self.table)
@@ -93,11 +96,9 @@ class ImageFiles(Manifest):
         return self.table if self.table.is_dir() else self.table.parent
 
     def require(self, paths: pd.Series) -> None:
-        """Raise UserError for a path of the table where no file is."""
-        for path in paths.unique() if not self.table.is_dir() else ():
-            if not (self.base / path).is_file():
-                where = f"{self.table}, row {int((paths == path).to_numpy().argmax()) + 2}"
-                raise UserError(where, f"no such image: {self.base / path}", "restore it, or remove the row")
+        """Raise UserError for a path, as listed from the table, where no file is."""
+        if not self.table.is_dir():
+            require_images(self.table, self.base, paths)
 
     def fault(self, path: str) -> str:
         """Why a file is no image; nothing if it is one."""
@@ -112,7 +113,7 @@ class ImageFiles(Manifest):
 
         Raises UserError that names the file.
         """
-        image = read_image(self.base / path)
+        image = read_image(self.base / path, own=True)
         square = self._square(image)
         scaled = square is not image
         if self.channels == 1:
@@ -125,14 +126,21 @@ class ImageFiles(Manifest):
 
 
 def _images(folder: Path) -> Iterator[str]:
-    """Paths of the images below a folder, from there. Raises UserError for a name that no file could keep as text."""
+    """Paths of the images below a folder, from there; folders that are links count, and each folder once.
+
+    Raises UserError for a name that no file could keep as text.
+    """
 
     def refuse(error: OSError) -> None:
         raise error
 
-    others = 0
-    for place, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    others, seen = 0, {str(above) for above in folder.resolve().parents}
+    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = _inner(Path(place), folders)
         inner = Path(place).relative_to(folder).as_posix()
         for name in names:
             if name.startswith(".") or not name.lower().endswith(ENDINGS):
@@ -144,6 +152,11 @@ def _images(folder: Path) -> Iterator[str]:
             yield path
     if others:
         say(f"{folder}: {others} files are no images by their ending, and passed over")
+
+
+def _inner(place: Path, folders: list[str]) -> list[str]:
+    """Folders to look into, links last: what lies here as well is then named by where it lies."""
+    return sorted((f for f in folders if not f.startswith(".")), key=lambda f: ((place / f).is_symlink(), f))
 
 
 def _is_text(path: str) -> bool:

@@ -50,9 +50,9 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
 
     images.npy is (n, height, width, channels) uint8, or (n, features) float32 of a dataset of vectors; row i of
     samples.parquet is image i. Images go through the transforms of `data.prepare`. Memory holds one block of images,
-    whatever their number; what was done is kept beside `out` when the process is killed, and gone on with where data
-    and `code` are the same. Raises UserError for labels or samples that are not as documented, and for an image that is
-    missing, broken or of another size.
+    whatever their number; what was done is kept beside `out` when the process is killed, and gone on with where data,
+    the user's own images and `code` are the same. Raises UserError for labels or samples that are not as documented,
+    and for an image that is missing, broken or of another size.
     """
     import numpy as np
 
@@ -76,7 +76,7 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
         return x
 
     partial = out.with_name(f".{out.name}.partial")
-    identity = digest.of([data.id, code, _fingerprint(samples, first)], 64)
+    identity = digest.of([data.id, code, data.dataset.fingerprint(), _fingerprint(samples, first)], 64)
     with locked(partial / "lock"):
         array = GrowingArray(partial / "images.npy", shape, first.dtype, identity)
         try:

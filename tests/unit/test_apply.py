@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +22,7 @@ from own_images import CLASSES, SITES, Project, listing, rows
 from PIL import Image
 
 from fedshift import apply as job
-from fedshift import cli, files, registry, study
+from fedshift import cli, disk, files, registry, study
 from fedshift.apply import Applied, apply, chosen
 from fedshift.errors import UserError
 from fedshift.imagefiles import FileSamples, ImageFiles
@@ -50,8 +54,8 @@ def test_a_site_of_the_study_gets_the_bits_of_its_prediction(
     wanted = files.read_table(tmp_path / "wanted.parquet").query("site == @site")
     table = rows(project).set_index("path").loc[wanted["sample"]].reset_index()
     settings = [f"{k}={v}" for k, v in known.model_dump(exclude_defaults=True).items()]
-    project.apply(listing(project, "one.csv", table), inference, *settings, client=client, out=tmp_path)
-    found = files.read_table(tmp_path / "predictions.csv")
+    project.apply(listing(project, "one.csv", table), inference, *settings, client=client, out=tmp_path / "out")
+    found = files.read_table(tmp_path / "out" / "predictions.csv")
     assert list(found) == ["path", "label", "site", "patient", "predicted", *P]
     assert found["path"].tolist() == wanted["sample"].tolist()
     np.testing.assert_array_equal(found[P].to_numpy(), wanted[P].to_numpy())
@@ -92,6 +96,20 @@ def test_a_folder_is_a_sorted_table_of_its_images(project: Project, tmp_path: Pa
     pd.testing.assert_frame_equal(found, again)
 
 
+def test_folders_that_are_links_count_once_each(project: Project, tmp_path: Path) -> None:
+    """Of a folder that lies there too, what it is called by itself; loops, also by a folder above, end."""
+    source, elsewhere = tmp_path / "hospital", tmp_path / "elsewhere"
+    for folder in (source / "b", elsewhere / "deep"):
+        folder.mkdir(parents=True)
+        shutil.copy(project.root / "images" / "far-01.bmp", folder / "one.bmp")
+    links = {"a": source / "b", "c": elsewhere, "b/up": source, "above": tmp_path}
+    for name, target in links.items():
+        (source / name).symlink_to(target, target_is_directory=True)
+    (elsewhere / "deep" / "back").symlink_to(elsewhere, target_is_directory=True)
+    found = ImageFiles.of(project.run(), source).listed()
+    assert found["path"].tolist() == ["b/one.bmp", "c/deep/one.bmp"]
+
+
 def test_threads_change_no_bit(project: Project) -> None:
     one, three = (project.apply(project.table, "tsmobn", threads=n).table for n in (1, 3))
     torch.set_num_threads(1)
@@ -115,6 +133,18 @@ def test_images_are_read_as_those_of_the_run_were(project: Project, tmp_path: Pa
         assert scaled == path.endswith(".png"), "every third image has another size"
 
 
+def test_images_are_turned_by_exif_and_refused_where_they_would_be_black(project: Project, tmp_path: Path) -> None:
+    """Orientation 3 is a turn by 180 degrees; 4095 >> 8 is 15."""
+    exif, pixels = Image.Exif(), np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
+    exif[0x0112] = 3
+    Image.fromarray(pixels).save(tmp_path / "turned.png", exif=exif)
+    Image.fromarray(np.full((8, 8), 4095, np.uint16)).save(tmp_path / "dark.png")
+    reader = ImageFiles.of(project.run(), tmp_path)
+    np.testing.assert_array_equal(reader.read("turned.png")[0], pixels[::-1, ::-1])
+    with pytest.raises(UserError, match=r"dark\.png: has 16 bits a pixel, but its brightest is 4095 .*; rescale it"):
+        reader.read("dark.png")
+
+
 def test_only_the_images_of_a_batch_are_read(project: Project) -> None:
     class Noted(ImageFiles):
         def read(self, path: str) -> tuple[np.ndarray, bool]:
@@ -127,7 +157,7 @@ def test_only_the_images_of_a_batch_are_read(project: Project) -> None:
     samples = FileSamples(reader, paths, project.run().transforms)
     assert seen == []
     x, _ = samples.batch(np.array([7, 3]))
-    assert seen == [paths[7], paths[3]]
+    assert seen == [paths.iloc[7], paths.iloc[3]]
     assert (x.shape, x.dtype, x.max() <= 1) == ((2, 3, 8, 8), torch.float32, True)
     assert np.flatnonzero(samples.scaled).tolist() == [3]
 
@@ -153,6 +183,19 @@ def test_a_run_on_no_images_is_refused(project: Project) -> None:
         ImageFiles.of(other_data(project, "gaussians"), project.table)
 
 
+def test_a_dataset_as_the_docs_say_can_be_applied(project: Project) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "add-a-dataset.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    here: dict[str, Any] = vars(importlib.import_module("fedshift.dataset")) | {"__name__": "mine"}
+    exec(code, here)
+    data = project.data.model_copy(update={"dataset": here["MyDataset"]()})
+    run = project.run().model_copy(update={"data": data})
+    assert ImageFiles.of(run, project.table).stored == (3, 96, 96)
+    del here["MyDataset"].shape
+    with pytest.raises(UserError, match=r"dataset mine does not say what shape its images have; give .* shape = \("):
+        ImageFiles.of(run, project.table)
+
+
 # ---- labels
 
 
@@ -170,7 +213,7 @@ def test_labels_may_be_names_numbers_or_unknown(project: Project) -> None:
 
 @pytest.fixture
 def spoiled(project: Project) -> Iterator[pd.DataFrame]:
-    """A table in which rows 4 and 6 name no images."""
+    """A table in which lines 4 and 6 name no images."""
     text = project.root / "images" / "text.png"
     text.write_text("no image")
     table = rows(project, "far").head(6).reset_index(drop=True)
@@ -183,7 +226,7 @@ def test_an_image_that_is_not_there_is_named_before_any_is_read(
     project: Project, spoiled: pd.DataFrame, tmp_path: Path
 ) -> None:
     source = listing(project, "spoiled.csv", spoiled)
-    with pytest.raises(UserError, match=r"spoiled\.csv, row 6: no such image: .*lost\.png; restore it, or remove the"):
+    with pytest.raises(UserError, match=r"spoiled\.csv, line 6: no such image: .*lost\.png; restore it, or remove the"):
         project.apply(source, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -202,13 +245,13 @@ def test_what_cannot_be_read_is_left_out_on_request(
     project: Project, spoiled: pd.DataFrame, tmp_path: Path, threads: int
 ) -> None:
     source = listing(project, "spoiled.csv", spoiled)
-    found = project.apply(source, "tsmobn", "batch_size=2", out=tmp_path, skip_unreadable=True, threads=threads)
+    found = project.apply(source, "tsmobn", "batch_size=2", out=tmp_path / "out", skip_unreadable=True, threads=threads)
     torch.set_num_threads(1)
     good = listing(project, "good.csv", spoiled.drop(index=[2, 4]))
     wanted = project.apply(good, "tsmobn", "batch_size=2", out=tmp_path / "wanted")
     np.testing.assert_array_equal(found.table[P].to_numpy(), wanted.table[P].to_numpy())
     assert list(found.unreadable) == ["text.png", "lost.png"]
-    written = files.read_table(tmp_path / "predictions.csv")
+    written = files.read_table(tmp_path / "out" / "predictions.csv")
     assert written["path"].tolist() == spoiled["path"].tolist()
     assert written["unreadable"].notna().tolist() == [False, False, True, False, True, False]
     assert written["predicted"].isna().tolist() == written["unreadable"].notna().tolist()
@@ -229,11 +272,14 @@ def test_where_nothing_can_be_read_nothing_is_written(project: Project, spoiled:
     ("text", "words"),
     [
         ("label\n1\n", "t.csv: no column 'path'; it has label"),
-        ("path;label\na.png;1\n", "t.csv: no column 'path'; it has path;label"),
-        ("path,label\nfar-01.bmp,1\nfar-02.tiff,2\n", "t.csv, row 3: label '2' is none of the 2 classes"),
-        ("path,site\nfar-01.bmp,\nfar-02.tiff,x\n", "t.csv, row 2: site is empty"),
-        ("path,site\n,x\n", "t.csv, row 2: path is empty"),
+        ("path;label\na.png;1\n", "t.csv, line 1: has semicolons between its columns; separate them with commas"),
+        ("path,label\nfar-01.bmp,1\nfar-02.tiff,2\n", "t.csv, line 3: label '2' is none of the 2 classes"),
+        ("path,site\nfar-01.bmp,\nfar-02.tiff,x\n", "t.csv, line 2: site is empty"),
+        ("path,site\n,x\n", "t.csv, line 2: path is empty"),
         ("path\n", "t.csv: holds no images; name a folder"),
+        ("path,site\n\nfar-01.bmp,x\n\nlost.png,x\n", "t.csv, line 5: no such image"),
+        ("path,site\nfar-01.bmp,St. Mary, Boston\n", "t.csv, line 2: has 3 cells, but the header has 2"),
+        ("path,site\nsub\\a.png,x\n", "sub\\a.png; write / between folders"),
         ("", "t.csv: not a readable table file"),
     ],
 )
@@ -248,8 +294,9 @@ def test_a_bad_table_is_one_line(project: Project, text: str, words: str) -> Non
 def test_a_folder_without_images_and_a_source_that_is_not_there(project: Project, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no images"):
         project.apply(tmp_path)
-    with pytest.raises(UserError, match=r"lost\.csv: no such file"):
-        project.apply(tmp_path / "lost.csv")
+    for name in ("lost.csv", "lost"):
+        with pytest.raises(UserError, match=rf"{name}: no such file or folder"):
+            project.apply(tmp_path / name)
 
 
 def test_a_file_name_that_is_no_text_is_refused(project: Project, tmp_path: Path) -> None:
@@ -318,6 +365,68 @@ def test_a_place_that_cannot_be_written_to_is_told_at_once(project: Project, tmp
             project.apply(project.table, out=out)
 
 
+# ---- where results lie
+
+
+def beside(project: Project, folder: Path) -> Path:
+    """A folder of its own called images, with two of the images in it."""
+    (folder / "images").mkdir(parents=True)
+    for name in ("far-01.bmp", "far-02.tiff"):
+        shutil.copy(project.root / "images" / name, folder / "images" / name)
+    return folder / "images"
+
+
+def test_folders_of_one_name_do_not_meet(project: Project, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    one, two = (beside(project, Path(name)) for name in ("a", "b"))
+    places = [project.apply(source, out=None).out for source in (one, two, tmp_path / "a" / "images")]
+    assert places[0] == places[2] != places[1]
+    for place in places:
+        digest = hashlib.sha256(f'"{tmp_path / ("b" if place == places[1] else "a") / "images"}"'.encode()).hexdigest()
+        assert place == Path("results", "applied", project.run().id, f"images-{digest[:6]}-source")
+
+
+def test_predicted_again_it_is_replaced(project: Project, tmp_path: Path) -> None:
+    out, source = tmp_path / "out", beside(project, tmp_path)
+    page.write(project.apply(project.table, out=out))
+    found = project.apply(source, out=out)
+    page.write(found)
+    assert len(files.read_table(out / "predictions.csv")) == 2
+    assert sorted(p.name for p in out.iterdir()) == ["fedshift-applied.json", "page.html", "predictions.csv"]
+
+
+def test_what_a_kill_left_is_swept_away(project: Project, tmp_path: Path) -> None:
+    project.apply(project.table, out=tmp_path)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait(30)
+    (tmp_path / f".predictions.csv{disk._mark()}{dead.pid}-0.csv").write_text("half")
+    project.apply(project.table, out=tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["fedshift-applied.json", "predictions.csv"]
+
+
+@pytest.mark.parametrize("mine", ["predictions.csv", "page.html", "thesis.txt", "more/predictions.csv"])
+def test_what_is_not_ours_is_left_as_it_is(project: Project, tmp_path: Path, mine: str) -> None:
+    (tmp_path / mine).parent.mkdir(exist_ok=True)
+    (tmp_path / mine).write_text("years of work")
+    with pytest.raises(UserError, match=rf"holds {mine.partition('/')[0]}.*; choose another folder with --out, or"):
+        project.apply(project.table, out=tmp_path)
+    assert [p.read_text() for p in tmp_path.rglob("*") if p.is_file()] == ["years of work"]
+
+
+def test_the_table_given_is_not_overwritten(project: Project, tmp_path: Path) -> None:
+    """Nor where it is what an earlier call wrote there."""
+    folder = beside(project, tmp_path)
+    out = tmp_path / "out"
+    project.apply(folder, out=out)
+    shutil.move(out / "predictions.csv", out / "page.html")
+    (out / "predictions.csv").write_text(before := f"path,label\n{folder / 'far-01.bmp'},1\n")
+    (tmp_path / "link.csv").symlink_to(out / "predictions.csv")
+    for source in (out / "predictions.csv", tmp_path / "link.csv"):
+        with pytest.raises(UserError, match=r"lies there and would be overwritten; choose another folder with --out"):
+            project.apply(source, out=out)
+    assert (out / "predictions.csv").read_text() == before
+
+
 # ---- the command
 
 
@@ -327,8 +436,9 @@ def test_the_command(project: Project, tmp_path: Path, monkeypatch: Any, capsys:
     command = ["apply", run, "images/table.csv", "--inference", "tsmobn", "--set", "batch_size=4", "--threads", "1"]
     assert cli.main(command) == 0
     name = study.inference_id(chosen("tsmobn", ["batch_size=4"], None))
-    out = Path("results", "applied", run, f"table-{name}")
-    assert sorted(p.name for p in out.iterdir()) == ["page.html", "predictions.csv"]
+    (out,) = Path("results", "applied", run).iterdir()
+    assert re.fullmatch(rf"table-[0-9a-f]{{6}}-{name}", out.name)
+    assert sorted(p.name for p in out.iterdir()) == ["fedshift-applied.json", "page.html", "predictions.csv"]
     assert capsys.readouterr().err.splitlines()[-1] == f"wrote {out / 'predictions.csv'} and {out / 'page.html'}"
     assert cli.main([*command[:2], "images", "--out", str(tmp_path), "--client", "south", "--no-examples"]) == 0
     assert "<img" not in (tmp_path / "page.html").read_text()

@@ -99,9 +99,9 @@ def test_check_looks_for_the_files_of_the_study(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("0.png,2,A", "own/samples.csv, row 22: label '2' is none of the 2 classes"),
-        ("lost.png,1,A", "own/samples.csv, row 22: no such image: own/lost.png"),
-        ("0.png,,A", "own/samples.csv, row 22: label is empty"),
+        ("0.png,2,A", "own/samples.csv, line 22: label '2' is none of the 2 classes"),
+        ("lost.png,1,A", "own/samples.csv, line 22: no such image: own/lost.png"),
+        ("0.png,,A", "own/samples.csv, line 22: label is empty"),
     ],
 )
 def test_check_looks_into_the_table(row: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from fedshift import files, prepare, registry
+from fedshift.dataset import read_image
 from fedshift.datasets.camelyon17 import FOLDER, Camelyon17
 from fedshift.datasets.manifest import Manifest
 from fedshift.errors import UserError
@@ -230,6 +231,37 @@ def test_a_png_of_sixteen_bits_keeps_its_range(tmp_path: Path) -> None:
     np.testing.assert_array_equal(prepared(own(path), tmp_path).images[0, ..., 0], GREY)
 
 
+def deep(folder: Path, most: int) -> Data:
+    """Own images of which one has 16 bits a pixel: 0 and, at one place, `most`."""
+    pixels = np.zeros((8, 8), np.uint16)
+    pixels[3, 5] = most
+    Image.fromarray(pixels).save(folder / "deep.png")
+    return own(table(folder, [{"path": "deep.png", "label": 0, "site": "X"}]))
+
+
+@pytest.mark.parametrize("most", [1, 4095])
+def test_twelve_bits_in_sixteen_are_refused(tmp_path: Path, most: int) -> None:
+    """They would leave at most 15 of 255."""
+    with pytest.raises(UserError, match=rf"deep\.png: .* brightest is {most} of 65535.*; rescale it .*, or export it"):
+        prepared(deep(tmp_path, most), tmp_path)
+    assert read_image(tmp_path / "deep.png").max() == most >> 8, "published images are as they are"
+
+
+@pytest.mark.parametrize(("most", "kept"), [(0, 0), (4096, 16)])
+def test_sixteen_bits_that_are_black_or_use_more_than_twelve_are_not(tmp_path: Path, most: int, kept: int) -> None:
+    assert prepared(deep(tmp_path, most), tmp_path).images.max() == kept
+
+
+def test_own_images_are_turned_as_their_camera_says(tmp_path: Path) -> None:
+    """Orientation 6 is 'row 0 is the right-hand side, column 0 the top' in the standard: a turn to the right."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(COLOUR).save(tmp_path / "turned.png", exif=exif)
+    path = table(tmp_path, [{"path": "turned.png", "label": 0, "site": "X"}])
+    np.testing.assert_array_equal(prepared(own(path), tmp_path).images[0], COLOUR[::-1].transpose(1, 0, 2))
+    np.testing.assert_array_equal(read_image(tmp_path / "turned.png"), COLOUR, "published images are as they are")
+
+
 def test_a_depth_that_would_be_clipped_is_refused(tmp_path: Path) -> None:
     Image.fromarray(GREY.astype(np.int32) * 1000).save(tmp_path / "deep.tiff")
     path = table(tmp_path, [{"path": "deep.tiff", "label": 0, "site": "X"}])
@@ -278,15 +310,17 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"path": ["a.png", "c.png"]}, "samples.csv, row 3: no such image: .*c.png; restore it, or remove the row"),
+        ({"path": ["a.png", "c.png"]}, "samples.csv, line 3: no such image: .*c.png; restore it, or remove the row"),
         ({"path": ["a.png", "cut.png"]}, "cut.png: cannot be read as an image"),
         ({"path": ["a.png", "text.png"]}, "text.png: cannot be read as an image"),
-        ({"path": ["a.png", "a.png"]}, "sample 'a.png': stands twice"),
-        ({"path": ["a.png", None]}, "samples.csv, row 3: path is empty"),
-        ({"label": [0, 2]}, "samples.csv, row 3: label '2' is none of the 2 classes .negative, positive."),
-        ({"label": ["negative", "benign"]}, "samples.csv, row 3: label 'benign' is none of the 2 classes"),
-        ({"label": [None, 1]}, "samples.csv, row 2: label is empty"),
-        ({"site": ["X", None]}, "samples.csv, row 3: site is empty"),
+        ({"path": ["a.png", "a.png"]}, "line 3: 'a.png' is the image of .*samples.csv, line 2; list it once"),
+        ({"path": ["a.png", "./a.png"]}, "line 3: './a.png' is the image of .*samples.csv, line 2; list it once"),
+        ({"path": ["sub\\a.png", "b.png"]}, "line 2: no such image: .*; write / between folders"),
+        ({"path": ["a.png", None]}, "samples.csv, line 3: path is empty"),
+        ({"label": [0, 2]}, "samples.csv, line 3: label '2' is none of the 2 classes .negative, positive."),
+        ({"label": ["negative", "benign"]}, "samples.csv, line 3: label 'benign' is none of the 2 classes"),
+        ({"label": [None, 1]}, "samples.csv, line 2: label is empty"),
+        ({"site": ["X", None]}, "samples.csv, line 3: site is empty"),
     ],
 )
 def test_a_bad_row_is_named_and_nothing_is_half_written(
@@ -302,6 +336,72 @@ def test_a_bad_row_is_named_and_nothing_is_half_written(
         prepare.prepare(own(path), tmp_path / "raw", tmp_path / "out")
     assert "\n" not in str(caught.value)
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("path,label,site\n\na.png,0,X\n \nb.png,2,Y\n", "samples.csv, line 5: label '2' is none of"),
+        ('path,label,site\na.png,0,"X\nY"\n\nb.png,,Y\n', "samples.csv, line 5: label is empty"),
+        ("path,label,site\na.png,0,X\n\nc.png,1,Y\n", "samples.csv, line 4: no such image"),
+        (
+            "path,label,site\n\na.png,0,St. Mary, Boston\n",
+            "samples.csv, line 3: has 4 cells, but the header has 3",
+        ),
+        ("path,label,label,site\na.png,0,1,X\n", "samples.csv, line 1: the column 'label' stands twice; rename"),
+        ("path,label,site,Label \na.png,0,X,1\n", "samples.csv, line 1: the column 'label' stands twice; rename"),
+        (
+            "path;label;site\na.png;0;St. Mary, Boston\n",
+            "samples.csv, line 1: has semicolons between its columns; separate",
+        ),
+        ("path\tlabel\tsite\na.png\t0\tX\n", "samples.csv, line 1: has tabs between its columns; separate"),
+    ],
+)
+def test_a_table_is_read_as_it_stands_or_refused_with_the_line(tmp_path: Path, text: str, words: str) -> None:
+    two(tmp_path)
+    with pytest.raises(UserError) as caught:
+        own(table(tmp_path, text)).dataset.open(tmp_path)
+    assert words in str(caught.value)
+
+
+def test_a_cell_with_a_comma_in_quotes_is_one_cell(tmp_path: Path) -> None:
+    two(tmp_path)
+    path = table(tmp_path, 'path,label,site,\na.png,0,"St. Mary, Boston",\nb.png,1,"a\nb"\n')
+    assert prepared(own(path), tmp_path).samples["site"].tolist() == ["St. Mary, Boston", "a\nb"]
+
+
+@pytest.mark.parametrize("coding", ["latin-1", "utf-16", "utf-16-le"])
+def test_a_table_in_another_coding_is_told_so(tmp_path: Path, coding: str) -> None:
+    path = two(tmp_path)
+    path.write_text("path,label,site\na.png,0,Zürich\nb.png,1,Y\n", encoding=coding)
+    with pytest.raises(UserError, match=r"samples.csv.*: not a readable table file: .*; save it as UTF-8"):
+        own(path).dataset.open(tmp_path)
+
+
+def test_a_table_in_parquet_is_read_as_one_in_csv(tmp_path: Path) -> None:
+    rows = {"Path": ["a.png", "b.png"], "label": [0.0, 1.0], "site": [1, 2], "patient": ["p", None]}
+    two(tmp_path)
+    pd.DataFrame(rows).to_parquet(tmp_path / "samples.parquet")
+    made = prepared(own(tmp_path / "samples.parquet"), tmp_path)
+    assert made.samples["label"].tolist() == [0, 1]
+    assert made.samples["site"].tolist() == ["1", "2"]
+    assert made.samples["patient"].isna().tolist() == [False, True]
+    pd.DataFrame(rows | {"label": [0.0, None]}).to_parquet(tmp_path / "samples.parquet")
+    with pytest.raises(UserError, match=r"samples.parquet, row 2: label is empty"):
+        own(tmp_path / "samples.parquet").dataset.open(tmp_path)
+
+
+@pytest.mark.parametrize("head", ["path", "Path", " path", "PATH "])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_an_image_put_in_anothers_place_is_noticed(tmp_path: Path, head: str, suffix: str) -> None:
+    two(tmp_path)
+    path = tmp_path / f"samples.{suffix}"
+    files.write_table(path, pd.DataFrame({head: ["a.png", "b.png"], "label": [0, 1], "site": ["X", "Y"]}))
+    dataset = own(path).dataset
+    before = dataset.fingerprint()
+    assert before == dataset.fingerprint()
+    picture(tmp_path / "b.png", GREY)
+    assert before != dataset.fingerprint()
 
 
 @pytest.mark.parametrize("column", ["path", "label", "site"])

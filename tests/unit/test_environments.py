@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "fedshift"
 ENVIRONMENTS = sorted((ROOT / "envs").glob("*.yaml"))
 CONDA = {"pytorch": "torch"}  # where conda has another name
+ITSELF = "--editable ."
 MODULES = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "markupsafe": "jinja2", "urllib3": "requests"}
 STAGES = {
     "data": (["prepare", "partition", "dataset", "fetch"], ["datasets", "transforms"]),
@@ -46,7 +47,7 @@ def conda(path: Path) -> dict[str, str]:
     assert content["channels"][-1] == "nodefaults"
     nested: list[Any] = content["dependencies"]
     flat = [r for entry in nested for r in (entry["pip"] if isinstance(entry, dict) else [entry])]
-    found = bounds([Requirement(r) for r in flat if r != "pip"])
+    found = bounds([Requirement(r) for r in flat if r not in ("pip", ITSELF)])
     assert found.pop("python") == PYPROJECT["project"]["requires-python"]
     return {CONDA.get(name, name): bound for name, bound in found.items()}
 
@@ -60,6 +61,13 @@ def locked() -> list[tuple[Requirement, list[str]]]:
 
 def test_the_conda_environment_asks_for_what_the_package_asks_for() -> None:
     assert conda(ROOT / "environment.yml") == bounds(OWN)
+
+
+def test_the_conda_environment_has_the_command() -> None:
+    """Which comes with the package; jobs have none of their own, for the workflow tells them where the sources lie."""
+    *_, last = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))["dependencies"]
+    assert ITSELF in last["pip"]
+    assert PYPROJECT["project"]["scripts"].keys() == {"fedshift"}
 
 
 @pytest.mark.parametrize("path", ENVIRONMENTS, ids=lambda path: path.stem)

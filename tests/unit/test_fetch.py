@@ -406,6 +406,14 @@ def test_zip(tmp_path):
     assert unpacked(tmp_path / "x") == {"top/a.txt": b"content"}
 
 
+def test_a_zip_with_backslashes_has_folders(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr(zip_member("top\\"), "")
+        archive.writestr(zip_member("top\\deep\\a.txt"), "content")
+    extract(tmp_path / "x.zip", tmp_path / "x")
+    assert unpacked(tmp_path / "x") == {"top/deep/a.txt": b"content"}
+
+
 def test_a_folder_that_is_there_is_replaced(tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "old").write_text("old")

@@ -297,6 +297,37 @@ def test_a_bad_table_is_named(tmp_path, name, content):
         files.read_table(tmp_path / name)
 
 
+def test_texts_are_the_cells_of_a_table_and_the_lines_that_they_stand_on(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b'\xef\xbb\xbfA,,b\r\n\r\n007,x,NA\r\n"1\r\n2",,""\r\n  \r\n3\r\n')
+    found = files.read_texts(path, str.casefold)
+    assert found.index.tolist() == [3, 4, 7]
+    assert found.index.name == "line"
+    assert found.fillna("missing").to_dict("list") == {"a": ["007", "1\r\n2", "3"], "b": ["NA", "missing", "missing"]}
+    path.write_bytes(b"A,b\n01,2\n\n,x\n")
+    plain = files.read_table(path, ["b", "A"], text=True).fillna("missing")
+    assert plain.to_dict("list") == {"b": ["2", "x"], "A": ["01", "missing"]}
+    assert plain.index.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b\n1,2\n\n1,2,3\n", "t.csv, line 4: has 3 cells, but the header has 2; put a cell that holds a comma into"),
+        ("a,b,a\n1,2,3\n", "t.csv, line 1: the column 'a' stands twice; rename one of them"),
+        ("a;b\n1;2\n", "t.csv, line 1: has semicolons between its columns; separate them with commas"),
+        ('a,b\n1,"2\n', "t.csv: not a readable table file: line 2: unexpected end of data"),
+        ("\n\n", "t.csv: not a readable table file: it is empty"),
+    ],
+)
+def test_what_no_table_of_texts_can_mean_is_refused(tmp_path, text, words):
+    (tmp_path / "t.csv").write_text(text)
+    for read in (files.read_texts, lambda path: files.read_table(path, ["a", "b"], text=True)):
+        with pytest.raises(UserError) as caught:
+            read(tmp_path / "t.csv")
+        assert words in str(caught.value)
+
+
 def test_a_truncated_parquet_file_is_named(tmp_path):
     path = tmp_path / "t.parquet"
     files.write_table(path, frame())

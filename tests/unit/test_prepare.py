@@ -32,6 +32,9 @@ class Counted(Dataset):
     def card(self) -> Card:
         return Card("Counted", "", "", "", "")
 
+    def fingerprint(self) -> str:
+        return FINGERPRINT
+
     def open(self, raw: Path) -> Opened:
         numbers = np.arange(self.count)
         names = [f"{n:06}" for n in numbers]
@@ -51,6 +54,7 @@ class Counted(Dataset):
 LOCK = threading.Lock()
 READ: list[int] = []
 STOP_AFTER = 0
+FINGERPRINT = ""
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +96,14 @@ def test_it_starts_anew_where_the_data_changed(tmp_path: Path, changed: dict[str
 def test_it_starts_anew_where_the_code_changed(tmp_path: Path) -> None:
     interrupted(tmp_path / "out", after=2500)
     prepare.prepare(data(), tmp_path, tmp_path / "out", code="other")
+    assert set(READ) == set(range(3000))
+
+
+def test_it_starts_anew_where_the_users_images_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the same names, and none of those that are looked at again."""
+    interrupted(tmp_path / "out", after=2500)
+    monkeypatch.setitem(globals(), "FINGERPRINT", "other")
+    prepare.prepare(data(), tmp_path, tmp_path / "out")
     assert set(READ) == set(range(3000))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from .. import digest
 from ..dataset import Card, Dataset, Opened, read_image
 from ..errors import UserError
 from ..fetch import Source
-from ..files import read_table
+from ..files import read_texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ class Manifest(Dataset):
     """A table with the columns path, label, site and, if known, patient; images of any format that Pillow reads.
 
     `path` is relative to the table. `label` is 0, 1, ... in the order of `classes`, or a class's name. Images are
-    brought to `size` by scaling the shorter side and cropping the centre.
+    turned as their EXIF orientation says, and brought to `size` by scaling the shorter side and cropping the centre.
     """
 
     words = frozenset({"title", "licence", "citation", "caveat"})
@@ -50,10 +50,9 @@ class Manifest(Dataset):
         if self.archive:
             return ""
         try:
-            with self.table.open(newline="", encoding="utf-8-sig") as file:
-                images = [self.table.parent / (row.get("path") or "") for row in csv.DictReader(file)]
+            images = [self.table.parent / path for path in read_rows(self.table)["path"].dropna()]
             return digest.of([[str(i), (s := i.stat()).st_size, s.st_mtime_ns] for i in images if i.is_file()])
-        except (OSError, ValueError, csv.Error):
+        except (OSError, ValueError, KeyError):
             return ""  # what is wrong with the table is said when it is opened
 
     def sources(self) -> Sequence[Source]:
@@ -66,35 +65,29 @@ class Manifest(Dataset):
     def open(self, raw: Path) -> Opened:
         table = self._folder(raw) / self.table if self.archive else self.table
         rows = read_rows(table)
-        if len(rows.columns) == 1 and ";" in rows.columns[0]:
-            raise UserError(table, "has semicolons between its columns", "separate them with commas")
         for column in ("path", "label", "site"):
             if column not in rows:
                 raise UserError(table, f"no column {column!r}", f"it has {', '.join(map(str, rows))}")
-            if (empty := rows[column].isna()).any():
-                raise UserError(
-                    f"{table}, row {int(empty.to_numpy().argmax()) + 2}", f"{column} is empty", "fill it in"
-                )
+            require_filled(table, rows[column])
         samples = rows.assign(
             sample=rows["path"].astype(str),
             site=rows["site"].astype(str),
             label=self._labels(rows["label"], table),
             patient=rows["patient"].astype(str).where(rows["patient"].notna(), None) if "patient" in rows else None,
         )
-        files = [table.parent / p for p in samples["path"]]
-        for n, file in enumerate(files):
-            if not file.is_file():
-                raise UserError(f"{table}, row {n + 2}", f"no such image: {file}", "restore it, or remove the row")
-        return Opened(samples, lambda i: self._square(read_image(files[i])))
+        require_images(table, table.parent, samples["path"])
+        files = [table.parent / path for path in samples["path"]]
+        _require_once(table, samples["path"])
+        return Opened(samples.reset_index(drop=True), lambda i: self._square(read_image(files[i], own=True)))
 
     def _labels(self, given: pd.Series, table: Path) -> pd.Series:
         names = {str(k): k for k in range(len(self.classes))} | {c: k for k, c in enumerate(self.classes)}
         labels = given.astype(str).str.removesuffix(".0").map(names)
         if (wrong := labels.isna()).any():
-            at = int(wrong.to_numpy().argmax())
             raise UserError(
-                f"{table}, row {at + 2}",
-                f"label {str(given.iloc[at])!r} is none of the {len(self.classes)} classes ({', '.join(self.classes)})",
+                place(table, wrong),
+                f"label {str(given[wrong].iloc[0])!r} is none of the {len(self.classes)} classes "
+                f"({', '.join(self.classes)})",
                 "name all classes in dataset.classes, or correct the row",
             )
         return labels.astype("int64")
@@ -109,13 +102,36 @@ class Manifest(Dataset):
 
 
 def read_rows(table: Path) -> pd.DataFrame:
-    """A table of own images, all cells as text, the names of columns in small letters.
+    """A table of own images, all cells as text, the names of columns in small letters; rows as `read_texts` has them.
 
-    Raises UserError where it is no table, or a column stands twice.
+    Raises UserError where it is no table, a column stands twice, or a row has more cells than the header.
     """
-    rows = read_table(table, text=True)
-    rows.columns = [str(c).strip().casefold() for c in rows.columns]
-    if rows.columns.has_duplicates:
-        twice = rows.columns[rows.columns.duplicated()][0]
-        raise UserError(table, f"the column {twice!r} stands twice", "rename one of them")
-    return rows
+    return read_texts(table, lambda name: name.strip().casefold())
+
+
+def place(table: Path, wrong: pd.Series) -> str:
+    """Where in the table the first of its rows is that `wrong` marks, such as `images.csv, line 7`."""
+    return f"{table}, {wrong.index.name} {wrong.idxmax()}"
+
+
+def require_filled(table: Path, cells: pd.Series) -> None:
+    """Raise UserError for an empty cell of a column."""
+    if (empty := cells.isna()).any():
+        raise UserError(place(table, empty), f"{cells.name} is empty", "fill it in")
+
+
+def require_images(table: Path, folder: Path, paths: pd.Series) -> None:
+    """Raise UserError for a path from `folder` where no file is."""
+    for path in paths.unique():
+        if not (folder / path).is_file():
+            remedy = "write / between folders" if "\\" in path else "restore it, or remove the row"
+            raise UserError(place(table, paths == path), f"no such image: {folder / path}", remedy)
+
+
+def _require_once(table: Path, paths: pd.Series) -> None:
+    """Raise UserError for an image that stands twice, be it as `a.png` and `./a.png`: it could train and be tested."""
+    folder = table.parent.absolute()
+    files = paths.map(lambda path: os.path.normpath(folder / path))
+    if (twice := files.duplicated()).any():
+        path, file = paths[twice].iloc[0], files[twice].iloc[0]
+        raise UserError(place(table, twice), f"{path!r} is the image of {place(table, files == file)}", "list it once")
