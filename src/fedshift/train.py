@@ -43,8 +43,8 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
     """Train one run, or go on with it, and write its files [design: the files of rule train].
 
     Started by torchrun, its processes share the clients; the first one reads and writes for all. Raises UserError for a
-    client with less than one batch of training images, or a loss that is not finite; Interrupted (after a checkpoint)
-    on SIGTERM and SIGINT.
+    client with less than one batch of training images, or a loss that is not finite; Interrupted, which loses the
+    rounds since the last checkpoint, on SIGTERM and SIGINT.
     """
     device = take_device(threads)
     with opened(device) as ranks:
