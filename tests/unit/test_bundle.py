@@ -119,7 +119,7 @@ def test_from_the_command_line_and_in_its_own_folder(project: Project, tmp_path:
 def test_it_tells_no_places_and_no_markup(project: Project, tmp_path: Path) -> None:
     bundle = exported(project, tmp_path / "bundle")
     texts = {p: p.read_text(encoding="utf-8") for p in bundle.rglob("*") if p.suffix in (".json", ".md")}
-    assert len(texts) == 4
+    assert len(texts) == 5
     assert not [p for p, text in texts.items() if str(project.root) in text]
     readme = texts[bundle / "docs" / "README.md"]
     assert "&lt;b&gt;" in readme and "<" not in readme.replace("&lt;", "")
