@@ -22,8 +22,8 @@ class RunningVariances:
         travels = shared.stop >= layout.statistics.stop
         layers = [k for k in batch_norms(model) if f"{k}.running_var" in layout.places] if travels else []
         self.pooled = how == "pooled" and bool(layers)
-        spans = [[layout.places[f"{k}.running_{what}"].span for k in layers] for what in ("mean", "var")]
         if self.pooled:
+            spans = [[layout.places[f"{k}.running_{what}"].span for k in layers] for what in ("mean", "var")]
             mean, var = (torch.cat([torch.arange(s.start, s.stop) for s in of]) - shared.start for of in spans)
             self._mean, self._var = mean.to(device), var.to(device)
 
