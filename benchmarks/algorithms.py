@@ -6,9 +6,9 @@ import gc
 
 from measure import alone, clients, in_turn, private
 
-from fedshift.federation import Federation
-from fedshift.model import initialise
-from fedshift.registry import build
+from fedshift.core.registry import build
+from fedshift.engine.federation import Federation
+from fedshift.models import initialise
 
 GOALS = {
     "fedprox": "<= 1.05",

@@ -16,17 +16,19 @@ import pandas as pd
 from measure import alone
 from PIL import Image
 
-from fedshift import tissue
-from fedshift.apply import apply, chosen
-from fedshift.files import write_json, write_table, write_tensors
-from fedshift.model import initialise
-from fedshift.partition import Partition
-from fedshift.provenance import peak_memory_mb
-from fedshift.registry import build
+from fedshift.algorithms import Training
+from fedshift.core.registry import build
+from fedshift.core.rng import stream
+from fedshift.data.partition import Partition
+from fedshift.datasets import _histology as tissue
+from fedshift.io.tables import write_table
+from fedshift.io.tensors import write_tensors
+from fedshift.io.text import write_json
+from fedshift.jobs.apply import apply, chosen
+from fedshift.jobs.provenance import peak_memory_mb
+from fedshift.models import initialise
 from fedshift.report.applied import write
-from fedshift.rng import stream
-from fedshift.run import Data, Run
-from fedshift.training import Training
+from fedshift.study.run import Data, Run
 
 FULL = 1_000_000
 FILES = 1_000

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from fedshift.corruptions import CHUNK, EXTRA, NAMES, corrupt
+from fedshift.datasets._corruptions import CHUNK, EXTRA, NAMES, corrupt
 
 IMAGES, PROCESSES = 10_000, 2
 

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 from measure import alone
 
-from fedshift.prepare import obtain, prepare
-from fedshift.registry import build
-from fedshift.run import Data
+from fedshift.core.registry import build
+from fedshift.jobs.prepare import obtain, prepare
+from fedshift.study.run import Data
 
 FULL = 455_954
 

@@ -11,10 +11,10 @@ import sys
 import torch
 from measure import clients, timed
 
-from fedshift.federation import Federation
-from fedshift.model import initialise
-from fedshift.ranks import opened
-from fedshift.registry import build
+from fedshift.core.registry import build
+from fedshift.engine.federation import Federation
+from fedshift.engine.ranks import opened
+from fedshift.models import initialise
 
 ROUNDS = 3
 

@@ -25,12 +25,13 @@ from measure import Clients, alone, clients, in_turn, private, timed
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedshift.federation import Federation
-from fedshift.model import initialise
-from fedshift.prepare import Prepared, obtain, prepare
-from fedshift.registry import build
-from fedshift.run import Data
-from fedshift.samples import MappedSamples
+from fedshift.core.registry import build
+from fedshift.data.prepared import Prepared
+from fedshift.data.samples import MappedSamples
+from fedshift.engine.federation import Federation
+from fedshift.jobs.prepare import obtain, prepare
+from fedshift.models import initialise
+from fedshift.study.run import Data
 
 
 def bare_loop(model: nn.Module, data: Clients, batch: int, lr: float) -> Callable[[], object]:

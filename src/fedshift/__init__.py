@@ -8,16 +8,16 @@ __version__ = "0.1.0"
 __all__ = ["Federation", "Training", "UserError"]
 
 if TYPE_CHECKING:
-    from .errors import UserError
-    from .federation import Federation
-    from .training import Training
+    from .algorithms._training import Training
+    from .core.errors import UserError
+    from .engine.federation import Federation
 
 
 def __getattr__(name: str) -> Any:
     """Public names are imported when first used: the workflow imports this package without torch."""
     import importlib
 
-    homes = {"Federation": "federation", "Training": "training", "UserError": "errors"}
+    homes = {"Federation": "engine.federation", "Training": "algorithms", "UserError": "core.errors"}
     if name not in homes:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".{homes[name]}", __name__), name)

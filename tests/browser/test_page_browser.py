@@ -2,17 +2,13 @@
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 import fake_study
+import pytest
 
-from fedshift.report import page, results, score, summary
+from fedshift.analysis import results, score
+from fedshift.report import page, summary
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = [

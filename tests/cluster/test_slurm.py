@@ -26,7 +26,7 @@ SLOW = '''"""FedAvg on a device that takes its time."""
 import os
 import time
 
-from ..algorithm import Algorithm
+from fedshift.algorithms import Algorithm
 
 
 class Slow(Algorithm):

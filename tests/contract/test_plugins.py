@@ -17,12 +17,11 @@ from torch import nn
 from toy import BATCH_NORMS, CLASSES, NORMS, SHAPE, TRAVELS, clients, differing, network
 
 from fedshift import Federation, UserError
-from fedshift.bn import POLICIES
-from fedshift.cli import KINDS
-from fedshift.files import read_tensors, write_tensors
-from fedshift.model import Model, initialise
-from fedshift.registry import Plugin, build, discover
-from fedshift.rng import stream
+from fedshift.core.registry import KINDS, Plugin, build, discover
+from fedshift.core.rng import stream
+from fedshift.io.tensors import read_tensors, write_tensors
+from fedshift.models import Model, initialise
+from fedshift.nn.bn_policy import POLICIES
 
 PLUGINS = [(kind, name) for kind in KINDS for name in discover(kind)]
 

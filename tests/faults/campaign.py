@@ -30,9 +30,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fedshift import cli, predict, prepare, study, train
-from fedshift.files import read_json, read_table
-from fedshift.paths import Paths
+from fedshift import study
+from fedshift.cli import parser as cli
+from fedshift.io.paths import Paths
+from fedshift.io.tables import read_table
+from fedshift.io.text import read_json
+from fedshift.jobs import predict, prepare, train
 
 TRIALS, SEED = 120, 0
 PATIENCE = 120.0

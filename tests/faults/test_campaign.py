@@ -8,7 +8,7 @@ from typing import Any
 import campaign
 import pytest
 
-from fedshift import files
+from fedshift.io.tensors import write_tensors
 
 
 def test_a_few_faults(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_a_campaign_finds_what_is_not_written_at_once(tmp_path: Path, monkeypatc
             path.write_bytes(path.read_bytes()[:100])
             campaign.os.kill(campaign.os.getpid(), campaign.signal.SIGKILL)
 
-    real = files.write_tensors
+    real = write_tensors
     monkeypatch.setattr(campaign.train, "write_tensors", write)
     monkeypatch.setattr(campaign, "COMMANDS", ("train",))
     monkeypatch.setattr(campaign, "FAULTS", ("none",))

@@ -12,11 +12,13 @@ for name, folder in {"PATH": Path(sys.executable).parent, "PYTHONPATH": SOURCES}
 if str(SOURCES) not in sys.path:
     sys.path.insert(0, str(SOURCES))
 
-from fedshift import digest, papers, registry, study
-from fedshift.claims import of_rounds, require
-from fedshift.errors import UserError, did_you_mean
-from fedshift.paths import Paths
-from fedshift.printed import of_ledger
+from fedshift import study
+from fedshift.core import digest, registry
+from fedshift.core.errors import UserError, did_you_mean
+from fedshift.io.paths import Paths
+from fedshift.papers import tables as published
+from fedshift.papers.pairs import of_rounds, require
+from fedshift.papers.words import of_ledger
 
 PATHS = Paths()
 INDEX = PATHS.page("index")

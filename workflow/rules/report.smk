@@ -14,7 +14,7 @@ rule score:
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
-        code=lambda w: study.code("report.score", *plugins("metric", PLANS[w.study].study.metrics)),
+        code=lambda w: study.code("analysis.score", *plugins("metric", PLANS[w.study].study.metrics)),
     shell:
         "python -m fedshift score {params.study} > {log:q} 2>&1"
 
@@ -31,7 +31,7 @@ rule ledger:
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
-        code=lambda w: study.code("report.communication", *(p for r in PLANS[w.study].runs.values() for p in r.plugins)),
+        code=lambda w: study.code("planning.communication", *(p for r in PLANS[w.study].runs.values() for p in r.plugins)),
     shell:
         "python -m fedshift ledger {params.study} --write > {log:q} 2>&1"
 
@@ -39,7 +39,7 @@ rule ledger:
 rule summarise:
     input:
         rules.score.output.scores,
-        published=lambda w: papers.inputs(PLANS[w.study].published),
+        published=lambda w: published.inputs(PLANS[w.study].published),
         ledger=lambda w: [PATHS.study(w.study) / "ledger.csv"] if of_ledger(PLANS[w.study]) else [],
         rounds=lambda w: [PATHS.run(run) / "rounds.parquet" for run in PLANS[w.study].runs if of_rounds(PLANS[w.study])],
     output:
@@ -86,7 +86,7 @@ rule figure:
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
-        code=lambda w: study.code("report.results", *plugins("figure", [w.figure])),
+        code=lambda w: study.code("analysis.results", *plugins("figure", [w.figure])),
     shell:
         "python -m fedshift figure {params.study} {wildcards.figure} > {log:q} 2>&1"
 
@@ -135,7 +135,7 @@ rule index:
         "../../envs/report.yaml"
     params:
         studies=lambda w: quote(str(config["studies"])),
-        view=lambda w: digest.of(repr(papers.said(Path(config["studies"])))),
+        view=lambda w: digest.of(repr(published.said(Path(config["studies"])))),
         code=[
             study.code("report.gallery"),
             *(TEMPLATES[name] for name in ("index.html.j2", "macros.html.j2", "page.css")),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ..addon import Addon
-from ..algorithm import Local
+from ..algorithms import Local
+from ._base import Addon
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -40,7 +40,7 @@ class CSD(Addon):
         import torch
         from torch import nn
 
-        from ..state import classifier
+        from ..nn.features import classifier
 
         model = copy.deepcopy(model)
         last: Any = classifier(model)  # its forward pass takes no notice of what it is given here
@@ -55,7 +55,7 @@ class CSD(Addon):
         return model
 
     def stays(self, model: nn.Module) -> Sequence[str]:
-        from ..state import classifier
+        from ..nn.features import classifier
 
         last: Any = classifier(model)
         return [name for name, parameter in model.named_parameters() if parameter is last.embedding]
@@ -64,7 +64,7 @@ class CSD(Addon):
         import torch
         from torch.nn.functional import cross_entropy, linear
 
-        from ..state import classifier, inputs_of
+        from ..nn.features import classifier, inputs_of
 
         last: Any = classifier(local.model)
         with inputs_of(last) as seen:

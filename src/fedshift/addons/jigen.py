@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field, model_validator
 
-from ..addon import Addon
-from ..algorithm import Local
-from ..errors import UserError
-from ..rng import stream
+from ..algorithms import Local
+from ..core.errors import UserError
+from ..core.rng import stream
+from ._base import Addon
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -65,7 +65,7 @@ class JiGen(Addon):
         import torch
         from torch import nn
 
-        from ..state import classifier
+        from ..nn.features import classifier
 
         model = copy.deepcopy(model)
         last = classifier(model)  # its forward pass takes no notice of what it is given here
@@ -79,7 +79,7 @@ class JiGen(Addon):
         import torch
         from torch.nn.functional import cross_entropy, linear
 
-        from ..state import classifier, inputs_of
+        from ..nn.features import classifier, inputs_of
 
         last: Any = classifier(local.model)
         stays = torch.rand_like(y, dtype=torch.float32) < self.bias_whole_image

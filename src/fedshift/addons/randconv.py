@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from ..addon import Addon
-from ..algorithm import Local
-from ..errors import UserError
+from ..algorithms import Local
+from ..core.errors import UserError
+from ._base import Addon
 
 if TYPE_CHECKING:
     from torch import Tensor

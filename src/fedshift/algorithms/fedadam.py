@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ..algorithm import Algorithm, Server
+from ._base import Algorithm, Server
 
 if TYPE_CHECKING:
     from torch import Tensor

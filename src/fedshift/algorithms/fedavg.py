@@ -1,6 +1,6 @@
 """FedAvg: McMahan et al., Communication-Efficient Learning of Deep Networks (2017), algorithm 1."""
 
-from ..algorithm import Algorithm
+from ._base import Algorithm
 
 
 class FedAvg(Algorithm):

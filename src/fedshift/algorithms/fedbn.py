@@ -1,6 +1,6 @@
 """FedBN: Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization (2021), algorithm 1."""
 
-from ..algorithm import Algorithm
+from ._base import Algorithm
 
 
 class FedBN(Algorithm):

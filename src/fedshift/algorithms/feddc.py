@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ..algorithm import Algorithm, Local, Server
-from ..errors import UserError
+from ..core.errors import UserError
+from ._base import Algorithm, Local, Server
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..training import Training
+    from ._training import Training
 
 
 class FedDC(Algorithm):

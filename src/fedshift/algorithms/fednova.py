@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ..algorithm import Algorithm, Local, Server
+from ._base import Algorithm, Local, Server
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ..algorithm import Algorithm, Local
+from ._base import Algorithm, Local
 
 
 class FedProx(Algorithm):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ..algorithm import Algorithm, Bessel, Joint
+from ._base import Algorithm, Bessel, Joint
 
 
 class FedTAN(Algorithm):

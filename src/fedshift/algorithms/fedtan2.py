@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ..algorithm import Algorithm, Bessel, Joint
-from ..errors import UserError
+from ..core.errors import UserError
+from ._base import Algorithm, Bessel, Joint
 
 if TYPE_CHECKING:
-    from ..training import Training
+    from ._training import Training
 
 
 class FedTAN2(Algorithm):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ..algorithm import Algorithm, Local
+from ._base import Algorithm, Local
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -41,7 +41,7 @@ class Moon(Algorithm):
 
         from torch import nn
 
-        from ..state import classifier
+        from ..nn.features import classifier
 
         last = classifier(model)
         size, head = last.in_features, self.projection_dim
@@ -66,7 +66,7 @@ class Moon(Algorithm):
         import torch
         from torch.nn.functional import cosine_similarity, cross_entropy
 
-        from ..state import classifier, inputs_of
+        from ..nn.features import classifier, inputs_of
 
         with inputs_of(local.model) as given, inputs_of(classifier(local.model)) as seen:
             loss, logits = super().loss(local, x, y)

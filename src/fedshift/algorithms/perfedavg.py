@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from ..algorithm import Algorithm, Local
-from ..rng import undisturbed
+from ..core.rng import undisturbed
+from ._base import Algorithm, Local
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..algorithm import Algorithm
+from ._base import Algorithm
 
 if TYPE_CHECKING:
-    from ..bn import BNPolicy
-    from ..state import Layout
+    from ..nn.bn_policy import BNPolicy
+    from ..nn.flat_state import Layout
 
 
 class Centralised(Algorithm):

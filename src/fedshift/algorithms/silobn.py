@@ -1,6 +1,6 @@
 """SiloBN: Andreux et al., Siloed Federated Learning for Multi-centric Histopathology Datasets (2020)."""
 
-from ..algorithm import Algorithm
+from ._base import Algorithm
 
 
 class SiloBN(Algorithm):

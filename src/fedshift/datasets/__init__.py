@@ -1,1 +1,9 @@
-"""Plug-ins: one file each, found by discovery."""
+"""Datasets, one file each: where raw files come from, and how they are read.
+
+A file here states source, licence, citation and checksums, and yields images with site, label and patient.
+Partitions and prepared arrays belong to `data` and `jobs`.
+"""
+
+from ._base import Card, Dataset, Opened, Scale
+
+__all__ = ["Card", "Dataset", "Opened", "Scale"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..rng import stream
+from ..core.rng import stream
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFont

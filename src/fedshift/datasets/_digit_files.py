@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ..disk import atomic
-from ..errors import UserError
+from ..core.errors import UserError
+from ..io.disk import atomic
 
 CLASSES = 10
 ANEW = "obtain it anew"

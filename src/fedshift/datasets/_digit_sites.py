@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
-from ..fetch import Source
+from ..core.errors import UserError
+from ..io.download import Source
 from . import _mnist as mnist
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def tenths(label: np.ndarray, *key: object) -> np.ndarray:
     """Which tenth, from 0, each image is in: (n,) int64. Sizes, and images of a class, differ by one at most."""
     import numpy as np
 
-    from ..rng import stream
+    from ..core.rng import stream
 
     order = stream("tenths", *key).permutation(len(label))
     order = order[np.argsort(label[order], kind="stable")]
@@ -134,7 +134,7 @@ def drawn(raw: Path, images: int) -> None:
     """Printed digits in SynthDigits' files, all classes in turn, every tenth part of them in the test part."""
     import numpy as np
 
-    from ..progress import Progress
+    from ..core.console import Progress
     from ._digit_drawing import synth_digit
     from ._digit_files import write_mat
 
@@ -150,7 +150,7 @@ def drawn(raw: Path, images: int) -> None:
 
 def composed(raw: Path, paper: int = 0) -> None:
     """MNIST-M's files, of those parts of MNIST that are in `raw`; the digit is where it is lighter than `paper`."""
-    from ..progress import say
+    from ..core.console import say
     from ._digit_drawing import on_background
     from ._digit_files import write_npz
 
@@ -165,7 +165,7 @@ def miniature(raw: Path, images: int) -> None:
     """All files, with `images` a class in the training part and a quarter as many in the test part."""
     import numpy as np
 
-    from ..rng import stream
+    from ..core.rng import stream
     from ._digit_files import write_mat, write_usps
     from ._divide import digit
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from ..dataset import Dataset
-from ..errors import UserError
-from ..rng import stream
+from ..core.errors import UserError
+from ..core.rng import stream
+from ._base import Dataset
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..dataset import Opened, read_image
-from ..errors import UserError
+from ..core.errors import UserError
+from ..io.images import read_image
+from ._base import Opened
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ..disk import atomic_folder
-from ..rng import stream
+from ..core.rng import stream
+from ..io.disk import atomic_folder
 
 Drawing = Callable[[np.random.Generator, int, int], np.ndarray]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..disk import atomic
-from ..errors import UserError
-from ..fetch import Source
-from ..rng import stream
+from ..core.errors import UserError
+from ..core.rng import stream
+from ..io.disk import atomic
+from ..io.download import Source
 from ._divide import CLASSES, digit
 
 URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"

@@ -8,12 +8,12 @@ from typing import Literal
 
 import numpy as np
 
-from ..dataset import Opened
-from ..errors import UserError
-from ..fetch import Source, fetch
-from ..progress import Progress
-from ..rng import stream
+from ..core.console import Progress
+from ..core.errors import UserError
+from ..core.rng import stream
+from ..io.download import Source, fetch
 from . import _mnist as mnist
+from ._base import Opened
 from ._digit_sites import shown
 
 KINDS: Mapping[str, tuple[int, ...]] = {"global": (0, 1, 2), "local": (0, 3, 4)}

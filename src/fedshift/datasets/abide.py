@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from ..dataset import Card, Dataset, Opened
-from ..errors import UserError
-from ..fetch import Source, fetch
+from ..core.errors import UserError
+from ..io.download import Source, fetch
+from ._base import Card, Dataset, Opened
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,7 +73,7 @@ class Abide(Dataset):
         return [Source(URL + PHENOTYPES, PHENOTYPES)]
 
     def download(self, raw: Path, mirror: Path | None) -> None:
-        from ..progress import track
+        from ..core.console import track
 
         super().download(raw, mirror)
         names = [_file(subject) for subject in _subjects(raw)["FILE_ID"]]
@@ -122,9 +122,9 @@ class Abide(Dataset):
         import numpy as np
         import pandas as pd
 
-        from ..disk import atomic
-        from ..files import write_table
-        from ..rng import stream
+        from ..core.rng import stream
+        from ..io.disk import atomic
+        from ..io.tables import write_table
 
         rows = [(1, "PITT", NO_FILE, 1), (2, "PITT", "Pitt_0050003", 1), (3, SITES[0], NO_FILE, 2)]
         for place, site in enumerate(SITES):
@@ -155,7 +155,7 @@ def _subjects(raw: Path) -> pd.DataFrame:
     """SITE_ID, FILE_ID and DX_GROUP (1 or 2) of the subjects that have a file, by site, in stored order."""
     import pandas as pd
 
-    from ..files import read_table
+    from ..io.tables import read_table
 
     path = raw / PHENOTYPES
     table = read_table(path, columns=("SITE_ID", "FILE_ID", "DX_GROUP"), text=True)

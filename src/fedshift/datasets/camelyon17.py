@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from ..dataset import Card, Dataset, Opened, read_image
-from ..disk import require_space
-from ..errors import UserError
-from ..fetch import Source
+from ..core.errors import UserError
+from ..io.disk import require_space
+from ..io.download import Source
+from ..io.images import read_image
+from ._base import Card, Dataset, Opened
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,10 +104,10 @@ class Camelyon17(Dataset):
         import pandas as pd
         from PIL import Image
 
-        from .. import tissue
-        from ..disk import atomic_folder
-        from ..progress import track
-        from ..rng import stream
+        from ..core.console import track
+        from ..core.rng import stream
+        from ..io.disk import atomic_folder
+        from . import _histology as tissue
 
         rows: list[dict[str, Any]] = [
             {
@@ -144,7 +145,7 @@ def _patch(row: dict[str, Any]) -> str:
 
 
 def _check(metadata: Path) -> None:
-    from ..files import read_table
+    from ..io.tables import read_table
 
     frame = read_table(metadata, columns=COLUMNS)
     for column, known in (("tumor", range(2)), ("center", range(5))):

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ..dataset import Card, Opened
-from ..fetch import Source
+from ..io.download import Source
+from ._base import Card, Opened
 from ._cifar import CIFAR10, FOLDER, TEST, read_records, write_records
 from ._divide import CAVEAT, CLASSES, Divided
 
@@ -60,7 +60,7 @@ class Cifar10(Divided):
 
     def miniature(self, raw: Path) -> None:
         """Synthetic digits in two random colours, one much lighter than the other, for the ten kinds of things."""
-        from ..disk import atomic_folder
+        from ..io.disk import atomic_folder
 
         with atomic_folder(self._folder(raw).parent) as new:
             (new / FOLDER).mkdir()
@@ -77,7 +77,7 @@ def _write(path: Path, count: int) -> None:
     """So many records of synthetic images, of all classes in turn."""
     import numpy as np
 
-    from ..rng import stream
+    from ..core.rng import stream
     from ._divide import digit
 
     labels, images = np.arange(count) % CLASSES, np.empty((count, 32, 32, 3), dtype=np.uint8)

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ..dataset import Card, Opened
-from ..fetch import Source
+from ..io.download import Source
+from ._base import Card, Opened
 from ._divide import CAVEAT, Divided
 
 FOLDER = "cifar-100-binary"
@@ -80,7 +80,7 @@ class Cifar100(Divided):
 
     def miniature(self, raw: Path) -> None:
         """Synthetic numbers of two digits, in two random colours, for the hundred kinds of things."""
-        from ..disk import atomic_folder
+        from ..io.disk import atomic_folder
 
         with atomic_folder(self._folder(raw).parent) as new:
             (new / FOLDER).mkdir()
@@ -96,7 +96,7 @@ def _write(path: Path, count: int) -> None:
     """So many records of synthetic images, of all classes in turn; the coarse label is a fifth of the fine one."""
     import numpy as np
 
-    from ..rng import stream
+    from ..core.rng import stream
     from ._cifar import SIDE, write_records
     from ._divide import digit
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ..corruptions import CHUNK, EXTRA, NAMES, SIDE, corrupt
-from ..dataset import Card, Dataset, Opened
-from ..errors import UserError
-from ..fetch import Source
-from ..registry import build
+from ..core.errors import UserError
+from ..core.registry import build
+from ..io.download import Source
+from ._base import Card, Dataset, Opened
 from ._cifar import CIFAR10 as CLASSES
 from ._cifar import FOLDER as CLEAN
 from ._cifar import TEST, read_records
+from ._corruptions import CHUNK, EXTRA, NAMES, SIDE, corrupt
 
 if TYPE_CHECKING:
     import numpy as np
@@ -157,7 +157,7 @@ class Cifar10C(Dataset):
         """Synthetic digits (those of CIFAR-10's miniature), under all corruptions at all severities."""
         import numpy as np
 
-        from ..disk import atomic_folder
+        from ..io.disk import atomic_folder
 
         clean = _clean(images=self.bases // 2)  # which has a fifth as many test images of a class
         if self.source == "generated":

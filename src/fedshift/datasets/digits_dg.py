@@ -10,9 +10,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ..dataset import Card, Dataset, Opened
-from ..errors import UserError
-from ..fetch import Source
+from ..core.errors import UserError
+from ..io.download import Source
+from ._base import Card, Dataset, Opened
 from ._folders import below, opened
 
 SITES = ("mnist", "mnist_m", "svhn", "syn")
@@ -66,7 +66,7 @@ class DigitsDg(Dataset):
 
     def miniature(self, raw: Path) -> None:
         """Synthetic digits, as of a digital display; sites differ in colours and noise."""
-        from ..disk import atomic_folder
+        from ..io.disk import atomic_folder
         from ._divide import digit
         from ._miniature import write_folders
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from ..dataset import Card, Dataset, Opened
-from ..errors import UserError
-from ..fetch import USE_MIRROR, Source, fetch
+from ..core.errors import UserError
+from ..io.download import USE_MIRROR, Source, fetch
 from . import _digit_sites as sites
 from . import _morpho_files as morpho
+from ._base import Card, Dataset, Opened
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from ..dataset import Card, Dataset, Opened
-from ..fetch import Source, fetch
+from ..io.download import Source, fetch
+from ._base import Card, Dataset, Opened
 from ._folders import opened
 
 URL = "http://csr.bu.edu/ftp/visda/2019/multi-source/"
@@ -65,7 +65,7 @@ class DomainNet10(Dataset):
 
     def miniature(self, raw: Path) -> None:
         """Synthetic digits for the ten classes; sites differ in ground, light and sharpness."""
-        from ..disk import atomic_folder
+        from ..io.disk import atomic_folder
         from ._divide import digit
         from ._miniature import write_site
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ..dataset import Card, Dataset, Opened
-from ..errors import UserError
+from ..core.errors import UserError
+from ._base import Card, Dataset, Opened
 
 FILE = "gaussians.csv"
 SITES = ("client1", "client2")
@@ -51,8 +51,8 @@ class Gaussians(Dataset):
         import numpy as np
         import pandas as pd
 
-        from ..files import write_table
-        from ..rng import stream
+        from ..core.rng import stream
+        from ..io.tables import write_table
 
         label = np.repeat([0, 1], self.samples // 2)
         tables = []
@@ -68,7 +68,7 @@ class Gaussians(Dataset):
         import numpy as np
         import pandas as pd
 
-        from ..files import read_table
+        from ..io.tables import read_table
 
         path = raw / FILE
         table = read_table(path, columns=("site", "label", *COLUMNS))

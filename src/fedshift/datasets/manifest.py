@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from .. import digest
-from ..dataset import Card, Dataset, Opened, read_image
-from ..errors import UserError
-from ..fetch import Source
-from ..files import read_texts
+from ..core import digest
+from ..core.errors import UserError
+from ..io.download import Source
+from ..io.images import read_image
+from ..io.tables import read_texts
+from ._base import Card, Dataset, Opened
 
 if TYPE_CHECKING:
     import numpy as np

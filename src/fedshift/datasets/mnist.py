@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ..dataset import Card, Opened
-from ..fetch import Source
+from ..io.download import Source
 from . import _mnist as mnist
+from ._base import Card, Opened
 from ._divide import CAVEAT, CLASSES, Divided
 
 

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from ..dataset import Card, Dataset, Opened
-from ..fetch import Source, fetch
+from ..io.download import Source, fetch
 from . import _mnist as mnist
 from . import _morpho_files as files
+from ._base import Card, Dataset, Opened
 from ._digit_sites import place
 
 
@@ -65,7 +65,7 @@ class MorphoMnist(Dataset):
         """Synthetic digits, as of a digital display, perturbed."""
         import numpy as np
 
-        from ..rng import stream
+        from ..core.rng import stream
         from ._divide import digit
 
         y = (np.arange(10 * self.images) % 10).astype(np.uint8)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from ..dataset import Card, Dataset, Opened
-from ..fetch import Source
+from ..io.download import Source
+from ._base import Card, Dataset, Opened
 from ._folders import below, opened
 
 SITES = ("amazon", "caltech", "dslr", "webcam")

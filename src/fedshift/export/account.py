@@ -12,13 +12,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import digest
-from ..errors import UserError
-from ..files import read_json, read_table
-from ..paths import TRAINED, Paths
-from ..report import effects, score
-from ..run import Run
-from ..study import Plan
+from ..analysis import effects, score
+from ..core import digest
+from ..core.errors import UserError
+from ..io.paths import TRAINED, Paths
+from ..io.tables import read_table
+from ..io.text import read_json
+from ..study.plan import Plan
+from ..study.run import Run
 from .places import without_places
 
 if TYPE_CHECKING:

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..apply import require_network
-from ..files import write_json, write_text
-from ..imagefiles import ImageFiles
-from ..predict import Network, load_run
+from ..io.text import write_json, write_text
+from ..jobs.apply import require_network
+from ..jobs.own_images import ImageFiles
+from ..jobs.predict import Network, load_run
 from .places import own_folder, without_places
 
 if TYPE_CHECKING:
     import torch
 
-    from ..inference import Inference
-    from ..run import Run
+    from ..inferences import Inference
+    from ..study.run import Run
 
 PARTS = "fedshift.export.monai_parts"
 IGNITE = "0.5"
@@ -222,7 +222,7 @@ def _extremes(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> tuple
     import numpy as np
     import torch
 
-    from ..samples import MappedSamples
+    from ..data.samples import MappedSamples
 
     channels, height, width = shape
     stored = np.stack([np.full((height, width, channels), grey, dtype=np.uint8) for grey in (0, 255)])

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError
+from ..core.errors import UserError
 from .account import Account, text
 from .extras import extra
 

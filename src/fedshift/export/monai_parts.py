@@ -13,13 +13,13 @@ from ignite.engine import Engine, Events
 from monai.transforms import Transform
 from torch import Tensor, nn
 
-from .. import registry
-from ..files import read_json
-from ..imagefiles import FileSamples, ImageFiles
-from ..inference import Inference
-from ..predict import architecture, image_order
-from ..registry import validated
-from ..run import Run
+from ..core import registry
+from ..core.registry import validated
+from ..inferences import Inference
+from ..io.text import read_json
+from ..jobs.own_images import FileSamples, ImageFiles
+from ..jobs.predict import architecture, image_order
+from ..study.run import Run
 
 
 def run(spec: str) -> Run:

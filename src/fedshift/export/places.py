@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 
-from ..disk import atomic_folder
-from ..files import require_own, write_json
-from ..run import Run
+from ..io.disk import atomic_folder
+from ..io.owned import require_own
+from ..io.text import write_json
+from ..study.run import Run
 
 MARKER = "fedshift-export.json"
 """Lists the files of an export: what may be replaced by the next one."""

@@ -1,1 +1,9 @@
-"""Plug-ins: one file each, found by discovery."""
+"""Figures of the page, one file each.
+
+A file here draws SVG text from `Results`, which are read once, and says what to conclude from the picture.
+No file is read and no score is computed here.
+"""
+
+from ._base import Figure, Results
+
+__all__ = ["Figure", "Results"]

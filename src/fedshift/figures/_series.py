@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..registry import discover
+from ..core.registry import discover
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import pandas as pd
 
-    from ..figure import Results
+    from ._base import Results
 
 SETTINGS = ("momentum", "batch_size", "order")
 """Columns of scores that tell the settings of an inference."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ..figure import Figure, Results
+from ._base import Figure, Results
 from ._canvas import WIDTH, legend, legend_height, style, svg
 from ._series import by_partition, by_run
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ..figure import Figure, Results
+from ._base import Figure, Results
 from ._canvas import WIDTH, legend, legend_height, logarithmic, note, short, style, svg
 from ._series import by_partition, by_run, shared_part
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
 
-from ..figure import Figure, Results
+from ._base import Figure, Results
 from ._canvas import COLOURS, INK, WIDTH, legend, legend_height, note, short, svg
 from ._series import Spot, apart, axis, centres, client_of, headline, mean_and_std
 from ._table import FEW, ROW, Cell, head, table

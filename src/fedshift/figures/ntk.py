@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from ..figure import Figure, Results
-from ..rng import stream
+from ..core.rng import stream
+from ._base import Figure, Results
 from ._canvas import COLOURS, INK, MARKERS, WIDTH, logarithmic, svg
 
 CLIENTS = (2, 3, 4, 5)

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 from pydantic import Field
 
-from ..figure import Figure, Results
+from ._base import Figure, Results
 from ._canvas import frame
 
 if TYPE_CHECKING:

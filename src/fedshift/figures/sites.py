@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ..figure import Figure, Results
+from ._base import Figure, Results
 from ._canvas import COLOURS, INK, MARKERS, WIDTH, legend, legend_height, short, svg
 from ._series import axis, headline, inside
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from ..figure import Figure, Results
+from ._base import Figure, Results
 from ._canvas import WIDTH, legend, legend_height, note, style, svg
 from ._series import Spot, axis, centres, client_of, headline, mean_and_std, over_sites
 from ._varied import SITES, Settings, followers, swept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..figure import Figure, Results
+from ._base import Figure, Results
 from ._canvas import WIDTH, legend, legend_height, note, short, style, svg
 from ._series import by_run, shared_part
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ..figure import Figure, Results
+from ._base import Figure, Results
 from ._canvas import COLOURS, INK, LINES, MARKERS, WIDTH, legend, legend_height, note, short, svg
 from ._series import SETTINGS, apart, axis, centres, headline, known, over_seeds, over_sites
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..figure import Figure, Results
-from ..rng import stream
+from ..core.rng import stream
+from ._base import Figure, Results
 from ._canvas import COLOURS, INK, LINES, WIDTH, svg
 
 STDS = (0.5, 1.5)

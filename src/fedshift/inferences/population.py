@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ..inference import Inference
+from ._base import Inference
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -34,7 +34,7 @@ class Population(Inference):
 
     @contextmanager
     def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[None]:
-        from ..state import batch_norm_by
+        from ..nn.batchnorm import batch_norm_by
 
         pooled: dict[nn.Module, _Pooled] = {}
 
@@ -57,7 +57,7 @@ class _Pooled:
 
     def collect(self, x: Tensor) -> Tensor:
         """Normalise a batch with its own statistics, and count them in."""
-        from ..state import moments
+        from ..nn.batchnorm import moments
 
         mean, var = moments(x)
         n = x.numel() // len(mean)
@@ -72,7 +72,7 @@ class _Pooled:
 
     def normalise(self, x: Tensor) -> Tensor:
         """Normalise a batch with the statistics of all."""
-        from ..state import require_spread
+        from ..nn.batchnorm import require_spread
 
         require_spread(self.n == 1)
         kind = self.layer.weight.dtype if self.layer.affine else x.dtype

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from ..inference import Inference
+from ._base import Inference
 
 
 class Source(Inference):

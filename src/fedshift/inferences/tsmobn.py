@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from ..inference import Inference
+from ._base import Inference
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -45,7 +45,7 @@ class TsmoBN(Inference):
 
     @contextmanager
     def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[None]:
-        from ..state import batch_norm_by
+        from ..nn.batchnorm import batch_norm_by
 
         with batch_norm_by(model, lambda layer: _Track(self, layer).forward):
             yield
@@ -66,7 +66,7 @@ class _Track:
         import torch
         from torch.nn.functional import batch_norm
 
-        from ..state import moments, require_spread
+        from ..nn.batchnorm import moments, require_spread
 
         s, layer = self.settings, self.layer
         mean_b, var_b = moments(x)

@@ -1,1 +1,9 @@
-"""Plug-ins: one file each, found by discovery."""
+"""Scores of one site's predictions, one file each.
+
+A file here turns labels and probabilities into a number, and says what each sample adds to it.
+Means over sites, intervals and comparisons belong to `analysis`.
+"""
+
+from ._base import Metric
+
+__all__ = ["Metric"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..metric import Metric
+from ._base import Metric
 
 if TYPE_CHECKING:
     import numpy as np

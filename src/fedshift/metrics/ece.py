@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ..metric import Metric
+from ._base import Metric
 
 if TYPE_CHECKING:
     import numpy as np

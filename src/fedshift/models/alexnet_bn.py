@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from .. import digest
-from ..errors import UserError
-from ..model import Model, require_images
+from ..core import digest
+from ..core.errors import UserError
+from ._base import Model, require_images
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

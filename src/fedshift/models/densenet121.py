@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..model import Model, require_images
+from ._base import Model, require_images
 
 if TYPE_CHECKING:
     from torch import nn

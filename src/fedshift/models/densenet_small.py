@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ..model import Model, require_images
+from ._base import Model, require_images
 
 if TYPE_CHECKING:
     from torch import nn

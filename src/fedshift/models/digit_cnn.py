@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
-from ..model import Model
+from ..core.errors import UserError
+from ._base import Model
 
 if TYPE_CHECKING:
     from torch import nn

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, field_validator
 
-from ..errors import UserError
-from ..model import Model
+from ..core.errors import UserError
+from ._base import Model
 
 if TYPE_CHECKING:
     from torch import nn

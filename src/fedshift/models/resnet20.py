@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
-from ..errors import UserError
-from ..model import Model, require_images
+from ..core.errors import UserError
+from ._base import Model, require_images
 
 if TYPE_CHECKING:
     from torch import nn

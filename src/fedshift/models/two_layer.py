@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ..model import Model
+from ._base import Model
 
 if TYPE_CHECKING:
     from torch import nn

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .effects import ALL, BASELINE
-from .findings import Findings, Group
+from ..analysis.effects import ALL, BASELINE
+from ..analysis.findings import Findings, Group
+from ..analysis.values import DASH, Value, between, doubtful, inner, listed, number, spread
 from .tables import LOSS_RECOVERED
-from .values import DASH, Value, between, doubtful, inner, listed, number, spread
 
 NOWHERE = "The study has no external site, so it cannot say how the model travels."
 TOLD = 6

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..apply import Applied
+from ..analysis.table import Table
+from ..analysis.values import DASH, NAN, Value, between, listed, number
 from ..figures._canvas import COLOURS, WIDTH, short, svg
 from ..figures.patches import png
-from ..files import write_text
+from ..io.text import write_text
+from ..jobs.apply import Applied
 from .answer import Tile
 from .history import Trained, facts
 from .html import render
 from .outcome import Outcome
 from .page import Cell, Shown, plain
-from .tables import Table
-from .values import DASH, NAN, Value, between, listed, number
 
 EDGE = 96
 """Pixels a side of an image on the page."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ..errors import UserError
-from ..files import read_table
-from ..partition import Partition
-from ..paths import Paths
-from ..study import Plan
-from .statistics import FEWEST
-from .tables import Table
-from .values import DASH
+from ..analysis.statistics import FEWEST
+from ..analysis.table import Table
+from ..analysis.values import DASH
+from ..core.errors import UserError
+from ..data.partition import Partition
+from ..io.paths import Paths
+from ..io.tables import read_table
+from ..study.plan import Plan
 
 SPLITS = ("train", "val", "test")
 

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import quote
 
-from .. import papers, study
-from ..dataset import Scale
-from ..errors import UserError
-from ..files import write_text
-from ..papers import Item
-from ..paths import Paths
+from .. import study
+from ..analysis.values import DASH
+from ..core.errors import UserError
+from ..datasets import Scale
+from ..io.paths import Paths
+from ..io.text import write_text
+from ..papers import tables
+from ..papers.comparison import VERDICTS
+from ..papers.tables import Item
 from . import headline
-from .comparison import VERDICTS
 from .html import render
-from .values import DASH
 
 COMPLETE, NOT_RUN = "complete", "not run"
 
@@ -51,13 +52,13 @@ def write(studies: Path, paths: Paths) -> Path:
     out = paths.page("index")
     entries = list(_entries(studies, paths))
     listing = studies.parent / "papers.csv"
-    items = papers.items(listing) if listing.exists() else {}
+    items = tables.items(listing) if listing.exists() else {}
     content = {
         "entries": entries,
         "items": items,
         "coverage": [(item, _of(item, entries)) for item in items.values() if item.kind != "S"],
         "settings": [(item, _of(item, entries)) for item in items.values() if item.kind == "S"],
-        "kinds": papers.KINDS,
+        "kinds": tables.KINDS,
     }
     write_text(out, render("index.html.j2", content))
     return out
@@ -68,7 +69,7 @@ def _of(item: Item, entries: list[Entry]) -> list[Entry]:
 
 
 def _entries(studies: Path, paths: Paths) -> Iterator[Entry]:
-    said = papers.said(studies)
+    said = tables.said(studies)
     left = sorted(p.parent.name for p in (paths.root / "results" / "studies").glob("*/headline.json"))
     for name in dict.fromkeys([*said, *left]):
         told, page = headline.read(paths, name) or {}, paths.page(name)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
-from ..files import read_json, write_json
-from ..paths import Paths
-from ..study import Plan
-from . import score
-from .reproduction import Reproduction
+from ..analysis import score
+from ..core.errors import UserError
+from ..io.paths import Paths
+from ..io.text import read_json, write_json
+from ..papers.reproduction import Reproduction
+from ..study.plan import Plan
 
 
 def write(plan: Plan, paths: Paths, lead: str, synthetic: bool, found: Reproduction) -> Path:

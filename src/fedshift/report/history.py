@@ -10,13 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from ..errors import UserError
-from ..files import read_json
-from ..paths import Paths
-from ..progress import duration
-from .findings import Findings
-from .tables import Table
-from .values import DASH, NAN
+from ..analysis.findings import Findings
+from ..analysis.table import Table
+from ..analysis.values import DASH, NAN
+from ..core.console import duration
+from ..core.errors import UserError
+from ..io.paths import Paths
+from ..io.text import read_json
 
 FLOAT_BYTES = 4
 

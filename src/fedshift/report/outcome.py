@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from .. import registry
-from ..apply import Applied
-from ..declaration import Study
-from ..metric import Metric
-from ..rng import stream
-from .statistics import bootstrap, by_cluster, interval
-from .values import NAN, Value
+from ..analysis.statistics import bootstrap, by_cluster, interval
+from ..analysis.values import NAN, Value
+from ..core import registry
+from ..core.rng import stream
+from ..jobs.apply import Applied
+from ..metrics import Metric
+from ..study.declaration import Study
 
 GROUPS = 5_000
 """More patients than that are first put together at random, in so many groups: an interval is then as wide."""

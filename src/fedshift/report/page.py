@@ -8,22 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import registry
-from ..errors import UserError
-from ..figure import Figure, Results
-from ..files import write_text
-from ..paths import Paths
-from ..study import Plan
-from . import comparison, headline, results, score, tables, trends, unseen
+from ..analysis import results, score, unseen
+from ..analysis.findings import Findings, Group
+from ..analysis.table import Table
+from ..analysis.values import between, inner, listed, spread
+from ..core import registry
+from ..core.errors import UserError
+from ..figures import Figure, Results
+from ..io.paths import Paths
+from ..io.text import write_text
+from ..papers import comparison, trends
+from ..papers.reproduction import Reproduction
+from ..study.plan import Plan
+from . import headline, tables
 from .answer import answer
 from .cohort import Cohort, cohorts
-from .findings import Findings, Group
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
 from .html import render
 from .protocol import protocol, scaled
-from .reproduction import Reproduction
-from .tables import Table
-from .values import between, inner, listed, spread
 
 EMBED = 100_000
 """Files of more bytes are not embedded for download, only named."""

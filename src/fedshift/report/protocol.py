@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from ..bn import POLICIES
-from ..partition import Partition
-from ..registry import Plugin
-from ..run import Run
-from ..study import Plan
-from ..training import Training
-from .findings import Findings
-from .statistics import DRAWS, FEWEST, LEVEL
+from ..algorithms import Training
+from ..analysis.findings import Findings
+from ..analysis.statistics import DRAWS, FEWEST, LEVEL
+from ..analysis.values import inner, listed
+from ..core.registry import Plugin
+from ..data.partition import Partition
+from ..nn.bn_policy import POLICIES
+from ..study.plan import Plan
+from ..study.run import Run
 from .tables import LOSS_RECOVERED
-from .values import inner, listed
 
 _SELECT = {
     "best_validation": "The round with the highest mean validation accuracy over clients. Test data play no part.",

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..files import write_table
-from ..paths import Paths
-from ..printed import Words
-from ..study import Plan
-from . import comparison, effects, tables, trends, unseen
-from .cells import Values
-from .predictions import CONDITION, INFERENCE, SITE
-from .score import read_tidy
+from ..analysis import effects, table, unseen
+from ..analysis.predictions import CONDITION, INFERENCE, SITE
+from ..analysis.score import read_tidy
+from ..io.paths import Paths
+from ..io.tables import write_table
+from ..papers import comparison, trends
+from ..papers.values import Values
+from ..papers.words import Words
+from ..study.plan import Plan
+from . import tables
 
 KEYS = ["study", *CONDITION, *SITE, *INFERENCE, "metric"]
 COLUMNS = [*KEYS, "n", "mean", "std", "seeds", "published", "published_std", "low", "high"]
@@ -48,7 +50,7 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     write_table(folder / "trends.csv", trends.table(words, values))
     write_table(folder / "unseen.csv", unseen.table(plan, paths))
     tables.write(plan, paths, summary, contrasts)
-    tables.save(paths.study(plan.name), "comparison", comparison.whole(beside))
+    table.save(paths.study(plan.name), "comparison", comparison.whole(beside))
     return folder / "summary.csv"
 
 

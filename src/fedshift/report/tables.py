@@ -2,92 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import re
-from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 
-from ..files import write_text
-from ..paths import Paths
-from ..study import Plan
-from .findings import Findings, Group
-from .values import DASH, Value, doubtful, listed, number, spread
+from ..analysis.findings import Findings, Group
+from ..analysis.table import Table, save
+from ..analysis.values import DASH, Value, doubtful, listed, number, spread
+from ..io.paths import Paths
+from ..study.plan import Plan
 
 LOSS_RECOVERED = "External loss recovered"
-
-_MARKDOWN = {c: f"\\{c}" for c in "\\`*_[]<>#|~$&"}
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "±": r"$\pm$",
-    "−": r"$-$",
-    "–": "--",
-    "\N{NO-BREAK SPACE}": "~",
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-}
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells as text. The first `heads` columns say what a row is about."""
-
-    caption: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    heads: int = 1
-
-    def csv(self) -> str:
-        """The cells, comma separated; what a spreadsheet would run as a formula gets an apostrophe."""
-        out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows([[_inert(c) for c in row] for row in (self.header, *self.rows)])
-        return out.getvalue()
-
-    def md(self) -> str:
-        lines = [self.header, [":--"] * self.heads + ["--:"] * (len(self.header) - self.heads), *self.rows]
-        escaped = [line if n == 1 else [_escape(c, _MARKDOWN) for c in line] for n, line in enumerate(lines)]
-        return (
-            "\n".join("| " + " | ".join(line) + " |" for line in escaped) + f"\n\n{_escape(self.caption, _MARKDOWN)}\n"
-        )
-
-    def tex(self) -> str:
-        """A booktabs table."""
-        align = "l" * self.heads + "r" * (len(self.header) - self.heads)
-        lines = [" & ".join(_escape(c, _LATEX) for c in row) + r" \\" for row in (self.header, *self.rows)]
-        return "\n".join(
-            [
-                r"\begin{table}",
-                r"  \centering",
-                rf"  \caption{{{_escape(self.caption, _LATEX)}}}",
-                rf"  \begin{{tabular}}{{{align}}}",
-                r"    \toprule",
-                f"    {lines[0]}",
-                r"    \midrule",
-                *(f"    {line}" for line in lines[1:]),
-                r"    \bottomrule",
-                r"  \end{tabular}",
-                r"\end{table}",
-                "",
-            ]
-        )
-
-
-def _escape(text: str, special: dict[str, str]) -> str:
-    return "".join(special.get(c, c) for c in re.sub(r"[\r\n\t]+", " ", text))
-
-
-def _inert(cell: str) -> str:
-    cell = cell.replace("\N{NO-BREAK SPACE}", " ")
-    if cell[:1] == "+" and cell[1:2].isdigit():
-        return cell[1:]
-    return f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
 
 
 def write(plan: Plan, paths: Paths, summary: pd.DataFrame, contrasts: pd.DataFrame) -> None:
@@ -95,12 +20,6 @@ def write(plan: Plan, paths: Paths, summary: pd.DataFrame, contrasts: pd.DataFra
     findings = Findings(plan, summary, contrasts)
     for name, table in (("sites", sites(findings)), ("overview", overview(findings))):
         save(paths.study(plan.name), name, table)
-
-
-def save(folder: Path, name: str, table: Table) -> None:
-    """Writes tables/{name}.{csv,md,tex} of a study."""
-    for kind in ("csv", "md", "tex"):
-        write_text(folder / "tables" / f"{name}.{kind}", getattr(table, kind)())
 
 
 def sites(findings: Findings, group: Group | None = None) -> Table:

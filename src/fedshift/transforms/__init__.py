@@ -1,1 +1,9 @@
-"""Plug-ins: one file each, found by discovery."""
+"""Image transforms, one file each, between the stored image and the network.
+
+A file here changes a stored image once (`prepare`), or a batch in training or always (`apply`).
+All randomness comes from the generator that is passed in.
+"""
+
+from ._base import Transform, shape_after
+
+__all__ = ["Transform", "shape_after"]

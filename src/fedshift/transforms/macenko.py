@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ..transform import Transform
+from ._base import Transform
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
-from ..errors import UserError
-from ..transform import Transform
+from ..core.errors import UserError
+from ._base import Transform
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..transform import Transform
+from ._base import Transform
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,0 +1,5 @@
+"""Numbers from predictions: scores, means over seeds, gaps and gains, and intervals over patients.
+
+Everything is keyed by the ids of conditions and inferences.
+Words, pages and published values belong to the rooms above.
+"""

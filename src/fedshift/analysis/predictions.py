@@ -1,0 +1,169 @@
+"""What a study's runs predicted, and what tables call each run and each inference."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core.errors import UserError
+from ..io.paths import Paths
+from ..io.tables import read_table
+from ..study.plan import Plan
+from ..study.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CONDITION = ["algorithm", "bn", "addon", "held_out"]
+INFERENCE = ["inference", "momentum", "batch_size", "order"]
+SITE = ["site", "role"]
+_NONE = "null"
+
+
+def conditions(plan: Plan) -> dict[str, dict[str, str]]:
+    """What scores.csv says of each run: algorithm, bn, addon and held_out.
+
+    Runs of a condition differ in their seed only. Where others would be called the same, settings that tell them
+    apart are added to the algorithm: nothing but seeds is ever averaged.
+    """
+    columns = {
+        name: {
+            "algorithm": run.algorithm.label,
+            "bn": run.bn,
+            "addon": run.addon.label if run.addon else "",
+            "held_out": run.partition.title,
+        }
+        for name, run in plan.runs.items()
+    }
+    same = _groups((name, (*columns[name].values(), run.seed)) for name, run in plan.runs.items())
+    settings = {name: {k: json.dumps(v) for k, v in run.settings.items()} for name, run in plan.runs.items()}
+    for group in same:
+        told = _telling([settings[name] for name in group])
+        for name in group if len(group) > 1 else ():
+            own = {k: settings[name][k] for k in told if settings[name].get(k, _NONE) != _NONE}
+            inside = ", ".join(f"{k.removeprefix('training.')}={v}" for k, v in own.items())
+            columns[name]["algorithm"] += f" [{inside}]" if inside else ""
+    return columns
+
+
+def _telling(runs: list[dict[str, str]]) -> list[str]:
+    """The settings in which runs differ, without lists and numbers that another one decides, which is told itself.
+
+    So runs that differ in any setting differ in these. Of those that decide each other, one is told that every run has,
+    the first by name.
+    """
+    columns = {key: [run.get(key, _NONE) for run in runs] for run in runs for key in run}
+    told = [key for key, values in columns.items() if len(set(values)) > 1]
+    told.sort(key=lambda key: (_lists(columns[key]), _NONE in columns[key], key))
+
+    def decides(other: str, one: str) -> bool:
+        pairs = set(zip(columns[other], columns[one], strict=True))
+        return not _lists(columns[other]) and len(pairs) == len(set(columns[other]))
+
+    for one in told[::-1]:
+        if not _words(columns[one]) and any(decides(other, one) for other in told if other != one):
+            told.remove(one)
+    return sorted(told)
+
+
+def _lists(values: list[str]) -> bool:
+    return any(value.startswith("[") for value in values)
+
+
+def _words(values: list[str]) -> bool:
+    """Whether any is a text or a truth: these are always told."""
+    return any(value.startswith(('"', "t", "f")) for value in values)
+
+
+def inferences(plan: Plan) -> dict[str, dict[str, Any]]:
+    """What scores.csv says of each inference: name, momentum, batch_size and order.
+
+    Changed settings that no column tells are added to the name: no two inferences of a study are called the same.
+    """
+    columns: dict[str, dict[str, Any]] = {}
+    for name, inference in plan.inferences.items():
+        told = inference.settings()
+        changed = inference.model_dump(mode="json", exclude_defaults=True)
+        if inference.personalise:  # in full: which labels were used must be told
+            changed["personalise"] = inference.personalise.model_dump(mode="json")
+        own = {k: v for k, v in changed.items() if k not in told or told[k] != v}
+        inside = ", ".join(f"{k}={v}" for k, v in own.items())
+        columns[name] = {"inference": f"{inference.name}({inside})" if inside else inference.name, **told}
+    for group in _groups((name, tuple(about.values())) for name, about in columns.items()):
+        for name in group if len(group) > 1 else ():  # columns that say the same of different settings
+            columns[name]["inference"] = plan.inferences[name].label
+    return columns
+
+
+def _groups(keyed: Iterable[tuple[str, Hashable]]) -> list[list[str]]:
+    groups: dict[Hashable, list[str]] = defaultdict(list)
+    for name, key in keyed:
+        groups[key].append(name)
+    return list(groups.values())
+
+
+def read(plan: Plan, paths: Paths, run: Run, inference: str) -> pd.DataFrame:
+    """The predictions of a run: sample, site, role, label, p0, p1, ... of every test sample, sorted.
+
+    Test samples whose labels the model was adapted to are left out. Raises UserError where the file is not there, or
+    not whole.
+    """
+    path = paths.predictions(run.id, plan.predictions(run.id)[inference])
+    if not path.exists():
+        raise UserError(path, why_absent(paths, run.id))
+    table = read_table(path)
+    if "inference" in table:  # several in one file
+        table = table[table["inference"] == inference]
+    classes = probabilities(table)
+    if absent := [c for c in ("sample", *SITE, "label") if c not in table]:
+        raise UserError(path, f"no column {', '.join(absent)}")
+    if len(classes) < 2 or not len(table):
+        raise UserError(path, "holds no predictions" if not len(table) else "has no probability columns p0, p1, ...")
+    if not np.isfinite(table[classes].to_numpy()).all():
+        raise UserError(path, "a probability is NaN or infinite")
+    if not table["label"].isin(range(len(classes))).all():
+        raise UserError(path, f"a label is outside of 0 to {len(classes) - 1}")
+    table = table.astype({"sample": str, "site": str, "role": str, "label": int})
+    if partial := _not_whole(paths, run, table):
+        raise UserError(path, partial)
+    if "adapted" in table:
+        table = table[~table["adapted"].astype(bool)]
+    return table.sort_values(["site", "sample"], ignore_index=True)
+
+
+def probabilities(table: pd.DataFrame) -> list[str]:
+    """The columns p0, p1, ... in this order."""
+    found: list[str] = []
+    while (name := f"p{len(found)}") in table:
+        found.append(name)
+    return found
+
+
+def why_absent(paths: Paths, run: str) -> str:
+    """How far a run without predictions came."""
+    folder = paths.run(run)
+    if (folder / "manifest.json").exists():
+        return "trained, but not predicted"
+    if (folder / "checkpoint").exists():
+        return "training stopped before its end; its checkpoint is kept"
+    return "not trained, or failed before the first checkpoint"
+
+
+def _not_whole(paths: Paths, run: Run, table: pd.DataFrame) -> str:
+    """What is wrong with a file that lacks test samples, has others, or has some twice; else nothing."""
+    if table["sample"].duplicated().any():
+        return f"sample {table.loc[table['sample'].duplicated(), 'sample'].iloc[0]!r} is predicted twice"
+    partition = paths.partition(run.partition_id)
+    if not partition.exists():
+        return f"its partition {partition.name} is not there"
+    wanted = read_table(partition, ["sample", "site", "split"])
+    wanted = wanted[wanted["site"].astype(str).isin(run.tested)]
+    test = set(wanted.loc[wanted["split"] == "test", "sample"].astype(str))
+    got = set(table["sample"])
+    if test - got:
+        return f"partial: {len(test - got)} of {len(test)} test samples are not predicted"
+    return f"{len(got - test)} samples are no test samples of the partition" if got - test else ""

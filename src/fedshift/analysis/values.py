@@ -1,0 +1,75 @@
+"""A mean over seeds with its spread and its interval, and how it is written."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ..metrics import Metric
+
+DASH = "–"
+NAN = float("nan")
+
+
+class Value(NamedTuple):
+    """A mean over seeds with its spread; `low` and `high` bound the 95% interval over patients."""
+
+    mean: float = NAN
+    std: float = NAN
+    seeds: int = 0
+    low: float = NAN
+    high: float = NAN
+    n: int = 0
+    published: float = NAN
+    published_std: float = NAN
+
+    @property
+    def known(self) -> bool:
+        return not math.isnan(self.mean)
+
+
+def number(x: float, metric: Metric, sign: bool = False) -> str:
+    """A value of a metric: percent with one decimal, or three decimals; a dash where it is not defined."""
+    if math.isnan(x):
+        return DASH
+    text = f"{100 * x:+.1f}" if metric.percent else f"{x:+.3f}"
+    zero = not text.strip("+-0.")
+    text = text.lstrip("+-") if zero else text
+    return (text if sign else text.lstrip("+")).replace("-", "−")
+
+
+def spread(value: Value, metric: Metric, sign: bool = False) -> str:
+    """Mean ± standard deviation over seeds, the latter where there is one."""
+    mean = number(value.mean, metric, sign)
+    return (
+        mean
+        if math.isnan(value.std) or not value.known
+        else f"{mean}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{number(value.std, metric)}"
+    )
+
+
+def inner(metric: Metric) -> str:
+    """The title of a metric inside a sentence."""
+    return metric.title if metric.title.isupper() else metric.title[:1].lower() + metric.title[1:]
+
+
+def doubtful(value: Value) -> bool:
+    """Whether a difference may as well be none.
+
+    Its interval includes 0, or it is within its spread over seeds, or neither is known.
+    """
+    if math.isnan(value.low) and math.isnan(value.std):
+        return True
+    return value.low <= 0 <= value.high or abs(value.mean) <= value.std
+
+
+def listed(names: list[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def between(value: Value, metric: Metric, sign: bool = False) -> str:
+    """The interval, or a dash."""
+    if math.isnan(value.low):
+        return DASH
+    return f"{number(value.low, metric, sign)} to {number(value.high, metric, sign)}"

@@ -1,0 +1,185 @@
+"""Plug-ins: one class, one file. A file in the right folder is all it takes to be found.
+
+A plug-in is a frozen pydantic model. Its fields are its settings, with bounds and a description; its
+methods are its behaviour. Its name is the name of its file.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import re
+from typing import Any, ClassVar, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from .errors import UserError, UserErrors, did_you_mean
+
+
+class Plugin(BaseModel):
+    """Base of every plug-in. `kind` is set by the base class of a kind, `name` by the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+    kind: ClassVar[str] = ""
+    name: ClassVar[str] = ""
+    words: ClassVar[frozenset[str]] = frozenset()
+    """Settings that only people read: they are no part of any identity, and a change of them reruns no job."""
+    told: ClassVar[frozenset[str]] = frozenset()
+    """Settings that a label always tells, be they the default."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls.name = cls.__module__.rpartition(".")[2]
+
+    def spec(self) -> dict[str, Any]:
+        """The name and all settings, defaults included: what the identity of a run is made of."""
+        return {"name": self.name, **self.model_dump(mode="json")}
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that make a difference to results."""
+        return {k: v for k, v in self.spec().items() if k not in self.words}
+
+    @property
+    def label(self) -> str:
+        """The name, with the settings that differ from their defaults: `fedprox(mu=0.1)`."""
+        dumped, changed = self.model_dump(mode="json"), self.model_dump(mode="json", exclude_defaults=True)
+        inside = ", ".join(f"{k}={v}" for k, v in dumped.items() if k in changed or k in self.told)
+        return f"{self.name}({inside})" if inside else self.name
+
+    @classmethod
+    def summary(cls) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+
+P = TypeVar("P", bound=Plugin)
+HERE = "."
+"""Where a validator that stands inside a model says its error is: the model knows the place."""
+
+
+KINDS = ("algorithm", "dataset", "model", "addon", "inference", "metric", "figure", "transform")
+"""The kinds of plug-ins; those of a kind lie in the package named by its plural."""
+
+
+def folder(kind: str) -> str:
+    """Return the name of the package that holds the plug-ins of a kind."""
+    return f"fedshift.{kind}s"
+
+
+@functools.cache
+def discover(kind: str) -> dict[str, type[Plugin]]:
+    """All plug-ins of a kind by name, found by walking their folder."""
+    package = importlib.import_module(folder(kind))
+    found: dict[str, type[Plugin]] = {}
+    for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")):
+        loaded = importlib.import_module(f"{package.__name__}.{module}")
+        classes = [
+            c
+            for c in vars(loaded).values()
+            if inspect.isclass(c)
+            and issubclass(c, Plugin)
+            and c.__module__ == loaded.__name__
+            and c.kind == kind
+            and not c.__name__.startswith("_")
+        ]
+        if len(classes) != 1:
+            raise RuntimeError(f"{loaded.__name__} must hold exactly one {kind} plug-in, found {len(classes)}")
+        found[module] = classes[0]
+    return found
+
+
+def get(kind: str, name: str, where: str = "") -> type[Plugin]:
+    """The plug-in class of that name; UserError with the closest name where there is none."""
+    known = discover(kind)
+    if name not in known:
+        raise UserError(where or kind, f"unknown {kind} {name!r}", did_you_mean(name, known))
+    return known[name]
+
+
+def build(kind: str, spec: str | dict[str, Any] | Plugin, where: str = "") -> Any:
+    """A plug-in from `name` or `{name: ..., setting: value}`.
+
+    Raises UserErrors that name each wrong key, with the closest known one.
+    """
+    where = where or kind
+    if isinstance(spec, Plugin):
+        return spec
+    if isinstance(spec, str):
+        spec = {"name": spec}
+    if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
+        article = "an" if kind[0] in "aeiou" else "a"
+        raise UserError(where, f"{article} {kind} is a name, or a mapping with the key 'name'", f"got {spec!r}")
+    cls = get(kind, spec["name"], where)
+    return validated(cls, {k: v for k, v in spec.items() if k != "name"}, f"{where} ({spec['name']})")
+
+
+def validated(cls: type[BaseModel], values: dict[str, Any], where: str) -> Any:
+    """`cls(**values)`, with pydantic's errors turned into lines a user can act on."""
+    try:
+        return cls.model_validate(values)
+    except ValidationError as error:
+        raise UserErrors(_explain(error, cls, values, where)) from None
+
+
+def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any], where: str) -> list[UserError]:
+    """One UserError for each thing pydantic found."""
+    lines: list[UserError] = []
+    for item in error.errors():
+        loc, given, context = item["loc"], item["input"], item.get("ctx", {})
+        place = ".".join([where, *_path(loc, values)])
+        cause = context.get("error")
+        if isinstance(cause, UserErrors):
+            lines += [UserError(_inside(place, e.where), e.what, e.remedy) for e in cause.errors]
+        elif isinstance(cause, UserError):
+            lines.append(UserError(_inside(place, cause.where), cause.what, cause.remedy))
+        elif item["type"] == "extra_forbidden":
+            key = str(loc[-1])
+            lines.append(UserError(place, f"unknown key {key!r}", did_you_mean(key, _keys(cls, loc))))
+        elif item["type"] == "literal_error":
+            known = [a or b for a, b in re.findall(r"'([^']*)'|(\d+)", str(context["expected"]))]
+            lines.append(UserError(place, f"unknown value {given!r}", did_you_mean(str(given), known)))
+        elif item["type"] == "too_short" and len(given) >= context["min_length"]:
+            continue  # it lacks only what is wrong with its items, which have lines of their own
+        else:
+            shown = "" if item["type"] == "missing" else f" (got {given!r})"
+            lines.append(UserError(place, item["msg"] + shown[:120]))
+    return lines
+
+
+def _path(loc: tuple[int | str, ...], values: Any) -> list[str]:
+    """`loc` as it stands in the user's file, where a single value may stand for a list of one."""
+    path = []
+    for part in loc:
+        if isinstance(part, int) and not isinstance(values, list | tuple):
+            continue
+        if part != "[key]":
+            path.append(str(part))
+        try:
+            values = values[part]
+        except (LookupError, TypeError):
+            values = None
+    return path
+
+
+def _inside(place: str, inner: str) -> str:
+    """The place of an error that was found by a validator of its own at `place`."""
+    if inner.startswith(HERE):
+        return place + inner.removeprefix(HERE)
+    return place if place.endswith(f".{inner}") else f"{place}.{inner}"
+
+
+def _keys(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """The keys that the model at `loc` knows, following nested models."""
+    for part in loc[:-1]:
+        field = cls.model_fields.get(str(part))
+        cls = (field and _model(field.annotation)) or cls
+    return [f.alias or name for name, f in cls.model_fields.items()]
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    """The model in an annotation such as `tuple[Grid, ...]`."""
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model, get_args(annotation))), None)

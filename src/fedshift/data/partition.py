@@ -1,0 +1,248 @@
+"""Which sites take part, and which of their samples train, validate and test."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from ..core import digest
+from ..core.errors import UserError, did_you_mean
+from ..core.rng import stream
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+
+class Split(BaseModel):
+    """Shares of an internal site's samples."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    train: float = Field(0.7, gt=0, le=1)
+    val: float = Field(0.1, ge=0, lt=1)
+    test: float = Field(0.2, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Split:
+        if abs(self.train + self.val + self.test - 1) > 1e-9:
+            raise UserError("split", f"train + val + test is {self.train + self.val + self.test:g}", "make it 1")
+        return self
+
+
+Amount = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
+
+
+class Limit(BaseModel):
+    """The most images of an internal site that train, or validate: so many, or a share of what the split gives."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    train: Amount | None = Field(None, description="a number of images, or a share below 1")
+    val: Amount | None = Field(None, description="a number of images, or a share below 1")
+
+
+class Partition(BaseModel):
+    """Internal sites (clients) with their splits, and external sites, which are tested whole and never train."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    internal: tuple[str, ...] = Field(min_length=1, description="sites that train")
+    external: tuple[str, ...] = Field((), description="sites that never do")
+    split: Split = Split()
+    by: Literal["patient", "sample", "class"] = Field(
+        "patient",
+        description="keep a patient's samples together where patients are known; or split at random by sample; or by "
+        "sample with equal shares of each class",
+    )
+    limit: Limit = Field(Limit(), description="images beyond it are left out, drawn at random")
+    truncate: bool = Field(False, description="cut each internal site to the size of the smallest, before the split")
+    seed: int = Field(0, ge=0, description="of the split; the same for all runs")
+    held_out: str = Field("", description="name of this partition in tables; default: the external sites")
+
+    @model_validator(mode="after")
+    def _disjoint(self) -> Partition:
+        for key, sites in (("internal", self.internal), ("external", self.external)):
+            if twice := sorted({s for s in sites if sites.count(s) > 1}):
+                raise UserError(key, f"site {twice[0]!r} stands twice", "name each site once")
+        if both := sorted(set(self.internal) & set(self.external)):
+            raise UserError(
+                "external",
+                f"site {both[0]!r} is internal and external at once",
+                "a site that trains cannot be the unseen one: remove it from one of the two",
+            )
+        return self
+
+    def require_client(self, name: str | None, where: str) -> None:
+        """Raise UserError where a client is asked for that is none."""
+        if name is not None and name not in self.internal:
+            raise UserError(f"{where}: client", f"{name!r} is no internal site", did_you_mean(name, self.internal))
+
+    @property
+    def title(self) -> str:
+        """What `held_out` says in scores."""
+        return self.held_out or "+".join(self.external)
+
+    def assign(self, samples: pd.DataFrame) -> pd.DataFrame:
+        """Roles and splits of samples (columns sample, site, label, patient and, where known, base).
+
+        Returns (sample, site, role, split), samples of internal and external sites only, in stored order. Samples that
+        share a `base` (the same image in another guise) get the same split at every internal site. Raises UserError for
+        an unknown site, or a site too small or with too few patients to be split.
+        """
+        import numpy as np
+        import pandas as pd
+
+        known = sorted(samples["site"].unique())
+        for site in (*self.internal, *self.external):
+            if site not in known:
+                raise UserError("partition", f"unknown site {site!r}", did_you_mean(site, known))
+        groups = {site: samples.index[samples["site"] == site].to_numpy() for site in (*self.internal, *self.external)}
+        if self.truncate:
+            smallest = min(len(groups[s]) for s in self.internal)
+            for site in self.internal:
+                drawn = stream(self.seed, "truncate", site).permutation(len(groups[site]))[:smallest]
+                groups[site] = groups[site][np.sort(drawn)]
+        split = pd.Series("test", index=samples.index)
+        assigned: dict[object, str] = {}
+        for site in self.internal:
+            rows = samples.loc[groups[site]]
+            split.loc[rows.index] = self._split_site(site, rows, assigned)
+            groups[site] = groups[site][self._kept(site, split.loc[groups[site]].to_numpy())]
+        chosen = np.sort(np.concatenate(list(groups.values())))
+        out = samples.loc[chosen, ["sample", "site"]].copy()
+        out["role"] = np.where(out["site"].isin(self.internal), "internal", "external")
+        out["split"] = split.loc[chosen]
+        return out.reset_index(drop=True)
+
+    def _kept(self, site: str, split: np.ndarray) -> np.ndarray:
+        """Which of a site's rows are within the limit: (n,) bool."""
+        import numpy as np
+
+        kept = np.ones(len(split), dtype=bool)
+        for name, limit in (("train", self.limit.train), ("val", self.limit.val)):
+            rows = np.flatnonzero(split == name)
+            if limit is None:
+                continue
+            size = limit if isinstance(limit, int) else int(limit * len(rows) + 1e-9)
+            if not 1 <= size <= len(rows):
+                what = f"limit.{name} asks for {size} images of site {site!r}, and the split gives {len(rows)}"
+                raise UserError("partition", what, "lower the limit, or raise the share of the split")
+            kept[rows] = False
+            kept[stream(self.seed, "limit", name, site).permutation(rows)[:size]] = True
+        return kept
+
+    def _split_site(self, site: str, rows: pd.DataFrame, assigned: dict[object, str]) -> np.ndarray:
+        """The split of each row. `assigned` remembers units met at earlier sites, and is added to."""
+        import numpy as np
+
+        unit = self._units(site, rows)
+        names, member = np.unique(unit, return_inverse=True)
+        shares = {
+            k: v for k, v in (("train", self.split.train), ("val", self.split.val), ("test", self.split.test)) if v > 0
+        }
+        if len(names) < len(shares):
+            kind = "patients" if unit.dtype == object and self.by == "patient" else "samples"
+            raise UserError(
+                f"partition: site {site!r}",
+                f"has {len(names)} {kind}, too few for {' + '.join(shares)}",
+                "give it fewer splits, use by: sample, or make it external",
+            )
+        of_unit = np.array([assigned.get(name, "") for name in names], dtype=object)
+        if (of_unit == "").any():
+            grouped = len(names) < len(rows)
+            draw = _balanced if grouped else _stratified if self.by == "class" else _exact
+            shared = "base" in rows
+            of_unit = np.where(
+                of_unit == "",
+                draw(rows["label"].to_numpy(), member, shares, self.seed, "" if shared else site),
+                of_unit,
+            )
+        if lacking := sorted(set(shares) - set(of_unit)):
+            raise UserError(
+                f"partition: site {site!r}",
+                f"gets no sample to {lacking[0]}: it has too few, or shares its patients with a site named before it",
+                "name patients differently at each site unless they are the same person, or make it external",
+            )
+        assigned.update(zip(names, of_unit, strict=True))
+        return of_unit[member]
+
+    def _units(self, site: str, rows: pd.DataFrame) -> np.ndarray:
+        """What must not be torn apart: patient, base image, or else the sample itself."""
+        if "base" in rows:
+            return rows["base"].to_numpy()
+        if self.by == "patient" and "patient" in rows and rows["patient"].notna().any():
+            return rows["patient"].fillna(site + "/" + rows["sample"].astype(str)).to_numpy(dtype=object)
+        return rows["sample"].to_numpy()
+
+    def identity(self, dataset: str) -> str:
+        """The id of this partition of a dataset: the name of its file."""
+        return digest.of({"dataset": dataset, **self.model_dump(mode="json", exclude={"held_out"})})
+
+
+def _exact(label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str) -> np.ndarray:
+    """A random split of single samples: floor(share n) for val and test, the rest trains."""
+    import numpy as np
+
+    n = len(member)
+    order = stream(seed, "split", site).permutation(n)
+    out = np.full(n, "train", dtype=object)
+    start = 0
+    for name in ("test", "val"):
+        size = int(shares.get(name, 0) * n + 1e-9)
+        out[order[start : start + size]] = name
+        start += size
+    return out
+
+
+def _stratified(label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str) -> np.ndarray:
+    """A random split of single samples, each class in the shares asked for (scikit-learn's StratifiedShuffleSplit).
+
+    ceil(share n) test; then ceil(share n) of the whole validate; the rest trains.
+    """
+    import numpy as np
+    from sklearn.model_selection import StratifiedShuffleSplit
+
+    from ..core.rng import seed_of
+
+    out = np.full(len(member), "train", dtype=object)
+    rest, label = np.arange(len(member)), label[np.unique(member, return_index=True)[1]]
+    for name in ("test", "val"):
+        if name not in shares:
+            continue
+        size = math.ceil(shares[name] * len(member) - 1e-9)
+        draw = StratifiedShuffleSplit(1, test_size=size, random_state=seed_of(seed, "split", site, name) % 2**32)
+        try:
+            remaining, drawn = next(draw.split(rest, label[rest]))
+        except ValueError as error:
+            what = f"cannot be split by class: {error}"
+            raise UserError(f"partition: site {site!r}", what, "say by: sample, or make it external") from error
+        out[rest[drawn]] = name
+        rest = rest[remaining]
+    return out
+
+
+def _balanced(
+    label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str, tries: int = 512
+) -> np.ndarray:
+    """A split of whole groups: of `tries` random ones, that whose label counts come closest to the shares."""
+    import numpy as np
+
+    counts = np.zeros((member.max() + 1, label.max() + 1))
+    np.add.at(counts, (member, label), 1)
+    names, share = list(shares), np.array(list(shares.values()))
+    goal = share[:, None] * counts.sum(0)
+    rng = stream(seed, "split", site)
+    best, best_cost = None, np.inf
+    for _ in range(tries):
+        cuts = (np.cumsum(share)[:-1] * len(counts)).round().astype(int)
+        sizes = np.diff([0, *cuts, len(counts)])
+        for poor in np.flatnonzero(sizes < 1):
+            sizes[poor] += 1
+            sizes[sizes.argmax()] -= 1
+        draw = np.repeat(np.arange(len(names)), sizes)[rng.permutation(len(counts))]
+        got = np.stack([counts[draw == k].sum(0) for k in range(len(names))])
+        cost = np.abs(got - goal).sum()
+        if cost < best_cost:
+            best, best_cost = draw, cost
+    assert best is not None
+    return np.array(names, dtype=object)[best]

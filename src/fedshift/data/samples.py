@@ -1,0 +1,116 @@
+"""Samples that a client trains on: tensors in memory, or rows of a memory-mapped array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..transforms import Transform
+
+
+class Samples(Protocol):
+    """Images (or feature vectors) with labels, fetched by batch.
+
+    `random`: whether a training batch draws from its `rng`.
+    """
+
+    random: bool
+
+    def __len__(self) -> int: ...
+
+    def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Inputs (batch, ...), float32, and labels (batch,), int64. With `rng`, augmented; without, as they are."""
+        ...
+
+
+class TensorSamples:
+    """Samples that lie in memory, on any device.
+
+    Parameters
+    ----------
+    x : (n, ...) float tensor
+    y : (n,) integer tensor
+    """
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        if len(x) != len(y):
+            raise ValueError(f"{len(x)} inputs, but {len(y)} labels")
+        self.x, self.y, self.random = x, y.long(), False
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        chosen = torch.from_numpy(index).to(self.x.device)
+        return self.x.index_select(0, chosen), self.y.index_select(0, chosen)
+
+
+class Pooled:
+    """Several sets of samples as one, in the order given."""
+
+    def __init__(self, parts: Sequence[Samples]) -> None:
+        self.parts = list(parts)
+        self.random = any(part.random for part in parts)
+        self.starts = np.cumsum([0, *(len(part) for part in parts)])
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        part = np.searchsorted(self.starts, index, side="right") - 1
+        where = [np.flatnonzero(part == k) for k in range(len(self.parts))]
+        pieces = [self.parts[k].batch(index[rows] - self.starts[k], rng) for k, rows in enumerate(where) if len(rows)]
+        back = torch.from_numpy(np.argsort(np.concatenate(where)))
+        x, y = (torch.cat(column) for column in zip(*pieces, strict=True))
+        return x[back.to(x.device)], y[back.to(y.device)]
+
+
+class MappedSamples:
+    """Rows of a memory-mapped array: uint8 (n, height, width, channels), or float32 (n, features).
+
+    Only the batch asked for is read.
+
+    Parameters
+    ----------
+    images : the array, of all sites
+    rows : the rows that are these samples'
+    labels : (len(rows),) integers
+    transforms : what a batch goes through, in order; those with `when: train` only where randomness is given
+    """
+
+    def __init__(
+        self,
+        images: np.ndarray,
+        rows: np.ndarray,
+        labels: np.ndarray,
+        transforms: Sequence[Transform] = (),
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.images, self.rows, self.device = images, np.asarray(rows), device
+        self.labels = torch.from_numpy(np.asarray(labels, dtype=np.int64))
+        self.transforms = tuple(transforms)
+        self.random = any(t.when == "train" for t in self.transforms)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        stored = torch.from_numpy(self.images[self.rows[index]])
+        x = stored.to(self.device)
+        if x.dim() == 4:
+            x = x.permute(0, 3, 1, 2).contiguous()
+        x = x.float()
+        for transform in self.transforms:
+            if transform.when == "always":
+                x = transform.apply(x, rng or _NO_RANDOMNESS)
+            elif rng is not None:
+                x = transform.apply(x, rng)
+        return x, self.labels[torch.from_numpy(index)].to(self.device)
+
+
+_NO_RANDOMNESS = np.random.Generator(np.random.PCG64(0))
+"""Handed to transforms that always act; they must not draw from it outside training."""

@@ -1,0 +1,165 @@
+"""Snow, frost, fog and spatter of CIFAR-10-C. Functions and `TABLE` as `grey` says."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import numpy as np
+from scipy import ndimage
+
+from ...core.rng import stream
+from . import edges
+from .blur import moved, zooming
+from .grey import Streams, Table, truncated
+
+LUMA = np.array([0.299, 0.587, 0.114])
+WATER, MUD = (np.array(rgb) / 255 for rgb in ((175, 238, 238), (63, 42, 20)))
+TEXTURES, TEXTURE = 5, 128  # how many, and their side
+
+
+def snow(
+    images: np.ndarray,
+    streams: Streams,
+    mean: float,
+    sigma: float,
+    zoom: float,
+    least: float,
+    radius: int,
+    spread: float,
+    kept: float,
+) -> np.ndarray:
+    """Flakes: what of zoomed noise is above `least`, blurred as it falls; laid on twice, once turned about, over an
+    image that is whitened."""
+    x, side = images / 255, images.shape[1]
+    drawn = np.stack([rng.normal(mean, sigma, (side, side)) for rng in streams])
+    drawn = zooming(side, zoom) @ drawn @ zooming(side, zoom).T
+    flakes = truncated(np.where(drawn < least, 0, drawn))
+    flakes = moved(flakes, np.array([rng.uniform(-135, -45) for rng in streams]), radius, spread)
+    layer = (flakes / 255)[..., None]
+    white = np.maximum(x, 1.5 * (x @ LUMA)[..., None] + 0.5)
+    return kept * x + (1 - kept) * white + layer + layer[:, ::-1, ::-1]
+
+
+def frost(images: np.ndarray, streams: Streams, kept: float, ice: float) -> np.ndarray:
+    """kept x + ice frost, of a random piece of one of five textures.
+
+    The script's textures are photographs, shrunk to a fifth; these are drawn (see `textures`).
+    """
+    side, of = images.shape[1], textures()
+    pieces = []
+    for rng in streams:
+        which, row, column = rng.integers(0, [TEXTURES, TEXTURE - side + 1, TEXTURE - side + 1])
+        pieces.append(of[which, row : row + side, column : column + side])
+    return (kept * images + ice * np.stack(pieces)) / 255
+
+
+@functools.cache
+def textures() -> np.ndarray:
+    """(5, 128, 128, 3) grey levels: bluish needles of ice, always the same.
+
+    Noise of three scales, smoothed along one direction more than across it; bright where it is near 0, for that makes
+    lines.
+    """
+    made = []
+    for k in range(TEXTURES):
+        rng = stream("frost texture", k)
+        ice = np.zeros((TEXTURE, TEXTURE))
+        for scale, turn in itertools.product((6.0, 3.0, 1.5), (-1, 1)):
+            noise = rng.standard_normal((TEXTURE, TEXTURE))
+            noise = ndimage.gaussian_filter(noise, (scale / 2, 2 * scale), mode="wrap")
+            angle = np.rad2deg(rng.uniform(0.2, 1.2)) * turn
+            noise = ndimage.rotate(noise, angle, reshape=False, order=1, mode="grid-wrap")
+            ice += scale * np.exp(-4 * np.abs(noise) / noise.std())
+        light = np.interp(ice, np.quantile(ice, [0.02, 0.5, 0.98]), [30, 105, 235])
+        made.append(light[..., None] * [0.84, 0.94, 1.0])
+    return np.stack(made)
+
+
+def fog(images: np.ndarray, streams: Streams, amount: float, decay: float) -> np.ndarray:
+    """(x + amount plasma) max / (max + amount), with the largest value of the image."""
+    x = images / 255
+    most = x.max(axis=(1, 2, 3), keepdims=True)
+    drawn = np.stack([rng.uniform(-1, 1, x.shape[1] ** 2 - 1) for rng in streams])
+    return (x + amount * plasma(drawn, decay)[..., None]) * most / (most + amount)
+
+
+def plasma(drawn: np.ndarray, decay: float) -> np.ndarray:
+    """Clouds (n, side, side) from 0 to 1, of side^2 - 1 draws from -1 to 1: the diamond-square algorithm on a torus.
+
+    Each new value is the mean of its four neighbours and a shock, whose size shrinks by decay^2 a level.
+    """
+    side = round((drawn.shape[1] + 1) ** 0.5)
+    height, shock, step, left = np.zeros((len(drawn), side, side)), 100.0**2, side, drawn
+
+    def draw(like: np.ndarray) -> np.ndarray:
+        nonlocal left
+        taken, left = np.split(left, [like[0].size], axis=1)
+        return shock * taken.reshape(like.shape)
+
+    while step >= 2:
+        half = step // 2
+        corner, centre = height[:, ::step, ::step], height[:, half::step, half::step]
+        above, beside = height[:, ::step, half::step], height[:, half::step, ::step]  # of the centres
+        rows = corner + np.roll(corner, -1, axis=1)
+        columns = corner + np.roll(corner, -1, axis=2)
+        centre[:] = (rows + np.roll(rows, -1, axis=2)) / 4 + draw(centre)
+        above[:] = (columns + centre + np.roll(centre, 1, axis=1)) / 4 + draw(above)
+        beside[:] = (rows + centre + np.roll(centre, 1, axis=2)) / 4 + draw(beside)
+        step, shock = half, shock / decay**2
+    height -= height.min(axis=(1, 2), keepdims=True)
+    return height / height.max(axis=(1, 2), keepdims=True)
+
+
+def spatter(
+    images: np.ndarray,
+    streams: Streams,
+    mean: float,
+    sigma: float,
+    smooth: float,
+    least: float,
+    strength: float,
+    mud: bool,
+) -> np.ndarray:
+    """Drops, where smoothed noise is above `least`: of water, with light edges, or of mud, which hides the image."""
+    x, side = images / 255, images.shape[1]
+    drawn = np.stack([rng.normal(mean, sigma, (side, side)) for rng in streams])
+    drawn = ndimage.gaussian_filter(drawn, (0, smooth, smooth), mode="nearest", truncate=4)
+    if mud:
+        spots = (drawn > least).astype(float)
+        cover = ndimage.gaussian_filter(spots, (0, strength, strength), mode="nearest", truncate=4)
+        cover = np.where(cover < 0.8, 0, cover)[..., None]
+        return x * (1 - cover) + MUD * cover
+    drops = truncated(np.where(drawn < least, 0, drawn))
+    relief = edges.box(edges.distance(edges.canny(drops, 50, 150), 20)).astype(np.uint8)
+    slope = np.array([[[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]])
+    relief = ndimage.correlate(edges.equalised(relief).astype(int), slope, mode="mirror").clip(0, 255)
+    shine = drops * np.rint(edges.box(relief))
+    most = shine.max(axis=(1, 2), keepdims=True)
+    return x + (strength * shine / np.where(most > 0, most, 1))[..., None] * WATER
+
+
+TABLE: Table = {
+    "snow": (
+        snow,
+        (
+            (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+            (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+            (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+            (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+            (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+        ),
+    ),
+    "frost": (frost, ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))),
+    "fog": (fog, ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))),
+    "spatter": (
+        spatter,
+        (
+            (0.62, 0.1, 0.7, 0.7, 0.5, False),
+            (0.65, 0.1, 0.8, 0.7, 0.5, False),
+            (0.65, 0.3, 1, 0.69, 0.5, False),
+            (0.65, 0.1, 0.7, 0.69, 0.6, True),
+            (0.65, 0.1, 0.5, 0.68, 0.6, True),
+        ),
+    ),
+}

@@ -1,0 +1,48 @@
+"""Which samples make up each local step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import torch
+
+from ..algorithms import Training
+
+
+def batch_indices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Consecutive batches of `order`.
+
+    A last batch of one joins the one before it, since BN cannot train on one vector.
+    """
+    n = len(order)
+    cuts = list(range(0, n, size))
+    if n % size == 1 and n > 1:
+        cuts.pop()
+    for start, stop in zip(cuts, [*cuts[1:], n], strict=True):
+        yield order[start:stop]
+
+
+def batch_stream(n: int, training: Training, generator: torch.Generator) -> Iterator[np.ndarray]:
+    """Batches of indices below `n` without end: epoch after epoch, or each drawn with replacement."""
+    while True:
+        if training.replacement:
+            yield torch.randint(n, (training.batch_size,), generator=generator).numpy()
+        else:
+            yield from batch_indices(torch.randperm(n, generator=generator).numpy(), training.batch_size)
+
+
+def round_steps(n: int, training: Training) -> int:
+    """Local steps in a round of a client with `n` samples."""
+    if training.local_steps:
+        return training.local_steps
+    size = training.batch_size
+    joined = n % size == 1 and n > 1 and not training.replacement
+    return training.local_epochs * (math.ceil(n / size) - joined)
+
+
+def equal_steps(training: Training, sizes: Iterable[int]) -> Training:
+    """The same training where each client, of so many samples, takes as many local steps as the largest."""
+    steps = max(round_steps(n, training) for n in sizes)
+    return training.model_copy(update={"local_steps": steps, "local_epochs": 1, "equal_steps": False})

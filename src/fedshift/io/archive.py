@@ -1,0 +1,120 @@
+"""Unpacks archives without trust: nothing outside the folder, no links, no devices, all or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import io
+import lzma
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from ..core.console import Progress
+from ..core.errors import UserError
+from . import disk
+
+CHUNK = 1 << 20
+BOMB = 1.2  # an archive may grow to this many times its announced size
+DO_NOT_USE = "nothing was unpacked, do not use this archive"
+DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, IndexError, OverflowError)
+
+
+def extract(archive: Path, folder: Path, *, unpacked_size: int | None = None) -> None:
+    """Unpacks a tar (of any compression) or zip archive to `folder`, wholly or not at all.
+
+    Members that would be written elsewhere, links and devices are refused.
+    """
+    with disk.atomic_folder(folder) as new:
+        unpack(archive, new, unpacked_size)
+
+
+def unpack(archive: Path, folder: Path, unpacked_size: int | None) -> None:
+    """Unpack into `folder`, which the caller discards where this raises."""
+    if not archive.is_file():
+        raise UserError(archive, "no such file")
+    disk.require_space(folder, unpacked_size or 0)
+    total = 0
+    with _damage(archive), _watched(archive) as file:
+        is_zip = not tarfile.is_tarfile(file) and zipfile.is_zipfile(file)
+        file.seek(0)
+        for name, plain, size, write in _zip(file) if is_zip else _tar(file):
+            path = PurePosixPath(name.replace("\\", "/"))
+            if path.is_absolute() or ".." in path.parts:
+                raise UserError(archive, f"member {name!r} leads out of the folder", DO_NOT_USE)
+            if not plain:
+                raise UserError(archive, f"member {name!r} is a link or a device", DO_NOT_USE)
+            total += size
+            if unpacked_size is not None and total > unpacked_size * BOMB:
+                what = f"unpacks to {total} bytes or more, expected {unpacked_size}"
+                raise UserError(archive, what, DO_NOT_USE)
+            disk.require_space(folder, size)
+            write(folder)
+
+
+class _Watched(io.FileIO):
+    """A file that tells how far it was read."""
+
+    def __init__(self, path: Path, bar: Progress) -> None:
+        super().__init__(path)
+        self.bar = bar
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        self.bar.update(self.tell() - self.bar.done)
+        return count
+
+
+@contextlib.contextmanager
+def _watched(path: Path) -> Iterator[IO[bytes]]:
+    bar = Progress(f"unpack {path.name}", path.stat().st_size, "B")
+    with bar, io.BufferedReader(_Watched(path, bar), CHUNK) as file:
+        yield file
+
+
+Member = tuple[str, bool, int, Callable[[Path], Any]]  # name, plain file or folder?, size, writer
+
+
+def _tar(file: IO[bytes]) -> Iterator[Member]:
+    tar: Any
+    with tarfile.open(fileobj=file) as tar:
+        while (member := tar.next()) is not None:
+            write = functools.partial(tar.extract, member, filter="data")
+            yield member.name, member.isreg() or member.isdir(), member.size, write
+            tar.members.clear()  # or half a million of them stay in memory
+        # tarfile takes a damaged header for the end: look for the true end, and for the checksum behind it
+        tar.fileobj.seek(tar.offset)
+        if tar.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise tarfile.ReadError("no end mark where the members end")
+        while tar.fileobj.read(CHUNK):
+            pass
+
+
+def _zip(file: IO[bytes]) -> Iterator[Member]:
+    with zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
+            info.filename = info.filename.replace("\\", "/")  # as some programs of Windows write it
+            yield info.filename, plain, info.file_size, functools.partial(archive.extract, info)
+
+
+@contextlib.contextmanager
+def _damage(archive: Path) -> Iterator[None]:
+    """Turns what the readers of archives raise on bad content into a UserError about `archive`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, EOFError, RuntimeError, ValueError, *DAMAGE) as error:
+        known = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL)
+        if isinstance(error, OSError) and error.errno not in (None, *known):  # None: the decompressors set none
+            raise
+        what = f"damaged, or neither tar nor zip: {error}"
+        raise UserError(archive, what, "delete it and obtain it anew") from error

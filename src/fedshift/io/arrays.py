@@ -1,0 +1,85 @@
+"""An .npy file that is written row by row in bounded memory, and gone on with after a kill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+import os
+from typing import TYPE_CHECKING
+
+from .disk import disk_errors
+from .text import read_json, readable, write_json
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class GrowingArray:
+    """Appends blocks of rows to an array of known shape; `rows` are there already.
+
+    Rows that an earlier process wrote are kept where it had the same `identity`: they are counted once they have
+    reached the disk. Plain writes, not a memory map: of 12 GB of images no page stays resident.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype, identity: str) -> None:
+        import numpy as np
+
+        self.path, self.total = path, shape[0]
+        self.row = np.dtype(dtype).itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        self.state = path.with_suffix(".json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with disk_errors(path):
+            self.identity, self.rows = identity, self._whole(identity)
+            write_json(self.state, {"identity": identity, "rows": self.rows})
+            self._file = path.open("r+b" if self.rows else "w+b")
+            header = np.lib.format.header_data_from_array_1_0(np.empty((0, *shape[1:]), dtype))
+            np.lib.format.write_array_header_1_0(self._file, header | {"shape": shape})  # over the same bytes, if any
+            self.start = self._file.tell()
+            self._file.truncate(self.start + self.rows * self.row)
+
+    def _whole(self, identity: str) -> int:
+        """Rows that are surely there; 0 where the file is another's, or none."""
+        try:
+            state = read_json(self.state)
+            if state["identity"] == identity and self.path.is_file():
+                return int(state["rows"])
+        except (UserError, OSError, KeyError, TypeError, ValueError):
+            pass
+        return 0
+
+    def append(self, block: np.ndarray) -> None:
+        """Write rows after the last, durably."""
+        with disk_errors(self.path):
+            self._file.seek(self.start + self.rows * self.row)
+            self._file.write(block.tobytes())
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self.rows += len(block)
+            write_json(self.state, {"identity": self.identity, "rows": self.rows})
+
+    def close(self) -> None:
+        self._file.close()
+
+    def move(self, target: Path) -> None:
+        """Put the whole array in its place. Raises RuntimeError where rows are missing."""
+        self.close()
+        if self.rows != self.total:
+            raise RuntimeError(f"{self.path}: {self.rows} of {self.total} rows")
+        self.path.replace(target)
+        self.state.unlink()
+
+
+def map_array(path: Path) -> np.ndarray:
+    """The array of a .npy file, memory-mapped. What holds Python objects is refused unread."""
+    import numpy as np
+
+    with readable(path, "array", EOFError):
+        found: np.ndarray = np.load(path, mmap_mode="r")  # by default it refuses pickles
+        if not hasattr(found, "shape"):
+            raise ValueError("an archive of several")
+        return found

@@ -1,0 +1,58 @@
+"""The base of all datasets: from the official source, or a mirror, to images that can be read one by one."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+TWELVE_BITS = 4096
+
+DAMAGE = (OSError, SyntaxError, ValueError, RuntimeError, struct.error)
+"""What Pillow raises of a damaged image, beside its own errors."""
+
+
+def read_image(path: Path, *, own: bool = False) -> np.ndarray:
+    """An image file of any format that Pillow reads, as (height, width, 3) uint8.
+
+    Of 16 bits a pixel the upper 8 are kept. Users' `own` images are turned as their EXIF orientation says, and refused
+    where all 16-bit values are below 4096 (and not all 0): little of them is in the upper 8. Raises UserError naming
+    the file.
+    """
+    import numpy as np
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as opened:
+            if opened.format == "EPS":
+                raise ValueError("PostScript, which would be run as a program: convert it")
+            if opened.mode in ("I", "F"):
+                raise ValueError("32 bits a pixel: bring it to 8 or 16")
+            image = ImageOps.exif_transpose(opened) if own else opened
+            if image.mode.startswith("I;16"):  # Pillow's own conversion makes all but the darkest white
+                deep = np.asarray(image)
+                if own:
+                    _require_range(path, int(deep.max()))
+                return np.repeat((deep >> 8).astype(np.uint8)[..., None], 3, axis=2)
+            return np.asarray(image.convert("RGB"))
+    except UserError:
+        raise
+    except FileNotFoundError:
+        raise UserError(path, "no such image", "restore it, or remove its row") from None
+    except (*DAMAGE, Image.DecompressionBombError) as error:
+        raise UserError(
+            path, f"cannot be read as an image ({error})", "obtain the file anew, or remove its row"
+        ) from None
+
+
+def _require_range(path: Path, most: int) -> None:
+    """Raise UserError where 16 bits hold 12 or fewer, as in many exports of X-ray and CT."""
+    if 0 < most < TWELVE_BITS:
+        what = f"has 16 bits a pixel, but its brightest is {most} of 65535: it would be almost black"
+        raise UserError(path, what, "rescale it to the full range of 16 bits, or export it with 8")

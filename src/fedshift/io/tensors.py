@@ -1,0 +1,63 @@
+"""Readers and writers. What is written is there whole or not at all (see `disk`); what is unreadable is named."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import UserError
+from .disk import atomic
+
+if TYPE_CHECKING:
+    import torch
+from .text import readable
+
+
+def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
+    """Writes tensors as safetensors, with a checksum: equal tensors and metadata, equal bytes."""
+    import torch
+    from safetensors.torch import save
+
+    own = {"memory_format": torch.contiguous_format}  # tensors that share memory are not accepted
+    content = save({k: tensors[k].detach().cpu().clone(**own) for k in sorted(tensors)})
+    # metadata are added here: the library lists them in an order that differs from process to process
+    end = 8 + int.from_bytes(content[:8], "little")
+    data = memoryview(content)[end:]
+    header = json.loads(content[8:end]) | {_META: dict(sorted(metadata.items()))}
+    header[_META][_SUM] = _checksum(header, data)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(data)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The tensors (on the CPU) and the metadata of a file that `write_tensors` wrote.
+
+    Raises UserError where it is no safetensors file, or not the bytes that were written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    with readable(path, "safetensors", SafetensorError, KeyError, TypeError, AttributeError):
+        content = Path(path).read_bytes()
+        tensors = load(content)
+        end = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:end])
+        metadata = header.get(_META, {})
+        if _SUM not in metadata:
+            raise UserError(path, "has no checksum: another program, or an earlier version, wrote it", "make it anew")
+        if metadata.pop(_SUM) != _checksum(header, memoryview(content)[end:]):
+            raise UserError(path, "is damaged: its checksum does not agree", "remove it and make it anew")
+        return {k: tensors[k] for k in sorted(tensors)}, metadata
+
+
+_META, _SUM = "__metadata__", "crc32"
+
+
+def _checksum(header: dict[str, Any], data: memoryview) -> str:
+    """Of a safetensors file, apart from where the checksum itself stands."""
+    return f"{zlib.crc32(data, zlib.crc32(json.dumps(header, sort_keys=True).encode())):08x}"

@@ -1,0 +1,61 @@
+"""Readers and writers. What is written is there whole or not at all (see `disk`); what is unreadable is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import UserError
+
+if TYPE_CHECKING:
+    pass
+from .text import readable
+
+YAML_LIMIT = 1_000_000
+
+LARGEST = 2**63
+"""Beyond every number that a YAML file may hold."""
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file: plain data, as JSON has it; no anchors or aliases, no key twice, at most 1 MB."""
+    import yaml
+
+    def refuse(node: Any, what: str) -> UserError:
+        return UserError(f"{path}, line {node.start_mark.line + 1}", what)
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event = self.peek_event()
+            if getattr(event, "anchor", None) is not None:
+                raise refuse(event, "anchors and aliases (& and *) are not allowed; write the value out")
+            return super().compose_node(parent, index)
+
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            node, seen = super().compose_mapping_node(anchor), set()
+            for key, _ in node.value:
+                if (name := str(key.value)) in seen:
+                    raise refuse(key, f"the key {name!r} appears twice; remove one")
+                seen.add(name)
+            return node
+
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            value = super().construct_object(node, deep)
+            if not isinstance(value, dict | list | str | int | float | None):
+                raise refuse(node, f"a {type(value).__name__} is not allowed; put text in quotes")
+            if isinstance(value, str) and self.NON_PRINTABLE.search(value):
+                raise refuse(node, "a character that cannot be printed")
+            if isinstance(value, int | float) and not abs(value) < LARGEST:
+                raise refuse(node, "not a number, or too large a one")
+            return value
+
+    with readable(path, "YAML", yaml.YAMLError, KeyError, AttributeError):
+        if (size := Path(path).stat().st_size) > YAML_LIMIT:
+            raise UserError(path, f"{size} bytes are too many for a YAML file (limit {YAML_LIMIT})")
+        try:
+            return yaml.load(Path(path).read_bytes(), Loader)
+        except yaml.MarkedYAMLError as error:
+            if error.problem_mark is None:
+                raise
+            where = f"{path}, line {error.problem_mark.line + 1}"
+            raise UserError(where, f"not valid YAML: {error.problem}") from error

@@ -1,0 +1,160 @@
+"""From raw files to arrays that can be memory-mapped."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core import digest
+from ..core.console import Progress, duration, say
+from ..core.errors import UserError
+from ..io.arrays import GrowingArray
+from ..io.disk import atomic_folder, locked, require_space
+from ..io.tables import write_table
+from ..io.text import write_json
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from ..study.run import Data
+
+
+BLOCK = 1024
+"""Images that are held in memory at once."""
+
+PROBE = 48
+"""Images that are read to tell how long all will take."""
+
+
+def obtain(data: Data, raw: Path, mirror: Path | None) -> None:
+    """Raw files of a dataset.
+
+    Downloaded, taken from the mirror, or written as a miniature. `raw/source.json` says which.
+    """
+    raw.mkdir(parents=True, exist_ok=True)
+    if data.synthetic:
+        data.dataset.miniature(raw)
+    else:
+        data.dataset.download(raw, mirror)
+    write_json(raw / "source.json", {"dataset": data.dataset.spec(), "synthetic": data.synthetic})
+
+
+def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") -> None:
+    """Write `out`: images.npy, samples.parquet and card.json, whole or not at all.
+
+    images.npy is (n, height, width, channels) uint8, or (n, features) float32 of a dataset of vectors; row i of
+    samples.parquet is image i. Images go through the transforms of `data.prepare`. Memory holds one block of images,
+    whatever their number; what was done is kept beside `out` when the process is killed, and gone on with where data,
+    the user's own images and `code` are the same. Raises UserError for labels or samples that are not as documented,
+    and for an image that is missing, broken or of another size.
+    """
+    import numpy as np
+
+    opened = data.dataset.open(raw)
+    samples = _checked(opened.samples.reset_index(drop=True), data.dataset.classes)
+
+    def image(i: int) -> np.ndarray:
+        x = opened.image(i)
+        for transform in data.prepare:
+            x = transform.prepare(x)
+        return x
+
+    first = image(0)
+    shape = (len(samples), *first.shape)
+
+    def checked(i: int) -> np.ndarray:
+        if (x := image(i)).shape != first.shape:
+            sizes = ["x".join(map(str, x.shape[1::-1] or x.shape)) for x in (x, first)]
+            what = f"is {sizes[0]}, others are {sizes[1]}"
+            raise UserError(f"image {samples['sample'][i]!r}", what, "bring all images to one size")
+        return x
+
+    partial = out.with_name(f".{out.name}.partial")
+    identity = digest.of([data.id, code, data.dataset.fingerprint(), _fingerprint(samples, first)], 64)
+    with locked(partial / "lock"):
+        array = GrowingArray(partial / "images.npy", shape, first.dtype, identity)
+        try:
+            _announce(array, checked, first.nbytes, threads, out)
+            with ThreadPoolExecutor(max(threads, 1)) as pool, Progress("prepare", len(samples), "images") as bar:
+                bar.update(array.rows)
+                for start in range(array.rows, len(samples), BLOCK):
+                    block = list(pool.map(checked, range(start, min(start + BLOCK, len(samples)))))
+                    array.append(np.stack(block))
+                    bar.update(len(block))
+        finally:
+            array.close()
+            if not array.rows:
+                shutil.rmtree(partial)
+        with atomic_folder(out) as new:
+            array.move(new / "images.npy")
+            write_table(new / "samples.parquet", samples)
+            write_json(new / "card.json", _card(data, samples, new))
+    shutil.rmtree(partial, ignore_errors=True)
+    say(f"prepared {len(samples)} images of {samples['site'].nunique()} sites in {out}")
+
+
+def _announce(array: GrowingArray, image: Callable[[int], np.ndarray], size: int, threads: int, out: Path) -> None:
+    """Say what disk and time it will take, before it starts. Raises UserError where the disk has too little room."""
+    left = array.total - array.rows
+    require_space(out.parent, left * size)
+    if array.rows:
+        say(f"going on after {array.rows} of {array.total} images")
+    took = []
+    for i in range(array.rows, array.total, max(1, left // PROBE)):
+        began = time.monotonic()
+        image(i)
+        took.append(time.monotonic() - began)
+    workers = max(min(threads, os.cpu_count() or 1), 1)
+    seconds = statistics.median(took) * left / workers if took else 0  # of the first, set-up takes most
+    say(f"{left} images to prepare: {left * size / 1e9:.2f} GB of disk, about {duration(seconds)}")
+
+
+def _fingerprint(samples: pd.DataFrame, first: np.ndarray) -> str:
+    """Of what is to be prepared, without reading all of it."""
+    import pandas as pd
+
+    rows = pd.util.hash_pandas_object(samples).to_numpy()
+    return hashlib.sha256(rows.tobytes() + first.tobytes()).hexdigest()
+
+
+def _checked(samples: pd.DataFrame, classes: tuple[str, ...]) -> pd.DataFrame:
+    if samples.empty:
+        raise UserError("dataset", "has no samples", "check the raw files")
+    if (twice := samples["sample"].duplicated()).any():
+        raise UserError(
+            f"sample {samples.loc[twice, 'sample'].iloc[0]!r}",
+            "stands twice",
+            "give each sample a name of its own",
+        )
+    wrong = ~samples["label"].between(0, len(classes) - 1)
+    if wrong.any():
+        row = samples[wrong].iloc[0]
+        what = f"has label {row['label']}, but there are {len(classes)} classes ({', '.join(classes)})"
+        raise UserError(f"sample {row['sample']!r}", what, "labels are 0, 1, ... in the order of classes")
+    keep = ["sample", "site", "label", "patient", *(["base"] if "base" in samples else [])]
+    return samples[keep].astype({"sample": "str", "site": "str", "label": "int64", "patient": "object"})
+
+
+def _card(data: Data, samples: pd.DataFrame, folder: Path) -> dict[str, object]:
+    sites = {
+        str(site): {"images": len(rows), "patients": int(rows["patient"].nunique()) or None}
+        for site, rows in samples.groupby("site", sort=True)
+    }
+    return {
+        **dataclasses.asdict(data.card),
+        "dataset": data.dataset.spec(),
+        "synthetic": data.synthetic,
+        "prepare": [t.spec() for t in data.prepare],
+        "classes": list(data.dataset.classes),
+        "sites": sites,
+        "checksums": {name: f"sha256:{digest.of_file(folder / name)}" for name in ("images.npy", "samples.parquet")},
+    }

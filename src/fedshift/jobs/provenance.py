@@ -1,0 +1,78 @@
+"""What a reader needs to trust, and to repeat, a run."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import resource
+import subprocess
+import sys
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..engine.federation import Federation
+    from ..study.run import Run
+
+PACKAGES = ("torch", "torchvision", "monai", "wilds", "numpy", "pandas", "snakemake")
+
+
+def git() -> dict[str, Any]:
+    """Commit of this code, and whether files of the library differ from it; empty where it is not in a repository."""
+
+    def ask(*words: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parents[1]), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+
+    try:
+        return {"commit": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain", "--", "."))}
+    except (OSError, subprocess.SubprocessError):
+        return {}
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that shape a result."""
+    found = {"python": platform.python_version(), "fedshift": __version__}
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):  # a job's own environment need not hold them all
+            found[name] = version(name)
+    return found
+
+
+def peak_memory_mb() -> float:
+    """The process's highest resident memory so far, MiB; memory-mapped pages that were touched count."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1024 / (1024 if sys.platform == "darwin" else 1)
+
+
+def manifest(
+    run: Run, federation: Federation, *, code: str, threads: int, device: torch.device, started: datetime
+) -> dict[str, Any]:
+    """The content of manifest.json. `started` is when this process took up the run; `seconds` counts all rounds."""
+    import torch
+
+    kept = federation.result()
+    cuda = device.type == "cuda"
+    return {
+        "run": run.id,
+        "seed": run.seed,
+        "code": code,
+        "git": git(),
+        "versions": versions(),
+        "device": torch.cuda.get_device_name(device) if cuda else f"CPU ({platform.machine()})",
+        "threads": threads,
+        "processes": federation.ranks.count,
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(sum(row["seconds"] for row in federation.history), 1),
+        "rounds": federation.server.round,
+        "best_round": kept.round,
+        "best_value": kept.values[0] if len(kept.values) == 1 else None,
+        "floats": federation.ledger(),
+        "peak_memory_mb": round(peak_memory_mb(), 1),
+    }

@@ -1,0 +1,39 @@
+"""The base of all network architectures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ..core.errors import UserError
+from ..core.registry import Plugin
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Model(Plugin):
+    """An architecture. `build` is called inside a keyed random state: it may draw initial weights freely."""
+
+    kind: ClassVar[str] = "model"
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """A network for inputs of `shape` (channels, height, width) that returns (batch, classes) logits."""
+        raise TypeError(f"{type(self).__name__} does not build a network")
+
+
+def require_images(model: Model, shape: tuple[int, ...], least: int, channels: int | None = None) -> None:
+    """Raise UserError for inputs that are no images of at least `least` x `least`, or have other channels."""
+    where, size = f"model {model.name}", "x".join(map(str, shape[1:])) or "no pixels"
+    if len(shape) != 3 or min(shape[1:]) < least:
+        raise UserError(where, f"takes images from {least}x{least}, these have {size}", "resize them")
+    if channels not in (None, shape[0]):
+        what = f"takes images of {channels} channels, these have {shape[0]}"
+        raise UserError(where, what, "choose another model, or bring images to RGB")
+
+
+def initialise(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+    """Build with initial weights that depend on `seed` alone; the global generator is left as it was."""
+    from ..core.rng import keyed
+
+    with keyed(seed, "initial weights"):
+        return model.build(shape, classes)

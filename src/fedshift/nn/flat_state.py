@@ -1,0 +1,127 @@
+"""The state of a network as one flat float vector.
+
+The order is `[private | affine | weights | statistics]`: parameters that never leave a client (of add-ons; mostly
+none), batch-norm gamma and beta (A), every other trainable tensor (W), batch-norm running mean and variance (S). In
+this order the trainable part is one piece, and so is what travels under every BN policy: an aggregation is one fused
+sum. Batch-norm layers are found by type, never by name.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .batchnorm import batch_norms
+
+
+def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The module that holds a tensor, and the tensor's name in it."""
+    path, _, leaf = name.rpartition(".")
+    return model.get_submodule(path), leaf
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one named tensor lies in the flat vector, and its shape."""
+
+    span: slice
+    shape: torch.Size
+    channels_last: bool
+
+    def view(self, flat: Tensor) -> Tensor:
+        """The tensor as a view of `flat`, in the memory format asked for."""
+        piece = flat[self.span]
+        if not self.channels_last:
+            return piece.view(self.shape)
+        n, c, h, w = self.shape
+        return piece.view(n, h, w, c).permute(0, 3, 1, 2)
+
+
+class Layout:
+    """Places of all tensors of a model in a flat vector `[private | affine | weights | statistics]`.
+
+    `stays` names parameters that never leave a client.
+
+    Attributes
+    ----------
+    private, affine, weights, statistics, trainable : slices of the flat vector
+    size : its length, in floats
+    counters : names of BN's integer buffers (batches tracked), kept beside the vector and never counted
+    constants : names of all other integer buffers and of frozen parameters, which no one changes and no one sends
+    aliases : second name -> first name, of tensors that have two
+    """
+
+    def __init__(self, model: nn.Module, channels_last: bool = False, stays: Collection[str] = ()) -> None:
+        layers, stored = batch_norms(model), model.state_dict().keys()
+        parameters = {k: p for k, p in model.named_parameters() if p.requires_grad}
+        frozen = [k for k, p in model.named_parameters() if not p.requires_grad]
+        buffers = {k: b for k, b in model.named_buffers() if k in stored}
+        private = [k for k in parameters if k in stays]
+        affine = [k for k in parameters if k not in stays and k.rpartition(".")[0] in layers]
+        weights = [k for k in parameters if k not in stays and k.rpartition(".")[0] not in layers]
+        statistics = [k for k, b in buffers.items() if b.is_floating_point()]
+        integers = [k for k, b in buffers.items() if not b.is_floating_point()]
+        self.counters = [k for k in integers if k.rpartition(".")[0] in layers]
+        self.constants = [*frozen, *(k for k in integers if k.rpartition(".")[0] not in layers)]
+        named = [
+            (k, id(tensor))
+            for every in (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+            for k, tensor in every
+            if k in stored
+        ]
+        first = {key: k for k, key in reversed(named)}
+        self.aliases = {k: first[key] for k, key in named if k != first[key]}
+        self.places: dict[str, Place] = {}
+        tensors = {**parameters, **buffers}
+        ends = [0]
+        for group in (private, affine, weights, statistics):
+            end = ends[-1]
+            for name in group:
+                tensor = tensors[name]
+                span = slice(end, end + tensor.numel())
+                self.places[name] = Place(span, tensor.shape, channels_last and tensor.dim() == 4)
+                end = span.stop
+            ends.append(end)
+        self.private, self.affine, self.weights, self.statistics = (slice(a, b) for a, b in itertools.pairwise(ends))
+        self.trainable = slice(0, self.weights.stop)
+        self.size = ends[-1]
+
+    def attach(self, model: nn.Module, flat: Tensor, grad: Tensor, counters: Tensor) -> None:
+        """Make the model's tensors views.
+
+        Floats of `flat`, their gradients of `grad`, integer buffers of `counters`.
+        """
+        for name, place in self.places.items():
+            owner, leaf = _owner(model, name)
+            if leaf in owner._parameters:
+                parameter = getattr(owner, leaf)
+                parameter.data, parameter.grad = place.view(flat), place.view(grad)
+            else:
+                owner._buffers[leaf] = place.view(flat)
+        for name, counter in zip(self.counters, counters, strict=True):
+            owner, leaf = _owner(model, name)
+            owner._buffers[leaf] = counter
+
+    def buffers(self, model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
+        """The buffers of an attached model: whose, under which name, and the view that is attached."""
+        names = [*self.names(self.statistics), *self.counters]
+        return [(owner, leaf, owner.get_buffer(leaf)) for owner, leaf in (_owner(model, name) for name in names)]
+
+    def pack(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """A new flat vector from named tensors of any floating type."""
+        flat = torch.empty(self.size, dtype=next((t.dtype for t in tensors.values() if t.is_floating_point()), None))
+        for name, place in self.places.items():
+            place.view(flat).copy_(tensors[name].detach())
+        return flat
+
+    def unpack(self, flat: Tensor) -> dict[str, Tensor]:
+        """Named, contiguous copies on the CPU of the tensors in `flat`, under their first names."""
+        return {k: place.view(flat).detach().cpu().contiguous().clone() for k, place in self.places.items()}
+
+    def names(self, span: slice) -> list[str]:
+        """The names of the tensors that lie in `span`."""
+        return [k for k, p in self.places.items() if span.start <= p.span.start and p.span.stop <= span.stop]

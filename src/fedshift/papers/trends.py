@@ -1,0 +1,230 @@
+"""Which of the papers' claims hold: trends.csv, a sentence each."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..analysis.values import NAN, listed
+from ..study.plan import Plan
+from ..study.published import Side, Trend
+from .conditions import Cell
+from .pairs import Pair, pairs
+from .values import Measure, Values, finite, incomparable
+from .words import Words
+
+COLUMNS = [
+    *("study", "claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites"),
+    *("published_difference", "published_for", "doubt", "reason"),
+]
+"""`held` is yes, no or not run; `doubt` what takes from it; `reason` why it does not count."""
+MEANING = (
+    "The difference is the mean over sites, turned so that positive is better; its standard error is over seeds, each "
+    "seed held against itself. What is not twice its standard error away from the claim is within the noise of seeds."
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A trend in numbers: `away` holds each pair's difference in each seed (pairs, seeds), positive is better.
+
+    `places` are the positions of these pairs among all that the trend compares.
+    """
+
+    away: np.ndarray
+    places: tuple[int, ...]
+    by: float
+    within: float | None = None
+
+    @property
+    def sites(self) -> np.ndarray:
+        """The difference of each pair, mean over seeds."""
+        return self.away.mean(axis=1)
+
+    @property
+    def mean(self) -> float:
+        return float(self.away.mean())
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean over seeds; NaN with one."""
+        seeds = self.away.mean(axis=0)
+        return float(seeds.std(ddof=1) / math.sqrt(len(seeds))) if len(seeds) > 1 else NAN
+
+    def above(self, difference: Any) -> Any:
+        """Whether a difference is as claimed: above 0, or at least `by`; or at most `within`, either way."""
+        if self.within is not None:
+            return np.abs(difference) <= self.within + 1e-12
+        return difference > 0 if self.by == 0 else difference >= self.by - 1e-12
+
+    @property
+    def sites_for(self) -> int:
+        return int(self.above(self.sites).sum())
+
+    @property
+    def noisy(self) -> bool:
+        away = abs(self.mean) - self.within if self.within is not None else self.mean - self.by
+        return abs(away) < 2 * self.error
+
+    def at(self, places: Iterable[int]) -> float:
+        """The mean over some of the pairs; NaN where one of them is not there."""
+        if not set(places) <= set(self.places):
+            return NAN
+        return float(np.mean([self.sites[self.places.index(place)] for place in places]))
+
+
+def table(words: Words, values: Values) -> pd.DataFrame:
+    """trends.csv: a row for each trend of the study."""
+    printed = _printed(words)
+    rows = [_row(words, values, n, trend, printed) for n, trend in enumerate(words.plan.study.trends)]
+    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(("sites_for", "sites", "published_for"), "Int64"))
+
+
+def _row(
+    words: Words, values: Values, number: int, trend: Trend, printed: Mapping[tuple[Cell, str], float]
+) -> dict[str, Any]:
+    measure, found = Measure.of(trend.of), pairs(words, number, trend)
+    sides = [
+        [_best([values.by_seed(c, trend.of) for c in side], measure) for side in (p.better, p.than)] for p in found
+    ]
+    outcome, lost = _outcome(found, sides, measure, trend, words.plan)
+    row: dict[str, Any] = {"study": words.plan.name, "claim": trend.claim, "doubt": "", "reason": incomparable(values)}
+    if outcome is None:
+        return row | {"sentence": f"{_names(trend, measure)}: {lost}", "held": "not run"}
+    wanted = len(outcome.sites) if trend.at_least == "all" else trend.at_least
+    held = outcome.sites_for >= wanted if wanted else bool(outcome.above(outcome.mean))
+    paper = _paper(found, trend, measure, printed)
+    return row | {
+        "sentence": _sentence(trend, measure, outcome, found, paper, wanted),
+        "held": "yes" if held else "no",
+        "mean_difference": outcome.mean,
+        "se": outcome.error,
+        "sites_for": outcome.sites_for,
+        "sites": len(outcome.sites),
+        "published_difference": paper.mean if paper else NAN,
+        "published_for": paper.sites_for if paper else None,
+        "doubt": _doubt(outcome, lost),
+    }
+
+
+def _best(options: list[dict[int, float]], measure: Measure) -> dict[int, float] | None:
+    """Of several cells that with the best mean; nothing where one of them is not there."""
+    if not options or not all(options):
+        return None
+    known = [f for o in options if (f := finite(o))]
+    if len(known) < len(options):
+        return {}
+    return (max if measure.higher else min)(known, key=lambda o: float(np.mean(list(o.values()))))
+
+
+def _outcome(
+    found: list[Pair], sides: list[list[dict[int, float] | None]], measure: Measure, trend: Trend, plan: Plan
+) -> tuple[Outcome | None, str]:
+    """The differences, over the seeds that all pairs have; and which of those asked for are not there.
+
+    Pairs at which the metric is not defined are left out; a pair that has not been run leaves no outcome.
+    """
+    if not found:
+        return None, "the study does not run it at this scale"
+    gone = [pair.site for pair, both in zip(found, sides, strict=True) if None in both]
+    if gone:
+        return None, f"not run at {listed(list(dict.fromkeys(gone)))}"
+    defined = {n: (left, right) for n, (left, right) in enumerate(sides) if left and right}
+    if not defined:
+        return None, f"{measure.title} is defined at none of the sites"
+    seeds = sorted(set.intersection(*(set(side) for both in defined.values() for side in both)))
+    if not seeds:
+        return None, "no seed is there for all sites"
+    sign = 1 if measure.higher else -1
+    away = np.array([[sign * (left[s] - right[s]) for s in seeds] for left, right in defined.values()])
+    asked = [{plan.runs[run].seed for run in c.condition.runs} for p in found for c in (*p.better, *p.than)]
+    wanted = len(set.intersection(*asked))
+    outcome = Outcome(away, tuple(defined), *_bounds(trend, measure))
+    return outcome, f"{len(seeds)} of {wanted} seeds" if len(seeds) < wanted else ""
+
+
+def _bounds(trend: Trend, measure: Measure) -> tuple[float, float | None]:
+    """`by` and `within` in the unit of the metric."""
+    unit = 100 if measure.percent else 1
+    return trend.by / unit, None if trend.within is None else trend.within / unit
+
+
+def _doubt(outcome: Outcome, lost: str) -> str:
+    if math.isnan(outcome.error):
+        return ", ".join(filter(None, [lost, "one seed: its noise is not known"]))
+    return ", ".join(filter(None, [lost, "within the noise of seeds" if outcome.noisy else ""]))
+
+
+def _printed(words: Words) -> dict[tuple[Cell, str], float]:
+    """Published values by cell and metric; the first table counts."""
+    found: dict[tuple[Cell, str], float] = {}
+    for target in words.targets():
+        if target.cell and not target.ledger and not target.row.misprint:
+            found.setdefault((target.cell, target.metric), target.row.value * target.scale)
+    return found
+
+
+def _paper(
+    found: list[Pair], trend: Trend, measure: Measure, printed: Mapping[tuple[Cell, str], float]
+) -> Outcome | None:
+    """The same of the published values, of the pairs that have them on both sides."""
+    rows = {}
+    for place, pair in enumerate(found):
+        sides = [[printed.get((cell, trend.of), NAN) for cell in side] for side in (pair.better, pair.than)]
+        if not any(math.isnan(v) for side in sides for v in side):
+            left, right = (max(side) if measure.higher else min(side) for side in sides)
+            rows[place] = [left - right if measure.higher else right - left]
+    return Outcome(np.array([*rows.values()]), tuple(rows), *_bounds(trend, measure)) if rows else None
+
+
+def _names(trend: Trend, measure: Measure) -> str:
+    """`FedBN is above FedAvg in accuracy`."""
+    side = "above" if measure.higher else "below"
+    how = "is as good as" if trend.within is not None else f"is {side}"
+    return f"{_name(trend.better)} {how} {_name(trend.than)} in {measure.title}"
+
+
+def _sentence(
+    trend: Trend, measure: Measure, outcome: Outcome, found: list[Pair], paper: Outcome | None, wanted: int | None
+) -> str:
+    """What was found, what was claimed, and what the paper's own numbers say."""
+    role = f"{trend.at} " if trend.at in ("internal", "external") else ""
+    single = len({p.site for p in found}) == len(found)
+    places = f"{role}sites" if single else f"pairs of a condition and {'an ' + role if role else 'a '}site"
+    amount = f" by at least {measure.amount(outcome.by)}" if outcome.by else ""
+    amount = f" to {measure.amount(outcome.within)}" if outcome.within is not None else amount
+    error = "" if math.isnan(outcome.error) else f" (standard error {measure.text(outcome.error)})"
+    text = (
+        f"{_names(trend, measure)}{amount} at {outcome.sites_for} of {len(outcome.sites)} {places}; on average the "
+        f"difference is {measure.text(outcome.mean, sign=True)}{' points' if measure.percent else ''}{error}"
+    )
+    if wanted:
+        text += f"; claimed is {'all' if wanted == len(outcome.sites) else f'at least {wanted}'}"
+    if paper:
+        average = measure.text(paper.mean, sign=True)
+        text += f"; in the paper: {paper.sites_for} of {len(paper.sites)}, {average}"
+        if paper.places != outcome.places:
+            text += f" (ours at the same: {measure.text(outcome.at(paper.places), sign=True)})"
+    return text
+
+
+def _name(side: Side) -> str:
+    """A side as it was named."""
+    if isinstance(side, dict):
+        return ", ".join(f"{key} {_setting(value)}" for key, value in side.items())
+    if all(isinstance(part, str) for part in side):
+        return " + ".join(map(str, side))
+    return f"the best of {listed([_name(part) for part in side if not isinstance(part, str)])}"
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, dict) and "name" in value:
+        rest = {k: v for k, v in value.items() if k != "name"}
+        return f"{value['name']} ({', '.join(f'{k} {v}' for k, v in rest.items())})" if rest else str(value["name"])
+    return value if isinstance(value, str) else json.dumps(value)

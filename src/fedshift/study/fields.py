@@ -1,0 +1,140 @@
+"""How plug-ins stand in a study's YAML: by name, or with settings; and how the schema says so."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, GetJsonSchemaHandler, PlainSerializer
+
+from ..addons import Addon
+from ..algorithms import Algorithm
+from ..core import registry
+from ..core.errors import UserError
+from ..datasets import Dataset
+from ..inferences import Inference
+from ..models import Model
+from ..nn.bn_policy import POLICIES
+from ..transforms import Transform
+
+MOST = 1000
+"""Combinations that one entry with lists of settings may stand for."""
+
+
+class _Named:
+    """Lets a plug-in stand in YAML as its name, or as a mapping with `name` and settings; and says so in the schema."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        options: list[dict[str, Any]] = [{"enum": sorted(registry.discover(self.kind))}]
+        for name, cls in sorted(registry.discover(self.kind).items()):
+            schema = _inline(cls.model_json_schema())
+            options.append(
+                {
+                    "type": "object",
+                    "description": cls.summary(),
+                    "properties": {"name": {"const": name}, **schema.get("properties", {})},
+                    "required": ["name", *schema.get("required", [])],
+                    "additionalProperties": False,
+                }
+            )
+        return {"anyOf": options}
+
+
+def _inline(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema whose references to its own definitions are replaced by these."""
+    definitions = schema.pop("$defs", {})
+
+    def resolved(part: Any) -> Any:
+        if isinstance(part, list):
+            return [resolved(v) for v in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" in part:
+            return resolved(definitions[part["$ref"].rpartition("/")[2]])
+        return {k: resolved(v) for k, v in part.items()}
+
+    inlined: dict[str, Any] = resolved(schema)
+    return inlined
+
+
+def _named(kind: str) -> tuple[Any, ...]:
+    return (
+        BeforeValidator(lambda value: registry.build(kind, value, registry.HERE)),
+        PlainSerializer(lambda plugin: plugin.spec()),
+        _Named(kind),
+    )
+
+
+class _Sweep:
+    """Says in the schema that every setting of a plug-in may be a list of values."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = _Named(self.kind).__get_pydantic_json_schema__(core, handler)
+        for option in schema["anyOf"][1:]:
+            option["properties"] = {
+                name: given if name == "name" else {"anyOf": [given, {"type": "array", "items": given, "minItems": 1}]}
+                for name, given in option["properties"].items()
+            }
+        return schema
+
+
+def _swept(kind: str, value: Any) -> tuple[Any, ...]:
+    """Every combination of settings that are lists, each a plug-in; one where there is no list."""
+    settings = dict(value) if isinstance(value, dict) else {}
+    lists = {k: v for k, v in settings.items() if isinstance(v, list) and k != "name"}
+    if empty := [k for k, v in lists.items() if not v]:
+        raise UserError(f"{registry.HERE}.{empty[0]}", "is an empty list", "give at least one value")
+    if not lists:
+        return (registry.build(kind, value, registry.HERE),)
+    if (number := math.prod(map(len, lists.values()))) > MOST:
+        raise UserError(registry.HERE, f"its lists stand for {number} combinations, more than {MOST}", "shorten them")
+    combinations = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
+    return tuple(registry.build(kind, settings | values, registry.HERE) for values in combinations)
+
+
+class _Known:
+    """Lets a plug-in stand by its name alone."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"enum": sorted(registry.discover(self.kind))}
+
+
+def _known(kind: str) -> tuple[Any, ...]:
+    return AfterValidator(lambda name: registry.get(kind, name, registry.HERE).name), _Known(kind)
+
+
+class _Single:
+    """Says in the schema that a list of one may stand without its brackets."""
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        several = handler(core)
+        return {"anyOf": [several["items"], several]}
+
+
+AlgorithmField = Annotated[Algorithm, *_named("algorithm")]
+AddonField = Annotated[Addon, *_named("addon")]
+DatasetField = Annotated[Dataset, *_named("dataset")]
+ModelField = Annotated[Model, *_named("model")]
+InferenceField = Annotated[
+    tuple[Inference, ...],
+    BeforeValidator(lambda value: _swept("inference", value)),
+    PlainSerializer(lambda plugins: [plugin.spec() for plugin in plugins]),
+    _Sweep("inference"),
+]
+"""One inference, or a sweep: a setting that is a list of values stands for one inference each."""
+TransformField = Annotated[Transform, *_named("transform")]
+MetricName = Annotated[str, *_known("metric")]
+FigureName = Annotated[str, *_known("figure")]
+MANY = (BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value]), _Single())
+BNName = Literal["aggregated", "local", "local_statistics", "local_affine"]
+assert set(get_args(BNName)) == set(POLICIES)

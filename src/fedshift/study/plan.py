@@ -1,0 +1,205 @@
+"""A study, turned into runs. Imports no torch: Snakemake imports this while it builds the DAG."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..algorithms import Algorithm, Training
+from ..core import digest, registry
+from ..core.errors import UserError, UserErrors, did_you_mean
+from ..core.registry import Plugin, validated
+from ..data.partition import Partition
+from ..datasets import Scale
+from ..inferences import Inference
+from .declaration import Grid, Study, merge, read
+from .published import table_path
+from .run import Data, Run
+
+MOST = 20_000
+"""Runs of a study."""
+
+
+class Plan:
+    """A study at a scale: its runs and the files they need, by id."""
+
+    def __init__(self, name: str, path: Path, scale: Scale, study: Study) -> None:
+        self.name, self.path, self.scale, self.study = name, path, scale, study
+        self.data: dict[str, Data] = {}
+        self.runs: dict[str, Run] = {}
+        self.inferences: dict[str, Inference] = {}
+        self.sweeps: dict[str, tuple[str, ...]] = {}
+        self.asked: dict[str, list[str]] = {}
+        if sum(_number(study, grid) for grid in study.runs) > MOST:
+            raise UserError(f"{path}.runs", f"stand for more than {MOST} runs", "make several studies of them")
+        faults = [fault for n, grid in enumerate(study.runs) for fault in self._take_up(grid, f"{path}.runs.{n}")]
+        if faults:
+            raise UserErrors({str(fault): fault for fault in faults}.values())
+        self.published = [table_path(name, path.parent) for name in study.published.tables] if study.published else []
+
+    def _take_up(self, grid: Grid, where: str) -> list[UserError]:
+        """Add the runs of a grid. Returns what is wrong with its algorithms; raises UserError for all else."""
+        study = self.study
+        data = self._data(grid, where)
+        training: Training = validated(Training, {**study.training.model_dump(), **grid.training}, f"{where}.training")
+        partitions: list[Partition] = [
+            validated(Partition, merge(p.model_dump(), grid.partition), f"{where}.partition") for p in study.partition
+        ]
+        _require_validation(training, partitions, f"{self.path}.training")
+        sweeps = [self._sweep(sweep) for sweep in grid.inferences or study.inferences]
+        for inference, partition in itertools.product((i for sweep in sweeps for i in self.sweeps[sweep]), partitions):
+            partition.require_client(self.inferences[inference].client, f"{where}.inferences")
+        for partition, (algorithm, bn), addon, seed in itertools.product(
+            partitions, _pairs(grid), grid.addon, grid.seeds or study.seeds
+        ):
+            run = Run(
+                data=data,
+                partition=partition,
+                model=grid.model or study.model,
+                transforms=tuple(t for t in study.transforms if t.when != "prepare"),
+                algorithm=algorithm.canonical(),
+                bn=bn,
+                addon=addon,
+                training=training,
+                seed=seed,
+            )
+            self.runs[run.id] = run
+            asked = self.asked.setdefault(run.id, [])
+            asked += [sweep for sweep in sweeps if sweep not in asked]
+        return list(_faults(grid, training, where))
+
+    def _data(self, grid: Grid, where: str) -> Data:
+        """The dataset of a grid, whose images may be drawn, and what is done to them once."""
+        dataset, study = self.study.dataset, self.study
+        if grid.dataset:
+            dataset = registry.build("dataset", merge(dataset.spec(), grid.dataset), f"{where}.dataset")
+        prepare = tuple(t for t in study.transforms if t.when == "prepare")
+        data = Data(dataset=dataset, synthetic=self.scale == "mini" and dataset.has_miniature, prepare=prepare)
+        self.data[data.id] = data
+        return data
+
+    def _sweep(self, sweep: tuple[Inference, ...]) -> str:
+        """Take up the inferences of one prediction job. Returns its id, which names its file."""
+        members = {inference_id(i): i for i in sweep}
+        self.inferences |= members
+        name = f"{sweep[0].name}-sweep-{digest.of(sorted(members), 8)}" if len(members) > 1 else next(iter(members))
+        self.sweeps[name] = tuple(members)
+        return name
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """Those of all runs, each once, in their order."""
+        return list(dict.fromkeys(run.partition for run in self.runs.values()))
+
+    def predictions(self, run: str) -> dict[str, str]:
+        """The inferences asked of a run, and the id of the job that makes each."""
+        found: dict[str, str] = {}
+        for sweep in self.asked[run]:
+            for inference in self.sweeps[sweep]:
+                found.setdefault(inference, sweep)
+        return found
+
+    def require_files(self) -> None:
+        """Raise UserErrors for files that the study names and that are not there."""
+        given = [("dataset", file) for data in self.data.values() for file in data.dataset.inputs()]
+        given += [("published.tables", file) for file in self.published]
+        lost = [(key, file) for key, file in given if not _there(file)]
+        if lost:
+            raise UserErrors(UserError(f"{self.path}.{key}", f"no such file: {file}") for key, file in lost)
+
+    @functools.cached_property
+    def view(self) -> str:
+        """A digest of all that the study says, comments apart: its tables and page are made anew when it changes."""
+        return digest.of(self.study.model_dump(mode="json"))
+
+
+def _pairs(grid: Grid) -> Iterator[tuple[Algorithm, str]]:
+    """Each algorithm with each BN policy that is asked of it."""
+    for algorithm in grid.algorithm:
+        for bn in grid.bn or algorithm.policies[:1]:
+            yield algorithm, bn
+
+
+def _number(study: Study, grid: Grid) -> int:
+    """Of the runs that a grid stands for."""
+    return len(study.partition) * len(list(_pairs(grid))) * len(grid.addon) * len(grid.seeds or study.seeds)
+
+
+def _faults(grid: Grid, training: Training, where: str) -> Iterator[UserError]:
+    """What algorithms, BN policies and training have against one another."""
+    for algorithm, bn in _pairs(grid):
+        try:
+            algorithm.require(training, bn)
+        except UserError as e:
+            yield UserError(f"{where}.{e.where}", e.what, e.remedy)
+
+
+def _require_validation(training: Training, partitions: Sequence[Partition], where: str) -> None:
+    """Raise UserError where rounds are selected by samples that are not there."""
+    if training.select == "best_validation" and any(p.split.val == 0 for p in partitions):
+        raise UserError(
+            f"{where}.select",
+            "is best_validation, but partition.split leaves nothing to validate on",
+            "say select: last, or give val a share",
+        )
+
+
+def _there(file: Path) -> bool:
+    """Whether it is a file that can be reached: a name may be too long, or a folder closed."""
+    try:
+        return file.is_file()
+    except OSError:
+        return False
+
+
+def code(stage: str, *plugins: Plugin | type[Plugin]) -> str:
+    """A digest of the code behind a job: the module of its stage, its plug-ins, and all they import."""
+    return digest.of_code([f"{digest.PACKAGE}.{stage}", *(p.__module__ for p in plugins)])
+
+
+def inference_id(inference: Inference) -> str:
+    """The name, with a digest of the settings where they differ from the defaults: part of a file's name."""
+    changed = inference.model_dump(mode="json", exclude_defaults=True)
+    return f"{inference.name}-{digest.of(changed, 8)}" if changed else inference.name
+
+
+def find(name: str, folder: Path) -> Path:
+    """The file of a study: a path, or a name in the folder of studies."""
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
+    path = folder / f"{name}.yaml"
+    if not path.exists():
+        raise UserError("study", f"unknown study {name!r}", did_you_mean(name, names(folder)))
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    """All studies in a folder."""
+    return sorted(p.stem for p in Path(folder).glob("*.yaml"))
+
+
+def load(path: Path, scale: Scale) -> Plan:
+    """Read, check and expand a study. Raises UserErrors that name the file and every wrong key."""
+    declared = read(path, scale)
+    if path.stem == "index":
+        raise UserError(path, "reports/index.html is the index of all studies", "rename the file")
+    if not re.fullmatch(r"\w[\w.+ -]{0,99}", path.stem):
+        what = "names files and rules: up to 100 letters, digits, spaces and .+-_, of which the first is no mark"
+        raise UserError(path, what, "rename the file")
+    return Plan(path.stem, path, scale, declared)
+
+
+def select(names_: str, scale: Scale, folder: Path) -> dict[str, Plan]:
+    """The plans of `all` studies, or of those named with commas between."""
+    wanted = names(folder) if names_ == "all" else [n.strip() for n in names_.split(",")]
+    plans: dict[str, Plan] = {}
+    for path in (find(n, folder) for n in wanted):
+        if path.stem in plans:
+            raise UserError(
+                path, f"a second study named {path.stem!r}", "they would share one page: rename one of the files"
+            )
+        plans[path.stem] = load(path, scale)
+    return plans

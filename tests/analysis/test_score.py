@@ -1,0 +1,361 @@
+"""Scores, summary, effects and tables, on invented predictions whose scores are known."""
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import fake_study
+import numpy as np
+import pandas as pd
+import pytest
+from fake_study import EVIL
+
+from fedshift.analysis import predictions, score
+from fedshift.analysis.effects import ALL
+from fedshift.analysis.findings import Findings
+from fedshift.analysis.statistics import DRAWS
+from fedshift.core.errors import UserError
+from fedshift.core.rng import stream
+from fedshift.datasets.manifest import Manifest
+from fedshift.inferences.tsmobn import TsmoBN
+from fedshift.io.paths import Paths
+from fedshift.io.tables import read_table, write_table
+from fedshift.io.text import read_json
+from fedshift.report import summary
+from fedshift.report.tables import overview
+from fedshift.study.plan import Plan
+
+COLUMNS = "study run algorithm bn addon held_out site role inference momentum batch_size order seed metric value n"
+SUMMARY = (
+    "study algorithm bn addon held_out site role inference momentum batch_size order metric n mean std seeds "
+    "published published_std low high"
+)
+
+
+def by_seed(run, inference, site, role):  # type: ignore[no-untyped-def]
+    """Outside: 0.5, 0.6, 0.7 over seeds with training statistics, 0.2 more with TsmoBN."""
+    return 0.9 if role == "internal" else 0.5 + 0.1 * run.seed + (0.2 if inference == "tsmobn" else 0)
+
+
+def pick(table: pd.DataFrame, **wanted: str) -> pd.DataFrame:
+    return table[(table[list(wanted)] == pd.Series(wanted)).all(axis=1)]
+
+
+def test_scores_are_tidy(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    out = score.score(plan, paths)
+    assert out == tmp_path / "results" / "studies" / "fake" / "scores.csv"
+    table = score.read_tidy(out)
+    assert list(table) == COLUMNS.split()
+    assert len(table) == 6 * 2 * 4 * 7  # runs, inferences, sites, metrics
+    assert set(table["site"]) == {"centre0", "centre3", "centre1", EVIL}
+    row = pick(table, site=EVIL, inference="tsmobn", metric="accuracy").iloc[0]
+    assert (row["value"], row["n"], row["momentum"], row["batch_size"], row["order"]) == (0.8, 60, 0.9, 32, 0)
+    assert pick(table, inference="source")[["momentum", "batch_size", "order"]].isna().all(axis=None)
+    assert json.loads(out.with_name("missing.json").read_text()) == []
+
+
+def test_summary_is_over_seeds(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, by_seed)
+    score.score(plan, paths)
+    table = score.read_tidy(summary.summarise(plan, paths))
+    assert list(table) == SUMMARY.split()
+    row = pick(table, site="centre1", inference="source", metric="accuracy", bn="local").iloc[0]
+    assert (row["mean"], row["std"], row["seeds"], row["n"]) == pytest.approx((0.6, 0.1, 3, 60))
+    assert row["low"] == pytest.approx(0.6)  # all patients are alike
+    assert math.isnan(row["published"])
+
+
+def test_effects_are_of_the_means_over_sites(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, by_seed)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    found = Findings.read(plan, paths)
+    group = found.groups[0]
+    level = found.effect("level", group, "source")
+    assert (level.mean, level.std, level.seeds) == pytest.approx((0.6, 0.1, 3))
+    assert found.gap(group, "source").mean == pytest.approx(0.3)
+    gain = found.gain(group, "tsmobn", "external")
+    assert (gain.mean, gain.std, gain.low, gain.high) == pytest.approx((0.2, 0.0, 0.2, 0.2), abs=1e-12)
+    assert found.recovered(group, "tsmobn") == pytest.approx(2 / 3)
+    row = overview(found).rows[1]
+    nb = "\N{NO-BREAK SPACE}"
+    assert row[2:4] == (f"90.0{nb}±{nb}0.0", f"80.0{nb}±{nb}10.0")
+    assert row[-1] == "67 %"
+
+
+def test_a_mean_over_partitions_stands_beside_each(tmp_path: Path) -> None:
+    split = {"train": 0.5, "val": 0.2, "test": 0.3}
+    two = [
+        {"internal": ["centre0", "centre3"], "external": ["centre1"], "held_out": "one", "split": split},
+        {"internal": ["centre0", "centre1"], "external": ["centre3"], "held_out": "three", "split": split},
+    ]
+
+    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+        return 0.9 if role == "internal" else {"one": 0.5, "three": 0.7}[run.partition.title]
+
+    plan, paths = fake_study.build(tmp_path, right, partition=two)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    found = Findings.read(plan, paths)
+    means = [found.gap(found.groups[0], "source", held_out=h).mean for h in ("one", "three", ALL)]
+    assert means == pytest.approx([0.4, 0.2, 0.3])
+
+
+def test_a_missing_run_is_named_and_counted(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, by_seed, without={"bn": "local", "seed": 2})
+    out = score.score(plan, paths)
+    table = score.read_tidy(summary.summarise(plan, paths))
+    missing = read_json(out.with_name("missing.json"))
+    assert [(m["run"].startswith("fedavg-local-"), m["inference"]) for m in missing] == [
+        (True, "source"),
+        (True, "tsmobn"),
+    ]
+    assert "not trained" in missing[0]["why"]
+    row = pick(table, site="centre1", inference="source", metric="accuracy", bn="local").iloc[0]
+    assert (row["mean"], row["seeds"]) == pytest.approx((0.55, 2))
+    cells = (out.parent / "tables" / "overview.md").read_text()
+    assert "(2 of 3 seeds)" in cells
+
+
+def test_a_partial_file_is_missing_not_averaged(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    run = next(iter(plan.runs))
+    path = paths.predictions(run, "source")
+    write_table(path, read_table(path).iloc[:-5])
+    score.score(plan, paths)
+    (entry,) = score.missing(plan, paths)
+    assert (entry["run"], entry["inference"]) == (run, "source")
+    assert entry["why"].startswith("partial: 5 of ")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.drop(columns="label"), "no column label"),
+        (lambda t: t.drop(columns=["p0", "p1"]), "no probability columns"),
+        (lambda t: t.assign(p1=math.nan), "NaN or infinite"),
+        (lambda t: t.assign(label=7), "outside of 0 to 1"),
+        (lambda t: pd.concat([t, t.iloc[:1]]), "predicted twice"),
+        (lambda t: pd.concat([t, t.iloc[:1].assign(sample="new")]), "no test samples"),
+        (lambda t: t.iloc[:0], "holds no predictions"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, change, words: str) -> None:  # type: ignore[no-untyped-def]
+    plan, paths = fake_study.build(tmp_path)
+    run = next(iter(plan.runs.values()))
+    path = paths.predictions(run.id, "source")
+    write_table(path, change(read_table(path)))
+    with pytest.raises(UserError, match=words):
+        predictions.read(plan, paths, run, "source")
+
+
+def test_a_file_that_is_no_table_is_missing(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    paths.predictions(next(iter(plan.runs)), "source").write_bytes(b"not parquet")
+    score.score(plan, paths)
+    assert "not a readable table" in score.missing(plan, paths)[0]["why"]
+
+
+def test_no_predictions_at_all_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, without={})
+    for run in plan.runs:
+        for key in plan.inferences:
+            paths.predictions(run, key).unlink()
+    with pytest.raises(UserError, match=r"trained, but not predicted.*snakemake .*study=fake scale=mini"):
+        score.score(plan, paths)
+    assert not (paths.study("fake") / "scores.csv").exists()
+
+
+def test_runs_that_differ_in_training_only_are_told_apart(tmp_path: Path) -> None:
+    runs = [{"algorithm": "fedavg"}, {"algorithm": "fedavg", "training": {"lr": 0.5}}]
+    plan = fake_study.plan(tmp_path, runs=runs)
+    names = {c["algorithm"] for c in predictions.conditions(plan).values()}
+    assert names == {"fedavg [lr=0.01]", "fedavg [lr=0.5]"}
+
+
+def settings(**given: Any) -> dict[str, str]:
+    return {key: json.dumps(value) for key, value in given.items()}
+
+
+@pytest.mark.parametrize(
+    ("runs", "told"),
+    [
+        ([{"clients": 1, "sites": ["a"]}, {"clients": 2, "sites": ["a", "b"]}], ["clients"]),
+        ([{"sites": ["a"]}, {"sites": ["b"]}], ["sites"]),
+        ([{"n": 1, "sites": ["a"]}, {"n": 1, "sites": ["b"]}, {"n": 2, "sites": ["c"]}], ["n", "sites"]),
+        ([{"epochs": e, "rounds": 300 // e, "lr": x} for e in (1, 4) for x in (0.1, 0.2)], ["epochs", "lr"]),
+        ([{"epochs": 1, "rounds": 3}, {"epochs": 2, "rounds": 3}, {"epochs": 1, "rounds": 5}], ["epochs", "rounds"]),
+        ([{"at": None, "rate": 0.1}, {"at": 100, "rate": 0.2}], ["rate"]),
+        ([{"at": None}, {"at": 100}], ["at"]),
+        ([{"name": "a", "lr": 0.1}, {"name": "b", "lr": 0.2}], ["name"]),
+        ([{"lr": 0.1, "by": "a"}, {"lr": 0.2, "by": "b"}], ["by"]),
+        ([{"by": "a", "fast": True}, {"by": "b", "fast": False}], ["by", "fast"]),
+    ],
+)
+def test_settings_that_another_one_decides_are_not_told(runs: list[dict[str, Any]], told: list[str]) -> None:
+    specs = [settings(**run) for run in runs]
+    assert predictions._telling(specs) == told
+    assert len({tuple(spec.get(key) for key in told) for spec in specs}) == len(specs)
+
+
+def test_inferences_that_differ_beyond_their_columns_are_told_apart(tmp_path: Path) -> None:
+    given = ["source", "tsmobn", {"name": "tsmobn", "affine": False}, {"name": "tsmobn", "batch_size": 8}]
+    found = predictions.inferences(fake_study.plan(tmp_path, inferences=given)).values()
+    assert [(f["inference"], f["batch_size"]) for f in found] == [
+        ("source", None),
+        ("tsmobn", 32),
+        ("tsmobn(affine=False)", 32),
+        ("tsmobn", 8),
+    ]
+
+
+def test_inferences_whose_columns_say_the_same_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TsmoBN, "settings", lambda self: {"momentum": 0.5, "batch_size": 1, "order": 1})
+    given = [{"name": "tsmobn", "momentum": 0.5}, {"name": "tsmobn", "momentum": 0.5, "batch_size": 1}]
+    found = predictions.inferences(fake_study.plan(tmp_path, inferences=given)).values()
+    assert [f["inference"] for f in found] == ["tsmobn(momentum=0.5)", "tsmobn(batch_size=1, momentum=0.5)"]
+
+
+def uneven(table: pd.DataFrame) -> pd.DataFrame:
+    """Patients of 10, 9, 8, ... samples, so that shares differ between them."""
+    n = table.groupby("patient").cumcount()
+    return table[n < fake_study.PER_PATIENT - table["patient"].str.rpartition("/")[2].astype(int)]
+
+
+def test_the_interval_of_balanced_accuracy_is_that_of_whole_resampled_sites(tmp_path: Path) -> None:
+    """Patient by patient drawn anew, and the score of each draw worked out from its samples."""
+    plan, paths = fake_study.build(tmp_path, by_seed, seeds=[1], change=uneven)
+    score.score(plan, paths)
+    table = score.read_tidy(summary.summarise(plan, paths))
+    row = pick(table, site="centre1", inference="source", metric="balanced_accuracy", bn="local").iloc[0]
+    run = next(r for r in plan.runs.values() if r.bn == "local")
+    predicted = predictions.read(plan, paths, run, "source").query("site == 'centre1'")
+    predicted["patient"] = predicted["sample"].str.rpartition("/")[0]
+    predicted["right"] = (predicted["p1"] > 0.5) == (predicted["label"] == 1)
+    rows = predicted.groupby("patient").indices
+    people = sorted(rows)
+    rng = stream("bootstrap", run.data.id, "centre1")
+    values = []
+    for weights in rng.multinomial(len(people), np.full(len(people), 1 / len(people)), size=DRAWS):
+        drawn = np.concatenate([rows[p] for p in np.repeat(people, weights)])
+        values.append(predicted.iloc[drawn].groupby("label")["right"].mean().mean())
+    assert (row["low"], row["high"]) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])))
+    assert row["low"] < row["mean"] < row["high"]
+
+
+def test_partitions_do_not_make_new_patients(tmp_path: Path) -> None:
+    """The same predictions of the same patients in two partitions: their mean is no surer than either."""
+    two = [
+        {"internal": ["centre0"], "external": ["centre1"], "held_out": "one"},
+        {"internal": ["centre3"], "external": ["centre1"], "held_out": "two"},
+    ]
+    plan, paths = fake_study.build(tmp_path, by_seed, partition=two, change=uneven)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    found = Findings.read(plan, paths)
+    one, both = (found.effect("level", found.groups[0], "source", held_out=h) for h in ("one", ALL))
+    assert (both.low, both.high) == pytest.approx((one.low, one.high))
+    assert one.low < one.high
+
+
+def guises(table: pd.DataFrame) -> pd.DataFrame:
+    """Every site shows the same images, in another guise."""
+    return table.assign(base=table["sample"].str.split("/").str[-2:].str.join("/"), patient=None)
+
+
+def test_sites_that_show_the_same_images_do_not_make_new_ones(tmp_path: Path) -> None:
+    """Right and wrong at the same images: the mean of two sites is no surer than either."""
+    by_image = fake_study.build(tmp_path / "one", by_seed, change=guises)
+    alone = fake_study.build(tmp_path / "two", by_seed, change=lambda table: table.assign(patient=None))
+    found = {}
+    for plan, paths in (by_image, alone):
+        score.score(plan, paths)
+        summary.summarise(plan, paths)
+        findings = Findings.read(plan, paths)
+        group = findings.groups[0]
+        one, both = (
+            findings.value(group, "internal", "centre0", "source"),
+            findings.effect("level", group, "source", "internal"),
+        )
+        found[paths.root.name] = (one.high - one.low, both.high - both.low)
+    assert found["one"][1] == pytest.approx(found["one"][0])
+    assert found["two"][1] == pytest.approx(found["two"][0] / math.sqrt(2), rel=0.2)
+
+
+def test_a_partition_without_a_role_counts_in_no_mean_over_partitions(tmp_path: Path) -> None:
+    """Held out is a site of one class: its internal mean must not be held against external means of others."""
+    two = [
+        {"internal": ["centre0"], "external": ["centre1"], "held_out": "one"},
+        {"internal": ["centre3"], "external": [EVIL], "held_out": "two"},
+    ]
+
+    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+        return {"centre0": 0.4, "centre1": 0.5, "centre3": 0.8, EVIL: 0.6}[site]
+
+    plan, paths = fake_study.build(
+        tmp_path,
+        right,
+        partition=two,
+        headline="balanced_accuracy",
+        change=lambda t: t.assign(label=t["label"].where(t["site"] != "centre1", 1)),
+    )
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    found = Findings.read(plan, paths)
+    assert found.left_out() == ["centre1"]
+    assert found.gap(found.groups[0], "source", held_out=ALL).mean == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("config/studies/fake.yaml", "study=fake scale=mini"),
+        ("elsewhere/fake.yaml", "study={root}/elsewhere/fake.yaml scale=mini"),
+        ("my files/fa ke.yaml", "'study={root}/my files/fa ke.yaml' scale=mini"),
+    ],
+)
+def test_the_command_finds_the_study_again(tmp_path: Path, path: str, words: str) -> None:
+    plan = Plan("fake", tmp_path / path, "mini", fake_study.study())
+    told = score.command(plan, Paths(tmp_path))
+    assert told == f"snakemake --cores all --config {words.format(root=tmp_path)}"
+
+
+def test_the_command_asks_for_the_folder_of_an_archive(tmp_path: Path) -> None:
+    for given, wanted in (({"archive": "a.tar"}, True), ({"archive": "a.tar", "url": "https://x.org/a.tar"}, False)):
+        study = fake_study.study(dataset=Manifest(table=Path("s.csv"), **given))
+        plan = Plan("fake", tmp_path / "fake.yaml", "mini", study)
+        assert score.command(plan, Paths(tmp_path)).endswith(" mirror=DIR") == wanted
+        assert score.archives(plan) == ["a.tar"] * wanted
+
+
+def test_tables_escape_names(tmp_path: Path) -> None:
+    name = "=cmd|' /C calc'!A0 _50%_ $x$ \\ & # <b>"
+    plan, paths = fake_study.build(tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]})
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    folder = paths.study("fake") / "tables"
+    rows = list(csv.reader((folder / "sites.csv").read_text().splitlines()))
+    assert f"'{name}" in {row[1] for row in rows}
+    tex = (folder / "sites.tex").read_text()
+    assert r"=cmd\textbar{}' /C calc'!A0 \_50\%\_ \$x\$ \textbackslash{} \& \# \textless{}b\textgreater{}" in tex
+    assert r"\|' /C calc'!A0 \_50%\_ \$x\$ \\ \& \# \<b\>" in (folder / "sites.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["01", "NA", "1e3", "None"])
+def test_a_site_keeps_its_name(tmp_path: Path, name: str) -> None:
+    plan, paths = fake_study.build(tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]})
+    score.score(plan, paths)
+    table = score.read_tidy(summary.summarise(plan, paths))
+    assert name in set(table["site"])
+    assert set(table["held_out"]) == {name}
+
+
+def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, by_seed)
+    score.score(plan, paths)
+    first = summary.summarise(plan, paths).read_bytes()
+    score.score(plan, paths)
+    assert summary.summarise(plan, paths).read_bytes() == first

@@ -1,0 +1,270 @@
+"""The command line: what it prints, what it says of a mistake, and the code it exits with."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from PIL import Image
+
+from fedshift import study
+from fedshift.cli import parser as cli
+from fedshift.core import registry
+from fedshift.core.errors import Interrupted
+from fedshift.io import disk
+
+ROOT = Path(__file__).parents[2]
+TINY = """
+title: Tiny
+dataset: {name: manifest, table: own/samples.csv, size: 8}
+partition: {internal: [A], external: [B]}
+model: mlp
+training: {rounds: 1, batch_size: 2}
+runs: [{algorithm: fedavg}]
+inferences: [source]
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one study, entered."""
+    (tmp_path / "config" / "studies").mkdir(parents=True)
+    (tmp_path / "config" / "studies" / "tiny.yaml").write_text(TINY)
+    monkeypatch.chdir(tmp_path)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, os.environ.get(name, "1"))  # put back afterwards what main sets
+    return tmp_path
+
+
+def plan() -> study.Plan:
+    return study.load(Path("config/studies/tiny.yaml"), "mini")
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The one line that a bad command gets."""
+    assert cli.main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    return err.strip()
+
+
+@pytest.mark.parametrize(
+    "kind", ["algorithm", "dataset", "model", "addon", "inference", "metric", "figure", "transform"]
+)
+def test_list_prints_one_name_a_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", f"{kind}s"]) == 0
+    assert capsys.readouterr().out == "".join(f"{name}\n" for name in sorted(registry.discover(kind)))
+
+
+def test_list_prints_studies(capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy("config/studies/tiny.yaml", "config/studies/another.yaml")
+    assert cli.main(["list", "studies"]) == 0
+    assert capsys.readouterr().out == "another\ntiny\n"
+
+
+def own_images(changes: str = "") -> None:
+    """The images that the study is about, with some rows more."""
+    Path("own").mkdir()
+    Image.new("RGB", (8, 8)).save("own/0.png")
+    for n in range(1, 20):
+        shutil.copy("own/0.png", f"own/{n}.png")
+    rows = "".join(f"{n}.png,{n % 2},{'AB'[n // 10]}\n" for n in range(20))
+    Path("own/samples.csv").write_text(f"path,label,site\n{rows}{changes}")
+
+
+def test_check_of_a_good_study_says_what_it_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+    own_images()
+    assert cli.main(["check", "tiny"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"config/studies/tiny.yaml at scale {scale}: 1 runs, 1 ways of inference" for scale in ("paper", "mini")
+    ]
+
+
+def test_check_looks_for_the_files_of_the_study(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path("config/studies/tiny.yaml")
+    path.write_text(path.read_text() + "published: {tables: figures.csv}\n")
+    assert cli.main(["check", "tiny"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"{path}.dataset: no such file: own/samples.csv",
+        f"{path}.published.tables: no such file: config/studies/figures.csv",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("0.png,2,A", "own/samples.csv, line 22: label '2' is none of the 2 classes"),
+        ("lost.png,1,A", "own/samples.csv, line 22: no such image: own/lost.png"),
+        ("0.png,,A", "own/samples.csv, line 22: label is empty"),
+    ],
+)
+def test_check_looks_into_the_table(row: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    own_images(row + "\n")
+    assert refused(capsys, "check", "tiny").startswith(said)
+
+
+def test_check_compares_the_sites_of_study_and_table(capsys: pytest.CaptureFixture[str]) -> None:
+    own_images()
+    path = Path("config/studies/tiny.yaml")
+    path.write_text(path.read_text().replace("external: [B]", "external: [Bee]"))
+    assert refused(capsys, "check", "tiny") == "partition: unknown site 'Bee'; known: A, B"
+
+
+def test_a_folder_that_may_not_be_written_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    own_images()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "results")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    given = plan()
+    assert refused(capsys, "download", "tiny", next(iter(given.data.values())).raw) == (
+        "results: Permission denied; check the path and its permissions"
+    )
+
+
+@pytest.mark.parametrize("threads", ["0", "-1", "two"])
+def test_threads_are_a_whole_number_from_1(threads: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["list", "models", "--threads", threads])
+    assert stop.value.code == 2
+    assert "is not a whole number from 1" in capsys.readouterr().err
+
+
+def test_check_tells_every_error_and_exits_with_2(project: Path) -> None:
+    path = project / "config" / "studies" / "bad.yaml"
+    spoiled = yaml.safe_load(TINY) | {"model": "mpl", "trainin": {}, "inferences": ["source", "tsmo"], "seeds": [-1]}
+    path.write_text(yaml.safe_dump(spoiled))
+    done = subprocess.run([sys.executable, "-m", "fedshift", "check", "bad"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    where = "config/studies/bad.yaml"
+    assert done.stderr.splitlines() == [
+        f"{where}.model: unknown model 'mpl'; did you mean 'mlp'?",
+        f"{where}.seeds.0: Input should be greater than or equal to 0 (got -1)",
+        f"{where}.inferences.1: unknown inference 'tsmo'; did you mean 'tsmobn'?",
+        f"{where}.trainin: unknown key 'trainin'; did you mean 'training'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    "command", [["check", "tinny"], ["train", "tinny", "x"], ["predict", "tinny", "x", "source"], ["page", "tinny"]]
+)
+def test_an_unknown_study(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, *command) == "study: unknown study 'tinny'; did you mean 'tiny'?"
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [("train", "run"), ("prepare", "dataset"), ("download", "raw data"), ("partition", "partition")],
+)
+def test_an_id_that_the_study_lacks(command: str, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, command, "tiny", "fedavg-aggregated-0123456789")
+    assert line.startswith(f"study tiny at scale mini: has no {what} 'fedavg-aggregated-0123456789'; ")
+
+
+def test_a_run_of_nearly_that_name(capsys: pytest.CaptureFixture[str]) -> None:
+    (name,) = plan().runs
+    assert refused(capsys, "train", "tiny", name[:-1]).endswith(f"; did you mean {name!r}?")
+
+
+def test_an_inference_that_no_study_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+    (name,) = plan().runs
+    line = refused(capsys, "predict", "tiny", name, "sorce")
+    assert line == "inference: no study asks for 'sorce'; did you mean 'source'?"
+
+
+def test_a_prediction_with_a_run_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    (name,) = plan().runs
+    line = refused(capsys, "predict", "tiny", name, "source")
+    assert line.startswith(f"results/runs/{name}: no such run, or it is not trained; ")
+    assert not Path("results").exists()
+
+
+def test_a_partition_of_data_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    (run,) = plan().runs.values()
+    line = refused(capsys, "partition", "tiny", run.partition_id)
+    assert line == f"results/data/{run.data.id}/samples.parquet: no such file"
+
+
+def test_scores_without_predictions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, "score", "tiny").startswith("study tiny: no predictions of any run")
+
+
+def test_a_mirror_that_is_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("config/studies/real.yaml").write_text(
+        TINY.replace("table:", "archive: own.tar, url: 'https://a.b/c', table:")
+    )
+    (data,) = study.load(Path("config/studies/real.yaml"), "paper").data.values()
+    command = ("download", "real", data.raw, "--scale", "paper", "--mirror", "nowhere")
+    assert refused(capsys, *command).startswith("nowhere: no such mirror directory; ")
+
+
+def test_a_full_disk_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (data,) = plan().data.values()
+    monkeypatch.setattr(disk, "commit", full)
+    line = refused(capsys, "download", "tiny", data.raw)
+    assert line.startswith(f"resources/{data.raw}/source.json: no space left on the disk; free some space")
+    assert list(Path(f"resources/{data.raw}").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command", [["list", "algorithm"], ["check"], ["chek", "tiny"], [], ["check", "tiny", "--scale", "x"]]
+)
+def test_a_command_that_is_none_exits_with_2(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(command)
+    assert caught.value.code == 2
+    assert "usage: fedshift" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("error", "code"), [(Interrupted(), 143), (KeyboardInterrupt(), 130)])
+def test_what_is_stopped_exits_with_the_codes_of_a_shell(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(study, "select", stopped)
+    assert cli.main(["train", "tiny", "x"]) == code
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_defect_of_the_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(study, "select", broken)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["train", "tiny", "x"])
+
+
+def test_no_numeric_library_gets_more_threads_than_the_job() -> None:
+    cli.main(["list", "studies", "--threads", "3"])
+    found = {os.environ[f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL")}
+    assert found == {"3"}
+
+
+@pytest.mark.parametrize("command", ["check tiny", "list algorithms"])
+def test_short_commands_import_no_torch(command: str, project: Path) -> None:
+    code = f"import sys; from fedshift.cli import main; main({command.split()!r}); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=project)
+
+
+def test_both_ways_to_call_it() -> None:
+    own = Path(sys.executable).with_name("fedshift")
+    module = [sys.executable, "-m", "fedshift"]
+    for call in ([str(own)], module):
+        out = subprocess.run([*call, "list", "studies"], capture_output=True, text=True, check=True)
+        assert out.stdout == "tiny\n"

@@ -1,0 +1,94 @@
+"""Several processes share the clients of one federation, and it comes to the same as in one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ranks_worker as worker
+import torch
+
+from fedshift.engine.ranks import ALONE, Ranks
+
+LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+
+
+def launched(count: int, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The outcome of a command that torchrun starts so many times."""
+    words = [*LAUNCH, f"--nproc-per-node={count}", *command]
+    return subprocess.run(words, capture_output=True, text=True, timeout=300, **options)
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two, and of three, processes has kept."""
+    out = tmp_path_factory.mktemp("ranks")
+    tests = str(Path(worker.__file__).parent)
+    done = launched(request.param, worker.__file__, str(out), env=os.environ | {"PYTHONPATH": tests})
+    assert done.returncode == 0, done.stderr
+    return [torch.load(out / f"{rank}.pt", weights_only=False) for rank in range(request.param)]
+
+
+def compare(one: Any, other: Any, close: float, path: str = "") -> None:
+    """Equal, or numbers this close."""
+    assert type(one) is type(other), path
+    if isinstance(one, dict):
+        assert list(one) == list(other), path
+        for key in one:
+            compare(one[key], other[key], close, f"{path}/{key}")
+    elif isinstance(one, list):
+        assert len(one) == len(other), path
+        for n, (a, b) in enumerate(zip(one, other, strict=True)):
+            compare(a, b, close, f"{path}/{n}")
+    elif isinstance(one, torch.Tensor | float):
+        torch.testing.assert_close(one, other, rtol=close, atol=close, equal_nan=True, msg=lambda m: f"{path}: {m}")
+    else:
+        assert one == other, path
+
+
+@pytest.mark.parametrize("name", worker.cases())
+def test_processes_come_to_what_one_comes_to(name: str, together: list[dict[str, Any]]) -> None:
+    case = worker.cases()[name]
+    alone = worker.outcome(case, ALONE)
+    assert "global" in alone
+    for kept in together:
+        compare(kept["cases"][name], alone, close=1e-9)
+
+
+def test_all_processes_hold_the_same_bits(together: list[dict[str, Any]]) -> None:
+    for kept in together[1:]:
+        compare(kept["cases"], together[0]["cases"], close=0)
+
+
+def test_what_one_process_raises_is_raised_in_all(together: list[dict[str, Any]]) -> None:
+    bad = "UserError: client 'b': has no images; leave it out"
+    strange = "UserError: another process: failed: StrangeError: 1 and 2; see its traceback"
+    for rank, kept in enumerate(together):
+        assert kept["heard"] == [bad, "Interrupted: ", "StrangeError: 1 and 2" if rank == 1 else strange]
+
+
+@pytest.mark.parametrize(
+    ("work", "count", "owner"),
+    [
+        ([1, 1, 1, 1], 2, [0, 1, 0, 1]),
+        ([10, 1, 1, 8], 2, [0, 1, 1, 1]),  # 10 against 8 + 1 + 1
+        ([5, 4, 3, 3, 3], 2, [0, 1, 1, 0, 1]),  # 5 + 3 against 4 + 3 + 3
+        ([2, 1], 4, [0, 1]),
+        ([3, 3], 1, [0, 0]),
+    ],
+)
+def test_work_is_balanced_by_size(work: list[float], count: int, owner: list[int]) -> None:
+    ranks = Ranks()
+    ranks.count = count
+    assert ranks.share_out(work) == owner
+
+
+def test_one_process_does_all_by_itself() -> None:
+    tensors = {"a": torch.ones(2)}
+    assert ALONE.each(lambda: 3) == [3]
+    assert ALONE.first(lambda: 4) == 4
+    assert ALONE.sum(tensors)["a"] is tensors["a"]

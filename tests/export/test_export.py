@@ -1,0 +1,543 @@
+"""Exports: what trackers are told of a study's runs is what the files say, once, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from fedshift import study
+from fedshift.cli import parser as cli
+from fedshift.export import account as told
+from fedshift.export import mlflow as tracker
+from fedshift.export.places import MARKER
+from fedshift.io.paths import TRAINED, Paths
+from fedshift.io.tables import write_table
+from fedshift.io.text import read_json, write_json, write_text
+from fedshift.study.plan import Plan
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run as Logged
+
+STUDY = """
+title: Tiny
+dataset: {{name: manifest, table: own.csv, size: 8}}
+partition: {{internal: {internal}, external: [C]}}
+model: mlp
+training: {{rounds: 2, batch_size: 2, lr: 0.25}}
+runs: [{{algorithm: fedavg}}]
+seeds: [0, 1]
+inferences: [source, {{name: tsmobn, momentum: 0.5}}]
+"""
+NAN = float("nan")
+COLUMNS = ["round", "site", "split", "loss", "accuracy", "floats_down", "floats_up", "messages", "seconds"]
+ROUNDS = [
+    (1, "A", "train", 0.9, 0.5, 100, 50, 2, 1.0),
+    (1, "B", "train", 0.7, 0.6, 200, 50, 2, 2.0),
+    (1, "A", "val", 0.8, 0.25, 0, 0, 0, 0.5),
+    (1, "B", "val", NAN, 0.75, 0, 0, 0, 0.5),
+    (2, "A", "train", 0.5, 0.7, 100, 50, 3, 1.5),
+    (2, "B", "train", 0.3, 0.8, 200, 50, 3, 2.5),
+    (2, "A", "val", 0.4, 0.5, 0, 0, 0, 0.25),
+    (2, "B", "val", 0.6, 1.0, 0, 0, 0, 0.75),
+    (2, "C", "test", 0.7, 0.625, 0, 0, 0, 1.0),
+]
+CURVES = {
+    "loss/train/A": {1: 0.9, 2: 0.5},
+    "loss/train/B": {1: 0.7, 2: 0.3},
+    "loss/train/mean": {1: 0.8, 2: 0.4},
+    "loss/val/A": {1: 0.8, 2: 0.4},
+    "loss/val/B": {2: 0.6},
+    "loss/val/mean": {2: 0.5},
+    "loss/test/C": {2: 0.7},
+    "loss/test/mean": {2: 0.7},
+    "accuracy/train/A": {1: 0.5, 2: 0.7},
+    "accuracy/train/B": {1: 0.6, 2: 0.8},
+    "accuracy/train/mean": {1: 0.55, 2: 0.75},
+    "accuracy/val/A": {1: 0.25, 2: 0.5},
+    "accuracy/val/B": {1: 0.75, 2: 1.0},
+    "accuracy/val/mean": {1: 0.5, 2: 0.75},
+    "accuracy/test/C": {2: 0.625},
+    "accuracy/test/mean": {2: 0.625},
+    "total/floats_down": {1: 300, 2: 300},
+    "total/floats_up": {1: 100, 2: 100},
+    "total/messages": {1: 4, 2: 6},
+    "total/seconds": {1: 4, 2: 6},
+}
+"""What ROUNDS comes to, by hand: B has no validation loss in round 1, and so there is no mean of it."""
+BEGAN = 1735689600
+"""2025-01-01, midnight in Greenwich."""
+MANIFEST = {
+    "started": "2025-01-01T00:00:00+00:00",
+    "seconds": 10.0,
+    "rounds": 2,
+    "best_round": 2,
+    "best_value": 0.75,
+    "device": "CPU",
+    "code": "0123456789ab",
+    "git": {"commit": "a" * 40, "dirty": True},
+}
+LEFT = "\nleft out 1 of 2 runs, which are not trained; fedshift status tells of each"
+PATHS = Paths()
+Series = dict[str, dict[int, float]]
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty project, entered, with no tracker named in the environment."""
+    (tmp_path / "config" / "studies").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One database for all tests, each with a study of its own: making it takes seconds."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+
+
+def planned(name: str, internal: tuple[str, ...] = ("A", "B"), text: str = STUDY) -> Plan:
+    path = Path("config/studies") / f"{name}.yaml"
+    path.write_text(text.format(internal=json.dumps(internal)))
+    return study.load(path, "mini")
+
+
+def trained(plan: Plan, rows: list[tuple[Any, ...]] = ROUNDS, number: int = 0, **changes: Any) -> str:
+    """The files of one run of a study. Returns its id."""
+    run = list(plan.runs.values())[number]
+    for name in TRAINED:
+        write_text(PATHS.run(run.id) / name, "")
+    write_json(PATHS.run(run.id) / "spec.json", run.spec)
+    write_json(PATHS.run(run.id) / "manifest.json", MANIFEST | changes)
+    write_table(PATHS.run(run.id) / "rounds.parquet", pd.DataFrame(rows, columns=COLUMNS))
+    return run.id
+
+
+def scored(plan: Plan, *rows: tuple[str, str, str, float | None]) -> None:
+    """scores.csv, with (run, inference, site, accuracy)."""
+    lines = ["study,run,algorithm,bn,addon,held_out,site,role,inference,momentum,batch_size,order,seed,metric,value,n"]
+    settings = {"source": "source,,,", "tsmobn": "tsmobn,0.5,32,0"}
+    for run, how, site, value in rows:
+        shown = "" if value is None else value
+        lines.append(f'{plan.name},{run},fedavg,aggregated,,C,"{site}",external,{settings[how]},0,accuracy,{shown},8')
+    write_text(PATHS.study(plan.name) / "scores.csv", "\n".join(lines) + "\n")
+
+
+def exported(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """What an export says."""
+    assert cli.main(["export", *argv]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err.strip()
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The one line that a bad call gets."""
+    assert cli.main(["export", *argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    return err.strip()
+
+
+def near(series: Series) -> Series:
+    """The same, compared as floats of 32 bits, which is what TensorBoard keeps."""
+    return {tag: pytest.approx(values, rel=1e-6) for tag, values in series.items()}  # type: ignore[misc]
+
+
+def tsmobn(plan: Plan) -> str:
+    """The id of the second inference: its name, and a digest of what differs from the defaults."""
+    return "tsmobn-" + hashlib.sha256(b'{"momentum":0.5}').hexdigest()[:8]
+
+
+def marked(site: str, clean: str) -> str:
+    """What a tag calls a site with characters that it does not take."""
+    return f"{clean}-{hashlib.sha256(json.dumps(site).encode()).hexdigest()[:8]}"
+
+
+# ---- TensorBoard
+
+
+def events(folder: Path) -> EventAccumulator:
+    return EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
+
+
+def curves(folder: Path) -> Series:
+    found = events(folder)
+    return {tag: {e.step: e.value for e in found.Scalars(tag)} for tag in found.Tags()["scalars"]}
+
+
+def test_tensorboard_has_all_rounds_and_scores(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned("tiny")
+    first, second = trained(plan), trained(plan, ROUNDS[:2], 1)
+    scored(plan, (first, "source", "C", 0.5), (first, "tsmobn", "C", 0.875), (first, "tsmobn", "A", None))
+    out = Path("results/exports/tensorboard/tiny")
+    assert exported(capsys, "tensorboard", "tiny") == (
+        f"wrote 2 runs to {out}; to look at them: tensorboard --logdir {out}"
+    )
+    scores = {"accuracy/source/C": {2: 0.5}, f"accuracy/{tsmobn(plan)}/C": {2: 0.875}}
+    assert curves(out / first) == near(CURVES | scores)
+    assert curves(out / second)["loss/train/mean"] == near({"x": {1: 0.8}})["x"]
+    times = [e.wall_time for e in events(out / first).Scalars("loss/train/A")]
+    assert times == [BEGAN + 4, BEGAN + 10], "rounds of 4 s and 6 s"
+    assert sorted(p.name for p in out.iterdir()) == sorted([MARKER, first, second])
+
+
+def test_the_tab_hparams_compares_runs_by_their_scores(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the server of TensorBoard answers it."""
+    from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
+    from tensorboard.context import RequestContext
+    from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
+
+    plan = planned("tiny")
+    first, second = trained(plan), trained(plan, ROUNDS[:2], 1)
+    scored(plan, (first, "source", "C", 0.5), (first, "tsmobn", "C", 0.875), (second, "tsmobn", "C", 0.75))
+    exported(capsys, "tensorboard", "tiny", "--to", "board")
+    multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory("board").Reload()
+    given = data_provider.MultiplexerDataProvider(multiplexer, "board")
+    backend, request = backend_context.Context(SimpleNamespace(data_provider=given)), api_pb2.ListSessionGroupsRequest()
+    request.allowed_statuses.extend([api_pb2.STATUS_UNKNOWN, api_pb2.STATUS_SUCCESS, api_pb2.STATUS_RUNNING])
+    request.slice_size = 10
+    handler = list_session_groups.Handler(RequestContext(), backend, "", request)
+    groups = {group.sessions[0].name: group for group in handler.run().session_groups}
+    assert sorted(groups) == sorted([first, second])
+    settings = {key: groups[second].hparams[key] for key in ("training.lr", "seed", "bn", "data.synthetic")}
+    assert settings["training.lr"].number_value == 0.25
+    assert settings["seed"].number_value == 1
+    assert (settings["bn"].string_value, settings["data.synthetic"].string_value) == ("aggregated", "false")
+    values = {m.name.tag: m.value for m in groups[first].metric_values}
+    assert values == {"accuracy/source/C": 0.5, f"accuracy/{tsmobn(plan)}/C": 0.875}
+
+
+def test_without_scores_the_rounds_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(planned("tiny"))
+    exported(capsys, "tensorboard", "tiny", "--to", "board")
+    assert curves(Path("board", run)) == near(CURVES)
+
+
+def test_exporting_to_a_folder_again_replaces_what_was_there(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned("tiny")
+    first, second = trained(plan), trained(plan, number=1)
+    exported(capsys, "tensorboard", "tiny", "--to", "board")
+    for name in TRAINED:
+        (PATHS.run(second) / name).unlink()
+    scored(plan, (first, "source", "C", 0.5))
+    said = exported(capsys, "tensorboard", "tiny", "--to", "board")
+    assert said.splitlines()[1] == "left out 1 of 2 runs, which are not trained; fedshift status tells of each"
+    assert sorted(p.name for p in Path("board").iterdir()) == sorted([MARKER, first])
+    assert curves(Path("board", first)) == near(CURVES | {"accuracy/source/C": {2: 0.5}})
+    assert [p.name for p in Path().iterdir() if "tmp" in p.name] == []
+
+
+@pytest.mark.parametrize("foreign", ["thesis.tex", "RUN/notes.txt", "fedshift-export.json/x"])
+def test_a_folder_that_holds_anything_else_is_left_as_it_is(foreign: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(planned("tiny"))
+    if "RUN" in foreign:
+        exported(capsys, "tensorboard", "tiny", "--to", "board")
+    mine = Path("board", foreign.replace("RUN", run))
+    write_text(mine, "years of work")
+    before = sorted(Path("board").rglob("*"))
+    assert refused(capsys, "tensorboard", "tiny", "--to", "board").startswith("board")
+    assert mine.read_text() == "years of work"
+    assert sorted(Path("board").rglob("*")) == before
+
+
+def test_a_file_in_the_place_of_the_folder_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    trained(planned("tiny"))
+    Path("board").write_text("years of work")
+    refused(capsys, "tensorboard", "tiny", "--to", "board")
+    assert Path("board").read_text() == "years of work"
+
+
+def test_a_link_to_a_folder_stays_a_link(capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(planned("tiny"))
+    Path("disk").mkdir()
+    Path("board").symlink_to("disk")
+    for _ in range(2):
+        exported(capsys, "tensorboard", "tiny", "--to", "board")
+    assert Path("board").is_symlink()
+    assert curves(Path("disk", run)) == near(CURVES)
+
+
+# ---- MLflow
+
+
+def client(uri: str) -> MlflowClient:
+    from mlflow import MlflowClient
+
+    return MlflowClient(uri)
+
+
+def logged(uri: str, name: str) -> dict[str, Logged]:
+    """The runs of a study that are there, by fedshift's id; each once."""
+    experiment = client(uri).get_experiment_by_name(f"fedshift/{name}")
+    runs = client(uri).search_runs([experiment.experiment_id])
+    found = {run.data.tags["fedshift.run"]: run for run in runs}
+    assert len(found) == len(runs)
+    return found
+
+
+def series(uri: str, run: Logged) -> Series:
+    history = {tag: client(uri).get_metric_history(run.info.run_id, tag) for tag in run.data.metrics}
+    return {tag: {m.step: m.value for m in metrics} for tag, metrics in history.items()}
+
+
+def test_mlflow_has_all_rounds_scores_and_settings(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned("whole")
+    first, second = trained(plan), trained(plan, ROUNDS[:2], 1)
+    scored(plan, (first, "source", "C", 0.5), (first, "tsmobn", "C", 0.875), (first, "tsmobn", "A", None))
+    said = exported(capsys, "mlflow", "whole", "--to", uri)
+    assert said == f"logged 2 runs to the experiment fedshift/whole of {uri}", "and MLflow itself says nothing"
+    found = logged(uri, "whole")
+    assert sorted(found) == sorted([first, second])
+    run = found[first]
+    scores = {"accuracy/source/C": {2: 0.5}, f"accuracy/{tsmobn(plan)}/C": {2: 0.875}}
+    assert series(uri, run) == {tag: pytest.approx(values) for tag, values in (CURVES | scores).items()}
+    params = run.data.params
+    assert params["training.lr"] == "0.25"
+    assert params["algorithm.name"] == "fedavg"
+    assert params["partition.internal"] == '["A", "B"]'
+    assert params["partition.held_out"] == '""'
+    assert (params["addon"], params["data.synthetic"], params["seed"]) == ("null", "false", "0")
+    assert params[f"inferences.{tsmobn(plan)}"] == '{"momentum": 0.5}'
+    assert len(params) == len(flat(read_json(PATHS.run(first) / "spec.json"))) + 1
+    assert (run.info.status, run.info.run_name) == ("FINISHED", first)
+    assert (run.info.start_time, run.info.end_time) == (1000 * BEGAN, 1000 * (BEGAN + 10))
+    times = {m.step: m.timestamp for m in client(uri).get_metric_history(run.info.run_id, "loss/train/A")}
+    assert times == {1: 1000 * (BEGAN + 4), 2: 1000 * (BEGAN + 10)}
+    tags = {"synthetic": "false", "best_round": "2", "seconds": "10.0", "device": "CPU", "commit": "a" * 40}
+    assert tags.items() <= run.data.tags.items()
+    assert run.data.tags["uncommitted"] == "true"
+
+
+def flat(spec: dict[str, Any]) -> list[str]:
+    """The settings of a spec, counted anew."""
+    return [name for key, v in spec.items() for name in (flat(v) if isinstance(v, dict) else [key])]
+
+
+def test_mlflow_has_each_run_once(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned("once")
+    first, second = trained(plan), trained(plan, number=1)
+    scored(plan, (first, "source", "C", 0.5))
+    exported(capsys, "mlflow", "once", "--to", uri)
+    before = {name: run.info.run_id for name, run in logged(uri, "once").items()}
+    said = exported(capsys, "mlflow", "once", "--to", uri)
+    assert said == f"logged 0 runs to the experiment fedshift/once of {uri}; 2 more were there already"
+    assert {name: run.info.run_id for name, run in logged(uri, "once").items()} == before
+    scored(plan, (first, "source", "C", 0.75))
+    said = exported(capsys, "mlflow", "once", "--to", uri)
+    assert said == f"logged 1 runs to the experiment fedshift/once of {uri}; 1 more were there already"
+    after = logged(uri, "once")
+    assert after[second].info.run_id == before[second]
+    assert series(uri, after[first])["accuracy/source/C"] == {2: 0.75}
+    assert client(uri).get_run(before[first]).info.lifecycle_stage == "deleted"
+
+
+def test_a_run_that_was_logged_by_half_is_logged_anew(
+    uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier one stays until the new one is whole, and runs of others stay for good."""
+    from mlflow import MlflowClient
+
+    plan = planned("half")
+    run = trained(plan)
+    exported(capsys, "mlflow", "half", "--to", uri)
+    (earlier,) = logged(uri, "half").values()
+    own = client(uri).create_run(earlier.info.experiment_id).info.run_id
+    scored(plan, (run, "source", "C", 0.5))
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "set_terminated", interrupt)
+        assert cli.main(["export", "mlflow", "half", "--to", uri]) == 130
+    capsys.readouterr()
+    there = client(uri).search_runs([earlier.info.experiment_id])
+    assert len(there) == 3
+    assert earlier.info.run_id in [r.info.run_id for r in there]
+    exported(capsys, "mlflow", "half", "--to", uri)
+    there = [r for r in client(uri).search_runs([earlier.info.experiment_id]) if r.info.run_id != own]
+    assert [r.info.status for r in there] == ["FINISHED"]
+    assert series(uri, there[0]) == {k: pytest.approx(v) for k, v in (CURVES | {"accuracy/source/C": {2: 0.5}}).items()}
+
+
+def test_mlflow_needs_no_torch_and_leaves_the_loggers_alone(uri: str) -> None:
+    """In a process of its own, with the database that this module has."""
+    trained(planned("alone"))
+    code = f"""
+import logging, sys
+from fedshift import cli
+assert cli.main(["export", "mlflow", "alone", "--to", {uri!r}]) == 0
+print("torch" in sys.modules, logging.root.manager.disable, logging.root.handlers, logging.root.level)
+import fedshift.export.tensorboard
+print("torch" in sys.modules, "tensorboard" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == f"False 0 [] {logging.WARNING}\nFalse False\n"
+    assert done.stderr == f"logged 1 runs to the experiment fedshift/alone of {uri}{LEFT}\n"
+    assert sorted(p.name for p in Path().iterdir()) == ["config", "results"], "no mlruns, no mlflow.db"
+
+
+def test_mlflow_is_quiet_for_a_while(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    """Of each run that a server gets, it would print an address."""
+    with tracker._quiet():
+        print("View run at")
+        logging.getLogger("mlflow").warning("a table")
+    print("as before")
+    logging.getLogger("else").warning("as before")
+    assert capsys.readouterr().out == "as before\n"
+    assert caplog.messages == ["as before"]
+
+
+def test_a_batch_has_as_much_as_mlflow_takes(
+    uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trained(planned("small"))
+    monkeypatch.setattr(tracker, "METRICS", 7)
+    monkeypatch.setattr(tracker, "PARAMS", 3)
+    monkeypatch.setattr(tracker, "LONGEST", 9)
+    exported(capsys, "mlflow", "small", "--to", uri)
+    found = logged(uri, "small")[run]
+    assert series(uri, found) == {tag: pytest.approx(values) for tag, values in CURVES.items()}
+    assert found.data.params["partition.internal"] == '["A", "B…'
+    assert found.data.params["training.lr"] == "0.25"
+
+
+def test_where_mlflow_keeps_runs_if_nothing_is_said(
+    uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(planned("said"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert exported(capsys, "mlflow", "said") == f"logged 1 runs to the experiment fedshift/said of {uri}{LEFT}"
+    assert not Path("results/exports").exists()
+
+
+def test_a_database_of_the_project(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the module's as what is there already, for the sake of the time that a new one takes."""
+    trained(planned("here"))
+    exported(capsys, "mlflow", "here", "--to", uri)
+    copy = Path("results/exports/mlflow.db")
+    copy.parent.mkdir(parents=True)
+    shutil.copy(uri.removeprefix("sqlite:///"), copy)
+    planned("there")
+    said = exported(capsys, "mlflow", "there")
+    assert said == "logged 1 runs to the experiment fedshift/there of sqlite:///results/exports/mlflow.db" + LEFT
+    (run,) = logged("sqlite:///results/exports/mlflow.db", "there").values()
+    assert run.info.artifact_uri.startswith((Path.cwd() / "results/exports/mlflow/there").as_uri())
+
+
+def test_a_server_that_does_not_answer_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    trained(planned("tiny"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    said = refused(capsys, "mlflow", "tiny", "--to", f"http://me:secret@127.0.0.1:{port}")
+    assert said == (
+        f"http://127.0.0.1:{port}: the MLflow server does not answer (ConnectionError); start the server, or name "
+        "another with --to or MLFLOW_TRACKING_URI"
+    )
+
+
+@pytest.mark.parametrize("place", ["sqlite:///own.csv", "sqlite:////proc/none/x.db", "nowhere://x", "mysql+none://x/y"])
+def test_a_place_that_mlflow_cannot_write_to_gets_one_line(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(planned("tiny"))
+    Path("own.csv").write_text("path,label,site\n" * 100)
+    refused(capsys, "mlflow", "tiny", "--to", place)
+    assert Path("own.csv").read_text() == "path,label,site\n" * 100
+
+
+def test_an_experiment_that_was_deleted_is_not_brought_back(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(planned("deleted"))
+    exported(capsys, "mlflow", "deleted", "--to", uri)
+    client(uri).delete_experiment(client(uri).get_experiment_by_name("fedshift/deleted").experiment_id)
+    said = refused(capsys, "mlflow", "deleted", "--to", uri)
+    assert said == "experiment fedshift/deleted: was deleted in MLflow; restore it there, or remove it for good"
+
+
+# ---- what both are told
+
+
+def test_sites_with_any_name_are_kept_apart(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["a_b", "a/b", "a:b", "mean", "..", "<i>", "Zürich", "", "x" * 300]
+    plan = planned("names", tuple(names))
+    rows = [(1, site, "train", float(n), 0.5, 1, 1, 1, 1.0) for n, site in enumerate(names)]
+    run = trained(plan, rows)
+    scored(plan, (run, "source", "a/b", 0.25), (run, "source", "a_b", 0.5))
+    clean = ["a_b", "a_b", "a_b", "mean", "..", "_i_", "Zürich", "", "x" * 100]
+    tags = [s if s in ("a_b", "Zürich") else marked(s, c) for s, c in zip(names, clean, strict=True)]
+    wanted: Series = {f"loss/train/{tag}": {1: float(n)} for n, tag in enumerate(tags)}
+    wanted |= {"loss/train/mean": {1: 4.0}, "accuracy/source/a_b": {2: 0.5}, f"accuracy/source/{tags[1]}": {2: 0.25}}
+    exported(capsys, "tensorboard", "names")
+    exported(capsys, "mlflow", "names", "--to", uri)
+    for found in (curves(Path("results/exports/tensorboard/names", run)), series(uri, logged(uri, "names")[run])):
+        assert {tag: found[tag] for tag in wanted} == near(wanted)
+        assert len([tag for tag in found if tag.startswith("loss/")]) == len(names) + 1
+
+
+def test_a_name_that_looks_like_a_changed_one_is_changed_too() -> None:
+    assert told.word(told.word("a/b")) != told.word("a/b")
+    assert told.word("centre-1") == "centre-1"
+
+
+def test_drawn_images_are_named_as_such(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = STUDY.replace("name: manifest, table: own.csv, size: 8", "name: camelyon17")
+    run = trained(planned("drawn", text=text))
+    exported(capsys, "mlflow", "drawn", "--to", uri)
+    exported(capsys, "tensorboard", "drawn", "--to", "board")
+    found = logged(uri, "drawn")[run]
+    assert found.info.run_name == f"{run}-synthetic"
+    assert (found.data.tags["synthetic"], found.data.params["data.synthetic"]) == ("true", "true")
+    assert curves(Path("board", f"{run}-synthetic")) == near(CURVES)
+    assert (
+        b"- synthetic: true\n"
+        in events(Path("board", f"{run}-synthetic")).Tensors("facts/text_summary")[0].tensor_proto.string_val[0]
+    )
+
+
+@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("format", ["mlflow", "tensorboard"])
+def test_a_study_without_a_whole_run_is_refused(format: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(planned("tiny"))
+    (PATHS.run(run) / name).unlink()
+    assert refused(capsys, format, "tiny") == (
+        "study tiny at scale mini: no run is trained: there is nothing to export; "
+        "train: snakemake --cores all --config study=tiny scale=mini"
+    )
+    assert not Path("results/exports").exists()
+
+
+@pytest.mark.parametrize("changes", [{"started": "yesterday"}, {"started": None}, {"best_round": None}])
+def test_a_manifest_that_is_none_gets_one_line(changes: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(planned("tiny"), **changes)
+    assert refused(capsys, "tensorboard", "tiny").startswith(f"results/runs/{run}/manifest.json: is no manifest")
+    assert list(Path("results/exports/tensorboard").iterdir()) == [], "nothing half written"
+
+
+@pytest.mark.parametrize(
+    ("format", "package"), [("mlflow", "mlflow"), ("mlflow", "sqlalchemy"), ("tensorboard", "tensorboard")]
+)
+def test_a_package_that_is_missing_gets_one_line(
+    format: str, package: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(planned("tiny"))
+    monkeypatch.setitem(sys.modules, package, None)
+    assert refused(capsys, format, "tiny") == (
+        f"export to {format}: needs packages that are not installed ({package}); pip install 'fedshift[{format}]'"
+    )
+    assert not Path("results/exports").exists()

@@ -1,0 +1,183 @@
+"""Preparation of large sets: bounded memory, and nothing done twice after a kill."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedshift.core.errors import UserError
+from fedshift.data.prepared import Prepared
+from fedshift.datasets import Card, Dataset, Opened
+from fedshift.io.arrays import GrowingArray
+from fedshift.jobs import prepare
+from fedshift.study.run import Data
+
+
+class Counted(Dataset):
+    """Images that are their own number; it knows how many were read, and fails at one if told to."""
+
+    name = "counted"  # type: ignore[misc]
+    count: int = 3000
+    side: int = 4
+    vectors: bool = False
+    classes: tuple[str, ...] = ("a", "b")
+
+    def card(self) -> Card:
+        return Card("Counted", "", "", "", "")
+
+    def fingerprint(self) -> str:
+        return FINGERPRINT
+
+    def open(self, raw: Path) -> Opened:
+        numbers = np.arange(self.count)
+        names = [f"{n:06}" for n in numbers]
+        rows = {"sample": names, "site": "x", "label": numbers % 2, "patient": None}
+        return Opened(pd.DataFrame(rows), self.image)
+
+    def image(self, i: int) -> np.ndarray:
+        with LOCK:
+            READ.append(i)
+            if len(READ) == STOP_AFTER:
+                raise KeyboardInterrupt
+        if self.vectors:
+            return np.full(self.side, i / 7, dtype=np.float32)
+        return np.full((self.side, self.side, 3), i % 251, dtype=np.uint8)
+
+
+LOCK = threading.Lock()
+READ: list[int] = []
+STOP_AFTER = 0
+FINGERPRINT = ""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_read() -> None:
+    global STOP_AFTER
+    READ.clear()
+    STOP_AFTER = 0
+
+
+def data(**given: Any) -> Data:
+    return Data.model_construct(dataset=Counted(**given), synthetic=False, prepare=())
+
+
+def interrupted(out: Path, after: int, **given: Any) -> None:
+    global STOP_AFTER
+    STOP_AFTER = after
+    with pytest.raises(KeyboardInterrupt):
+        prepare.prepare(data(**given), out, out)
+    STOP_AFTER = 0
+    READ.clear()
+
+
+def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    interrupted(tmp_path / "out", after=prepare.PROBE + 1 + 2 * prepare.BLOCK + 300)
+    assert not (tmp_path / "out").exists()
+    prepare.prepare(data(), tmp_path, tmp_path / "out")
+    assert set(range(1, 2 * prepare.BLOCK)).isdisjoint(READ)
+    np.testing.assert_array_equal(Prepared(tmp_path / "out").images[:, 0, 0, 0], np.arange(3000) % 251)
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("changed", [{"count": 2999}, {"side": 5}])
+def test_it_starts_anew_where_the_data_changed(tmp_path: Path, changed: dict[str, int]) -> None:
+    interrupted(tmp_path / "out", after=2500)
+    prepare.prepare(data(**changed), tmp_path, tmp_path / "out")
+    assert set(READ) == set(range(changed.get("count", 3000)))
+
+
+def test_it_starts_anew_where_the_code_changed(tmp_path: Path) -> None:
+    interrupted(tmp_path / "out", after=2500)
+    prepare.prepare(data(), tmp_path, tmp_path / "out", code="other")
+    assert set(READ) == set(range(3000))
+
+
+def test_it_starts_anew_where_the_users_images_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the same names, and none of those that are looked at again."""
+    interrupted(tmp_path / "out", after=2500)
+    monkeypatch.setitem(globals(), "FINGERPRINT", "other")
+    prepare.prepare(data(), tmp_path, tmp_path / "out")
+    assert set(READ) == set(range(3000))
+
+
+def test_rows_that_did_not_reach_the_disk_whole_are_written_again(tmp_path: Path) -> None:
+    first = GrowingArray(tmp_path / "a.npy", (10, 3), np.dtype(np.float32), "same")
+    first.append(np.ones((4, 3), np.float32))
+    first.close()
+    with (tmp_path / "a.npy").open("ab") as file:
+        file.write(b"half a row")
+    second = GrowingArray(tmp_path / "a.npy", (10, 3), np.dtype(np.float32), "same")
+    assert second.rows == 4
+    second.append(np.full((6, 3), 2, np.float32))
+    second.move(tmp_path / "b.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), np.repeat([1, 2], [4, 6])[:, None] * np.ones(3))
+    assert [p.name for p in tmp_path.iterdir()] == ["b.npy"]
+
+
+def test_a_kill_before_the_first_block_leaves_nothing_to_trip_over(tmp_path: Path) -> None:
+    GrowingArray(tmp_path / "a.npy", (2, 3), np.dtype(np.uint8), "same").close()
+    again = GrowingArray(tmp_path / "a.npy", (2, 3), np.dtype(np.uint8), "same")
+    assert again.rows == 0
+    again.append(np.full((2, 3), 7, np.uint8))
+    again.move(tmp_path / "b.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), np.full((2, 3), 7))
+
+
+def test_an_array_that_is_not_whole_is_not_put_in_place(tmp_path: Path) -> None:
+    array = GrowingArray(tmp_path / "a.npy", (10, 3), np.dtype(np.uint8), "same")
+    array.append(np.zeros((9, 3), np.uint8))
+    with pytest.raises(RuntimeError, match="9 of 10 rows"):
+        array.move(tmp_path / "b.npy")
+
+
+def test_vectors_are_prepared_as_they_are(tmp_path: Path) -> None:
+    prepare.prepare(data(vectors=True, count=20, side=6), tmp_path, tmp_path / "out")
+    made = Prepared(tmp_path / "out")
+    assert made.shape == (6,)
+    np.testing.assert_array_equal(made.images, np.repeat(np.arange(20) / 7, 6).reshape(20, 6).astype(np.float32))
+
+
+def test_it_tells_disk_and_time_before_it_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare.prepare(data(), tmp_path, tmp_path / "out")
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("3000 images to prepare: 0.00 GB of disk, about 0:0")
+
+
+def test_it_does_not_start_where_the_disk_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type("Usage", (), {"free": 3000 * 48 - 1})
+    monkeypatch.setattr("fedshift.io.disk.shutil.disk_usage", lambda path: usage)
+    with pytest.raises(UserError, match="of disk space"):
+        prepare.prepare(data(), tmp_path, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+MEMORY = """
+import json, resource, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_prepare import data
+from fedshift.jobs import prepare
+def used():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+prepare.prepare(data(count=2000, side=96), Path({out!r}), Path({out!r}) / "small")
+before = used()
+prepare.prepare(data(count=12000, side=96), Path({out!r}), Path({out!r}) / "large")
+print(json.dumps([before, used()]))
+"""
+
+
+def test_memory_does_not_grow_with_the_number_of_images(tmp_path: Path) -> None:
+    """10,000 images more are 276 MB more; two blocks in flight are 57 MB."""
+    text = MEMORY.format(tests=str(Path(__file__).parent), out=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    before, after = json.loads(done.stdout.splitlines()[-1])
+    assert after - before < 100
+    assert (tmp_path / "large" / "images.npy").stat().st_size > 12_000 * 96 * 96 * 3

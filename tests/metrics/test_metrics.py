@@ -1,0 +1,92 @@
+"""Metrics against numbers worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedshift.core import registry
+
+# four samples: right and sure, right and unsure, wrong, right
+LABEL = np.array([1, 1, 0, 0])
+P1 = np.array([0.9, 0.6, 0.7, 0.2])
+BINARY = np.stack([1 - P1, P1], 1)
+THREE = np.array([[0.7, 0.2, 0.1], [0.1, 0.5, 0.4], [0.3, 0.5, 0.2]])
+
+
+def value(name: str, label: np.ndarray, probability: np.ndarray) -> float:
+    return registry.build("metric", name).value(label, probability)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("accuracy", 3 / 4),
+        ("balanced_accuracy", (2 / 2 + 1 / 2) / 2),
+        ("sensitivity", 2 / 2),
+        ("specificity", 1 / 2),
+        ("auc", 3 / 4),  # pairs (positive above negative): 0.9 beats both, 0.6 beats 0.2 only
+        ("brier", (0.1**2 + 0.4**2 + 0.7**2 + 0.2**2) / 4),
+        # confidences 0.9, 0.6, 0.7, 0.8, each in a bin of its own; the third is wrong
+        ("ece", (0.1 + 0.4 + 0.7 + 0.2) / 4),
+    ],
+)
+def test_two_classes(name: str, expected: float) -> None:
+    assert value(name, LABEL, BINARY) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("accuracy", 2 / 3),  # labels 0, 1, 2; answers 0, 1, 1
+        ("balanced_accuracy", (1 + 1 + 0) / 3),
+        ("brier", (0.3**2 + 0.2**2 + 0.1**2 + 0.1**2 + 0.5**2 + 0.4**2 + 0.3**2 + 0.5**2 + 0.8**2) / 3),
+        # class 0: 0.7 beats 0.1, 0.3; class 1: 0.5 beats 0.2, ties 0.5; class 2: 0.2 beats 0.1, loses to 0.4
+        ("auc", (1 + 3 / 4 + 1 / 2) / 3),
+        ("sensitivity", math.nan),
+        ("specificity", math.nan),
+    ],
+)
+def test_three_classes(name: str, expected: float) -> None:
+    assert value(name, np.arange(3), THREE) == pytest.approx(expected, nan_ok=True)
+
+
+def test_ece_pools_a_bin_before_it_takes_the_gap() -> None:
+    """Both confidences lie in (9/15, 10/15]: one right, one wrong, so |1/2 - mean(0.61, 0.65)|."""
+    probability = np.array([[0.39, 0.61], [0.35, 0.65]])
+    assert value("ece", np.array([1, 0]), probability) == pytest.approx(abs(0.5 - 0.63))
+
+
+def test_ece_takes_full_confidence() -> None:
+    assert value("ece", np.array([1, 0]), np.array([[0.0, 1.0], [1.0, 0.0]])) == 0
+
+
+@pytest.mark.parametrize("name", ["auc", "sensitivity"])
+def test_undefined_without_positives(name: str) -> None:
+    assert math.isnan(value(name, np.zeros(4, dtype=int), BINARY))
+
+
+def test_balanced_accuracy_is_not_defined_for_one_class() -> None:
+    """The recall of the one class there is would be compared with balanced values of other sites."""
+    assert math.isnan(value("balanced_accuracy", np.zeros(4, dtype=int), BINARY))
+
+
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
+def test_balanced_accuracy_is_that_of_scikit_learn() -> None:
+    from sklearn.metrics import balanced_accuracy_score
+
+    rng = np.random.default_rng(0)
+    label, probability = rng.integers(0, 3, 200), rng.dirichlet([1, 1, 1, 1], 200)  # class 3 is never there
+    expected = balanced_accuracy_score(label, probability.argmax(1))
+    assert value("balanced_accuracy", label, probability) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", sorted(registry.discover("metric")))
+def test_value_is_the_mean_of_what_each_sample_adds(name: str) -> None:
+    metric = registry.build("metric", name)
+    each = metric.per_sample(LABEL, BINARY)
+    assert metric.title
+    assert metric.has_interval == (each is not None)
+    if each is not None:
+        assert len(each) == len(LABEL)
+        assert np.nanmean(each, axis=0).mean() == pytest.approx(metric.value(LABEL, BINARY))

@@ -1,0 +1,167 @@
+"""The papers on a study's page, and the index of all studies."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fake_study import EVIL
+from outline import Outline
+from papers_study import made
+
+from fedshift.cli import parser as cli
+from fedshift.io.paths import Paths
+from fedshift.report import gallery, headline, page
+from fedshift.study.plan import Plan
+
+TREND = {"claim": f"Local BN is better {EVIL}", "better": {"bn": "local"}, "than": {"bn": "aggregated"}}
+ROWS = "FedAvg,base,H4,61.5,10 FedBN,base,H4,20,1"
+TINY: dict[str, Any] = {
+    "title": f"Tiny {EVIL}",
+    "dataset": {"name": "manifest", "table": "samples.csv"},
+    "partition": {"internal": ["A", "B"], "external": ["C"]},
+    "model": "mlp",
+    "runs": [{"algorithm": "fedavg"}],
+    "seeds": [0, 1],
+    "inferences": ["source"],
+}
+
+
+def shown(root: Path, rows: str = ROWS, **changes: Any) -> tuple[Plan, Paths, str]:
+    plan, paths = made(root, rows, **({"trends": [TREND], "reproduces": ["p-table1"]} | changes))
+    return plan, paths, page.write(plan, paths).read_text(encoding="utf-8")
+
+
+def test_the_page_shows_trends_and_published_values(tmp_path: Path) -> None:
+    _, _, text = shown(tmp_path)
+    assert "<script" not in text.lower()
+    outline = Outline(text)
+    assert text.index('id="trends"') < text.index('id="published"') < text.index('id="sites"')
+    assert "1 of 1 hold." in outline.text
+    assert f"yes Local BN is better {EVIL} (" not in outline.text
+    assert (
+        "bn local is above bn aggregated in accuracy at 2 of 4 sites; on average the difference is +5.0" in outline.text
+    )
+    assert "1 of 2 within the combined uncertainty; largest difference +50.00 (FedBN, base, H4)." in outline.text
+    assert "of twenty values that agree, one will be outside by chance" in outline.text
+    assert "Reproduces p-table1" in outline.text
+    assert '<td class="num worse">outside' in text
+    ids = [a["id"] for _, a in outline.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+
+
+def test_mini_scale_does_not_count(tmp_path: Path) -> None:
+    outline = Outline(shown(tmp_path, scale="mini")[2])
+    assert "Does not count: mini scale." in outline.text
+    assert "2 not comparable." in outline.text
+    assert "not comparable (mini scale)" in outline.text
+
+
+def test_long_tables_are_folded(tmp_path: Path) -> None:
+    rows = " ".join(f"FedBN,{n},H4,{n},1" for n in range(41))
+    words = {"words": {str(n): {} for n in range(41)} | {"H4": {"site": "centre1"}}}
+    published = {"tables": "fake-table1", "where": {"inference": "source"}} | words
+    assert "All 41 values" in Outline(shown(tmp_path, rows, published=published)[2]).text
+
+
+def test_a_page_without_papers_has_neither_section(tmp_path: Path) -> None:
+    text = shown(tmp_path, "", trends=[], reproduces=[])[2]
+    assert 'id="trends"' not in text
+    assert 'id="published"' not in text
+
+
+def test_the_headline_is_written_with_the_page(tmp_path: Path) -> None:
+    plan, paths, text = shown(tmp_path, without={"bn": "aggregated", "seed": 2})
+    told = json.loads(headline.file(paths, plan.name).read_text())
+    assert (told["runs"], told["missing"], told["scale"], told["synthetic"]) == (6, 1, "paper", False)
+    assert told["trends"] == {"held": 1, "judged": 1, "of": 1, "reason": ""}
+    assert (told["published"]["within"], told["published"]["outside"]) == (1, 1)
+    assert told["reproduces"] == ["p-table1"]
+    assert html.escape(told["lead"])[:60] in text
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a study that was shown, in the folder's words, and two that were not."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "config" / "studies"
+    folder.mkdir(parents=True)
+    for name in ("begun", "new"):
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(TINY | {"reproduces": ["p-fig1"]}))
+    (tmp_path / "config" / "papers.csv").write_text(
+        "id,paper,place,kind,what\np-table1,P,table 1,R,numbers\np-fig1,P,figure 1,F,<b>curves</b>\n"
+        "p-fig2,P,figure 2,F,more\np-fig3,P,figure 3,S,a drawing\n"
+    )
+    shown(tmp_path)
+    return tmp_path
+
+
+def index(project: Path) -> tuple[str, str]:
+    assert cli.main(["index"]) == 0
+    text = (project / "reports" / "index.html").read_text(encoding="utf-8")
+    return text, Outline(text).text
+
+
+def test_the_index_shows_all_that_lies_there(project: Path) -> None:
+    text, words = index(project)
+    assert "<script" not in text.lower()
+    assert "<b>curves" not in text
+    assert "3 studies, 1 with a page, 1 complete at paper scale on real data." in words
+    assert "Of 3 tables and figures of the papers with results, 2 have a study." in words
+    assert "fake , scale paper: complete" in words
+    assert 'href="fake.html"' in text
+    assert "Reproduces P table 1 (printed numbers)" in words
+    assert "Trends: 1 of 1 hold. Published values: 1 within, 1 outside." in words
+    assert words.count("not run") >= 2
+    assert re.search(r"p-fig2 P figure 2 figure only more none –", words)
+    assert "Settings and illustrations: 1" in words
+    ids = [a["id"] for _, a in Outline(text).tags if "id" in a]
+    assert len(ids) == len(set(ids))
+
+
+def test_what_is_unfinished_or_out_of_date_is_told(project: Path) -> None:
+    from fedshift import study
+
+    runs = study.load(project / "config/studies/begun.yaml", "mini").runs
+    folder = project / "results" / "runs" / next(iter(runs))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "manifest.json").write_text("{}")
+    (project / "config/studies/new.yaml").write_text("title: [")
+    shutil.copy(project / "config/studies/begun.yaml", project / "config/studies/fake.yaml")
+    (project / "reports" / "old.html").write_text("x")
+    (project / "config/studies/old.yaml").write_text(yaml.safe_dump(TINY))
+    words = index(project)[1]
+    assert re.search(r"begun : incomplete: 1 of 2 runs trained at scale (mini|paper)", words)
+    assert "new : not valid:" in words
+    assert "fake , scale paper: out of date: the study has changed since" in words
+    assert "old : an old page: make it anew" in words
+    (project / "reports" / "fake.html").unlink()
+    assert "its page is gone" in index(project)[1]
+
+
+def test_the_index_needs_no_list_of_papers(project: Path) -> None:
+    (project / "config" / "papers.csv").unlink()
+    text, words = index(project)
+    assert 'id="coverage"' not in text
+    assert "p-table1 (not in the list of papers)" in words
+
+
+def test_made_up_data_and_broken_files(project: Path) -> None:
+    paths = Paths(project)
+    shown(project, synthetic=True)
+    assert "synthetic" in index(project)[1]
+    assert "Trends: do not count: synthetic data" in index(project)[1]
+    headline.file(paths, "fake").write_text("{")
+    assert gallery.write(project / "config/studies", paths).is_file()
+
+
+def test_no_study_may_be_called_index(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "config/studies/index.yaml").write_text(yaml.safe_dump(TINY))
+    assert cli.main(["check", "index"]) == 2
+    assert "reports/index.html is the index of all studies" in capsys.readouterr().err

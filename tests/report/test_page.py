@@ -1,0 +1,589 @@
+"""The page and its figures: words follow the numbers, nothing is loaded, nothing unescaped."""
+
+import itertools
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import fake_study
+import numpy as np
+import pandas as pd
+import pytest
+from fake_study import EVIL, Right
+from outline import Outline
+
+from fedshift.analysis import results, score
+from fedshift.analysis.findings import Findings
+from fedshift.analysis.values import Value
+from fedshift.datasets.manifest import Manifest
+from fedshift.figures import _canvas
+from fedshift.io.paths import Paths
+from fedshift.io.tables import read_table, write_table
+from fedshift.io.text import write_json
+from fedshift.report import page, summary
+from fedshift.report.answer import Answer, answer
+from fedshift.report.protocol import protocol
+from fedshift.study.plan import Plan
+
+
+def made(root: Path, right: Right = fake_study.helps, **changes) -> tuple[Plan, Paths, str]:  # type: ignore[no-untyped-def]
+    """A study from predictions to its page."""
+    plan, paths = fake_study.build(root, right, **changes)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    for name in plan.study.figures:
+        results.draw(plan, paths, name)
+    return plan, paths, page.write(plan, paths).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Paths, str]:
+    return made(tmp_path_factory.mktemp("whole"))
+
+
+def test_page_is_one_small_file(whole: tuple[Plan, Paths, str]) -> None:
+    plan, paths, html = whole
+    assert paths.page(plan.name).stat().st_size < 2_000_000
+    outline = Outline(html)
+    for tag, attributes in outline.tags:
+        assert tag not in ("script", "iframe", "object", "embed")
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("src", "href", "xlink:href", "action", "data", "srcset", "poster"):
+            value = attributes.get(name) or ""
+            assert value.startswith(("#", "data:")) or not value or (tag == "a" and value.startswith("https://doi.org"))
+    assert not re.search(r"@import|url\((?!#)", html)
+
+
+def test_names_are_text_everywhere(whole: tuple[Plan, Paths, str]) -> None:
+    plan, paths, html = whole
+    assert "<script" not in html.lower()
+    assert "<b>friends" not in html
+    assert "<i>markup" not in html
+    assert EVIL in Outline(html).text
+    for name in plan.study.figures:
+        assert "<script" not in (paths.study(plan.name) / "figures" / f"{name}.svg").read_text()
+
+
+def test_ids_are_unique_and_links_lead_somewhere(whole: tuple[Plan, Paths, str]) -> None:
+    outline = Outline(whole[2])
+    ids = [a["id"] for _, a in outline.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    references = [v[1:] for _, a in outline.tags for k, v in a.items() if k.endswith("href") and v and v[:1] == "#"]
+    references += re.findall(r"url\(#([^)]+)\)", whole[2])
+    references += [v for _, a in outline.tags for v in (a.get("aria-labelledby") or "").split()]
+    assert set(references) <= set(ids)
+
+
+def test_structure(whole: tuple[Plan, Paths, str]) -> None:
+    tags = Outline(whole[2]).tags
+    names = [t for t, _ in tags]
+    assert all(names.count(t) == 1 for t in ("h1", "main", "header", "nav", "footer"))
+    levels = [int(t[1]) for t in names if re.fullmatch(r"h[1-6]", t)]
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert names.count("table") == names.count("caption")
+    assert all(a.get("scope") in ("col", "row") for t, a in tags if t == "th")
+
+
+def test_synthetic_data_are_said_twice(whole: tuple[Plan, Paths, str], tmp_path: Path) -> None:
+    assert Outline(whole[2]).text.count("Synthetic: not a result") == 2
+    assert "stand for no hospital" in whole[2]
+    html = made(tmp_path, synthetic=False)[2]
+    text = Outline(html).text
+    assert "not a result" not in text
+    assert "stand for no hospital" not in text
+
+
+def test_help_is_told_in_numbers(whole: tuple[Plan, Paths, str]) -> None:
+    text = Outline(whole[2]).text
+    assert (
+        "FedAvg, aggregated BN: accuracy 90.0 ± 0.0 % at internal sites and 60.0 ± 0.0 % at external sites, with "
+        "training statistics. The gap is 30.0 points, but no interval can be given (too few test patients at centre0 "
+        "and centre3). TsmoBN recovers 67 % of the external loss: +20.0 points, 95% interval 20.0 to 20.0 over test "
+        "patients, trainings fixed."
+    ) in text
+    assert "Incomplete" not in text
+
+
+def lead(root: Path, outside: dict[str, float], inside: float = 0.9) -> str:
+    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+        return inside if role == "internal" else outside[inference]
+
+    return Outline(made(root, right, seeds=[0], figures=[])[2]).text
+
+
+@pytest.mark.parametrize(
+    ("source", "tsmobn", "words"),
+    [
+        (0.6, 0.4, "TsmoBN does not help: it costs 20.0 points at external sites (95% interval −20.0 to −20.0 over"),
+        (0.6, 0.6, "TsmoBN changes nothing at external sites"),
+        (
+            0.6,
+            1.0,
+            "TsmoBN adds 40.0 points at external sites (95% interval 40.0 to 40.0 over test patients",
+        ),
+        (1.0, 0.9, "There is no loss outside to recover. TsmoBN does not help: it costs 10.0 points"),
+        (0.9, 1.0, "There is no loss outside to recover. TsmoBN adds 10.0 points at external sites"),
+    ],
+)
+def test_words_follow_the_numbers(tmp_path: Path, source: float, tsmobn: float, words: str) -> None:
+    text = lead(tmp_path, {"source": source, "tsmobn": tsmobn})
+    assert words in text
+    assert "One seed: how much the result varies" in text
+
+
+def test_no_external_site(tmp_path: Path) -> None:
+    plan, paths, html = made(tmp_path, partition={"internal": ["centre0", "centre3"]}, figures=["sites"])
+    told = answer(Findings.read(plan, paths))
+    assert told.lead.endswith("The study has no external site, so it cannot say how the model travels.")
+    assert told.others and not any("external" in text for text in told.others)
+    assert Outline(html).text.count("The study has no external site") == 1
+    header = (paths.study("fake") / "tables" / "overview.csv").read_text().splitlines()[0]
+    assert header == "Condition,Inference,Internal mean"
+
+
+def test_no_external_site_is_said_where_the_first_condition_is_of_clients_alone(tmp_path: Path) -> None:
+    runs = [{"algorithm": ["local", "fedavg", "fedprox"], "bn": "local"}]
+    plan, paths, _ = made(tmp_path, partition={"internal": ["centre0", "centre3"]}, runs=runs, figures=[])
+    told = answer(Findings.read(plan, paths))
+    said = [text.count("The study has no external site") for text in (told.lead, *told.others)]
+    assert said == [0, 1, 0]
+
+
+def test_lower_is_better_is_understood(tmp_path: Path) -> None:
+    """Brier scores: right answers cost 0.04 a sample, wrong ones 0.64; a better TsmoBN lowers them."""
+    text = Outline(made(tmp_path, headline="brier", figures=[])[2]).text
+    assert "Brier score" in text
+    assert "brier score 0.100 ± 0.000 at internal sites and 0.280 ± 0.000 at external sites" in text
+    assert "TsmoBN recovers 67 % of the external loss: +0.120, 95% interval 0.120 to 0.120 over" in text
+
+
+def shows(monkeypatch: pytest.MonkeyPatch, root: Path, gain: Value, gap: Value) -> Answer:
+    """The answer of a study with that gain outside and that gap, and nothing changed inside."""
+    plan, paths = fake_study.build(root, figures=[])
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    monkeypatch.setattr(Findings, "gap", lambda *_: gap)
+    monkeypatch.setattr(Findings, "gain", lambda _, group, key, role, **__: gain if role == "external" else Value())
+    return answer(Findings.read(plan, paths))
+
+
+SURE = Value(mean=0.3, std=0.01, seeds=3, low=0.2, high=0.4)
+
+
+@pytest.mark.parametrize(
+    ("gain", "gap", "tone", "words"),
+    [
+        (
+            Value(0.1, 0.01, 3, 0.05, 0.2),
+            SURE,
+            "good",
+            "recovers 33 % of the external loss: +10.0 points, 95% interval",
+        ),
+        (Value(-0.1, 0.01, 3, -0.2, -0.05), SURE, "bad", "does not help: it costs 10.0 points"),
+        (Value(0.1, 0.01, 3), SURE, "plain", "adds 10.0 points at external sites, but no interval can be given ("),
+        (
+            Value(-0.1, 0.01, 3),
+            SURE,
+            "plain",
+            "TsmoBN costs 10.0 points at external sites, but no interval can be given (",
+        ),
+        (
+            Value(0.1, 0.01, 3, -0.05, 0.2),
+            SURE,
+            "plain",
+            "adds 10.0 points at external sites (95% interval −5.0 to +20.0 over test patients, trainings fixed), "
+            "but the interval includes no change at all.",
+        ),
+        (
+            Value(0.1, 0.15, 3, 0.05, 0.2),
+            SURE,
+            "good",
+            "adds 10.0 points at external sites (95% interval 5.0 to 20.0 over test patients, trainings fixed), "
+            "but that is within its spread over seeds (± 15.0).",
+        ),
+        (
+            SURE,
+            Value(0.3, 0.4, 3, 0.2, 0.4),
+            "good",
+            "gap is 30.0 points, but it is within its spread over seeds (± 40.0)",
+        ),
+        (
+            SURE,
+            Value(0.3, 0.1, 3, -0.2, 0.4),
+            "good",
+            "gap is 30.0 points, but its 95% interval includes zero (−20.0 to",
+        ),
+    ],
+)
+def test_doubts_are_told_and_colour_nothing(  # type: ignore[no-untyped-def]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gain: Value, gap: Value, tone: str, words: str
+) -> None:
+    found = shows(monkeypatch, tmp_path, gain, gap)
+    assert words in found.lead
+    assert found.tiles[-1].tone == tone
+    assert "points" in found.tiles[-1].value + found.tiles[-1].note
+    sure = tone == "good" and gap is SURE and gain.std < gain.mean
+    assert ("External loss recovered" in found.tiles[-1].label) == sure
+
+
+def test_few_patients_outside_take_the_interval_and_the_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under five patients nothing bounds a gain of 20 points: it is neither green nor without a doubt."""
+    monkeypatch.setattr(fake_study, "PATIENTS", 4)
+    html = made(tmp_path, figures=[], seeds=[0])[2]
+    text = Outline(html).text
+    assert "TsmoBN adds 20.0 points at external sites, but no interval can be given." in text
+    assert f"(too few test patients at centre0, centre3, centre1 and {EVIL})" in text
+    assert 'class="good"' not in html
+    assert "below, the 95% interval" not in text
+    assert "excludes no change" not in text
+    assert "no interval" in text
+
+
+def test_a_metric_without_intervals_promises_none(tmp_path: Path) -> None:
+    text = Outline(made(tmp_path, headline="auc", metrics=["auc"], figures=[])[2]).text
+    assert "no interval can be given (AUC comes without)" in text
+    assert "below, the 95% interval" not in text
+
+
+def test_balanced_accuracy_has_intervals(tmp_path: Path) -> None:
+    text = Outline(made(tmp_path, headline="balanced_accuracy", figures=[])[2]).text
+    assert "balanced accuracy 90.0 ± 0.0 %" in text
+    assert "(too few test patients of a class at centre0 and centre3)" in text
+    assert "recovers 67 % of the external loss: +20.0 points, 95% interval 20.0 to 20.0" in text
+
+
+def test_a_gap_that_grows_is_told(tmp_path: Path) -> None:
+    """All of the external loss comes back, and yet the gap is three times what it was: internal sites gain more."""
+
+    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+        return {("internal", "source"): 0.6, ("external", "source"): 0.5, ("internal", "tsmobn"): 0.9}.get(
+            (role, inference), 0.6
+        )
+
+    plan, paths, html = made(tmp_path, right, figures=[])
+    text = Outline(html).text
+    assert "TsmoBN recovers 100 % of the external loss: +10.0 points" in text
+    told = "At internal sites it adds 30.0 ± 0.0 points, and the gap with TsmoBN is 30.0 points, larger than the 10.0"
+    assert told in text
+    assert "won back" not in text
+    assert "wins back" not in text
+    caption = (paths.study(plan.name) / "tables" / "overview.tex").read_text()
+    assert "External loss recovered: gain at external sites, in percent of the gap with Source" in caption
+
+
+def test_a_loss_in_doubt_is_not_a_denominator(tmp_path: Path) -> None:
+    """Gaps of -10, 20 and 50 points over seeds: no share is made of their mean."""
+
+    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+        return 0.7 if role == "internal" else {"source": 0.8 - 0.3 * run.seed, "tsmobn": 0.9}[inference]
+
+    text = Outline(made(tmp_path, right, figures=[])[2]).text
+    assert "and it is within its spread over seeds (± 30.0)" in text
+    assert "gap in doubt" in text
+    assert "of the external loss" not in text
+
+
+def one_class(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(label=table["label"].where(table["site"] != "centre1", 1))
+
+
+def test_a_site_of_one_class_is_a_dash_and_left_out(tmp_path: Path) -> None:
+    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+        return 0.2 if site == "centre1" else 0.8 if role == "internal" else 0.6
+
+    text = Outline(made(tmp_path, right, change=one_class, headline="balanced_accuracy", figures=["sites"])[2]).text
+    assert "balanced accuracy 80.0 ± 0.0 % at internal sites and 60.0 ± 0.0 % at 1 of 2 external sites" in text
+    assert "centre1 external 60 – – –" in text
+    assert "worst external" not in text.lower().replace("worst external site", "")
+    assert f"{EVIL} (60.0)" in text
+    assert "(%): mean ± standard deviation over seeds, mean over sites without centre1, where it is not defined" in text
+    assert (
+        "Balanced accuracy, AUC and specificity are not defined at centre1, which is left out of means over sites."
+        in text
+    )
+    assert "AUC is not defined there" not in text
+
+
+def test_a_metric_defined_nowhere_is_no_missing_run(tmp_path: Path) -> None:
+    def all_one(table: pd.DataFrame) -> pd.DataFrame:
+        return table.assign(label=1)
+
+    text = Outline(made(tmp_path, change=all_one, headline="auc", metrics=["auc"], figures=["sites"])[2]).text
+    assert "its headline metric is defined at none of its sites" in text
+    assert "no run no run" not in text
+    assert "Incomplete" not in text
+
+
+def test_missing_runs_are_loud(tmp_path: Path) -> None:
+    plan, _, html = made(tmp_path, without={"bn": "local", "seed": 2})
+    text = Outline(html).text
+    gone = next(name for name, run in plan.runs.items() if (run.bn, run.seed) == ("local", 2))
+    assert "Incomplete: 1 entry is missing." in text
+    assert f"{gone} FedAvg, local BN 2 all not trained, or failed before the first checkpoint" in text
+    assert "snakemake --cores all --config study=fake scale=mini" in text
+    assert "(2 of 3 seeds)" in text
+
+
+UNTESTED = {
+    "internal": fake_study.INTERNAL,
+    "external": fake_study.EXTERNAL,
+    "split": {"train": 0.8, "val": 0.2, "test": 0},
+}
+
+
+def test_internal_sites_without_test_samples_are_left_out(tmp_path: Path) -> None:
+    plan, paths, html = made(tmp_path, partition=UNTESTED, figures=["sites"])
+    text = Outline(html).text
+    told = answer(Findings.read(plan, paths))
+    assert "internal" not in told.lead + " ".join(told.others)
+    assert "at external sites, with training statistics. TsmoBN adds 20.0 points at external sites" in told.lead
+    assert [t.label.partition(",")[0] for t in told.tiles] == ["External sites", "External sites", "Change outside"]
+    assert "0 of 3 seeds" not in text
+    assert "Training is at centre0 and centre3, where all samples train or validate" in text
+    rows = (paths.study("fake") / "tables" / "sites.csv").read_text()
+    assert "internal" not in rows
+    header = (paths.study("fake") / "tables" / "overview.csv").read_text().splitlines()[0]
+    assert header == "Condition,Inference,External mean,Worst external site"
+    assert "External loss recovered" not in text
+    drawn = (paths.study("fake") / "figures" / "sites.svg").read_text()
+    assert "centre1, external" in drawn
+    assert "internal" not in drawn
+
+
+def test_missing_runs_are_loud_where_internal_sites_are_not_tested(tmp_path: Path) -> None:
+    text = Outline(made(tmp_path, partition=UNTESTED, figures=[], without={"bn": "local", "seed": 2})[2]).text
+    assert "Incomplete: 1 entry is missing." in text
+    assert "(2 of 3 seeds) at external sites" in text
+
+
+def test_where_one_partition_tests_inside_the_dash_of_the_other_is_explained(tmp_path: Path) -> None:
+    tested = {"internal": ["centre0", "centre1"], "external": ["centre3"], "held_out": "three"}
+    _, paths, html = made(tmp_path, partition=[UNTESTED | {"held_out": "one"}, tested], figures=["sites"])
+    text = Outline(html).text
+    assert "Gap: loss from the internal to the external mean, a dash where internal sites have no test samples" in text
+    assert "With one held out, training is at centre0 and centre3" in text
+    assert "With three held out, training" not in text
+    drawn = (paths.study("fake") / "figures" / "sites.svg").read_text()
+    assert "centre0, internal" in drawn
+    assert "centre3, internal" not in drawn
+
+
+def test_a_condition_without_any_run_is_still_there(tmp_path: Path) -> None:
+    text = Outline(made(tmp_path, without={"bn": "local"})[2]).text
+    assert "Incomplete: 3 entries are missing." in text
+    assert "FedAvg, local BN: no run of it has been scored" in text
+    assert "FedAvg, local BN Source no run no run" in text
+
+
+def test_an_inference_without_predictions_is_missing_in_every_run(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    for run in plan.runs:
+        paths.predictions(run, "tsmobn").unlink()
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    for name in plan.study.figures:
+        results.draw(plan, paths, name)
+    text = Outline(page.write(plan, paths).read_text()).text
+    assert "Incomplete: 6 entries are missing." in text
+    assert "TsmoBN has not been scored." in text
+    assert "TsmoBN trained, but not predicted" in text
+
+
+def test_training_time_is_that_of_all_rounds(tmp_path: Path) -> None:
+    """The manifest of a resumed run knows its last process only."""
+    plan, paths = fake_study.build(tmp_path, figures=[])
+    for run in plan.runs.values():
+        write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | {"seconds": 0.1})
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    text = Outline(page.write(plan, paths).read_text()).text
+    # 4 rounds, 2 clients, training and validation, half a second each
+    assert "64.0 kB 0:08 100" in text
+
+
+def test_validation_must_not_share_patients_with_test(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, figures=[])
+    run = next(iter(plan.runs.values()))
+    assigned = read_table(paths.partition(run.partition_id))
+    table = fake_study.samples(plan)
+    splits = assigned.set_index("sample")["split"].reindex(table["sample"]).to_numpy()
+    table.loc[(table["site"] == "centre0") & np.isin(splits, ["val", "test"]), "patient"] = "one"
+    write_table(paths.data(run.data.id) / "samples.parquet", table)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    text = Outline(page.write(plan, paths).read_text()).text
+    assert "PROBLEM Patients shared by validation and test: 1 shared" in text
+    assert "ok Samples shared by validation and test: none" in text
+    assert "ok Patients shared by training and test: none" in text
+
+
+def test_the_protocol_has_every_setting_of_each_inference(whole: tuple[Plan, Paths, str]) -> None:
+    text = Outline(whole[2]).text
+    for setting in (
+        "batch size = 256",
+        "batch size = 32",
+        "momentum = 0.9: tau",
+        "order = 0",
+        "var center = updated",
+        "affine = true",
+        "init = first_batch",
+    ):
+        assert setting in text
+
+
+def test_the_protocol_names_the_data_and_no_more(whole: tuple[Plan, Paths, str]) -> None:
+    plan = whole[0]
+    lines = dict(protocol(Findings.read(plan, whole[1])))
+    assert lines["Dataset"] == ["Invented patches, version 1.0"]
+    own = Manifest(table=Path("s.csv"), archive="a.tar", sha256="0" * 64, title="Ours", licence="ask us")
+    bare = Plan("fake", plan.path, "mini", fake_study.study(dataset=own))
+    findings = Findings.read(plan, whole[1])
+    findings.plan = bare
+    assert dict(protocol(findings))["Dataset"] == ["Ours"]
+
+
+def test_without_validation_the_last_round_is_kept_and_that_is_said(tmp_path: Path) -> None:
+    partition = {"internal": fake_study.INTERNAL, "split": {"train": 0.7, "val": 0, "test": 0.3}}
+    text = Outline(made(tmp_path, partition=partition, training={"rounds": 4, "select": "last"}, figures=[])[2]).text
+    assert "Model selection The last round: there are no validation samples to choose a round by." in text
+    assert "highest mean validation accuracy" not in text
+
+
+def test_the_scale_is_named_where_there_are_scales(tmp_path: Path) -> None:
+    text = Outline(made(tmp_path / "one", figures=[], seeds=[0])[2]).text
+    assert "Federated study fake Does it" in text
+    assert "Mini scale" not in text
+    text = Outline(made(tmp_path / "two", figures=[], seeds=[0], scales={"mini": {"model": "mlp"}})[2]).text
+    assert "Federated study fake , scale mini" in text
+    assert "Mini scale" in text
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_a_best_last_round_is_no_alarm_where_the_rate_falls_to_zero(tmp_path: Path, schedule: str) -> None:
+    plan, paths = fake_study.build(tmp_path, figures=[], training={"rounds": 4, "schedule": schedule})
+    for run in plan.runs.values():
+        write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | {"best_round": 4})
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    text = Outline(page.write(plan, paths).read_text()).text
+    alarm = "6 of 6 runs validated best in their last round: they may not have converged."
+    assert (alarm in text) == (schedule == "constant")
+
+
+def test_real_images_on_the_page_are_announced(whole: tuple[Plan, Paths, str], tmp_path: Path) -> None:
+    words = "The page holds these images of each site: to pass it on without them, write figures: [convergence, sites]"
+    assert words not in Outline(whole[2]).text
+    assert words in Outline(made(tmp_path, synthetic=False)[2]).text
+
+
+def test_settings_of_an_inference_without_columns_of_their_own(tmp_path: Path) -> None:
+    """Two batch sizes of `source`, which scores.csv has no column for, are two inferences all the way to the page."""
+    given = ["source", {"name": "source", "batch_size": 64}, "tsmobn"]
+    text = Outline(made(tmp_path, inferences=given, figures=["sites"])[2]).text
+    assert "Source (batch_size 256)" in text
+    assert "Source (batch_size 64)" in text
+    assert "TsmoBN recovers 67 % of the external loss" in text
+
+
+def test_shared_patients_are_a_problem(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, figures=[])
+    table = fake_study.samples(plan)
+    table.loc[table["site"] == EVIL, "patient"] = "centre0/0"
+    write_table(paths.data(next(iter(plan.data))) / "samples.parquet", table)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    text = Outline(page.write(plan, paths).read_text()).text
+    assert "PROBLEM Patients shared by internal and external sites: 1 shared" in text
+    assert "ok Patients shared by training and test: none" in text
+
+
+def test_source_images_shown_again_outside_are_a_caveat(tmp_path: Path) -> None:
+    """Of the 60 images at each site outside, centre1 shows those of centre0, and the other its own."""
+
+    def based(table: pd.DataFrame) -> pd.DataFrame:
+        own = table["sample"].where(table["site"] != "centre1", table["sample"].str.replace("centre1", "centre0"))
+        return table.assign(base=own, patient=None)
+
+    plan, paths, html = made(tmp_path, figures=[], change=based)
+    run = next(iter(plan.runs.values()))
+    split = read_table(paths.partition(run.partition_id))
+    seen = ((split["site"] == "centre0") & (split["split"] == "train")).sum()
+    text = Outline(html).text
+    assert f"External sites show the same source images as training sites ({seen} of 120): accuracy there is" in text
+    assert f"caveat Source images shared by training and external sites: {seen} shared" in text
+    assert "ok Source images shared by training and test: none" in text
+    assert "PROBLEM" not in text
+
+
+def test_unknown_patients_are_a_caveat(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, figures=[])
+    table = fake_study.samples(plan).assign(patient=None)
+    write_table(paths.data(next(iter(plan.data))) / "samples.parquet", table)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    text = Outline(page.write(plan, paths).read_text()).text
+    assert "unknown Patients shared by training and test: patients unknown" in text
+    assert "Patients are unknown: intervals treat images as independent" in text
+
+
+def test_bare_files_do(tmp_path: Path) -> None:
+    """A page is written from scores alone: no manifest, rounds, card, samples or figures."""
+    plan, paths = fake_study.build(tmp_path)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    for pattern in ("runs/*/manifest.json", "runs/*/rounds.parquet", "data/*/*"):
+        for path in (tmp_path / "results").glob(pattern):
+            path.unlink()
+    text = Outline(page.write(plan, paths).read_text()).text
+    assert "This figure has not been drawn." in text
+    assert "The samples or the partition of this study are not there." in text
+
+
+def test_provenance(whole: tuple[Plan, Paths, str]) -> None:
+    plan, _, html = whole
+    text = Outline(html).text
+    for word in (*plan.runs, "a" * 40, "0123456789ab", "python 3.11", "CC0", "raw.zip", "2025-01-01 00:00"):
+        assert word in text
+    # 2 clients x 1000 floats, down and up, 4 rounds, 4 bytes; 2 clients x 2 splits x 4 rounds of half a second
+    assert "FedAvg, aggregated BN 0 4 2,000 2,000 64.0 kB 0:08 100" in text
+
+
+@pytest.mark.parametrize(("name", "limit"), [("convergence", 150_000), ("sites", 150_000), ("patches", 300_000)])
+def test_figures_are_light_well_formed_and_the_same_each_time(
+    whole: tuple[Plan, Paths, str], name: str, limit: int
+) -> None:
+    plan, paths, _ = whole
+    text = results.draw(plan, paths, name).read_text()
+    assert results.draw(plan, paths, name).read_text() == text
+    assert len(text.encode()) < limit
+    root = ElementTree.fromstring(text)
+    assert root.get("role") == "img"
+    assert root[0].tag.endswith("title")
+    assert root[0].text
+    assert _canvas.INK not in text
+    assert "currentColor" in text
+    assert "<metadata" not in text
+    assert "<style" not in text
+
+
+def test_patches_are_shrunk_to_a_light_file(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    noise = np.random.default_rng(0).integers(0, 256, (len(fake_study.samples(plan)), 96, 96, 3), dtype=np.uint8)
+    np.save(paths.data(next(iter(plan.data))) / "images.npy", noise)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    assert results.draw(plan, paths, "patches").stat().st_size < 300_000
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+@pytest.mark.parametrize("colour", _canvas.COLOURS)
+@pytest.mark.parametrize("ground", ["#ffffff", "#111111"])
+def test_colours_stand_out_on_light_and_dark(colour: str, ground: str) -> None:
+    low, high = sorted((luminance(colour), luminance(ground)))
+    assert (high + 0.05) / (low + 0.05) >= 3

@@ -1,0 +1,101 @@
+"""Small networks and clients that many tests train, and the names of their tensors, worked out without the library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedshift.data.samples import TensorSamples
+
+torch.set_num_threads(1)
+
+SHAPE, CLASSES = (2, 6, 6), 3
+SIZES = {"a": 13, "b": 22, "c": 9}
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "batch norm": nn.BatchNorm2d,
+    "group norm": lambda channels: nn.GroupNorm(2, channels),
+    "no norm": lambda channels: nn.Identity(),
+}
+TRAVELS = {
+    "aggregated": ("affine", "weights", "statistics"),
+    "local": ("weights",),
+    "local_statistics": ("affine", "weights"),
+    "local_affine": ("weights", "statistics"),
+}
+"""Which kinds of tensors are averaged under a BN policy."""
+
+
+def network(norm: str = "batch norm", dropout: float = 0.0, seed: int = 0, dtype: Any = torch.float64) -> nn.Module:
+    """Two convolutions, each with its norm, and a linear layer. No name in it contains "bn"."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = nn.Sequential(
+            nn.Conv2d(2, 4, 3, padding=1),
+            NORMS[norm](4),
+            nn.ReLU(),
+            nn.Conv2d(4, 6, 3, padding=1),
+            NORMS[norm](6),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Dropout(dropout),
+            nn.Linear(6, CLASSES),
+        )
+        for layer in (model[1], model[4]):
+            for parameter in layer.parameters():
+                nn.init.uniform_(parameter, 0.5, 1.5)
+    return model.to(dtype)
+
+
+def clients(sizes: Mapping[str, int] = SIZES, seed: int = 0, dtype: Any = torch.float64) -> dict[str, Any]:
+    """Images and labels of each site; sites differ in brightness and contrast, classes in a gradient."""
+    out = {}
+    for k, (name, n) in enumerate(sizes.items()):
+        rng = np.random.default_rng([seed, k])
+        y = rng.integers(0, CLASSES, n)
+        signal = y[:, None, None, None] * np.linspace(-1, 1, SHAPE[2])
+        x = (1 + k) * (rng.normal(size=(n, *SHAPE)) + signal) + 2 * k
+        out[name] = torch.from_numpy(x).to(dtype), torch.from_numpy(y)
+    return out
+
+
+class Noted(TensorSamples):
+    """Samples that note which of them made up each batch."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        super().__init__(x, y)
+        self.taken: list[Tensor] = []
+
+    def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        self.taken.append(torch.from_numpy(index.copy()))
+        return super().batch(index, rng)
+
+
+def kinds(model: nn.Module) -> dict[str, list[str]]:
+    """Names of a network's tensors by kind: affine, weights, statistics, counters."""
+    out: dict[str, list[str]] = {"affine": [], "weights": [], "statistics": [], "counters": []}
+    for path, module in model.named_modules():
+        for leaf, _ in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+            kind = "weights"
+            if isinstance(module, BATCH_NORMS):
+                kind = {"weight": "affine", "bias": "affine", "num_batches_tracked": "counters"}.get(leaf, "statistics")
+            out[kind].append(f"{path}.{leaf}")
+    return out
+
+
+def differing(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> list[str]:
+    """Names of tensors that are not the same bits in both, or not in both."""
+    return [
+        k for k in sorted(one.keys() | two.keys()) if k not in one or k not in two or not torch.equal(one[k], two[k])
+    ]
+
+
+def gap(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> float:
+    """The largest difference between equally named tensors, relative to the larger of 1 and their size."""
+    assert one.keys() == two.keys()
+    return max(float(((one[k] - two[k]).abs() / two[k].abs().clamp(min=1)).max()) for k in one)
