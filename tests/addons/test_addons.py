@@ -151,7 +151,7 @@ def test_joint_steps_map_over_clients(name: str) -> None:
 
 
 def test_add_ons_are_found_without_torch() -> None:
-    code = "import sys; from fedshift.registry import discover; print(*discover('addon'), 'torch' in sys.modules)"
+    code = "import sys; from fedshift.core.registry import discover; print(*discover('addon'), 'torch' in sys.modules)"
     *found, torch_is = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
     assert (set(EXTRA) <= set(found), torch_is) == (True, "False")
 
@@ -301,8 +301,8 @@ def test_csd_embeddings_stay_at_home_and_the_rest_travels(bn: str) -> None:
     assert trained.server.shared.numel() == plain.server.shared.numel() + extra
     for way in ("floats_down", "floats_up"):
         assert [r[way] for r in trained.history] == [r[way] + extra for r in plain.history]
-    layout, own = trained.bench.layout, {*trained.bench.own_names}
-    assert own - {*plain.bench.own_names, *layout.counters} == {"9.embedding"}
+    layout, own = trained.trainer.layout, {*trained.trainer.own_names}
+    assert own - {*plain.trainer.own_names, *layout.counters} == {"9.embedding"}
     states, travels = [trained.client_state(name) for name in "abc"], {*layout.places} - own
     learnt = {abs(float(state["9.embedding"])) for state in states}
     assert (len(learnt), min(learnt) > 1e-3) == (3, True)

@@ -244,7 +244,7 @@ def test_rounds_of_pooled() -> None:
     """One client, whose data are those of all; batches mix them."""
     x, y = (np.concatenate(column) for column in zip(*data().values(), strict=True))
     training = {**BASE, "local_steps": 3, "batch_size": 64, **HEAVY}
-    given = {k: (torch.from_numpy(x)[:, None], torch.from_numpy(y)) for k, (x, y) in data().items()}
+    given = {k: (torch.from_numpy(x)[:, None], torch.from_numpy(y).long()) for k, (x, y) in data().items()}
     trained = Federation(network(STARTS[4]), given, algorithm="pooled", training=training).run()
     site = Site(x, y, 1.0, 3, iter([np.arange(len(x))] * 3 * ROUNDS), STARTS[4], np.array([0.0, 1.0]))
     f = Federated(np.zeros(0), site.stats, {"pooled": site}, False, HEAVY["momentum"], HEAVY["weight_decay"])
@@ -257,7 +257,7 @@ def test_rounds_of_pooled() -> None:
 def test_scaffolds_first_option_passes_over_all_data_whatever_the_batches() -> None:
     """c_i after a round is the gradient at its start, over all of the site's data."""
     theta = STARTS[4][2:]
-    given = {k: (torch.from_numpy(x)[:, None], torch.from_numpy(y)) for k, (x, y) in data().items()}
+    given = {k: (torch.from_numpy(x)[:, None], torch.from_numpy(y).long()) for k, (x, y) in data().items()}
     spec = {"name": "scaffold", "option": 1}
     trained = Federation(network(theta), given, algorithm=spec, training={**BASE, **MINI}).run(1)
     for client in trained.clients:

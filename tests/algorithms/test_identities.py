@@ -19,7 +19,7 @@ from toy import SIZES, TRAVELS, Noted, clients, differing, gap, kinds, network
 from fedshift import Federation, Training
 from fedshift.algorithms import Local
 from fedshift.core.registry import build, get
-from fedshift.engine import workbench
+from fedshift.engine import local_training
 from fedshift.models import initialise
 
 State = dict[str, Tensor]
@@ -121,7 +121,7 @@ def test_gradients_in_one_vector_or_each_in_its_own(
     given: dict[str, float], bn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An algorithm that looks at gradients has them in one vector; of other large networks each tensor has its own."""
-    monkeypatch.setattr(workbench, "LARGE", 0)
+    monkeypatch.setattr(local_training, "LARGE", 0)
     lengths = []
 
     def correct(self: Any, local: Local) -> None:

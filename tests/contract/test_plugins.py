@@ -14,11 +14,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 from torch import nn
-from toy import BATCH_NORMS, CLASSES, NORMS, SHAPE, TRAVELS, clients, differing, network
+from toy import BATCH_NORMS, CLASSES, LARGE, NORMS, SHAPE, TRAVELS, clients, differing, network
 
 from fedshift import Federation, UserError
+from fedshift.algorithms import Algorithm, Local
 from fedshift.core.registry import KINDS, Plugin, build, discover
 from fedshift.core.rng import stream
+from fedshift.engine.local_training import HARMLESS, gradients_together
 from fedshift.io.tensors import read_tensors, write_tensors
 from fedshift.models import Model, initialise
 from fedshift.nn.bn_policy import POLICIES
@@ -108,13 +110,18 @@ def federation(algorithm: str, bn: str, norm: str = "batch norm", names: str = "
     )
 
 
+def _pools(algorithm: Any) -> bool:
+    """Whether all sites make one client."""
+    return bool(algorithm.collaboration.count(2) == 1)
+
+
 def state_of(trained: Federation, client: str) -> dict[str, torch.Tensor]:
     """What a client ends with; where data are pooled, everybody's model."""
-    return trained.global_state() if trained.algorithm.pools else trained.client_state(client)
+    return trained.global_state() if _pools(trained.algorithm) else trained.client_state(client)
 
 
 @pytest.mark.parametrize(("name", "bn"), COMBINED)
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", [*NORMS, LARGE])
 def test_every_algorithm_under_every_policy_on_every_norm(norm: str, name: str, bn: str) -> None:
     """Finite, the same bits after a resume and in any order of clients, and no trace in the global generators."""
     generators = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002 - it is what is checked
@@ -134,6 +141,37 @@ def test_every_algorithm_under_every_policy_on_every_norm(norm: str, name: str, 
     assert not differing(federation(name, bn, norm, names="cab").run().tensors(), whole.tensors())
     assert torch.equal(torch.random.get_rng_state(), generators[0])
     assert np.array_equal(np.random.get_state()[1], generators[1])  # noqa: NPY002
+
+
+class NoGradient(Algorithm):
+    """An algorithm whose pass leaves a gradient of zero."""
+
+    def backward(self, local: Local, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        logits = super().backward(local, x, y)
+        local.all_grad.zero_()
+        return logits
+
+
+@pytest.mark.parametrize("norm", [*NORMS, LARGE])
+def test_a_hook_that_is_overridden_takes_effect_on_networks_of_any_size(norm: str) -> None:
+    model, data = network(norm), {"b": clients()["b"]}  # a mean over one client is exact
+    assert (sum(p.numel() for p in model.parameters()) / len([*model.parameters()]) > 100_000) is (norm == LARGE)
+    trained = Federation(model, data, algorithm=NoGradient(), training=SETTINGS).run(2)
+    before, after = dict(model.named_parameters()), trained.global_state()
+    assert all(torch.equal(after[name], parameter) for name, parameter in before.items())
+    moved = Federation(model, data, training=SETTINGS).run(2).global_state()
+    weights = {name: value for name, value in before.items() if name.endswith("weight")}  # BN takes some biases out
+    assert not any(torch.equal(moved[name], weight) for name, weight in weights.items())
+
+
+def test_every_public_hook_is_either_known_to_be_harmless_or_keeps_gradients_together() -> None:
+    """A hook that is added later is safe: only names that are listed are exempt."""
+    hooks = {name for name, hook in vars(Algorithm).items() if callable(hook) and not name.startswith("_")}
+    assert hooks - HARMLESS == {"gradient", "backward", "correct"}
+    assert hooks >= HARMLESS
+    for name in sorted(hooks):
+        own = type("Own", (Algorithm,), {name: lambda self, *words: None, "__module__": "own"})
+        assert gradients_together(own()) is (name not in HARMLESS)
 
 
 @pytest.mark.parametrize(("name", "bn"), COMBINED)
@@ -164,11 +202,11 @@ def test_a_combination_without_meaning_is_refused_in_a_line_that_says_why(name: 
 @pytest.mark.parametrize(("name", "bn"), COMBINED)
 def test_every_algorithm_leaves_at_home_what_the_policy_keeps(name: str, bn: str) -> None:
     """A client's own tensors do not depend on how many clients there are, in the first round."""
-    if discover("algorithm")[name].pools:
+    if _pools(discover("algorithm")[name]):
         return  # nobody has anything of his own
     training = {**SETTINGS, "weights": "uniform"}  # FedDC's local work depends on a client's share of samples
     together = federation(name, bn, training=training).run(1)
-    kept = together.bench.own_names
+    kept = together.trainer.own_names
     if "affine" not in TRAVELS[bn]:
         assert {"1.weight", "1.bias"} <= set(kept)
     alone = federation(name, bn, names="b", training=training).run(1)
@@ -209,7 +247,7 @@ class TestModel:
         }
         assert expected
         data = {"a": (torch.zeros(2, *self.shape), torch.arange(2))}
-        assert set(Federation(model, data, bn="local").bench.own_names) == expected
+        assert set(Federation(model, data, bn="local").trainer.own_names) == expected
 
 
 # ---- inferences

@@ -23,7 +23,6 @@ from fedshift.algorithms import Local
 from fedshift.algorithms.moon import Moon
 from fedshift.core.errors import UserError
 from fedshift.engine.federation import Federation
-from fedshift.engine.local_training import LocalWork
 from fedshift.models.densenet_small import DenseNetSmall
 from fedshift.nn.batchnorm import batch_norms
 
@@ -42,8 +41,8 @@ def working(fed: Federation, place: int = 0) -> Any:
     """The work of a client in the next round, as it begins."""
     client = fed.clients[place]
     fed.server.lr = fed.training.lr
-    fed.bench.load(fed.server.shared, client.own, client.counters)
-    return LocalWork(fed, fed.server.round + 1, [client], fed.algorithm.broadcast(fed.server)).work(client)
+    fed.trainer.take_turn(client, fed.rounds, fed.algorithm.broadcast(fed.server))
+    return fed.trainer
 
 
 # ---- SCAFFOLD's full gradient
@@ -69,7 +68,7 @@ def test_the_full_gradient_goes_over_shuffled_batches() -> None:
     x, y = by_class()
     model, samples = network(), Noted(x, y)
     fed = federation({"name": "scaffold", "option": 1}, model=model, sites={"a": samples}, batch_size=10)
-    vector, layout, taken = working(fed).full_gradient(), fed.bench.layout, samples.taken
+    vector, layout, taken = working(fed).full_gradient(), fed.trainer.layout, samples.taken
     found = torch.cat([layout.places[k].view(vector).flatten() for k, _ in model.named_parameters()])
     assert sorted(torch.cat(taken).tolist()) == list(range(60))
     assert [len(t) for t in taken] == [10] * 6
@@ -86,12 +85,15 @@ def test_the_full_gradient_goes_over_shuffled_batches() -> None:
 def test_the_full_gradient_leaves_everything_as_it_was() -> None:
     fed = federation({"name": "scaffold", "option": 1}, sites={"a": by_class()})
     fed.run(1)
-    work, bench = working(fed), fed.bench
-    bench.grad.copy_(torch.linspace(-1, 1, len(bench.grad)))
-    before = [t.clone() for t in (bench.flat, bench.counters, bench.grad)]
+    work, trainer = working(fed), fed.trainer
+    trainer.all_grad.copy_(torch.linspace(-1, 1, len(trainer.all_grad)))
+    before = [t.clone() for t in (trainer.state_vector, trainer.counters, trainer.all_grad)]
     assert float(work.full_gradient().norm()) > 0
-    assert all(torch.equal(a, b) for a, b in zip(before, (bench.flat, bench.counters, bench.grad), strict=True))
-    assert all(m.track_running_stats for m in batch_norms(bench.model).values())
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(before, (trainer.state_vector, trainer.counters, trainer.all_grad), strict=True)
+    )
+    assert all(m.track_running_stats for m in batch_norms(trainer.model).values())
 
 
 # ---- pooled running variances
@@ -249,7 +251,7 @@ def test_features_are_the_projection() -> None:
     fed = federation({"name": "moon", "projection_dim": 5, "mu": 2.0, "temperature": 0.3}, "local").run(1)
     work = working(fed)
     fed.algorithm.begin(work)
-    fed.bench.mode(train=True)
+    fed.trainer.mode(train=True)
 
     def with_tensors(state: dict[str, Tensor], train: bool) -> nn.Module:
         model = extended(Moon(projection_dim=5), network(), 0)
@@ -261,7 +263,7 @@ def test_features_are_the_projection() -> None:
         first, relu, second, _ = model[9]
         return second(relu(first(model[:9](x))))
 
-    previous = fed.bench.layout.unpack(fed.clients[0].state["previous"])
+    previous = fed.trainer.layout.unpack(fed.clients[0].state["previous"])
     now = fed.client_state("a")
     assert differing({k: now[k] for k in previous}, previous)
     mine = with_tensors(now, True)
@@ -327,7 +329,7 @@ def test_frozen_networks_see_the_images_that_the_add_on_made(addon: dict[str, An
     fed = federation("moon", addon=addon, model=Spied()).run(1)
     work = working(fed)
     fed.algorithm.begin(work)
-    fed.bench.mode(train=True)
+    fed.trainer.mode(train=True)
     Spied.log.clear()
     fed.algorithm.loss(work, x, y)
     own, frozen = ([seen for train, seen in Spied.log if train is which] for which in (True, False))
@@ -373,7 +375,7 @@ def twice(bn: str) -> Federation:
 
 def test_what_stays_at_clients_has_all_its_names() -> None:
     fed = twice("local")
-    assert set(differing(fed.global_state(), fed.client_state("b"))) <= set(fed.bench.own_names)
+    assert set(differing(fed.global_state(), fed.client_state("b"))) <= set(fed.trainer.own_names)
 
 
 @pytest.mark.parametrize("bn", ["aggregated", "local", "local_statistics", "local_affine"])
@@ -477,15 +479,15 @@ CASES = [
 
 
 @pytest.mark.parametrize(("algorithm", "bn"), CASES)
-def test_nothing_that_is_kept_is_a_view_of_the_workbench(algorithm: Any, bn: str) -> None:
+def test_nothing_that_is_kept_is_a_view_of_the_trainer(algorithm: Any, bn: str) -> None:
     """Whatever becomes of the flat vectors after a round, the next one is the same to the bit."""
     fed, other = (federation(algorithm, bn).run(1) for _ in range(2))
-    before, bench = fed.tensors(), fed.bench
-    bench.flat.fill_(math.nan)
-    bench.grad.fill_(math.nan)
-    bench.counters.fill_(-1)
-    for _, flat, counters in bench._spare.values():
-        flat.fill_(math.nan)
+    before, trainer = fed.tensors(), fed.trainer
+    trainer.state_vector.fill_(math.nan)
+    trainer.all_grad.fill_(math.nan)
+    trainer.counters.fill_(-1)
+    for _, state_vector, counters in trainer._copies.values():
+        state_vector.fill_(math.nan)
         counters.fill_(-1)
     assert not differing(before, fed.tensors())
     kept = [t for c in fed.clients for t in (c.own, c.counters, *c.state.values())]
@@ -497,27 +499,29 @@ def test_nothing_that_is_kept_is_a_view_of_the_workbench(algorithm: Any, bn: str
 @pytest.mark.parametrize("algorithm", ["moon", "scaffold", "perfedavg", "fedtan"])
 def test_a_clients_working_copies_end_with_its_turn(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one client trains, there is no other's work; after the round there is none."""
-    fed, made = federation(algorithm), list[weakref.ref[Any]]()
-    begin, train = LocalWork.work, fed.bench.train
-    alive: list[int] = []
+    fed, seen = federation(algorithm), list[tuple[weakref.ref[Any], ...]]()
+    take_turn, end_turn = fed.trainer.take_turn, fed.trainer.end_turn
 
-    def noted(*args: Any) -> Any:
-        work = begin(*args)
-        made.append(weakref.ref(work))
-        return work
+    def noted() -> None:
+        trainer = fed.trainer
+        tensors = [*trainer.scratch.values(), *trainer.state.values(), *trainer.broadcast.values()]
+        seen.append(tuple(weakref.ref(tensor) for tensor in tensors))
+        del tensors
+        end_turn()
 
-    def counted(*args: Any) -> Any:
-        gc.collect()
-        alive.append(sum(work() is not None for work in made))
-        return train(*args)
+    def alone(*args: Any) -> None:
+        take_turn(*args)
+        assert (fed.trainer.scratch, fed.trainer.networks, fed.trainer.steps) == ({}, {}, 0)
 
-    monkeypatch.setattr(LocalWork, "work", noted)
-    monkeypatch.setattr(fed.bench, "train", counted)
+    monkeypatch.setattr(fed.trainer, "end_turn", noted)
+    monkeypatch.setattr(fed.trainer, "take_turn", alone)
     fed.run(2)
     gc.collect()
-    assert alive == [1] * 6
-    assert len(made) == 6 + 2 * (algorithm == "fedtan")
-    assert not any(work() is not None for work in made)
+    assert len(seen) >= 6
+    assert (fed.trainer.scratch, fed.trainer.networks, fed.trainer.state, fed.trainer.broadcast) == ({}, {}, {}, {})
+    held = [tensor for client in fed.clients for tensor in client.state.values()] + [*fed.server.state.values()]
+    alive = [t for refs in seen for ref in refs if (t := ref()) is not None and not any(t is h for h in held)]
+    assert alive == []
 
 
 # ---- Per-FedAvg and dropout

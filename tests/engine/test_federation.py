@@ -258,12 +258,12 @@ class Scripted(Federation):
     script: dict[str, list[float]]
 
     def round(self, *given: Any) -> None:
-        self.bench.evaluate = self._told  # type: ignore[method-assign]
+        self.trainer.evaluate = self._scripted  # type: ignore[method-assign]
         self.asked = iter(sorted(self.script))
         super().round(*given)
 
-    def _told(self, *_: object) -> tuple[float, float]:
-        return 1.0, self.script[next(self.asked)][self.server.round - 1]
+    def _scripted(self, *_: object) -> tuple[float, float, None]:
+        return 1.0, self.script[next(self.asked)][self.server.round - 1], None
 
 
 def scripted(
@@ -307,6 +307,61 @@ def test_the_last_round_is_kept_on_request_or_without_validation() -> None:
     unseen = federation().run(2)
     assert unseen.result().round == 2
     assert unseen.result().values == []
+
+
+@pytest.mark.parametrize(("select_by", "best"), [("loss", min), ("brier", min), ("balanced_accuracy", max)])
+def test_rounds_are_selected_by_the_metric_that_is_named(select_by: str, best: Callable[..., float]) -> None:
+    """The values of every round in NumPy from the networks of that round; the mean over clients decides."""
+    given, values = clients(seed=3), list[float]()
+
+    def value(state: dict[str, Tensor], x: Tensor, y: Tensor) -> float:
+        model = network()
+        model.load_state_dict(state)
+        logits, truth = model.eval()(x).detach().numpy(), y.numpy()
+        p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        if select_by == "loss":
+            return float(-np.log(p[np.arange(len(truth)), truth]).mean())
+        if select_by == "brier":
+            return float(((p - np.eye(3)[truth]) ** 2).sum(1).mean())
+        return float(np.mean([(p.argmax(1) == truth)[truth == k].mean() for k in np.unique(truth)]))
+
+    def note(trained: Federation) -> None:
+        last = Federation(network(), clients(), bn="local", training={"select": "last", "rounds": 8})
+        last.restore(trained.tensors(), trained.progress() | {"selected": None})
+        values.append(float(np.mean([value(last.client_state(name), *given[name]) for name in given])))
+
+    training = {"rounds": 8, "batch_size": 4, "lr": 0.3, "select_by": select_by}
+    trained = Federation(network(), clients(), validation=given, bn="local", training=training).run(after_round=note)
+    assert trained.selected
+    assert len(set(values)) > 1
+    assert trained.selected.values == pytest.approx([best(values)], rel=1e-9)
+    assert values[trained.selected.round - 1] == pytest.approx(best(values), rel=1e-9)
+
+
+def test_selection_by_a_metric_logs_its_value_and_leaves_training_alone() -> None:
+    given = clients()
+    plain, other = (
+        federation(validation=given, training=SETTINGS.model_copy(update={"select_by": name})).run(2)
+        for name in ("accuracy", "auc")
+    )
+    assert not differing({"x": plain.server.shared}, {"x": other.server.shared})
+    assert all("score" not in row for row in plain.history)
+    assert all(("score" in row) is (row["split"] == "val") for row in other.history)
+
+
+def test_a_client_at_which_the_metric_is_not_defined_does_not_count() -> None:
+    given = clients()
+    validation = {"a": given["a"], "b": (given["b"][0][:3], torch.zeros(3, dtype=torch.long))}
+    training = SETTINGS.model_copy(update={"select_by": "auc"})
+    trained = federation(validation=validation, training=training).run(1)
+    assert trained.selected
+    (a,) = [row["score"] for row in trained.history if (row["site"], row["split"]) == ("a", "val")]
+    assert trained.selected.values == [a]
+
+
+def test_an_unknown_criterion_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"training.select_by: unknown metric 'acuracy'; did you mean 'accuracy'\?"):
+        federation(training={"select_by": "acuracy"})
 
 
 def test_patience_counts_rounds_since_the_best() -> None:
@@ -389,10 +444,44 @@ def test_no_clients_and_empty_clients_are_errors() -> None:
         federation(data={"a": (x, y), "z": (x[:0], y[:0])})
 
 
-def test_inputs_and_labels_of_different_number() -> None:
-    x, y = clients()["a"]
-    with pytest.raises(ValueError, match="13 inputs, but 12 labels"):
-        federation(data={"a": (x, y[1:])})
+X, Y = clients()["a"]
+NOT_CLASSES: dict[str, tuple[Any, str]] = {
+    "too few": (Y[1:], "client 'a': 13 inputs, but 12 labels; give one label for each input"),
+    "masks": (
+        torch.zeros(13, 6, 6, dtype=torch.long),
+        r"client 'a': labels of shape \(13, 6, 6\) are not class numbers",
+    ),
+    "one hot": (torch.nn.functional.one_hot(Y), r"client 'a': labels of shape \(13, 3\) are not class numbers"),
+    "floats": (Y / 2, r"client 'a': labels of type torch.float32 are not class numbers; give class numbers 0, 1"),
+    "negative": (Y - 1, "client 'a': label -1 is not a class number"),
+    "too many": (Y + 1, "client 'a': label 3, but the network has 3 outputs, for the classes 0 to 2"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_CLASSES)
+def test_labels_that_are_not_class_numbers_are_one_line(case: str) -> None:
+    y, line = NOT_CLASSES[case]
+    with pytest.raises(UserError, match=line) as caught:
+        federation(data={"a": (X, y)})
+    assert "\n" not in str(caught.value)
+
+
+def test_labels_of_validation_and_of_watched_sites_are_checked_too() -> None:
+    with pytest.raises(UserError, match="validation 'a': label 3, but the network has 3 outputs"):
+        federation(validation={"a": (X, Y + 1)})
+    with pytest.raises(UserError, match=r"watched 'far': labels of shape \(13, 1\) are not class numbers"):
+        federation(watched={"far": (X, Y[:, None])})
+
+
+def test_booleans_and_arrays_of_numpy_are_class_numbers() -> None:
+    one = federation(data={"a": (X, Y > 0)}).run(1).global_state()
+    two = federation(data={"a": (X.numpy(), (Y > 0).long().numpy())}).run(1).global_state()
+    assert not differing(one, two)
+
+
+def test_a_network_without_class_scores_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"model: returns \(1, 2, 6, 6\) for one input; return logits of shape"):
+        federation(nn.Identity())
 
 
 # ---- stop and resume

@@ -420,7 +420,7 @@ def test_an_error_in_the_joint_step_leaves_no_trace(equal: bool) -> None:
         model: Any = Viewing().double()
     training = {**ONE, "batch_size": 4 if equal else 64, "rounds": 3}
     trained = Federation(model, clients(), algorithm="fedtan", training=training)
-    here: Any = trained.bench.model
+    here: Any = trained.trainer.model
     if equal:
         trained.run(1)
         here.broken = True

@@ -50,7 +50,7 @@ def test_a_gpu_is_free_again_after_its_job(monkeypatch: pytest.MonkeyPatch) -> N
 JOB = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from fedshift.devices import one_gpu
+from fedshift.jobs.devices import one_gpu
 with one_gpu():
     print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
     sys.stdin.read()
@@ -60,7 +60,7 @@ with one_gpu():
 def test_a_job_that_is_killed_frees_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VISIBLE, "3,5")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    command = [sys.executable, "-c", JOB, str(Path(devices.__file__).parents[1])]
+    command = [sys.executable, "-c", JOB, str(Path(devices.__file__).parents[2])]
     with ExitStack() as jobs:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         with subprocess.Popen(command, **pipes) as other:

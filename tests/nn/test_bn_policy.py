@@ -43,7 +43,7 @@ def test_clients_agree_on_what_travels_and_on_nothing_else(bn: str) -> None:
 @pytest.mark.parametrize("bn", TRAVELS)
 def test_names_of_what_stays(bn: str) -> None:
     expected = [n for kind in KINDS if kind not in TRAVELS[bn] for n in kinds(network())[kind]]
-    kept = Federation(network(), clients(), bn=bn).bench.own_names
+    kept = Federation(network(), clients(), bn=bn).trainer.own_names
     assert kept == (expected + kinds(network())["counters"] if expected else [])
 
 
@@ -78,7 +78,7 @@ def test_without_batch_norm_all_policies_are_one(norm: str) -> None:
     expected = trained("aggregated", norm)
     for bn in TRAVELS:
         got = trained(bn, norm)
-        assert got.bench.own_names == []
+        assert got.trainer.own_names == []
         assert got.ledger() == expected.ledger()
         assert not differing(got.global_state(), expected.global_state())
         assert not differing(got.client_state("b"), expected.global_state())

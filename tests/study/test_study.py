@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -359,3 +360,36 @@ def test_settings_that_only_clash_together_are_named_too(tmp_path: Path) -> None
     assert said == [
         "runs.0.training.patience: waits for a better validation mean, but select is last; drop one of the two"
     ]
+
+
+def test_rounds_are_selected_by_the_headline_metric_unless_the_study_says_otherwise() -> None:
+    """A study whose headline is accuracy keeps the ids that it had before this could be chosen."""
+
+    def runs(**changes: object) -> list[Run]:
+        folder = Path(tempfile.mkdtemp())
+        (folder / "images.csv").write_text("path,label,site\n", encoding="utf-8")
+        study_ = SELECTED | changes
+        (folder / "selected.yaml").write_text(yaml.safe_dump(study_, sort_keys=False), encoding="utf-8")
+        return list(study.load(folder / "selected.yaml", "paper").runs.values())
+
+    (plain,) = runs()
+    assert plain.training.select_by == "accuracy"
+    assert "select_by" not in plain.training.identity()
+    (other,) = runs(headline="balanced_accuracy")
+    assert other.training.select_by == other.training.identity()["select_by"] == "balanced_accuracy"
+    assert other.id != plain.id
+    (kept,) = runs(headline="balanced_accuracy", training={"rounds": 3, "select_by": "accuracy"})
+    assert kept.id == plain.id
+    (by_loss,) = runs(runs=[{"algorithm": "fedavg", "training": {"select_by": "loss"}}])
+    assert by_loss.training.select_by == "loss"
+
+
+SELECTED: dict[str, object] = {
+    "title": "How rounds are selected",
+    "dataset": "gaussians",
+    "partition": {"internal": ["1", "2"]},
+    "model": "mlp",
+    "training": {"rounds": 3},
+    "runs": [{"algorithm": "fedavg"}],
+    "inferences": ["source"],
+}

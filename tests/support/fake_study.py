@@ -167,7 +167,7 @@ def build(
         write_json(paths.run(name) / "manifest.json", manifest(run))
         write_table(paths.run(name) / "rounds.parquet", rounds(run))
         test = assigned[assigned["split"] == "test"].merge(table[["sample", "label", "patient"]], on="sample")
-        if run.algorithm.isolated:
+        if not run.algorithm.collaboration.has_global_model:
             test = test[test["role"] == "internal"]
         tables = {how: predict(test, run, i.name, right) for how, i in made.inferences.items()}
         for sweep in made.asked[name]:

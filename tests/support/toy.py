@@ -30,10 +30,33 @@ TRAVELS = {
 """Which kinds of tensors are averaged under a BN policy."""
 
 
+LARGE = "large"
+"""A network with batch norm whose tensors average more than 100,000 floats."""
+
+
+def large_network(dropout: float) -> nn.Sequential:
+    """One convolution with batch norm, and three linear layers of 1.2 million floats in all."""
+    size = SHAPE[1] * SHAPE[2]
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(4 * size, 1024),
+        nn.ReLU(),
+        nn.Linear(1024, 1024),
+        nn.ReLU(),
+        nn.Linear(1024, CLASSES),
+    )
+
+
 def network(norm: str = "batch norm", dropout: float = 0.0, seed: int = 0, dtype: Any = torch.float64) -> nn.Module:
     """Two convolutions, each with its norm, and a linear layer. No name in it contains "bn"."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        if norm == LARGE:
+            return large_network(dropout).to(dtype)
         model = nn.Sequential(
             nn.Conv2d(2, 4, 3, padding=1),
             NORMS[norm](4),

@@ -4,7 +4,19 @@ A file here says what differs from FedAvg: what is sent, how a local step goes, 
 Rounds, checkpoints and batches belong to the engine; settings of local training are in `Training`.
 """
 
-from ._base import Algorithm, Bessel, Joint, Local, Objective, Server, cross_entropy
+from ._base import Algorithm, Bessel, Joint, Local, Mean, Objective, Server, cross_entropy
+from ._collaboration import Collaboration
 from ._training import Training
 
-__all__ = ["Algorithm", "Bessel", "Joint", "Local", "Objective", "Server", "Training", "cross_entropy"]
+__all__ = [
+    "Algorithm",
+    "Bessel",
+    "Collaboration",
+    "Joint",
+    "Local",
+    "Mean",
+    "Objective",
+    "Server",
+    "Training",
+    "cross_entropy",
+]

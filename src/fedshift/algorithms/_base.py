@@ -6,7 +6,7 @@ they send back. An algorithm overrides only what differs; see `algorithms/`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ..core.errors import UserError, did_you_mean
 from ..core.registry import Plugin, build
 from ..nn.bn_policy import POLICIES
+from ._collaboration import Collaboration
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -27,11 +28,16 @@ Bessel = Literal["none", "torch", "fedtan_code"]
 
 @dataclass
 class Server:
-    """What the server holds.
+    """State of the server.
 
-    `shared` is the flat vector of all tensors that travel under the BN policy; `trainable` and `statistics` are the
-    slices of it that are trained and that are running statistics. `state` holds the algorithm's own tensors.
-    `fraction` is the summed weight of the clients that take part in this round, 1 if all do; `lr` their rate in it.
+    Attributes
+    ----------
+    shared : flat vector (float) of all tensors that travel under the BN policy
+    trainable, statistics : slices of `shared` that are trained, and that are running statistics of batch norm
+    state : the algorithm's own tensors, by name
+    round : rounds done so far
+    participation : summed weight of the clients that take part in the current round, 1 if all do
+    lr : learning rate of the clients in the current round
     """
 
     shared: Tensor
@@ -39,7 +45,7 @@ class Server:
     statistics: slice
     state: dict[str, Tensor] = field(default_factory=dict)
     round: int = 0
-    fraction: float = 1.0
+    participation: float = 1.0
     lr: float = 0.0
 
     @property
@@ -48,73 +54,111 @@ class Server:
         return self.shared[self.trainable]
 
     def zeros(self) -> Tensor:
-        """A zero for each shared trainable parameter."""
+        """Return a zero for each shared trainable parameter."""
         import torch
 
         return torch.zeros_like(self.params)
 
-    def take_statistics(self, mean: Tensor) -> None:
-        """Running statistics are plainly averaged, whatever is done to parameters."""
-        self.shared[self.statistics] = mean[self.statistics]
+    def average_statistics(self, mean: Mean) -> None:
+        """Set the running statistics to their plain mean over clients, whatever is done to the parameters."""
+        self.shared[self.statistics] = mean.shared[self.statistics]
 
 
-@dataclass(kw_only=True)
+class Mean(dict[str, "Tensor"]):
+    """Weighted mean over clients of each tensor that `Algorithm.report` returned, by name.
+
+    Attributes
+    ----------
+    shared : mean of the flat shared vectors, where the algorithm reports them under this name
+    params : their trainable part
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], trainable: slice) -> None:
+        super().__init__(tensors)
+        self.trainable = trainable
+
+    @property
+    def shared(self) -> Tensor:
+        """The mean of the clients' shared vectors."""
+        return self["shared"]
+
+    @property
+    def params(self) -> Tensor:
+        """The mean of the clients' shared trainable parameters, as a view."""
+        return self.shared[self.trainable]
+
+
 class Local:
-    """One client's work in one round, as seen by an algorithm's hooks. All vectors are flat.
+    """A client's local training in one round, as the hooks of an algorithm see it. All vectors are flat.
 
-    `start` is what the server sent, `shared` the same tensors as they are now, `params` and `grad` the shared trainable
-    part now and its gradient. `whole` holds all tensors of the client, what stays at home first and last, and
-    `all_params`, `all_grad` its trainable part. `sent` holds the server's extra tensors, `state` the client's own,
-    kept between rounds; `vectors` and `networks` are forgotten after it. `share` is the client's part of all samples
-    (or an equal one), among `clients`. `steps` counts local steps taken so far.
+    Attributes
+    ----------
+    client : name of the client
+    share : its share of all training samples, or an equal one, by `training.weights`
+    clients : number of clients in the federation
+    round : number of the round, from 1
+    lr, momentum : learning rate and momentum of its SGD in this round
+    steps : local steps taken so far in this round
+    model : the network; its tensors are views of `state_vector`
+    received : what the server sent, laid out as `shared`
+    shared : the tensors that travel, as they are now
+    params, grad : the trainable part of `shared`, and its gradient
+    state_vector : all tensors of the client, those that stay at home first and last
+    all_params, all_grad : the trainable part of `state_vector`, and its gradient
+    trainable : slice of `shared` that is trained
+    broadcast : the server's extra tensors, as `Algorithm.broadcast` returned them
+    state : the client's own tensors, kept between rounds
+    scratch, networks : tensors and networks that are forgotten after the round
+    objective : the local objective of the add-on, or cross-entropy
+    autocast : context in which the forward pass runs, for lower precision
     """
 
     client: str
     share: float
     clients: int
+    round: int
+    lr: float
+    momentum: float
+    steps: int
     model: nn.Module
-    start: Tensor
-    whole: Tensor
+    received: Tensor
     shared: Tensor
     params: Tensor
     grad: Tensor
+    state_vector: Tensor
     all_params: Tensor
     all_grad: Tensor
     trainable: slice
-    sent: dict[str, Tensor]
+    broadcast: Mapping[str, Tensor]
     state: dict[str, Tensor]
-    lr: float
-    momentum: float
-    round: int
+    scratch: dict[str, Tensor]
+    networks: dict[str, nn.Module]
     objective: Objective
     autocast: AbstractContextManager[None]
-    vectors: dict[str, Tensor] = field(default_factory=dict)
-    networks: dict[str, nn.Module] = field(default_factory=dict)
-    steps: int = 0
 
     @property
-    def start_params(self) -> Tensor:
+    def received_params(self) -> Tensor:
         """The shared trainable part as the server sent it."""
-        return self.start[self.trainable]
+        return self.received[self.trainable]
 
     def draw(self) -> tuple[Tensor, Tensor]:
-        """Another batch of the client's data, independent of those that the local steps go through."""
+        """Return another batch of the client's data, independent of those that the local steps go through."""
         raise NotImplementedError
 
     def full_gradient(self) -> Tensor:
-        """The gradient over all the client's data at the weights of now.
+        """Return the gradient over all the client's data at the current weights, laid out as `grad`.
 
-        A mean over shuffled batches, each normalised by its own statistics, without augmentation; BN's running
-        statistics stay.
+        It is a mean over shuffled batches, each normalised by its own statistics, without augmentation. Running
+        statistics of batch norm stay as they are.
         """
         raise NotImplementedError
 
-    def frozen(self, slot: str, whole: Tensor) -> nn.Module:
-        """A second network with the tensors of `whole`, in evaluation mode; one for each `slot`."""
+    def frozen(self, slot: str, state_vector: Tensor) -> nn.Module:
+        """Return a second network in evaluation mode with the tensors of `state_vector`; there is one for each slot."""
         raise NotImplementedError
 
     def untracked(self) -> AbstractContextManager[None]:
-        """Inside, training leaves running statistics and counters as they are."""
+        """Return a context in which training leaves running statistics and counters as they are."""
         raise NotImplementedError
 
 
@@ -122,7 +166,7 @@ Objective = Callable[[Local, "Tensor", "Tensor"], "tuple[Tensor, Tensor]"]
 
 
 def cross_entropy(local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The objective without an add-on: mean cross-entropy of a batch, and its logits (batch, classes)."""
+    """Return the objective without an add-on: mean cross-entropy of a batch, and its logits (batch, classes)."""
     from torch.nn.functional import cross_entropy as loss
 
     logits = local.model(x)
@@ -131,10 +175,12 @@ def cross_entropy(local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Joint:
-    """How the first local step is done by all clients together, layer by layer.
+    """Settings of a first local step that all clients take together, layer by layer.
 
-    `gradients`: whether the gradients of BN's means and variances are exchanged too, and not only these.
-    `bessel`: what the shared variance is multiplied by before it enters the running variance.
+    Attributes
+    ----------
+    gradients : whether clients also exchange the gradients of the means and variances of batch norm
+    bessel : factor on the shared variance before it enters the running variance
     """
 
     gradients: bool
@@ -154,17 +200,15 @@ class Algorithm(Plugin):
     why: ClassVar[str] = ""
     stands_for: ClassVar[str] = ""
     """The algorithm that this is another name of, with the default of its `policies`."""
-    pools: ClassVar[bool] = False
-    """Whether all clients' data are one client's."""
-    isolated: ClassVar[bool] = False
-    """Whether each client ends with a model of its own, and there is no global one."""
+    collaboration: ClassVar[Collaboration] = Collaboration()
+    """How clients work together; the controls `local` and `pooled` have another strategy."""
 
     def canonical(self) -> Algorithm:
-        """The algorithm that this name stands for: itself, but for names such as FedBN."""
+        """Return the algorithm that this name stands for: itself, except for names such as FedBN."""
         if not self.stands_for:
             return self
-        named: Algorithm = build(self.kind, self.stands_for)
-        return named
+        algorithm: Algorithm = build(self.kind, self.stands_for)
+        return algorithm
 
     def require(self, training: Training, bn: str) -> None:
         """Raise UserError for settings that have no meaning together."""
@@ -174,61 +218,56 @@ class Algorithm(Plugin):
             raise UserError("bn", f"{bn!r} has no meaning with {self.name}: {self.why}", f"use {self.policies[0]!r}")
 
     def extend(self, model: nn.Module) -> nn.Module:
-        """The network with layers of the algorithm's own, in its place; called inside a keyed random state."""
+        """Return the network with layers of the algorithm's own; called inside a keyed random state."""
         return model
 
     # ---- what travels, and how it is weighted
 
     def shared(self, policy: BNPolicy, layout: Layout) -> slice:
-        """The part of the flat state that travels."""
+        """Return the part of the flat state that travels."""
         return policy.shared(layout)
 
     def weights(self, shares: Sequence[float]) -> Sequence[float]:
-        """The clients' weights in every mean, given their shares by `training.weights`; each sums to 1."""
+        """Return the clients' weights in every mean, given their shares by `training.weights`; each sums to 1."""
         return shares
 
     # ---- the server, before a round
 
     def server_state(self, server: Server) -> dict[str, Tensor]:
-        """The server's extra tensors before the first round."""
+        """Return the server's extra tensors before the first round."""
         return {}
 
     def client_state(self, server: Server) -> dict[str, Tensor]:
-        """A client's extra tensors before the first round."""
+        """Return a client's extra tensors before the first round."""
         return {}
 
     def broadcast(self, server: Server) -> dict[str, Tensor]:
-        """What the server sends beside the model; counted as floats down."""
+        """Return what the server sends beside the model; counted as floats down."""
         return {}
 
     def joint(self, number: int) -> Joint | None:
-        """Whether the first local step of round `number` is a joint one."""
+        """Return how the first local step of round `number` is taken jointly, or None if it is not."""
         return None
 
     def freezes_statistics(self, number: int) -> bool:
-        """Whether BN normalises with the running statistics during training in round `number`, and keeps them."""
+        """Return whether BN normalises with fixed running statistics during training in round `number`."""
         return False
 
-    # ---- a client's local work
-
-    @property
-    def reads_gradient(self) -> bool:
-        """Whether `gradient` or `correct` looks at a step's gradient, which then has to lie in one vector."""
-        return type(self).gradient is not Algorithm.gradient or type(self).correct is not Algorithm.correct
+    # ---- a client's local training
 
     def begin(self, local: Local) -> None:
-        """Before the first local step."""
+        """Prepare the local training, before its first step."""
 
     def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The local objective of one batch: its mean loss (scalar) and the logits (batch, classes)."""
+        """Return the local objective of one batch: its mean loss (scalar) and the logits (batch, classes)."""
         return local.objective(local, x, y)
 
     def gradient(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
-        """Add the gradient of a step to `local.all_grad`, which is zero before. Returns the logits."""
+        """Add the gradient of a step to `local.all_grad`, which is zero before, and return the logits."""
         return self.backward(local, x, y)
 
     def backward(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
-        """One forward and backward pass of the local objective. Returns the logits."""
+        """Run one forward and backward pass of the local objective, and return the logits."""
         with local.autocast:
             loss, logits = self.loss(local, x, y)
         loss.backward()
@@ -238,11 +277,11 @@ class Algorithm(Plugin):
         """Change `local.grad` (or `local.params`) in place, after the backward pass and before the step."""
 
     def report(self, local: Local) -> dict[str, Tensor]:
-        """What the client sends back after its local work, running statistics as a view; counted as floats up."""
+        """Return what the client sends back, running statistics as a view; counted as floats up."""
         return {"shared": local.shared}
 
     # ---- the server, after a round
 
-    def update(self, server: Server, mean: dict[str, Tensor]) -> None:
+    def update(self, server: Server, mean: Mean) -> None:
         """Change the server in place, given the weighted mean over clients of each reported tensor."""
-        server.shared.copy_(mean["shared"])
+        server.shared.copy_(mean.shared)

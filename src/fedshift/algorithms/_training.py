@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from ..core import registry
 from ..core.errors import UserError
+
+
+def _known_criterion(name: str) -> str:
+    return name if name == "loss" else registry.get("metric", name, registry.HERE).name
 
 
 class Training(BaseModel):
@@ -45,7 +50,10 @@ class Training(BaseModel):
     )
     select: Literal["best_validation", "last"] = Field(
         "best_validation",
-        description="keep the round with the highest mean validation accuracy over clients, or the last",
+        description="keep the round with the best mean validation value over clients, or the last",
+    )
+    select_by: Annotated[str, AfterValidator(_known_criterion)] | None = Field(
+        None, description="what best_validation compares: a metric, or loss; default: the study's headline metric"
     )
     watch_every: int | None = Field(
         None, ge=1, description="rounds between looks at the external sites, for curves; nothing is selected by them"
@@ -71,6 +79,13 @@ class Training(BaseModel):
             what = f"round {bad[0]} with rate {steps[bad[0]]:g}"
             raise UserError("lr_steps", what, f"rounds go from 2 to {self.rounds}, rates above 0")
         return self
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings as plain data for ids: `select_by` only where it is not accuracy, the first choice."""
+        settings = self.model_dump(mode="json")
+        if settings["select_by"] in (None, "accuracy"):
+            del settings["select_by"]
+        return settings
 
     def require_batch(self, site: str, samples: int) -> None:
         """Raise UserError where a client has less than one batch to train on."""

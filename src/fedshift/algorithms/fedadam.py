@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ._base import Algorithm, Server
+from ._base import Algorithm, Mean, Server
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,9 +35,9 @@ class FedAdam(Algorithm):
         start = self.tau**2 if self.v0 is None else self.v0
         return {"m": server.zeros(), "v": server.zeros().add_(start)}
 
-    def update(self, server: Server, mean: dict[str, Tensor]) -> None:
-        server.take_statistics(mean["shared"])
-        change = mean["shared"][server.trainable] - server.params
+    def update(self, server: Server, mean: Mean) -> None:
+        server.average_statistics(mean)
+        change = mean.params - server.params
         m = server.state["m"].lerp_(change, 1 - self.beta1)
         v = server.state["v"].mul_(self.beta2).addcmul_(change, change, value=1 - self.beta2)
         server.params.addcdiv_(m, v.sqrt().add_(self.tau), value=self.server_lr)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from ..core.errors import UserError
-from ._base import Algorithm, Local, Server
+from ._base import Algorithm, Local, Mean, Server
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,29 +59,29 @@ class FedDC(Algorithm):
 
     def begin(self, local: Local) -> None:
         w = local.share * local.clients
-        local.vectors["correction"] = local.sent["s"] / w - local.state["s"]
-        local.vectors["anchor"] = local.start_params - local.state["drift"]
+        local.scratch["correction"] = local.broadcast["s"] / w - local.state["s"]
+        local.scratch["anchor"] = local.received_params - local.state["drift"]
 
     def correct(self, local: Local) -> None:
         if self.alpha:
             alpha = self.alpha / (local.share * local.clients)
-            local.grad.add_(local.params, alpha=alpha).sub_(local.vectors["anchor"], alpha=alpha)
+            local.grad.add_(local.params, alpha=alpha).sub_(local.scratch["anchor"], alpha=alpha)
         if self.correction:
-            local.grad.add_(local.vectors["correction"])
+            local.grad.add_(local.scratch["correction"])
 
     def report(self, local: Local) -> dict[str, Tensor]:
-        moved = local.params - local.start_params
+        moved = local.params - local.received_params
         if self.drift:
             local.state["drift"].add_(moved)
-        s = moved.div_(-local.steps * local.lr).sub_(local.vectors["correction"])
+        s = moved.div_(-local.steps * local.lr).sub_(local.scratch["correction"])
         change = (s - local.state["s"]).mul_(local.share * local.clients)
         local.state["s"].copy_(s)
         return {"shared": local.shared, "s": change}
 
-    def update(self, server: Server, mean: dict[str, Tensor]) -> None:
-        server.take_statistics(mean["shared"])
-        mean_params = mean["shared"][server.trainable]
-        server.state["s"].add_(mean["s"], alpha=server.fraction)
+    def update(self, server: Server, mean: Mean) -> None:
+        server.average_statistics(mean)
+        mean_params = mean.params
+        server.state["s"].add_(mean["s"], alpha=server.participation)
         if self.drift:
-            server.state["drift"].add_(mean_params - server.params, alpha=server.fraction)
+            server.state["drift"].add_(mean_params - server.params, alpha=server.participation)
         server.params.copy_(mean_params + server.state["drift"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ._base import Algorithm, Local, Server
+from ._base import Algorithm, Local, Mean, Server
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +35,7 @@ class FedNova(Algorithm):
 
     def correct(self, local: Local) -> None:
         if self.mu:  # y - eta mu (y - x) now, and the step along the buffer after it
-            local.params.lerp_(local.start_params, local.lr * self.mu)
+            local.params.lerp_(local.received_params, local.lr * self.mu)
 
     def report(self, local: Local) -> dict[str, Tensor]:
         a = n = 0.0
@@ -43,12 +43,12 @@ class FedNova(Algorithm):
             n = local.momentum * n + 1
             a = (1 - local.lr * self.mu) * a + n
         return {
-            "direction": (local.start_params - local.params) / a,
+            "direction": (local.received_params - local.params) / a,
             "statistics": local.shared[local.trainable.stop :],
             "a": local.params.new_tensor([a]),
         }
 
-    def update(self, server: Server, mean: dict[str, Tensor]) -> None:
+    def update(self, server: Server, mean: Mean) -> None:
         server.shared[server.statistics] = mean["statistics"]
         step = mean["direction"] * mean["a"]
         if self.server_momentum:  # in units of gradients, so that a falling rate scales what is remembered too

@@ -27,8 +27,8 @@ class FedProx(Algorithm):
         if self.skip_first_round and local.round == 1:
             return
         if self.form == "squared":
-            local.grad.add_(local.params, alpha=self.mu).sub_(local.start_params, alpha=self.mu)
+            local.grad.add_(local.params, alpha=self.mu).sub_(local.received_params, alpha=self.mu)
             return
-        away = local.params - local.start_params
+        away = local.params - local.received_params
         if (distance := float(away.norm())) > 0:  # the distance has no gradient at zero
             local.grad.add_(away, alpha=self.mu / (2 * distance))

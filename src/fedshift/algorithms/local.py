@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._base import Algorithm
+from ._collaboration import NoCollaboration
 
 if TYPE_CHECKING:
     from ..nn.bn_policy import BNPolicy
@@ -20,7 +21,7 @@ class SingleSet(Algorithm):
     paper = "control"
     policies = ("local",)
     why = "nothing is aggregated"
-    isolated = True
+    collaboration = NoCollaboration()
 
     def shared(self, policy: BNPolicy, layout: Layout) -> slice:
         return slice(0, 0)

@@ -56,9 +56,9 @@ class Moon(Algorithm):
         return model
 
     def begin(self, local: Local) -> None:
-        previous = local.state.get("previous", local.whole)
+        previous = local.state.get("previous", local.state_vector)
         local.networks = {
-            "global": local.frozen("global", local.whole),
+            "global": local.frozen("global", local.state_vector),
             "previous": local.frozen("previous", previous),
         }
 
@@ -80,7 +80,7 @@ class Moon(Algorithm):
 
     def report(self, local: Local) -> dict[str, Tensor]:
         if "previous" in local.state:
-            local.state["previous"].copy_(local.whole)
+            local.state["previous"].copy_(local.state_vector)
         else:
-            local.state["previous"] = local.whole.clone()
+            local.state["previous"] = local.state_vector.clone()
         return super().report(local)

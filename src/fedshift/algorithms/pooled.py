@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._base import Algorithm
+from ._collaboration import PooledData
 
 if TYPE_CHECKING:
     from ..nn.bn_policy import BNPolicy
@@ -21,7 +22,7 @@ class Centralised(Algorithm):
     paper = "control"
     policies = ("aggregated",)
     why = "there is one client"
-    pools = True
+    collaboration = PooledData()
 
     def shared(self, policy: BNPolicy, layout: Layout) -> slice:
         return slice(0, 0)

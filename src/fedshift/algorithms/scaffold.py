@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from ..core.errors import UserError
-from ._base import Algorithm, Local, Server
+from ._base import Algorithm, Local, Mean, Server
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,24 +52,24 @@ class Scaffold(Algorithm):
         return {"c": server.state["c"]}
 
     def begin(self, local: Local) -> None:
-        local.vectors["correction"] = local.sent["c"] - local.state["c"]
+        local.scratch["correction"] = local.broadcast["c"] - local.state["c"]
         if self.option == 1:
-            local.vectors["c"] = local.full_gradient()
+            local.scratch["c"] = local.full_gradient()
 
     def correct(self, local: Local) -> None:
-        local.grad.add_(local.vectors["correction"])
+        local.grad.add_(local.scratch["correction"])
 
     def report(self, local: Local) -> dict[str, Tensor]:
         if self.option == 1:
-            c = local.vectors["c"]
+            c = local.scratch["c"]
         else:
-            path = (local.start_params - local.params).div_(local.steps * local.lr)
-            c = path.sub_(local.vectors["correction"])
+            path = (local.received_params - local.params).div_(local.steps * local.lr)
+            c = path.sub_(local.scratch["correction"])
         change = c - local.state["c"]
         local.state["c"].copy_(c)
         return {"shared": local.shared, "c": change}
 
-    def update(self, server: Server, mean: dict[str, Tensor]) -> None:
-        server.take_statistics(mean["shared"])
-        server.params.lerp_(mean["shared"][server.trainable], self.server_lr)
-        server.state["c"].add_(mean["c"], alpha=server.fraction)
+    def update(self, server: Server, mean: Mean) -> None:
+        server.average_statistics(mean)
+        server.params.lerp_(mean.params, self.server_lr)
+        server.state["c"].add_(mean["c"], alpha=server.participation)

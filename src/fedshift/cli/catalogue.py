@@ -80,7 +80,7 @@ def _after_a_round(algorithm: Algorithm, bn: str | None = None) -> Federation:
 
 def _own(trained: Federation) -> list[str]:
     """What of the model stays at a client."""
-    shared, layout = trained.bench.shared, trained.bench.layout
+    shared, layout = trained.trainer.travels, trained.trainer.layout
     spans = {"A": layout.affine, "W": layout.weights, "S": layout.statistics}
     stays = [name for name, span in spans.items() if not (shared.start <= span.start and span.stop <= shared.stop)]
     return ["P", *stays[2:]] if stays[:2] == ["A", "W"] else stays
@@ -100,9 +100,9 @@ def _moved(trained: Federation) -> str:
 
 def _floats(trained: Federation, count: int) -> str:
     """A number of floats as multiples of P or W, S and 1: `2P + S`."""
-    layout = trained.bench.layout
+    layout = trained.trainer.layout
     affine, weights, statistics = (s.stop - s.start for s in (layout.affine, layout.weights, layout.statistics))
-    whole = trained.bench.shared.start <= layout.affine.start
+    whole = trained.trainer.travels.start <= layout.affine.start
     trainable, name = (affine + weights, "P") if whole else (weights, "W")
     many, rest = divmod(count, trainable)
     few, ones = divmod(rest, statistics)

@@ -3,76 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from .client import Selected
-
-if TYPE_CHECKING:
-    from .federation import Federation
+from .ranks import Ranks
+from .round_state import RoundState, Selected
 
 
-def gather(federation: Federation) -> None:
-    """Bring home to every process what clients of the others hold, once a round."""
-    ranks, kept = federation.ranks, federation.selected
-    if ranks.count == 1 or federation.gathered == federation.server.round:
+def gather(rounds: RoundState, ranks: Ranks) -> None:
+    """Bring the tensors of all clients to every process, once a round."""
+    selected = rounds.selected
+    if ranks.count == 1 or rounds.gathered == rounds.round:
         return
-    here = [n for n, client in enumerate(federation.clients) if client in federation.here]
-    clients = federation.clients
+    clients = rounds.clients
+    here = [n for n, client in enumerate(clients) if client.here]
     for held in ranks.each(lambda: [(n, clients[n].own, clients[n].counters, clients[n].state) for n in here]):
         for n, own, counters, state in held:
             clients[n].own, clients[n].counters, clients[n].state = own, counters, state
-    if kept:
-        for chosen in ranks.each(lambda: [(n, kept.own[n], kept.counters[n]) for n in here]):
+    if selected:
+        for chosen in ranks.each(lambda: [(n, selected.own[n], selected.counters[n]) for n in here]):
             for n, own, counters in chosen:
-                kept.own[n], kept.counters[n] = own, counters
-    federation.gathered = federation.server.round
+                selected.own[n], selected.counters[n] = own, counters
+    rounds.gathered = rounds.round
 
 
-def tensors(federation: Federation) -> dict[str, Tensor]:
-    """Copies of all tensors that the next round depends on, and of the selected round's, by name."""
-    gather(federation)
-    server = federation.server
+def tensors(rounds: RoundState) -> dict[str, Tensor]:
+    """Return copies of all tensors that the next round depends on, and of the selected round's, by name."""
+    server = rounds.server
     out = {"server": server.shared, **{f"server/{k}": v for k, v in server.state.items()}}
-    for n, c in enumerate(federation.clients):
+    for n, c in enumerate(rounds.clients):
         out |= {f"own/{n}": c.own, f"counters/{n}": c.counters}
         out |= {f"state/{n}/{k}": v for k, v in c.state.items()}
-    if kept := federation.selected:
-        out["selected"] = kept.shared
-        out |= {f"selected/own/{n}": own for n, own in enumerate(kept.own)}
-        out |= {f"selected/counters/{n}": counters for n, counters in enumerate(kept.counters)}
+    if selected := rounds.selected:
+        out["selected"] = selected.shared
+        out |= {f"selected/own/{n}": own for n, own in enumerate(selected.own)}
+        out |= {f"selected/counters/{n}": counters for n, counters in enumerate(selected.counters)}
     return {k: v.clone() for k, v in out.items()}
 
 
-def progress(federation: Federation) -> dict[str, Any]:
-    """What else the next round depends on, as plain data."""
-    kept = federation.selected
-    selected = {"round": kept.round, "values": kept.values} if kept else None
-    return {"round": federation.server.round, "selected": selected, "history": [*federation.history]}
+def progress(rounds: RoundState) -> dict[str, Any]:
+    """Return what else the next round depends on, as plain data."""
+    selected = rounds.selected
+    return {
+        "round": rounds.round,
+        "selected": {"round": selected.round, "values": selected.values} if selected else None,
+        "first_rounds": [client.first_round for client in rounds.clients],
+        "history": [*rounds.history],
+    }
 
 
-def restore(federation: Federation, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
-    """Bring a federation to where `tensors` and `progress` were taken."""
+def restore(
+    rounds: RoundState, tensors: Mapping[str, Tensor], progress: Mapping[str, Any], device: torch.device
+) -> None:
+    """Bring a state to where `tensors` and `progress` were taken."""
 
     def under(prefix: str) -> dict[str, Tensor]:
         return {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}
 
     def each(prefix: str) -> list[Tensor]:
-        found = under(prefix)
-        return [found[str(n)] for n in range(len(federation.clients))]
+        parts = under(prefix)
+        return [parts[str(n)] for n in range(len(rounds.clients))]
 
-    server, device = federation.server, federation.bench.device
+    server = rounds.server
     server.shared = tensors["server"].to(device, copy=True)
     server.round = int(progress["round"])
     server.state = {k: v.to(device) for k, v in under("server/").items()}
-    for n, (c, own, counters) in enumerate(zip(federation.clients, each("own/"), each("counters/"), strict=True)):
-        c.own, c.counters, c.state = own, counters, under(f"state/{n}/")
-    federation.gathered = server.round
-    federation.history = [dict(row) for row in progress["history"]]
-    federation.selected = None
-    if kept := progress["selected"]:
+    for n, (client, own, counters) in enumerate(zip(rounds.clients, each("own/"), each("counters/"), strict=True)):
+        client.own, client.counters, client.state = own, counters, under(f"state/{n}/")
+        client.first_round = progress["first_rounds"][n]
+    rounds.gathered = rounds.round
+    rounds.history = [dict(row) for row in progress["history"]]
+    rounds.selected = None
+    if selected := progress["selected"]:
         shared = tensors["selected"].to(device, copy=True)
-        federation.selected = Selected(
-            kept["round"], kept["values"], shared, each("selected/own/"), each("selected/counters/")
+        rounds.selected = Selected(
+            selected["round"], selected["values"], shared, each("selected/own/"), each("selected/counters/")
         )

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from ..algorithms import Algorithm, Server
 from ..core.errors import UserError, did_you_mean
+from ..core.rng import undisturbed
 from ..data.samples import Pooled, Samples, TensorSamples
-from .workbench import Workbench
 
-Given = Mapping[str, Samples | tuple[Tensor, Tensor]]
-POOLED = "pooled"
-"""The one client of an algorithm that pools all data."""
+if TYPE_CHECKING:
+    from .flat_network import FlatNetwork
+
+SamplesBySite = Mapping[str, Samples | tuple[Any, Any]]
+CLASS_NUMBERS = "give class numbers 0, 1, ... as integers, one for each input"
 
 
 @dataclass(eq=False)
 class Client:
-    """A site that trains.
+    """A site that trains. Between rounds its tensors lie on the CPU.
 
-    `share` is its part of all training samples, or an equal one; `weight` is what the algorithm makes of it. `own`
-    holds the tensors that stay here, `counters` BN's integer buffers, `state` the algorithm's; between rounds they lie
-    on the CPU, once.
+    Attributes
+    ----------
+    name : name of the site
+    train, val : its samples for training and, if it has any, for validation
+    share : its share of all training samples, or an equal one, by `training.weights`
+    weight : what the algorithm makes of the share: its weight in every mean
+    own : flat vector of the tensors that stay here
+    counters : integer buffers of batch norm
+    state : the algorithm's tensors of this client
+    first_round : the first round in which it trained; None before
+    here : whether its local training is done in this process
     """
 
     name: str
@@ -34,59 +47,95 @@ class Client:
     own: Tensor
     counters: Tensor
     state: dict[str, Tensor] = field(default_factory=dict)
+    first_round: int | None = None
+    here: bool = True
+
+    def has_trained(self, number: int) -> bool:
+        """Return whether the client took part in any round up to `number`."""
+        return self.first_round is not None and self.first_round <= number
 
 
-@dataclass
-class Selected:
-    """The round kept by model selection: the shared tensors, and each client's own in the order of clients.
+def open_clients(
+    data: Mapping[str, Samples], validation: Mapping[str, Samples], by_size: bool, algorithm: Algorithm
+) -> list[Client]:
+    """Return the clients before the first round, in the order of their names, without tensors yet.
 
-    `values` holds the mean validation accuracy. Where each client trains alone, it holds each one's, and `round` is the
-    last in which any client improved.
+    `by_size`: whether shares follow the number of training samples. Raises UserError for a client without training
+    samples, and for validation samples of no client.
     """
-
-    round: int
-    values: list[float]
-    shared: Tensor
-    own: list[Tensor]
-    counters: list[Tensor]
-
-
-def opened(given: Given, validation: Given, algorithm: Algorithm, bench: Workbench, server: Server) -> list[Client]:
-    """The clients before the first round, in the order of their names.
-
-    Raises UserError for a client without training samples, and for validation samples of no client.
-    """
-    data, held = samples(given), samples(validation)
-    if empty := [name for name, of in data.items() if not len(of)]:
+    if empty := [name for name, samples in data.items() if not len(samples)]:
         raise UserError(f"client {empty[0]!r}", "has no training samples", "leave it out")
-    if lost := sorted(set(held) - set(data)):
-        raise UserError("validation", f"{lost[0]!r} is no client", did_you_mean(lost[0], data))
-    held = {name: of for name, of in held.items() if len(of)}
-    if algorithm.pools:
-        data = {POOLED: Pooled(list(data.values()))}
-        held = {POOLED: Pooled(list(held.values()))} if held else {}
-    total, by_size = sum(map(len, data.values())), bench.training.weights == "size"
-    shares = [len(of) / total if by_size else 1 / len(data) for of in data.values()]
+    if unknown := sorted(set(validation) - set(data)):
+        raise UserError("validation", f"{unknown[0]!r} is no client", did_you_mean(unknown[0], data))
+    train = algorithm.collaboration.clients(data, Pooled)
+    held = algorithm.collaboration.clients({name: s for name, s in validation.items() if len(s)}, Pooled)
+    total = sum(map(len, train.values()))
+    shares = [len(samples) / total if by_size else 1 / len(train) for samples in train.values()]
+    weights = algorithm.weights(shares)
     return [
-        Client(
-            name=name,
-            train=train,
-            val=held.get(name),
-            share=share,
-            weight=weight,
-            own=bench.own(),
-            counters=bench.counters.to("cpu", copy=True),
-            state=at_home(algorithm.client_state(server)),
-        )
-        for (name, train), share, weight in zip(data.items(), shares, algorithm.weights(shares), strict=True)
+        Client(name, samples, held.get(name), share, weight, torch.empty(0), torch.empty(0))
+        for (name, samples), share, weight in zip(train.items(), shares, weights, strict=True)
     ]
 
 
+def give_tensors(clients: list[Client], network: FlatNetwork, algorithm: Algorithm, server: Server) -> None:
+    """Give clients the tensors that they start from."""
+    for client in clients:
+        client.own, client.counters = network.own(), network.counters.to("cpu", copy=True)
+        client.state = at_home(algorithm.client_state(server))
+
+
 def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A client's tensors on the CPU, where they lie between rounds."""
+    """Return a client's tensors on the CPU, where they lie between rounds."""
     return {k: v.detach().cpu() for k, v in state.items()}
 
 
-def samples(given: Given) -> dict[str, Samples]:
-    """The samples of each site, by name."""
-    return {site: TensorSamples(*of) if isinstance(of, tuple) else of for site, of in sorted(given.items())}
+def samples_by_site(sites: SamplesBySite, what: str) -> dict[str, Samples]:
+    """Return the samples of each site, in the order of names.
+
+    Raises UserError, naming `what` (such as client) and the site, for labels that are not class numbers.
+    """
+    return {
+        name: _tensor_samples(f"{what} {name!r}", *samples) if isinstance(samples, tuple) else samples
+        for name, samples in sorted(sites.items())
+    }
+
+
+def _tensor_samples(where: str, x: Any, y: Any) -> TensorSamples:
+    x, y = torch.as_tensor(x), torch.as_tensor(y)
+    if y.dim() != 1:
+        raise UserError(where, f"labels of shape {tuple(y.shape)} are not class numbers", CLASS_NUMBERS)
+    if len(x) != len(y):
+        raise UserError(where, f"{len(x)} inputs, but {len(y)} labels", "give one label for each input")
+    if y.is_floating_point() or y.is_complex():
+        raise UserError(where, f"labels of type {y.dtype} are not class numbers", CLASS_NUMBERS)
+    if len(y) and int(y.min()) < 0:
+        raise UserError(where, f"label {int(y.min())} is not a class number", CLASS_NUMBERS)
+    return TensorSamples(x, y)
+
+
+def require_classes(model: nn.Module, by_kind: Mapping[str, Mapping[str, Samples]]) -> None:
+    """Raise UserError for a label that has no output of the network, or for a network that gives no class scores.
+
+    `by_kind` holds the samples of sites under client, validation and watched; those given as tensors are looked at.
+    The network is asked once, with one input, in evaluation mode, on a copy.
+    """
+    labelled = {
+        f"{kind} {name!r}": samples
+        for kind, sites in by_kind.items()
+        for name, samples in sites.items()
+        if isinstance(samples, TensorSamples) and len(samples)
+    }
+    if not labelled:
+        return
+    x = next(iter(labelled.values())).x[:1]
+    with undisturbed(), torch.no_grad():
+        logits = copy.deepcopy(model).to(x.device).eval()(x)
+    if not isinstance(logits, Tensor) or logits.dim() != 2:
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise UserError("model", f"returns {shape} for one input", "return logits of shape (batch, classes)")
+    classes = logits.shape[1]
+    for where, samples in labelled.items():
+        if (label := int(samples.y.max())) >= classes:
+            what = f"label {label}, but the network has {classes} outputs, for the classes 0 to {classes - 1}"
+            raise UserError(where, what, "number classes from 0, or give the network more outputs")

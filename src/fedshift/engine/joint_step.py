@@ -1,8 +1,8 @@
-"""The first local step of a round, done by all clients together, layer by layer.
+"""The joint step: the first local step of a round, taken by all clients together, layer by layer.
 
-FedTAN (section 4): all clients hold the same weights and go through the network in lockstep. At each BN layer they
-exchange what it takes to normalise with the statistics of all batches together, and on the way back the gradients with
-respect to these statistics. Each client then holds the gradient of its own loss, through all clients' statistics.
+FedTAN (section 4): all clients hold the same weights and pass through the network at the same time. At each BN layer
+they exchange the means and variances of their batches, and in the backward pass the gradients with respect to both.
+Each client then holds the gradient of its own loss, through all clients' statistics.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,8 +23,8 @@ from ..algorithms import Bessel, Joint
 from ..core.errors import UserError
 from ..core.rng import keyed
 from ..nn.batchnorm import batch_norm_by, moments
+from .flat_network import Batch, FlatNetwork
 from .ranks import ALONE, Ranks
-from .workbench import Batch, FirstStep, Work, Workbench
 
 
 class Exchange:
@@ -47,41 +48,66 @@ class Exchange:
         return self.ranks.add_up(out)
 
 
+@dataclass
+class FirstStep:
+    """Result of a joint first step, from which one client goes on.
+
+    Attributes
+    ----------
+    grad : gradient of all trainable tensors, flat
+    logits, y : the client's logits (batch, classes) and labels (batch,)
+    statistics : running statistics of batch norm, flat
+    ticks : what to add to the counters of batch norm
+    """
+
+    grad: Tensor
+    logits: Tensor
+    y: Tensor
+    statistics: Tensor
+    ticks: Tensor
+
+
 def joint_step(
-    bench: Workbench,
-    work: Work,
+    network: FlatNetwork,
+    objective: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
     batches: Sequence[Batch],
     own: Sequence[Tensor],
     exchange: Exchange,
+    key: Sequence[object],
 ) -> list[FirstStep]:
-    """One forward and backward pass of all clients of this process, from the state that is loaded on the workbench.
+    """Run one forward and backward pass of all clients of this process, from the state that `network` holds.
 
-    Takes the work of any of them, each one's batch and own tensors, and returns what each goes on from. What is shared
-    is stored once; of their own, clients have at most private parameters. Raises UserError where the network looks at
-    the size of a batch, and batches differ in size.
+    Parameters
+    ----------
+    network : holds the shared tensors, which are stored once
+    objective : inputs and labels to mean loss and logits
+    batches, own : each client's batch, and its own tensors, which are private parameters at most
+    exchange : the means over clients
+    key : key of dropout, equal for all clients
+
+    Raises UserError where the network depends on the size of a batch, and batches differ in size.
     """
-    layout, before = bench.layout, bench.counters.clone()
-    start = bench.params.clone()  # apart from running statistics, which change before the backward pass
-    starts = [start] * len(own) if not len(own[0]) else [_with(start, kept[layout.private]) for kept in own]
-    grads = [torch.zeros_like(bench.grad) for _ in own]
+    layout, before = network.layout, network.counters.clone()
+    start = network.all_params.clone()  # apart from running statistics, which change before the backward pass
+    starts = [start] * len(own) if not len(own[0]) else [_with(start, tensors[layout.private]) for tensors in own]
+    grads = [torch.zeros_like(network.all_grad) for _ in own]
     parameters = {
         name: Lockstep([_leaf(place.view(of), place.view(grad)) for of, grad in zip(starts, grads, strict=True)])
         for name, place in layout.places.items()
         if place.span.stop <= layout.trainable.stop
     }
     xs, ys = zip(*batches, strict=True)
-    bench.mode(train=True)
-    key = (work.seed, work.round, "joint dropout")
-    coupled = batch_norm_by(bench.model, lambda layer: functools.partial(_normalise, layer, exchange))
-    with keyed(*key, device=bench.device), _in_place_of(bench.model, parameters), coupled:
-        with bench.autocast:
-            losses, logits = map(_parts, work.algorithm.loss(work, Lockstep(xs), Lockstep(ys)))
+    network.mode(train=True)
+    coupled = batch_norm_by(network.model, lambda layer: functools.partial(_normalise, layer, exchange))
+    with keyed(*key, device=network.device), _in_place_of(network.model, parameters), coupled:
+        with network.autocast:
+            losses, logits = map(_parts, objective(Lockstep(xs), Lockstep(ys)))
         torch.stack(losses).sum().backward()
-    for owner, leaf, view in bench.buffers:
+    for owner, leaf, view in network.buffers:
         if owner._buffers[leaf] is not view:
-            what = f"its buffer {leaf} is replaced in each pass, but clients in lockstep hold one of each"
+            what = f"its buffer {leaf} is replaced in each pass, but a joint step has one buffer for all clients"
             raise UserError(f"module {type(owner).__name__}", what, "change it in place, or choose another algorithm")
-    statistics, ticks = bench.flat[layout.statistics].clone(), bench.counters - before
+    statistics, ticks = network.state_vector[layout.statistics].clone(), network.counters - before
     return [FirstStep(grad, out.detach(), y, statistics, ticks) for grad, out, y in zip(grads, logits, ys, strict=True)]
 
 

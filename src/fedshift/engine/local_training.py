@@ -1,86 +1,303 @@
-"""What the clients of this process do in one round, one after another on the federation's workbench."""
+"""Local training: what the clients of this process do in one round, one after another, on one network."""
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+from torch.optim.sgd import sgd
 
-from ..algorithms import cross_entropy
+from ..addons import Addon
+from ..algorithms import Algorithm, Local, Training, cross_entropy
 from ..core.console import say
+from ..core.errors import Interrupted
+from ..core.rng import reseed, stream, torch_stream
+from ..data.samples import Samples
+from ..nn.batchnorm import untracked
+from ..nn.bn_policy import BNPolicy
+from .batches import batch_indices, batch_stream, round_steps
 from .client import Client, at_home
-from .joint_step import Exchange, joint_step
-from .tally import Outcome, Tally
-from .workbench import FirstStep, Work
+from .flat_network import Batch, FlatNetwork
+from .joint_step import Exchange, FirstStep, joint_step
+from .ranks import Ranks
+from .round_state import RoundState, SiteRecord
+from .tally import Tally, diverged
 
-if TYPE_CHECKING:
-    from .federation import Federation
+LARGE = 100_000
+"""Floats of a tensor, on average, from which memory is what a step waits for."""
+HARMLESS = frozenset(
+    "canonical require extend shared weights server_state client_state broadcast joint freezes_statistics begin loss "
+    "report update".split()
+)
+"""Hooks of an algorithm that may be overridden while each parameter's gradient lies by itself."""
 
 
-class LocalWork:
-    """The local work of one round, of the clients `here`, from what the server has `sent` besides the shared tensors.
+def gradients_together(algorithm: Algorithm) -> bool:
+    """Return whether a step's gradients must lie in one vector, because a hook of the algorithm may read or change them.
 
-    `mean` is what they report, each by its weight: this process's part of the mean over all clients.
+    Only hooks that are known to be harmless are exempt, so that a new hook is safe until it is named in `HARMLESS`.
+    """
+    hooks = [name for name, hook in vars(Algorithm).items() if callable(hook) and not name.startswith("_")]
+    return any(getattr(type(algorithm), name) is not getattr(Algorithm, name) for name in hooks if name not in HARMLESS)
+
+
+class LocalTrainer(FlatNetwork, Local):
+    """The network on which clients train in turn, and the view that an algorithm's hooks have of it.
+
+    `take_turn` makes it the local training of one client; what belongs to that client alone is replaced there.
     """
 
-    def __init__(self, federation: Federation, number: int, here: Sequence[Client], sent: dict[str, Tensor]) -> None:
-        self.federation, self.number, self.here, self.sent = federation, number, here, sent
-        self.weights = [client.weight / federation.server.fraction for client in here]
-        self.batches = [federation.bench.batches(c.train, federation.seed, number, c.name) for c in here]
+    samples: Samples
+
+    def __init__(
+        self,
+        model: nn.Module,
+        algorithm: Algorithm,
+        policy: BNPolicy,
+        training: Training,
+        *,
+        addon: Addon | None = None,
+        seed: int = 0,
+        device: torch.device | None = None,
+    ) -> None:
+        stays: Collection[str] = addon.stays(model) if addon else ()
+        super().__init__(model, algorithm, policy, training, device or torch.device("cpu"), stays)
+        self.algorithm, self.seed, self.momentum = algorithm, seed, training.momentum
+        self.objective = addon.loss if addon else cross_entropy
+        self._leaves = [(p, p.grad) for p in self.model.parameters() if p.requires_grad]
+        large = len(self.all_grad) > LARGE * len(self._leaves)
+        self._together = not large or gradients_together(algorithm) or training.clip_norm is not None
+        self._must_be_finite = self._finite_tensors()
+        self.end_turn()
+
+    # ---- whose turn it is
+
+    def take_turn(self, client: Client, rounds: RoundState, broadcast: Mapping[str, Tensor]) -> None:
+        """Take up a client's tensors, and everything that hooks may ask of its local training in the next round."""
+        self.end_turn()
+        self.load(rounds.server.shared, client.own, client.counters)
+        self.client, self.share, self.clients = client.name, client.share, len(rounds.clients)
+        self.samples, self.round, self.lr = client.train, rounds.round + 1, rounds.server.lr
+        self.received, self.broadcast = rounds.server.shared, broadcast
+        self.state = {k: v.to(self.device) for k, v in client.state.items()}
+
+    def end_turn(self) -> None:
+        """Forget what a client's turn has left beside its tensors."""
+        self.scratch, self.networks, self.state, self.broadcast = {}, {}, {}, {}
+        self.steps = 0
+        self._extra: Iterator[Batch] | None = None
+
+    @property
+    def key(self) -> tuple[int, int, str]:
+        """Key of everything random in this client's local training: seed, round and client."""
+        return self.seed, self.round, self.client
+
+    # ---- what hooks may ask for
+
+    def draw(self) -> Batch:
+        """Return another batch of the client's data, independent of those that the local steps go through."""
+        if self._extra is None:
+            self._extra = self.batches(self.samples, *self.key, purpose="extra ", endless=True)
+        return next(self._extra)
+
+    def full_gradient(self) -> Tensor:
+        """Return the gradient over all the client's data at the current weights; see `Local.full_gradient`."""
+        before, total = self.all_grad.clone(), torch.zeros_like(self.grad)
+        self.mode(train=True)
+        order = torch.randperm(len(self.samples), generator=torch_stream(*self.key, "full gradient")).numpy()
+        with self.untracked():
+            for index in batch_indices(order, self.training.batch_size):
+                self.all_grad.zero_()
+                self.algorithm.backward(self, *self.to_device(*self.samples.batch(index)))
+                total.add_(self.grad, alpha=len(index) / len(self.samples))
+        self.all_grad.copy_(before)
+        return total
+
+    def untracked(self) -> AbstractContextManager[None]:
+        """Return a context in which training leaves running statistics and counters as they are."""
+        return untracked(self.model)
+
+    # ---- local steps
+
+    def batches(self, samples: Samples, *key: object, purpose: str = "", endless: bool = False) -> Iterator[Batch]:
+        """Yield the batches of one client's round, on the device; all random draws depend on `key` and `purpose`."""
+        order = torch_stream(*key, f"{purpose}batches")
+        augmentation = stream(*key, f"{purpose}augmentation") if samples.random else None
+        indices = batch_stream(len(samples), self.training, order)
+        steps = None if endless else round_steps(len(samples), self.training)
+        for index in itertools.islice(indices, steps):
+            yield self.to_device(*samples.batch(index, augmentation))
+
+    def train(
+        self, batches: Iterator[Batch], should_stop: Callable[[], bool], tally: Tally, first: FirstStep | None = None
+    ) -> dict[str, Tensor]:
+        """Take the current client's local steps of one round, and return what the algorithm reports.
+
+        `first` is the first step where all clients took it together. Seeds torch's default generators: call this
+        inside `rng.undisturbed`. Raises UserError where a loss or a weight is not finite, and Interrupted where
+        `should_stop` asks for it between batches.
+        """
+        algorithm = self.algorithm
+        self.mode(train=True, frozen_statistics=algorithm.freezes_statistics(self.round))
+        reseed(*self.key, "dropout", device=self.device)
+        algorithm.begin(self)
+        if first:
+            self.state_vector[self.layout.statistics] = first.statistics
+            self.counters.add_(first.ticks)
+            self.all_grad.copy_(first.grad)
+            self._step([self.all_params], [self.all_grad], [None])  # an optimiser of its own, as in the reference
+            tally.add(self.client, first.logits, first.y)
+        params: list[Tensor] = [self.all_params] if self._together else [p for p, _ in self._leaves]
+        momentum: list[Tensor | None] = [None] * len(params)
+        try:
+            for x, y in batches:
+                if should_stop():
+                    raise Interrupted
+                self._clear_gradient()
+                logits = algorithm.gradient(self, x, y)
+                self._step(params, self._gradients(params), momentum)
+                tally.add(self.client, logits, y)
+        finally:
+            for parameter, view in () if self._together else self._leaves:
+                parameter.grad = view
+        self.settle()
+        if not math.isfinite(sum(float(tensor.sum()) for tensor in self._must_be_finite)):
+            tally.read()
+            raise diverged(self.round, self.client, "a weight is not finite after the last step")
+        return algorithm.report(self)
+
+    def _finite_tensors(self) -> list[Tensor]:
+        """Return the tensors that must stay finite: all floats but buffers of other modules than batch norm.
+
+        Such a buffer may be a mask of -inf. All floats are one tensor where there is none.
+        """
+        known = {id(buffer) for layer in self.batch_norms for buffer in layer.buffers()}
+        tracked = [view for _, _, view in self.buffers if id(view) in known and view.is_floating_point()]
+        complete = sum(view.numel() for view in tracked) == self.layout.statistics.stop - self.layout.statistics.start
+        return [self.state_vector] if complete else [self.all_params, *tracked]
+
+    def _clear_gradient(self) -> None:
+        """Clear the gradient before a pass: zeros in one vector, or nothing where each lies by itself.
+
+        The latter spares a pass over all of them, the former an update for each tensor.
+        """
+        if self._together:
+            self.all_grad.zero_()
+        else:
+            for parameter, _ in self._leaves:
+                parameter.grad = None
+
+    def _gradients(self, params: list[Tensor]) -> list[Tensor]:
+        if self._together:
+            return [self.all_grad]
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+
+    def _step(self, params: list[Tensor], grads: list[Tensor], momentum: list[Tensor | None]) -> None:
+        """Take one SGD step: torch's arithmetic without the cost of an Optimizer for each client."""
+        training = self.training
+        self.algorithm.correct(self)
+        if training.clip_norm is not None:
+            clip_grad_norm_(self.all_params, training.clip_norm)
+        with torch.no_grad():
+            sgd(
+                params,
+                grads,
+                momentum,
+                weight_decay=training.weight_decay,
+                momentum=training.momentum,
+                lr=self.lr,
+                dampening=0,
+                nesterov=False,
+                maximize=False,
+                foreach=len(params) > 1,
+            )
+        self.steps += 1
+
+
+class LocalRound:
+    """Local training of some clients of this process in one round.
+
+    Attributes
+    ----------
+    mean : what the clients reported, each by its weight: this process's part of the mean over all clients
+    """
+
+    def __init__(self, trainer: LocalTrainer, rounds: RoundState, clients: Sequence[Client], ranks: Ranks) -> None:
+        self.trainer, self.rounds, self.clients, self.ranks = trainer, rounds, clients, ranks
+        self.broadcast = trainer.algorithm.broadcast(rounds.server)
+        self.weights = [client.weight / rounds.server.participation for client in clients]
+        number = rounds.round + 1
+        self.batches = [trainer.batches(client.train, trainer.seed, number, client.name) for client in clients]
         self.mean: dict[str, Tensor] = {}
-        self.first: Sequence[FirstStep | None] = [None] * len(here)
+        self.first: Sequence[FirstStep | None] = [None] * len(clients)
         self.floats = self.messages = 0
         self.seconds = 0.0
 
     def first_steps(self) -> None:
         """Take the first step, if the algorithm asks for a joint one: all processes at the same time."""
-        joint = self.federation.algorithm.joint(self.number)
+        trainer, number = self.trainer, self.rounds.round + 1
+        joint = trainer.algorithm.joint(number)
         if joint is None:
             return
         began = time.perf_counter()
-        bench, server, ranks = self.federation.bench, self.federation.server, self.federation.ranks
-        given = [next(b) for b in self.batches]
-        images = list(itertools.chain(*ranks.each(lambda: [len(y) for _, y in given])))
-        if self.number == 1 and not np.allclose(self.weights, [len(y) / sum(images) for _, y in given]):
+        batches = [next(client_batches) for client_batches in self.batches]
+        images = list(itertools.chain(*self.ranks.each(lambda: [len(y) for _, y in batches])))
+        if number == 1 and not np.allclose(self.weights, [len(y) / sum(images) for _, y in batches]):
             say(
-                "joint step: clients' weights are not in proportion to their batches, so that its gradient is not that "
-                "of the union of batches; with equal batches, say weights: uniform"
+                "joint step: the clients' weights are not in proportion to their batches. Its gradient is not that of "
+                "the union of batches; with equal batches, set weights: uniform"
             )
-        bench.load(server.shared, self.here[0].own, self.here[0].counters)
-        exchange = Exchange(self.weights, joint, images, ranks)
-        self.first = joint_step(bench, self.work(self.here[0]), given, [c.own for c in self.here], exchange)
+        exchange = Exchange(self.weights, joint, images, self.ranks)
+        trainer.take_turn(self.clients[0], self.rounds, self.broadcast)
+        objective = functools.partial(trainer.algorithm.loss, trainer)
+        key = (trainer.seed, number, "joint dropout")
+        self.first = joint_step(trainer, objective, batches, [c.own for c in self.clients], exchange, key)
+        trainer.end_turn()
         self.floats, self.messages = exchange.floats, exchange.messages
-        self.seconds = (time.perf_counter() - began) / len(self.here)
+        self.seconds = (time.perf_counter() - began) / len(self.clients)
 
-    def run(self, should_stop: Callable[[], bool]) -> list[Outcome]:
-        """All local steps; returns what came of them at each client.
+    def run(self, should_stop: Callable[[], bool]) -> list[SiteRecord]:
+        """Take all local steps, and return a record of each client.
 
-        Raises UserError where a loss or a weight is not finite, Interrupted where `should_stop` says so between
-        batches.
+        Raises UserError where a loss or a weight is not finite, and Interrupted where `should_stop` asks for it
+        between batches.
         """
-        bench, server = self.federation.bench, self.federation.server
-        tally, moved = Tally(self.number), dict[str, tuple[float, int, int, int]]()
-        for client, weight, given, first in zip(self.here, self.weights, self.batches, self.first, strict=True):
-            began = time.perf_counter()
-            bench.load(server.shared, client.own, client.counters)
-            work = self.work(client)
-            bench.train(work, given, should_stop, tally, first)
-            report = self.federation.algorithm.report(work)
-            bench.variances.gather(work.shared, server.shared)
-            self._add(report, weight)
-            client.own, client.state = bench.own(), at_home(work.state)
-            client.counters.copy_(bench.counters)
-            down, up = server.shared.numel() + _floats(self.sent) + self.floats, _floats(report) + self.floats
-            seconds = self.seconds + time.perf_counter() - began
-            moved[client.name] = seconds, down, up, self.messages + bool(down)
+        tally, sent = Tally(self.rounds.round + 1), dict[str, tuple[float, int, int, int]]()
+        for turn in zip(self.clients, self.weights, self.batches, self.first, strict=True):
+            sent[turn[0].name] = self._turn(*turn, should_stop, tally)
         return [
-            Outcome(site, *tally.means(site), seconds, down, up, messages)
-            for site, (seconds, down, up, messages) in moved.items()
+            SiteRecord(site, *tally.means(site), seconds, down, up, messages)
+            for site, (seconds, down, up, messages) in sent.items()
         ]
+
+    def _turn(
+        self,
+        client: Client,
+        weight: float,
+        batches: Iterator[Batch],
+        first: FirstStep | None,
+        should_stop: Callable[[], bool],
+        tally: Tally,
+    ) -> tuple[float, int, int, int]:
+        """Train one client. Returns seconds, floats down, floats up and messages."""
+        began, trainer, shared = time.perf_counter(), self.trainer, self.rounds.server.shared
+        trainer.take_turn(client, self.rounds, self.broadcast)
+        report = trainer.train(batches, should_stop, tally, first)
+        trainer.variances.gather(trainer.shared, shared)
+        self._add(report, weight)
+        client.own, client.state = trainer.own(), at_home(trainer.state)
+        client.counters.copy_(trainer.counters)
+        trainer.end_turn()
+        down, up = shared.numel() + _floats(self.broadcast) + self.floats, _floats(report) + self.floats
+        return self.seconds + time.perf_counter() - began, down, up, self.messages + bool(down)
 
     def _add(self, report: Mapping[str, Tensor], weight: float) -> None:
         for key, value in report.items():
@@ -88,35 +305,6 @@ class LocalWork:
                 self.mean[key].add_(value, alpha=weight)
             else:
                 self.mean[key] = value * weight
-
-    def work(self, client: Client) -> Work:
-        """The local work of one client, with its own state on the device."""
-        federation, bench = self.federation, self.federation.bench
-        return Work(
-            bench=bench,
-            algorithm=federation.algorithm,
-            samples=client.train,
-            seed=federation.seed,
-            client=client.name,
-            share=client.share,
-            clients=len(federation.clients),
-            model=bench.model,
-            start=federation.server.shared,
-            whole=bench.flat,
-            shared=bench.shared_part,
-            params=bench.shared_params,
-            grad=bench.shared_grad,
-            all_params=bench.params,
-            all_grad=bench.grad,
-            trainable=federation.server.trainable,
-            sent=self.sent,
-            state={k: v.to(bench.device) for k, v in client.state.items()},
-            lr=federation.server.lr,
-            momentum=federation.training.momentum,
-            round=self.number,
-            objective=federation.addon.loss if federation.addon else cross_entropy,
-            autocast=bench.autocast,
-        )
 
 
 def _floats(tensors: Mapping[str, Tensor]) -> int:

@@ -1,90 +1,99 @@
-"""After a round: how clients, and sites that are only watched, fare, and whether it is the round to keep."""
+"""Validation after a round, watched sites, and the choice of the round to keep."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-import numpy as np
 from torch import Tensor
 
+from ..core import registry
 from ..data.samples import Samples
-from . import checkpoint as resume
-from .client import Selected
-from .tally import Outcome, diverged
+from ..metrics import Metric
+from .checkpoint import gather
+from .local_training import LocalTrainer
+from .ranks import Ranks
+from .round_state import RoundState, SiteRecord
+from .tally import diverged
 
-if TYPE_CHECKING:
-    from .federation import Federation
+
+class Criterion:
+    """The validation value by which rounds are compared: accuracy, the loss, or any metric."""
+
+    def __init__(self, select_by: str | None) -> None:
+        self.name = select_by or "accuracy"
+        self.metric: Metric | None = None
+        self.higher_is_better = self.name != "loss"
+        if self.name not in ("accuracy", "loss"):
+            self.metric = registry.build("metric", self.name)
+            self.higher_is_better = self.metric.higher_is_better
+
+    def value(self, record: SiteRecord) -> float:
+        """Return the value of one client's validation."""
+        if record.score is not None:
+            return record.score
+        return record.loss if self.name == "loss" else record.accuracy
+
+    def improved(self, new: float, old: float) -> bool:
+        """Return whether a value is better than the one before; an undefined value (NaN) counts as better."""
+        return not (new <= old if self.higher_is_better else new >= old)
 
 
-def validate(federation: Federation) -> None:
-    """Score every client that has validation samples, each with its own BN, and keep the best round."""
-    number = federation.server.round
+def validate(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks, criterion: Criterion) -> None:
+    """Evaluate every client that has validation samples, each with its own BN, and keep the round if it is the best."""
 
-    def local() -> list[Outcome]:
-        rows = []
-        for client in federation.here:
+    def local() -> list[SiteRecord]:
+        records = []
+        for client in rounds.here:
             if client.val is not None:
-                row = _score(federation, client.name, client.val, client.own, client.counters)
-                if not math.isfinite(row.loss):
-                    raise diverged(number, client.name, f"the validation loss is {row.loss}")
-                rows.append(row)
-        return rows
+                record = _evaluate(rounds, trainer, client.name, client.val, client.own, client.counters, criterion)
+                if not math.isfinite(record.loss):
+                    raise diverged(rounds.round, client.name, f"the validation loss is {record.loss}")
+                records.append(record)
+        return records
 
-    parts = federation.ranks.each(local)
-    federation.log(number, "val", parts)
-    scores = {found.site: found.accuracy for found in sorted(itertools.chain(*parts))}
-    if federation.training.select == "last" or not scores:
-        return
-    if federation.algorithm.isolated:
-        _select(federation, [scores.get(c.name, math.nan) for c in federation.clients])
-    else:
-        _select(federation, [float(np.mean(list(scores.values())))])
+    parts = ranks.each(local)
+    rounds.log("val", parts)
+    scores = {record.site: criterion.value(record) for record in sorted(itertools.chain(*parts))}
+    if trainer.training.select == "best_validation" and scores:
+        names = [client.name for client in rounds.clients]
+        _select(rounds, trainer.algorithm.collaboration.values(scores, names), criterion)
 
 
-def watch(federation: Federation) -> None:
+def watch(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks, sites: Mapping[str, Samples]) -> None:
     """Log how the global network, if there is one, does at the watched sites. Nothing depends on it."""
-    number, every = federation.server.round, federation.training.watch_every
-    if not federation.watched or not every or number % every or federation.algorithm.isolated:
+    every = trainer.training.watch_every
+    if not sites or not every or rounds.round % every or not trainer.algorithm.collaboration.has_global_model:
         return
-    resume.gather(federation)
-    own, counters = federation.mean_own([c.own for c in federation.clients], number), federation.clients[0].counters
-    mine = list(federation.watched.items())[federation.ranks.rank :: federation.ranks.count]
-    parts = federation.ranks.each(lambda: [_score(federation, site, given, own, counters) for site, given in mine])
-    federation.log(number, "test", parts)
+    gather(rounds, ranks)
+    own, counters = rounds.mean_own([c.own for c in rounds.clients], rounds.round), rounds.clients[0].counters
+    here = list(sites.items())[ranks.rank :: ranks.count]
+    parts = ranks.each(lambda: [_evaluate(rounds, trainer, site, samples, own, counters) for site, samples in here])
+    rounds.log("test", parts)
 
 
-def _score(federation: Federation, site: str, given: Samples, own: Tensor, counters: Tensor) -> Outcome:
-    """Loss and accuracy of the shared tensors with these, and the seconds it took."""
+def _evaluate(
+    rounds: RoundState,
+    trainer: LocalTrainer,
+    site: str,
+    samples: Samples,
+    own: Tensor,
+    counters: Tensor,
+    criterion: Criterion | None = None,
+) -> SiteRecord:
+    """Return loss, accuracy and score of the shared tensors with these, and the seconds it took."""
     began = time.perf_counter()
-    federation.bench.load(federation.server.shared, own, counters)
-    loss, accuracy = federation.bench.evaluate(given)
-    return Outcome(site, loss, accuracy, time.perf_counter() - began)
+    trainer.load(rounds.server.shared, own, counters)
+    loss, accuracy, score = trainer.evaluate(samples, criterion.metric if criterion else None)
+    return SiteRecord(site, loss, accuracy, time.perf_counter() - began, score=score)
 
 
-def _select(federation: Federation, values: list[float]) -> None:
-    """Keep this round where it is the best: of all clients, or of each by itself; always where that is unknown."""
-    kept = federation.selected
-    before = kept.values if kept else [math.nan] * len(values)
-    better = [not new <= old for new, old in zip(values, before, strict=True)]
+def _select(rounds: RoundState, values: list[float], criterion: Criterion) -> None:
+    """Keep this round where it is the best: for all clients, or for each by itself where each trains alone."""
+    before = rounds.selected.values if rounds.selected else [math.nan] * len(values)
+    better = [criterion.improved(new, old) for new, old in zip(values, before, strict=True)]
     if any(better):
-        best = [new if wins else old for new, old, wins in zip(values, before, better, strict=True)]
-        federation.selected = snapshot(federation, best, better if federation.algorithm.isolated else ())
-
-
-def snapshot(federation: Federation, values: list[float], better: Sequence[bool] = ()) -> Selected:
-    """The state after this round; a client that `better` says no of keeps what was selected before."""
-    new = Selected(
-        round=federation.server.round,
-        values=values,
-        shared=federation.server.shared.clone(),
-        own=[c.own.clone() for c in federation.clients],
-        counters=[c.counters.clone() for c in federation.clients],
-    )
-    for k, wins in enumerate(better):
-        if federation.selected and not wins:
-            new.own[k], new.counters[k] = federation.selected.own[k], federation.selected.counters[k]
-    return new
+        best = [new if improved else old for new, old, improved in zip(values, before, better, strict=True)]
+        rounds.selected = rounds.snapshot(best, better if len(better) == len(rounds.clients) else ())

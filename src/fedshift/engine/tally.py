@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,18 +14,6 @@ from ..core.errors import UserError
 
 EVERY = 64
 """Steps between two looks at the device: how late a loss that is not finite may be noticed."""
-
-
-class Outcome(NamedTuple):
-    """What one site's part of a round came to: a row of the history. Floats and messages are those of training."""
-
-    site: str
-    loss: float
-    accuracy: float
-    seconds: float
-    floats_down: int = 0
-    floats_up: int = 0
-    messages: int = 0
 
 
 class Tally:
@@ -41,13 +28,13 @@ class Tally:
         self.sums: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(3))
 
     def add(self, client: str, logits: Tensor, y: Tensor) -> None:
-        """Count one step: logits (batch, classes) and labels (batch,)."""
+        """Add one step: logits (batch, classes) and labels (batch,)."""
         self.steps.append((client, logits, y))
         if len(self.steps) == EVERY:
             self.read()
 
     def read(self) -> None:
-        """Take in all steps so far. Raises UserError where a loss is not finite."""
+        """Read all steps so far from the device. Raises UserError where a loss is not finite."""
         if not self.steps:
             return
         clients, outputs, labels = zip(*self.steps, strict=True)
@@ -64,13 +51,13 @@ class Tally:
                 raise diverged(self.round, client, f"the training loss is {step[0] / step[2]}")
 
     def means(self, client: str) -> tuple[float, float]:
-        """Mean loss and accuracy of one client."""
+        """Return mean loss and accuracy of one client."""
         self.read()
         loss, right, seen = self.sums[client]
         return float(loss / seen), float(right / seen)
 
 
 def diverged(number: int, client: str, what: str) -> UserError:
-    """Says at which round and client training went astray."""
+    """Return the error for a training that diverged, naming round and client."""
     place = f"round {number}, client {client!r}"
     return UserError(place, what, "lower training.lr, or look for broken inputs at that client")

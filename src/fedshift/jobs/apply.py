@@ -144,7 +144,7 @@ def require_network(run: Run, inference: Inference) -> None:
     if inference.personalise:
         raise UserError("--inference", "personalise takes labelled images of the run's own data", "leave it out")
     run.partition.require_client(inference.client, f"run {run.id}")
-    if run.algorithm.isolated and inference.client is None:
+    if not run.algorithm.collaboration.has_global_model and inference.client is None:
         what = "each client trained alone: there is no network for others"
         raise UserError(f"run {run.id}", what, f"say --client, one of {', '.join(run.partition.internal)}")
 

@@ -128,7 +128,7 @@ def _sites(
     clients = samples(run.partition.internal, "train")
     for site, given in clients.items():
         run.training.require_batch(site, len(given))
-    seen = run.partition.external if run.training.watch_every and not run.algorithm.isolated else ()
+    seen = run.partition.external if run.training.watch_every and run.algorithm.collaboration.has_global_model else ()
     return clients, samples(clients, "val"), samples(seen, "test")
 
 
@@ -139,9 +139,9 @@ def _write(run: Run, federation: Federation, folder: Path, manifest: dict[str, A
     write_table(folder / "rounds.parquet", pd.DataFrame(federation.history))
     write_tensors(folder / "model.safetensors", federation.global_state(), {})
     own: dict[str, Tensor] = {}
-    for site in (c.name for c in federation.clients if federation.bench.own_names):
+    for site in (c.name for c in federation.clients if federation.trainer.own_names):
         state = federation.client_state(site)
-        own |= {f"{site}/{k}": state[k] for k in federation.bench.own_names}
+        own |= {f"{site}/{k}": state[k] for k in federation.trainer.own_names}
     write_tensors(folder / "clients.safetensors", own, {})
     write_json(folder / "manifest.json", manifest)
 

@@ -77,7 +77,7 @@ def counted(run: Run, shape: tuple[int, ...]) -> int:
     layout = Layout(model, stays=run.addon.stays(model) if run.addon else ())
     shared = run.algorithm.shared(POLICIES[run.bn], layout)
     own = layout.size - (shared.stop - shared.start)
-    clients = 1 if run.algorithm.pools else len(run.partition.internal)
+    clients = run.algorithm.collaboration.count(len(run.partition.internal))
     return BYTES * (layout.size + clients * own)
 
 

@@ -101,7 +101,7 @@ def forecast(run: Run, shape: tuple[int, ...], classes: int) -> Forecast:
         phases.append(
             Phase(
                 rounds=len(numbers),
-                clients=1 if algorithm.pools else training.clients_in_round(count),
+                clients=training.clients_in_round(algorithm.collaboration.count(count)),
                 parameters=federation.server.params.numel(),
                 statistics=statistics.stop - statistics.start,
                 down=row["floats_down"],

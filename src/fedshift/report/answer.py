@@ -45,7 +45,9 @@ def answer(findings: Findings, unit: str = "patients") -> Answer:
     groups = list(titles.items())[::-1]
     told = [f"{title}: {sentences(findings, g, unit)}" for title, g in groups[:TOLD]]
     if not any(g.partition.external for g in findings.groups):
-        together = [n for n, (_, group) in enumerate(groups[:TOLD]) if not group.run.algorithm.isolated]
+        together = [
+            n for n, (_, group) in enumerate(groups[:TOLD]) if group.run.algorithm.collaboration.has_global_model
+        ]
         told = [f"{text} {NOWHERE}" if n in together[:1] else text for n, text in enumerate(told)]
     return Answer(told[0], told[1:], tiles(findings, groups[0][1]), len(groups) - len(told))
 
@@ -61,7 +63,7 @@ def sentences(findings: Findings, group: Group, unit: str = "patients") -> str:
     at_home = f"{_level(inside, findings, group)} at {_sites(findings, group, 'internal')}"
     away = f"{_level(outside, findings, group)} at {_sites(findings, group, 'external')}"
     metric, how = inner(findings.headline), f"with {_statistics(findings, key)}"
-    if group.run.algorithm.isolated:
+    if not group.run.algorithm.collaboration.has_global_model:
         return f"{metric} {at_home}, {how}. Each client trains alone: nothing travels."
     if not group.partition.external:
         return f"{metric} {at_home}, {how}."

@@ -176,7 +176,7 @@ def _with_labels(findings: Findings) -> Iterator[str]:
 
 def _alone(findings: Findings) -> Iterator[str]:
     """Conditions without a model for external sites."""
-    titles = dict.fromkeys(g.title for g in findings.groups if g.run.algorithm.isolated)
+    titles = dict.fromkeys(g.title for g in findings.groups if not g.run.algorithm.collaboration.has_global_model)
     if titles:
         yield f"{listed(list(titles))}: each client trains alone, so that no model is there for external sites."
 

@@ -44,7 +44,7 @@ class Plan:
         """Add the runs of a grid. Returns what is wrong with its algorithms; raises UserError for all else."""
         study = self.study
         data = self._data(grid, where)
-        training: Training = validated(Training, {**study.training.model_dump(), **grid.training}, f"{where}.training")
+        training: Training = _training(study, grid, f"{where}.training")
         partitions: list[Partition] = [
             validated(Partition, merge(p.model_dump(), grid.partition), f"{where}.partition") for p in study.partition
         ]
@@ -135,6 +135,14 @@ def _faults(grid: Grid, training: Training, where: str) -> Iterator[UserError]:
             algorithm.require(training, bn)
         except UserError as e:
             yield UserError(f"{where}.{e.where}", e.what, e.remedy)
+
+
+def _training(study: Study, grid: Grid, where: str) -> Training:
+    """Return the training of a grid, whose rounds are selected by the study's headline metric by default."""
+    settings = {**study.training.model_dump(), **grid.training}
+    settings["select_by"] = settings["select_by"] or study.headline
+    training: Training = validated(Training, settings, where)
+    return training
 
 
 def _require_validation(training: Training, partitions: Sequence[Partition], where: str) -> None:

@@ -89,7 +89,7 @@ class Run(Frozen):
             "algorithm": self.algorithm.identity(),
             "bn": self.bn,
             "addon": self.addon.identity() if self.addon else None,
-            "training": self.training.model_dump(mode="json"),
+            "training": self.training.identity(),
             "seed": self.seed,
         }
         return f"{self.algorithm.name}-{self.bn}-{digest.of(parts)}"
@@ -101,7 +101,7 @@ class Run(Frozen):
     @property
     def tested(self) -> tuple[str, ...]:
         """The sites that are predicted: no external ones where each client trains alone."""
-        return (*self.partition.internal, *(() if self.algorithm.isolated else self.partition.external))
+        return self.algorithm.collaboration.tested(self.partition.internal, self.partition.external)
 
     @property
     def plugins(self) -> list[Plugin]:

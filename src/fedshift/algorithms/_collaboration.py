@@ -1,0 +1,67 @@
+"""How clients work together: in a federation, with their data in one place, or each alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Collaboration:
+    """Clients train one global model and keep their data: the strategy of every algorithm but the controls."""
+
+    has_global_model = True
+    """Whether a model results that a site outside the federation can use."""
+
+    def clients(self, data: Mapping[str, T], pool: Callable[[Sequence[T]], T]) -> dict[str, T]:
+        """Return the data of each client by name, given those of each site; `pool` joins those of several sites."""
+        return dict(data)
+
+    def count(self, sites: int) -> int:
+        """Return the number of clients that so many sites make."""
+        return sites
+
+    def tested(self, internal: tuple[str, ...], external: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the sites that the trained models predict, given those inside and outside the federation."""
+        return (*internal, *external)
+
+    def values(self, scores: Mapping[str, float], clients: Sequence[str]) -> list[float]:
+        """Return the validation values that select a round: here one, the mean of the clients' scores.
+
+        Clients without a defined score (NaN) do not count; the mean is NaN where none has one.
+        """
+        import numpy as np
+
+        defined = [score for score in scores.values() if not math.isnan(score)]
+        return [float(np.mean(defined)) if defined else math.nan]
+
+
+class PooledData(Collaboration):
+    """One client holds the data of all sites: the upper control of the FedBN and FedTAN papers."""
+
+    name = "pooled"
+    """The name of the one client."""
+
+    def clients(self, data: Mapping[str, T], pool: Callable[[Sequence[T]], T]) -> dict[str, T]:
+        """Return one client with the data of all sites, or no client where there are no data."""
+        return {self.name: pool(list(data.values()))} if data else {}
+
+    def count(self, sites: int) -> int:
+        """Return 1."""
+        return 1
+
+
+class NoCollaboration(Collaboration):
+    """Each client trains a model of its own and selects its own round: the lower control of these papers."""
+
+    has_global_model = False
+
+    def tested(self, internal: tuple[str, ...], external: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the internal sites: there is no model for others."""
+        return internal
+
+    def values(self, scores: Mapping[str, float], clients: Sequence[str]) -> list[float]:
+        """Return each client's own score, in the order of `clients`; NaN where it has none."""
+        return [scores.get(client, math.nan) for client in clients]

@@ -1,0 +1,168 @@
+"""One network on one device, whose tensors are views of a single flat vector."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from ..algorithms import Algorithm, Training
+from ..nn.batchnorm import batch_norms
+from ..nn.bn_policy import BNPolicy
+from ..nn.flat_state import Layout
+from .batches import batch_indices
+from .running_variance import RunningVariances
+
+if TYPE_CHECKING:
+    from ..data.samples import Samples
+    from ..metrics import Metric
+
+Batch = tuple[Tensor, Tensor]
+
+
+class FlatNetwork:
+    """A network that holds the state of one client at a time.
+
+    Attributes
+    ----------
+    layout : places of all tensors in the state vector
+    state_vector : state of the current client, `[private | affine | weights | statistics]`
+    all_params, all_grad : its trainable part, and the gradient of that
+    travels : slice of the state vector that travels
+    shared : the tensors that travel, as a view
+    params, grad : the shared trainable part as a view, and its gradient
+    counters : integer buffers of batch norm, kept beside the state vector
+    variances : the running variances among what travels
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        algorithm: Algorithm,
+        policy: BNPolicy,
+        training: Training,
+        device: torch.device,
+        stays: Collection[str] = (),
+    ) -> None:
+        self.training, self.device = training, device
+        self.model = copy.deepcopy(model).to(device)
+        self.layout = Layout(self.model, training.channels_last, stays)
+        self.state_vector = self.layout.pack(dict(self.model.state_dict())).to(device)
+        self.all_grad = torch.zeros_like(self.state_vector[self.layout.trainable])
+        counts = [int(self.model.get_buffer(k)) for k in self.layout.counters]
+        self.counters = torch.tensor(counts, dtype=torch.long, device=device)
+        self.layout.attach(self.model, self.state_vector, self.all_grad, self.counters)
+        self.travels = algorithm.shared(policy, self.layout)
+        trained = slice(self.travels.start, min(self.travels.stop, self.layout.trainable.stop))
+        self.all_params = self.state_vector[self.layout.trainable]
+        self.all_params.grad = self.all_grad
+        self.shared, self.params = self.state_vector[self.travels], self.state_vector[trained]
+        self.grad = self.all_grad[trained]
+        self.trainable = slice(0, trained.stop - trained.start)
+        lower = training.precision == "bfloat16"
+        self.autocast: AbstractContextManager[None] = (
+            torch.autocast(device.type, dtype=torch.bfloat16) if lower else nullcontext()
+        )
+        self.batch_norms = list(batch_norms(self.model).values())
+        self.buffers = self.layout.buffers(self.model)
+        self._frozen_statistics = False
+        self.variances = RunningVariances(training.running_variance, self.layout, self.travels, self.model, device)
+        self._copies: dict[str, tuple[nn.Module, Tensor, Tensor]] = {}
+
+    def load(self, shared: Tensor, own: Tensor, counters: Tensor) -> None:
+        """Take up the shared tensors with one client's own."""
+        self.settle()
+        self.assemble(self.state_vector, shared, own)
+        self.counters.copy_(counters)
+
+    def assemble(self, state_vector: Tensor, shared: Tensor, own: Tensor) -> None:
+        """Write a whole state into `state_vector`: what is shared, and around it what stays."""
+        lo, hi = self.travels.start, self.travels.stop
+        state_vector[lo:hi] = shared
+        if len(own):
+            state_vector[:lo] = own[:lo]
+            state_vector[hi:] = own[lo:]
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Copy buffers that a module has replaced, rather than changed, back into the state vector."""
+        for owner, leaf, view in self.buffers:
+            if (current := owner._buffers[leaf]) is not view and current is not None:
+                view.copy_(current)
+                owner._buffers[leaf] = view
+
+    def own(self) -> Tensor:
+        """Return a copy, on the CPU, of the tensors that stay."""
+        if self.travels == slice(0, self.layout.size):
+            return self.state_vector[:0].cpu()
+        return torch.cat([self.state_vector[: self.travels.start], self.state_vector[self.travels.stop :]]).cpu()
+
+    @property
+    def own_names(self) -> list[str]:
+        """Names of the tensors that stay at the clients."""
+        before, after = slice(0, self.travels.start), slice(self.travels.stop, self.layout.size)
+        names = [*self.layout.names(before), *self.layout.names(after)]
+        names += self.layout.counters if names else []
+        return names + [again for again, first in self.layout.aliases.items() if first in names]
+
+    def named_state(self, shared: Tensor, own: Tensor, counters: Tensor) -> dict[str, Tensor]:
+        """Return the `state_dict` of the network with these tensors, on the CPU."""
+        whole = torch.empty_like(self.state_vector)
+        self.assemble(whole, shared, own)
+        current = self.model.state_dict()
+        constants = {k: current[k].cpu().clone() for k in self.layout.constants}
+        counted = dict(zip(self.layout.counters, counters.cpu().clone(), strict=True))
+        state = {**self.layout.unpack(whole), **counted, **constants}
+        return state | {k: state[first].clone() for k, first in self.layout.aliases.items()}
+
+    def frozen(self, slot: str, state_vector: Tensor) -> nn.Module:
+        """Return a second network in evaluation mode, one for each slot, with the tensors of `state_vector`."""
+        if slot not in self._copies:
+            model, whole = copy.deepcopy(self.model).eval(), torch.empty_like(self.state_vector)
+            counters = self.counters.clone()
+            self.layout.attach(model, whole, self.all_grad, counters)  # nothing is ever differentiated there
+            self._copies[slot] = model, whole, counters
+        model, whole, _ = self._copies[slot]
+        whole.copy_(state_vector)
+        return model
+
+    @torch.no_grad()
+    def evaluate(
+        self, samples: Samples, metric: Metric | None = None, batch_size: int = 256
+    ) -> tuple[float, float, float | None]:
+        """Return mean cross-entropy, accuracy and the metric's value of the current state, in evaluation mode."""
+        self.mode(train=False)
+        loss_sum, right = self.state_vector.new_zeros(()), self.counters.new_zeros(())
+        outputs, labels = list[Tensor](), list[Tensor]()
+        for index in batch_indices(np.arange(len(samples)), batch_size):
+            x, y = self.to_device(*samples.batch(index))
+            with self.autocast:
+                logits = self.model(x)
+            loss_sum += cross_entropy(logits.to(loss_sum.dtype), y, reduction="sum")
+            right += (logits.argmax(1) == y).sum()
+            if metric:
+                outputs.append(logits.double().softmax(1))
+                labels.append(y)
+        value = metric.value(torch.cat(labels).cpu().numpy(), torch.cat(outputs).cpu().numpy()) if metric else None
+        return float(loss_sum) / len(samples), int(right) / len(samples), value
+
+    def mode(self, train: bool, frozen_statistics: bool = False) -> None:
+        """Set training or evaluation mode; with `frozen_statistics`, BN stays in evaluation mode."""
+        if self.model.training is not train or self._frozen_statistics is not frozen_statistics:
+            self.model.train(train)
+            for layer in self.batch_norms:
+                layer.train(train and not frozen_statistics)
+            self._frozen_statistics = frozen_statistics
+
+    def to_device(self, x: Tensor, y: Tensor) -> Batch:
+        """Return a batch on the device, in the memory format of the training."""
+        x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+        if self.training.channels_last and x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        return x, y

@@ -1,0 +1,117 @@
+"""A federation between two rounds, as plain data."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..algorithms import Server
+from .client import Client
+
+
+class SiteRecord(NamedTuple):
+    """What was measured at one site in one round: a row of the history.
+
+    `floats_down`, `floats_up` and `messages` are those of training; `score` is the value of the metric that selects
+    rounds, where one is computed beside loss and accuracy.
+    """
+
+    site: str
+    loss: float
+    accuracy: float
+    seconds: float
+    floats_down: int = 0
+    floats_up: int = 0
+    messages: int = 0
+    score: float | None = None
+
+
+COLUMNS = ("loss", "accuracy", "floats_down", "floats_up", "messages", "seconds")
+"""Columns of the history that every row has, beside round, site and split."""
+
+
+@dataclass
+class Selected:
+    """The round kept by model selection.
+
+    Attributes
+    ----------
+    round : its number; where each client trains alone, the last in which any client improved
+    values : the mean validation value over clients; where each client trains alone, each client's value
+    shared : the shared tensors, flat
+    own, counters : the tensors that stay at each client, in the order of clients
+    """
+
+    round: int
+    values: list[float]
+    shared: Tensor
+    own: list[Tensor]
+    counters: list[Tensor]
+
+
+@dataclass
+class RoundState:
+    """Everything that the next round depends on.
+
+    Attributes
+    ----------
+    server : state of the server, with the number of rounds done
+    clients : states of the clients, in the order of their names
+    selected : the round kept by model selection, if any
+    history : one dict for each round, site and split
+    gathered : the last round after which this process held the tensors of all clients
+    """
+
+    server: Server
+    clients: list[Client]
+    selected: Selected | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+    gathered: int = 0
+
+    @property
+    def round(self) -> int:
+        """Number of rounds done."""
+        return self.server.round
+
+    @property
+    def here(self) -> list[Client]:
+        """The clients whose local training is done in this process."""
+        return [client for client in self.clients if client.here]
+
+    def log(self, split: str, parts: Iterable[Iterable[SiteRecord]]) -> None:
+        """Add the records of all processes for the current round to the history, in the order of sites."""
+        for record in sorted(itertools.chain(*parts)):
+            row = {"round": self.round, "site": record.site, "split": split}
+            row |= {column: getattr(record, column) for column in COLUMNS}
+            self.history.append(row if record.score is None else row | {"score": record.score})
+
+    def snapshot(self, values: list[float], better: Sequence[bool] = ()) -> Selected:
+        """Return the current round as the selected one.
+
+        `better` says for each client whether its validation value improved. A client whose value did not improve
+        keeps its earlier selection. Empty means that all clients improved.
+        """
+        new = Selected(
+            round=self.round,
+            values=values,
+            shared=self.server.shared.clone(),
+            own=[c.own.clone() for c in self.clients],
+            counters=[c.counters.clone() for c in self.clients],
+        )
+        for k, improved in enumerate(better):
+            if self.selected and not improved:
+                new.own[k], new.counters[k] = self.selected.own[k], self.selected.counters[k]
+        return new
+
+    def mean_own(self, own: Sequence[Tensor], number: int) -> Tensor:
+        """Return the plain mean of tensors that stay at clients, over those that had trained by round `number`.
+
+        Where no client had trained, the mean is over all of them.
+        """
+        trained = [part for client, part in zip(self.clients, own, strict=True) if client.has_trained(number)]
+        return torch.stack(trained or list(own)).mean(0)
