@@ -23,16 +23,17 @@ CONDA = {"pytorch": "torch"}  # where conda has another name
 ITSELF = "--editable ."
 MODULES = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "markupsafe": "jinja2", "urllib3": "requests"}
 STAGES = {
-    "data": (["prepare", "partition", "dataset", "fetch"], ["datasets", "transforms"]),
+    "data": (["jobs/prepare", "data/partition", "datasets/_base", "io/download"], ["datasets", "transforms"]),
     "train": (
-        ["train", "predict", "files", "provenance", "report/communication"],
+        ["jobs/train", "jobs/predict", "io/tables", "io/tensors", "jobs/provenance", "planning/communication"],
         ["models", "algorithms", "addons", "inferences", "transforms"],
     ),
     "report": (
-        ["report/score", "report/summary", "report/results", "report/page", "report/gallery"],
+        ["analysis/score", "report/summary", "analysis/results", "report/page", "report/gallery"],
         ["metrics", "figures"],
     ),
 }
+"""By environment: the modules whose functions its jobs call, and the folders of the plug-ins that they use."""
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OWN = [Requirement(r) for r in PYPROJECT["project"]["dependencies"]]
 
@@ -118,7 +119,7 @@ def test_the_environment_of_a_job_has_all_that_its_code_imports(stage: str) -> N
     stages, folders = STAGES[stage]
     jobs = [SOURCES / f"{name}.py" for name in stages]
     jobs += [path for folder in folders for path in (SOURCES / folder).glob("*.py")]
-    todo, seen = [SOURCES / "cli.py", *jobs], set[Path]()
+    todo, seen = [SOURCES / "cli" / "parser.py", *jobs], set[Path]()
     needed: set[str] = set()
     while todo:
         path = todo.pop()
