@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from ..core.errors import UserError
+from ..core.frozen import Frozen
 
 
-class Training(BaseModel):
+class Training(Frozen, allow_inf_nan=False):
     """Plain SGD at the clients, re-created each round, and how long the federation goes on."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     rounds: int = Field(100, ge=1, description="communication rounds")
     participation: float = Field(1.0, gt=0, le=1, description="fraction of clients that take part in a round, drawn")
     local_epochs: int = Field(1, ge=1, description="passes over a client's data in a round (E)")
