@@ -54,9 +54,9 @@ class Dataset(Plugin):
     """
 
     kind: ClassVar[str] = "dataset"
-    of_miniature: ClassVar[frozenset[str]] = frozenset()
+    miniature_fields: ClassVar[frozenset[str]] = frozenset()
     """Settings that shape the miniature alone."""
-    of_reading: ClassVar[frozenset[str]] = frozenset()
+    reading_fields: ClassVar[frozenset[str]] = frozenset()
     """Settings that leave the raw files as they are: they are not obtained again when these change."""
     shape: ClassVar[tuple[int, ...] | None] = None
     """(channels, height, width), or (features,), of the prepared images, where it is known before they are read."""

@@ -27,8 +27,8 @@ class Divided(Dataset):
 
     many: ClassVar[int] = CLASSES
     """How many classes there are."""
-    of_miniature = frozenset({"images"})
-    of_reading = frozenset({"clients", "classes_per_client", "seed"})
+    miniature_fields = frozenset({"images"})
+    reading_fields = frozenset({"clients", "classes_per_client", "seed"})
     clients: int = Field(5, ge=1, le=100, description="sites that the training images are divided among")
     classes_per_client: int | None = Field(
         None, ge=1, le=CLASSES, description="classes that each client holds; without it, clients are iid"

@@ -45,8 +45,8 @@ class Abide(Dataset):
     No checksums are published. A mirror holds the table of subjects and their files (some 300 kB each) side by side.
     """
 
-    of_miniature = frozenset({"subjects"})
-    of_reading = frozenset({"window", "clip", "standardise"})
+    miniature_fields = frozenset({"subjects"})
+    reading_fields = frozenset({"window", "clip", "standardise"})
     shape: ClassVar[tuple[int, ...] | None] = (FEATURES,)
     classes: tuple[str, ...] = Field(
         ("control", "autism"), min_length=2, max_length=2, description="names of the labels 0 and 1"

@@ -30,7 +30,7 @@ class Camelyon17(Dataset):
     checked, and the checksums of what was prepared are kept. A mirror may hold the archive, or the unpacked folder.
     """
 
-    of_miniature = frozenset({"patches", "patients"})
+    miniature_fields = frozenset({"patches", "patients"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, 96, 96)
     classes: tuple[str, ...] = Field(("normal", "tumour"), description="names of the labels 0 and 1")
     patches: int = Field(360, ge=40, description="of the miniature only: patches a centre")

@@ -48,8 +48,8 @@ class Cifar10C(Dataset):
     Hendrycks and Dietterich 2019 (ICLR). Size and MD5 of the archive are those of its Zenodo record.
     """
 
-    of_miniature = frozenset({"bases"})
-    of_reading = frozenset({"severity", "extra", "seed"})
+    miniature_fields = frozenset({"bases"})
+    reading_fields = frozenset({"severity", "extra", "seed"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, SIDE, SIDE)
     classes: tuple[str, ...] = Field(
         CLASSES, min_length=len(CLASSES), max_length=len(CLASSES), description="names of the labels 0 to 9"

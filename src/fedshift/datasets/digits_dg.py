@@ -27,7 +27,7 @@ class DigitsDg(Dataset):
     Read from site/{train,val}/class/image, of 600 JPEG images of 32x32 a class and site; resized as Pillow does.
     """
 
-    of_miniature = frozenset({"images"})
+    miniature_fields = frozenset({"images"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, SIDE, SIDE)
     classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")
     archive: str = Field("digits_dg.zip", description="zip or tar with the folders, in the mirror directory")

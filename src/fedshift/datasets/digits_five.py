@@ -29,8 +29,8 @@ class DigitsFive(Dataset):
     site: usps, mnist_m, ...
     """
 
-    of_miniature = frozenset({"images"})
-    of_reading = frozenset({"clients", "seed"})
+    miniature_fields = frozenset({"images"})
+    reading_fields = frozenset({"clients", "seed"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, 28, 28)
     classes: tuple[str, ...] = Field(
         tuple("0123456789"), min_length=10, max_length=10, description="names of the labels 0 to 9"

@@ -35,8 +35,8 @@ class DomainNet10(Dataset):
     the same in several public libraries.
     """
 
-    of_miniature = frozenset({"images"})
-    of_reading = frozenset({"size"})
+    miniature_fields = frozenset({"images"})
+    reading_fields = frozenset({"size"})
     classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")
     size: int = Field(256, ge=8, le=2048, description="side of the square images, pixels")
     images: int = Field(10, ge=5, description="of the miniature only: images a class and site")

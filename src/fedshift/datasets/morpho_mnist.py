@@ -22,7 +22,7 @@ class MorphoMnist(Dataset):
     sites show the same digits.
     """
 
-    of_miniature = frozenset({"images"})
+    miniature_fields = frozenset({"images"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, 28, 28)
     classes: tuple[str, ...] = Field(
         tuple("0123456789"), min_length=10, max_length=10, description="names of the labels 0 to 9"

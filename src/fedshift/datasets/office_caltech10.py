@@ -33,8 +33,8 @@ class OfficeCaltech10(Dataset):
     Read from site/class/image. Images become squares of `size` pixels, their shape not kept, as FedBN has it.
     """
 
-    of_miniature = frozenset({"images"})
-    of_reading = frozenset({"size"})
+    miniature_fields = frozenset({"images"})
+    reading_fields = frozenset({"size"})
     classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")
     archive: str = Field("office_caltech10.tar", description="tar or zip with the folders, in the mirror directory")
     size: int = Field(256, ge=8, le=2048, description="side of the square images, pixels")
