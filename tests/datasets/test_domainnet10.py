@@ -150,7 +150,7 @@ def empty(folder: Path) -> None:
         (lambda raw: shutil.rmtree(raw / "sketch"), r"raw/sketch: no such folder; expected one of each site: clipart"),
         (
             lambda raw: shutil.rmtree(raw / "real" / "real" / "zebra"),
-            r"raw/real/real: has no folder of class 'zebra'; obtain the archive anew",
+            r"raw/real/real: has no folder of class 'zebra'; obtain the archive again",
         ),
         (
             lambda raw: empty(raw / "quickdraw" / "quickdraw" / "whale"),
