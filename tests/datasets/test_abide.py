@@ -104,7 +104,7 @@ def test_standardised_features_have_mean_0_and_deviation_1_at_each_site(tmp_path
         assert found.dtype == np.float32
         deviation = np.where(x.std(0) > 0, x.std(0), 1)
         np.testing.assert_allclose(found, (x - x.mean(0)) / deviation, rtol=1e-4, atol=1e-4)
-    assert "to be tested included" in Abide(standardise=True).card().caveat
+    assert "test windows included" in Abide(standardise=True).card().caveat
     assert "to be tested" not in Abide().card().caveat
 
 

@@ -324,7 +324,7 @@ def test_cards_tell_the_published_files_from_those_made_here() -> None:
     assert (official.version, official.licence) == ("severity 2", "CC BY 4.0")
     assert "Hendrycks & Dietterich 2019" in official.citation
     assert "fedshift" not in official.caveat + official.title
-    for words in ("not the published files", "frost lies on drawn textures"):
+    for words in ("not the published files", "frost uses drawn textures"):
         assert words in generated.caveat
     assert generated.source == Cifar10().card().source
     assert Cifar10C(source="generated", images=Path("own.npz")).card().source == "own.npz"

@@ -49,7 +49,7 @@ class Plugin(Frozen, allow_inf_nan=False):
 
     @property
     def label(self) -> str:
-        """The name, with the settings that differ from their defaults: `fedprox(mu=0.1)`."""
+        """Return the name with the settings that differ from their defaults: `fedprox(mu=0.1)`."""
         settings, changed = self.model_dump(mode="json"), self.model_dump(mode="json", exclude_defaults=True)
         inside = ", ".join(f"{k}={v}" for k, v in settings.items() if k in changed or k in self.label_fields)
         return f"{self.name}({inside})" if inside else self.name

@@ -104,7 +104,7 @@ class Dataset(Plugin):
 
     @property
     def has_miniature(self) -> bool:
-        """Whether a miniature exists; a dataset without one is used in full at every scale."""
+        """Return whether a miniature exists; a dataset without one is used in full at every scale."""
         return type(self).miniature is not Dataset.miniature
 
     def open(self, raw: Path) -> Opened:

@@ -112,7 +112,10 @@ def on_background(digits: np.ndarray, *key: object) -> np.ndarray:
 
 @functools.cache
 def _place(n: int) -> np.ndarray:
-    """Draw background `n`, (PLACE, PLACE, 3) uint8: regions, each of one colour, with textures of falling spectrum."""
+    """Draw background `n`, (PLACE, PLACE, 3) uint8, instead of a photograph.
+
+    It has regions, each of one colour, with textures whose amplitudes fall with frequency.
+    """
     rng = stream("mnist-m background", n)
     edges = np.sort(rng.uniform(-1.5, 1.5, rng.integers(1, 6)))
     region = np.digitize(_cloud(rng, rng.uniform(2, 3)), edges)

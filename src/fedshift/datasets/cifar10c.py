@@ -82,7 +82,7 @@ class Cifar10C(Dataset):
 
     @property
     def has_miniature(self) -> bool:
-        """Whether a miniature exists; the user's own images have none and are used in full at every scale."""
+        """Return whether a miniature exists; the user's own images have none and are used in full at every scale."""
         return self.images is None
 
     def card(self) -> Card:

@@ -48,7 +48,7 @@ class Gaussians(Dataset):
             source="drawn by fedshift",
             licence="that of fedshift",
             citation="Li et al. 2021 (FedBN, ICLR), appendix F, for the distributions",
-            caveat="Synthetic, as published; correlation and number of samples are not stated in the publication.",
+            caveat="Synthetic by design, as published; the paper states neither correlation nor number of samples.",
         )
 
     def download(self, raw: Path, mirror: Path | None) -> None:

@@ -45,5 +45,5 @@ class Metric(Plugin):
 
     @property
     def has_interval(self) -> bool:
-        """Whether resampling can give an interval, because the score consists of contributions of samples."""
+        """Return whether resampling gives an interval, because the score consists of contributions of samples."""
         return type(self).per_sample is not Metric.per_sample

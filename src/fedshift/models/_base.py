@@ -23,7 +23,7 @@ class Model(Plugin):
 
 
 def require_images(model: Model, shape: tuple[int, ...], least: int, channels: int | None = None) -> None:
-    """Raise UserError unless inputs are images of at least `least` x `least` pixels and of so many channels."""
+    """Raise UserError unless inputs are images of `least` x `least` pixels or more, with `channels` if given."""
     where, size = f"model {model.name}", "x".join(map(str, shape[1:])) or "no pixels"
     if len(shape) != 3 or min(shape[1:]) < least:
         raise UserError(where, f"takes images from {least}x{least}, these have {size}", "resize them")

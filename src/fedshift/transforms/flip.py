@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RandomFlip(Transform):
-    """Flip each image up-down and, independently, left-right at random (`monai.transforms.Flip`)."""
+    """Random flips of each image, up-down and, independently, left-right (`monai.transforms.Flip`)."""
 
     when = "train"
     probability: float = Field(0.5, ge=0, le=1, description="probability of each flip")

@@ -12,7 +12,7 @@ from ._base import Transform
 
 
 class Macenko(Transform):
-    """Map haematoxylin and eosin of each image to a common reference (`NormalizeHEStains`), once, in preparation.
+    """Mapping of each image's haematoxylin and eosin to a common reference (`NormalizeHEStains`), once, in preparation.
 
     An image stays as it is if it has little tissue, or if its two stains cannot be separated: stain directions that are
     estimated from a few pixels would give all others wrong colours.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RandomCrop(Transform):
-    """Shift each image along both axes by up to `padding` pixels in either direction; the outside is black."""
+    """Random shifts of each image along both axes, up to `padding` pixels in either direction; the outside is black."""
 
     when = "train"
     padding: int = Field(4, ge=1, description="largest shift, in pixels")

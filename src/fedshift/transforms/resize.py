@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Resize(Transform):
-    """Resize to `size` x `size` pixels, bilinear; before reduction, images are smoothed as in Pillow.
+    """Bilinear resizing to `size` x `size` pixels; before reduction, images are smoothed as in Pillow.
 
     It acts each time that an image is read; the prepared arrays keep their size.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RandomRotation(Transform):
-    """Rotate each image about its centre by a uniform random angle of up to `degrees` either way; the outside is black.
+    """Rotation of each image about its centre by a random angle, uniform up to `degrees` either way; outside is black.
 
     Each pixel takes the value of the nearest one, as in torchvision's RandomRotation, which FedBN uses.
     """

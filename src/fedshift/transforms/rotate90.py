@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RandomRotate90(Transform):
-    """Rotate each image by 0, 90, 180 or 270 degrees (`monai.transforms.Rotate90`). Images must be square."""
+    """Random rotation of square images by 0, 90, 180 or 270 degrees (`monai.transforms.Rotate90`)."""
 
     when = "train"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ScaleIntensity(Transform):
-    """Map grey levels 0..255 linearly to [low, high].
+    """Linear scaling of grey levels 0..255 to [low, high].
 
     The numbers equal those of `monai.transforms.ScaleIntensityRange`, with one pass over the batch instead of four:
     every image goes through this transform each time it is read.

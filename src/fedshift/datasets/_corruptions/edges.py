@@ -1,4 +1,4 @@
-"""What spatter needs of OpenCV, for stacks (n, height, width) of uint8: edges, box means, equal histograms."""
+"""OpenCV's edges, box means and equalised histograms, for stacks (n, height, width) of uint8; spatter needs them."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def snow(
 ) -> np.ndarray:
     """Whiten the image, and add two layers of flakes, of which the second is rotated by 180 degrees.
 
-    Flakes are zoomed noise above `least`, blurred in the direction of their fall. The result has the share `clear` of
-    the image itself.
+    Flakes are zoomed noise above `least`, blurred in the direction of their fall. The image under them is
+    clear x + (1 - clear) w, where w is the whitened image.
     """
     x, side = images / 255, images.shape[1]
     drawn = np.stack([rng.normal(mean, sigma, (side, side)) for rng in streams])
