@@ -462,7 +462,7 @@ def test_bombs_of_yaml_take_little_memory(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 from fedshift import study
-from fedshift.errors import UserError
+from fedshift.core.errors import UserError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 before = peak()
 for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
