@@ -29,6 +29,14 @@ def test_an_earlier_name_makes_the_same_plugin() -> None:
     )
 
 
+def test_a_subclass_inherits_no_name() -> None:
+    class Mine(OwnImages):
+        """Other images."""
+
+    assert (Mine.aliases, Mine.identity_name) == ((), Mine.name)
+    assert registry.get("dataset", "manifest") is OwnImages
+
+
 def test_identities_are_without_what_only_people_read() -> None:
     silent, told = (OwnImages(table="t.csv", **words) for words in ({}, {"title": "T", "caveat": "C"}))  # type: ignore[arg-type]
     assert silent.identity() == told.identity()

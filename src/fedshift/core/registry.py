@@ -36,6 +36,7 @@ class Plugin(Frozen, allow_inf_nan=False):
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         cls.name = cls.__module__.rpartition(".")[2]
+        cls.aliases = vars(cls).get("aliases", ())  # a subclass is another plug-in, and inherits no name
         cls.identity_name = (*cls.aliases, cls.name)[0]
 
     def spec(self) -> dict[str, Any]:
