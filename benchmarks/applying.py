@@ -60,7 +60,7 @@ def _untrained(folder: Path) -> None:
     """The files of a run whose weights are the initial ones."""
     model = build("model", "densenet_small")
     run = Run(
-        data=Data(dataset=build("dataset", {"name": "manifest", "table": "images.csv", "size": 96}), synthetic=True),
+        data=Data(dataset=build("dataset", {"name": "own_images", "table": "images.csv", "size": 96}), synthetic=True),
         partition=Partition(internal=("a", "b")),
         model=model,
         transforms=(build("transform", "scale_intensity"),),

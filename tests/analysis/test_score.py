@@ -18,7 +18,7 @@ from fedshift.analysis.findings import Findings
 from fedshift.analysis.statistics import DRAWS
 from fedshift.core.errors import UserError
 from fedshift.core.rng import stream
-from fedshift.datasets.manifest import Manifest
+from fedshift.datasets.own_images import OwnImages
 from fedshift.inferences.tsmobn import TsmoBN
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
@@ -325,7 +325,7 @@ def test_the_command_finds_the_study_again(tmp_path: Path, path: str, words: str
 
 def test_the_command_asks_for_the_folder_of_an_archive(tmp_path: Path) -> None:
     for given, wanted in (({"archive": "a.tar"}, True), ({"archive": "a.tar", "url": "https://x.org/a.tar"}, False)):
-        study = fake_study.study(dataset=Manifest(table=Path("s.csv"), **given))
+        study = fake_study.study(dataset=OwnImages(table=Path("s.csv"), **given))
         plan = Plan("fake", tmp_path / "fake.yaml", "mini", study)
         assert score.command(plan, Paths(tmp_path)).endswith(" mirror=DIR") == wanted
         assert score.archives(plan) == ["a.tar"] * wanted

@@ -23,7 +23,7 @@ from fedshift.io import disk
 ROOT = Path(__file__).parents[2]
 TINY = """
 title: Tiny
-dataset: {name: manifest, table: own/samples.csv, size: 8}
+dataset: {name: own_images, table: own/samples.csv, size: 8}
 partition: {internal: [A], external: [B]}
 model: mlp
 training: {rounds: 1, batch_size: 2}

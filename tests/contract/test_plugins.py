@@ -378,7 +378,7 @@ def test_plug_ins_of_all_kinds_are_found() -> None:
     found = {kind: set(discover(kind)) for kind in KINDS}
     assert {"fedavg"} <= found["algorithm"]
     assert {"source", "tsmobn"} <= found["inference"]
-    assert {"camelyon17", "manifest"} <= found["dataset"]
+    assert {"camelyon17", "own_images"} <= found["dataset"]
     assert {"mlp", "densenet121"} <= found["model"]
 
 

@@ -104,7 +104,7 @@ def test_standardised_features_have_mean_0_and_deviation_1_at_each_site(tmp_path
         assert found.dtype == np.float32
         deviation = np.where(x.std(0) > 0, x.std(0), 1)
         np.testing.assert_allclose(found, (x - x.mean(0)) / deviation, rtol=1e-4, atol=1e-4)
-    assert "to be tested included" in Abide(standardise=True).card().caveat
+    assert "test windows included" in Abide(standardise=True).card().caveat
     assert "to be tested" not in Abide().card().caveat
 
 
@@ -151,7 +151,7 @@ def lines(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
         (table(lambda t: t.drop(columns="DX_GROUP")), r"preprocessed1\.csv: no column 'DX_GROUP'; it has i, SUB_ID"),
         (
             table(lambda t: t[t["SITE_ID"] != "UCLA_1"]),
-            r"preprocessed1\.csv: lists no subject of site UCLA_1 with a file; obtain it anew",
+            r"preprocessed1\.csv: lists no subject of site UCLA_1 with a file; obtain it again",
         ),
         (cell("DX_GROUP", "3"), r"preprocessed1\.csv, row 6: DX_GROUP is '3', expected 1 or 2"),
         (cell("DX_GROUP", None), r"preprocessed1\.csv, row 6: DX_GROUP is nan, expected 1 or 2"),
@@ -159,7 +159,7 @@ def lines(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
         (cell("FILE_ID", None), r"preprocessed1\.csv, row 6: FILE_ID is nan, expected letters, digits and _"),
         (
             lambda raw: (raw / f"{SUBJECT}_rois_ho.1D").unlink(),
-            rf"{SUBJECT}_rois_ho\.1D: no such file, but its subject is listed; obtain it anew",
+            rf"{SUBJECT}_rois_ho\.1D: no such file, but its subject is listed; obtain it again",
         ),
         (lines(lambda t: t[:20]), rf"{SUBJECT}_rois_ho\.1D: has 19 frames, expected 32 or more; .* a shorter window"),
         (lines(lambda t: []), rf"{SUBJECT}_rois_ho\.1D: has 0 frames"),

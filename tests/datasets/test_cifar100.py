@@ -154,7 +154,7 @@ def test_another_archive_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda file: file.unlink(), r"train\.bin: no such file; obtain the archive anew"),
+        (lambda file: file.unlink(), r"train\.bin: no such file; obtain the archive again"),
         (lambda file: file.write_bytes(b""), r"train\.bin: has 0 bytes, which are not whole records of 3074"),
         (lambda file: file.write_bytes(file.read_bytes()[:-1]), r"train\.bin: has 92219 bytes, which are not whole"),
         (lambda file: file.write_bytes(b"\x14" * 6148), r"train\.bin: image 0 has label 20, expected 0 to 19"),

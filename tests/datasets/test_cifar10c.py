@@ -147,7 +147,7 @@ X = np.zeros((60, 32, 32, 3), dtype=np.uint8)
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("fog", None, "no such file; obtain the archive anew"),
+        ("fog", None, "no such file; obtain the archive again"),
         ("fog", b"", "damaged, or no .npy file of numbers: "),
         ("fog", b"no array", "damaged, or no .npy file of numbers: "),
         ("fog", -1, "damaged, or no .npy file of numbers: mmap length is greater than file size"),
@@ -155,7 +155,7 @@ X = np.zeros((60, 32, 32, 3), dtype=np.uint8)
         ("fog", X[:59], r"is uint8 \(59, 32, 32, 3\), expected uint8 \(60, 32, 32, 3\)"),
         ("fog", X.transpose(0, 3, 1, 2), r"is uint8 \(60, 3, 32, 32\), expected uint8 \(60, 32, 32, 3\)"),
         ("fog", X.astype(np.float32), r"is float32 \(60, 32, 32, 3\), expected uint8"),
-        ("labels", None, "no such file; obtain the archive anew"),
+        ("labels", None, "no such file; obtain the archive again"),
         ("labels", -1, "damaged, or no .npy file of numbers: "),
         ("labels", LABELS[:59], r"is uint8 \(59,\), expected whole numbers \(n,\), n a multiple of 5"),
         ("labels", LABELS[:0], r"is uint8 \(0,\), expected whole numbers"),
@@ -324,7 +324,7 @@ def test_cards_tell_the_published_files_from_those_made_here() -> None:
     assert (official.version, official.licence) == ("severity 2", "CC BY 4.0")
     assert "Hendrycks & Dietterich 2019" in official.citation
     assert "fedshift" not in official.caveat + official.title
-    for words in ("not the published files", "frost lies on drawn textures"):
+    for words in ("not the published files", "frost uses drawn textures"):
         assert words in generated.caveat
     assert generated.source == Cifar10().card().source
     assert Cifar10C(source="generated", images=Path("own.npz")).card().source == "own.npz"

@@ -19,7 +19,7 @@ from fedshift.core import registry
 from fedshift.core.errors import UserError
 from fedshift.data.prepared import Prepared
 from fedshift.datasets.camelyon17 import FOLDER, Camelyon17
-from fedshift.datasets.manifest import Manifest
+from fedshift.datasets.own_images import OwnImages
 from fedshift.io.images import read_image
 from fedshift.io.tables import write_table
 from fedshift.io.text import read_json
@@ -198,7 +198,7 @@ def two(folder: Path, **changes: list[Any]) -> Path:
 
 
 def own(path: Path, **settings: Any) -> Data:
-    dataset = registry.build("dataset", {"name": "manifest", "table": path, "size": 8, **settings})
+    dataset = registry.build("dataset", {"name": "own_images", "table": path, "size": 8, **settings})
     return Data(dataset=dataset, synthetic=False)
 
 
@@ -501,7 +501,7 @@ def test_own_files_are_inputs_and_those_of_an_archive_are_not(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", sorted(registry.discover("dataset")))
 def test_every_dataset_has_a_card_and_classes(name: str) -> None:
-    settings = {"table": "samples.csv"} if name == Manifest.name else {}
+    settings = {"table": "samples.csv"} if name == OwnImages.name else {}
     dataset = registry.build("dataset", {"name": name, **settings})
     card = dataset.card()
     assert card.title

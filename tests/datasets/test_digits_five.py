@@ -240,7 +240,7 @@ def test_a_site_of_which_nothing_is_at_hand_is_named(mini: Path, tmp_path: Path)
         pattern = rf"{words}: has neither part of (svhn: train_32x32\.mat or test|mnist: train-images).*; put the file"
         with pytest.raises(UserError, match=pattern):
             DigitsFive(complete=False).download(tmp_path / "raw" / words, where)
-    with pytest.raises(UserError, match=r"has neither part of mnist; obtain the dataset anew"):
+    with pytest.raises(UserError, match=r"has neither part of mnist; obtain the dataset again"):
         DigitsFive(complete=False).open(tmp_path)
 
 

@@ -147,10 +147,13 @@ def empty(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda raw: shutil.rmtree(raw / "sketch"), r"raw/sketch: no such folder; expected one of each site: clipart"),
+        (
+            lambda raw: shutil.rmtree(raw / "sketch"),
+            r"raw/sketch: no such folder; expected a folder for each site: clipart",
+        ),
         (
             lambda raw: shutil.rmtree(raw / "real" / "real" / "zebra"),
-            r"raw/real/real: has no folder of class 'zebra'; obtain the archive anew",
+            r"raw/real/real: has no folder of class 'zebra'; obtain the archive again",
         ),
         (
             lambda raw: empty(raw / "quickdraw" / "quickdraw" / "whale"),

@@ -107,10 +107,13 @@ def remove(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda root: remove(root / "webcam"), r"/webcam: no such folder; expected one of each site: amazon, caltech"),
-        (lambda root: remove(root / "dslr" / "mug"), r"/dslr: has no folder of class 'mug'; obtain the archive anew"),
+        (
+            lambda root: remove(root / "webcam"),
+            r"/webcam: no such folder; expected a folder for each site: amazon, caltech",
+        ),
+        (lambda root: remove(root / "dslr" / "mug"), r"/dslr: has no folder of class 'mug'; obtain the archive again"),
         (lambda root: (root / "dslr" / "cup").mkdir(), r"/dslr/cup: is no class of this dataset; expected backpack"),
-        (spoil_a_folder, r"/dslr/mug: holds no image \(\.jpg, \.jpeg, \.png\); obtain the archive anew"),
+        (spoil_a_folder, r"/dslr/mug: holds no image \(\.jpg, \.jpeg, \.png\); obtain the archive again"),
         (remove, r"/office_caltech10/amazon: no such folder"),
     ],
 )

@@ -69,7 +69,7 @@ def test_recent_results_are_made_once_and_few_are_kept() -> None:
         made.append(k)
         return np.full(2, k)
 
-    recent = Recent(make, kept=2)
+    recent = Recent(make, size=2)
     assert [int(recent(k)[0]) for k in (0, 1, 0, 2, 0, 1)] == [0, 1, 0, 2, 0, 1]
     assert made == [0, 1, 2, 1], "1 was the oldest when 2 came"
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 STUDY = """
 title: Tiny
-dataset: {{name: manifest, table: own.csv, size: 8}}
+dataset: {{name: own_images, table: own.csv, size: 8}}
 partition: {{internal: {internal}, external: [C]}}
 model: mlp
 training: {{rounds: 2, batch_size: 2, lr: 0.25}}
@@ -496,7 +496,7 @@ def test_a_name_that_looks_like_a_changed_one_is_changed_too() -> None:
 
 
 def test_drawn_images_are_named_as_such(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = STUDY.replace("name: manifest, table: own.csv, size: 8", "name: camelyon17")
+    text = STUDY.replace("name: own_images, table: own.csv, size: 8", "name: camelyon17")
     run = trained(planned("drawn", text=text))
     exported(capsys, "mlflow", "drawn", "--to", uri)
     exported(capsys, "tensorboard", "drawn", "--to", "board")

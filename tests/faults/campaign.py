@@ -42,7 +42,7 @@ PATIENCE = 120.0
 """Seconds after which a command counts as hanging."""
 STUDY = """
 title: Faults
-dataset: { name: manifest, table: images/samples.csv, size: 16 }
+dataset: { name: own_images, table: images/samples.csv, size: 16 }
 partition: { internal: [A, B], external: [C], split: { train: 0.6, val: 0.2, test: 0.2 } }
 model: { name: mlp, hidden: 16 }
 transforms: [scale_intensity, flip]

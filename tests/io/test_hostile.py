@@ -34,7 +34,7 @@ from fedshift.analysis import results, score
 from fedshift.cli import parser as cli
 from fedshift.core.errors import UserError
 from fedshift.data.prepared import Prepared
-from fedshift.datasets.manifest import Manifest
+from fedshift.datasets.own_images import OwnImages
 from fedshift.io.archive import extract
 from fedshift.io.images import read_image
 from fedshift.io.paths import Paths
@@ -103,7 +103,7 @@ PICKLES: dict[str, Callable[[Payload], bytes]] = {
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Paths]:
     """A small project with a trained run."""
     changes: dict[str, Any] = {
-        "dataset": Manifest(table=Path("images.csv"), size=8),
+        "dataset": OwnImages(table=Path("images.csv"), size=8),
         "model": {"name": "mlp", "hidden": 4},
         "training": {"rounds": 1, "batch_size": 8, "select": "last"},
         "runs": [{"algorithm": "fedavg", "bn": "local"}],
@@ -302,7 +302,7 @@ def test_names_are_text_in_files_and_pages(tmp_path: Path, monkeypatch: pytest.M
             rows.append(row)
     pd.DataFrame(rows).to_csv(tmp_path / "own" / "table.csv", index=False)
     words = dict.fromkeys(("title", "licence", "caveat"), "<script>") | {"citation": 'https://x.org/"onclick=alert(1)'}
-    data = {"name": "manifest", "table": "own/table.csv", "size": 8, "classes": list(CLASSES), **words}
+    data = {"name": "own_images", "table": "own/table.csv", "size": 8, "classes": list(CLASSES), **words}
     path = tmp_path / "config" / "studies" / "hostile.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(FLAWED | {"dataset": data}))
@@ -390,7 +390,7 @@ def test_a_hostile_table_stops_no_dry_run_and_gets_a_line(tmp_path: Path, conten
     """Snakemake asks for the fingerprint while it builds its graph: an error there would be a traceback."""
     table = tmp_path / "t.csv"
     table.write_bytes(content)
-    dataset = Manifest(table=table)
+    dataset = OwnImages(table=table)
     assert isinstance(dataset.fingerprint(), str)
     with pytest.raises((UserError, OSError), match=words):
         dataset.open(tmp_path)
@@ -462,7 +462,7 @@ def test_bombs_of_yaml_take_little_memory(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 from fedshift import study
-from fedshift.errors import UserError
+from fedshift.core.errors import UserError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 before = peak()
 for path in sorted(Path(sys.argv[1]).glob("*.yaml")):

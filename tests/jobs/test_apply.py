@@ -192,7 +192,7 @@ def test_a_run_on_no_images_is_refused(project: Project) -> None:
 def test_a_dataset_as_the_docs_say_can_be_applied(project: Project) -> None:
     text = (Path(__file__).parents[2] / "docs" / "add-a-dataset.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
-    here: dict[str, Any] = vars(importlib.import_module("fedshift.dataset")) | {"__name__": "mine"}
+    here: dict[str, Any] = vars(importlib.import_module("fedshift.datasets._base")) | {"__name__": "mine"}
     exec(code, here)
     data = project.data.model_copy(update={"dataset": here["MyDataset"]()})
     run = project.run().model_copy(update={"data": data})

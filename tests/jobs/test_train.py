@@ -42,7 +42,7 @@ CLIENTS = ("north", "south, or so", "east")
 SIDE = 8
 STUDY = """
 title: A few images a site
-dataset: {{ name: manifest, table: {table}, size: 8 }}
+dataset: {{ name: own_images, table: {table}, size: 8 }}
 partition:
   internal: [north, "south, or so", east]
   external: [far]

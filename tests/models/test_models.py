@@ -270,7 +270,7 @@ def test_grey_images_cannot_have_imagenets_weights(
 
 
 def test_weights_that_cannot_be_had_are_named(cache: Path) -> None:
-    words = rf"cannot be had \(no network\); fetch alexnet-owt-7be5be79\.pth and put it in {cache}$"
+    words = rf"the ImageNet weights \(no network\); download alexnet-owt-7be5be79\.pth and put it into {cache}$"
     with pytest.raises(UserError, match=words) as caught:
         AlexNetBN(pretrained=True).build((3, 64, 64), 10)
     assert "\n" not in str(caught.value)
@@ -287,6 +287,8 @@ def test_a_file_with_another_content_is_refused(imagenet: dict[str, Tensor], cac
 
 def test_a_file_that_is_no_state_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = stored(nn.Linear(2, 2), cache, monkeypatch)  # a whole module, which takes code to load
-    with pytest.raises(UserError, match=rf"{file.name}: holds no weights of AlexNet \(.*remove it, and fetch it") as e:
+    with pytest.raises(
+        UserError, match=rf"{file.name}: holds no weights of AlexNet \(.*remove it, and start again to download"
+    ) as e:
         AlexNetBN(pretrained=True).build((3, 64, 64), 10)
     assert "\n" not in str(e.value)

@@ -150,7 +150,7 @@ def test_a_setting_without_meaning_is_one_line(settings: dict[str, Any], words: 
 
 def test_models_and_datasets_are_found_without_torch() -> None:
     code = (
-        "import sys; from fedshift.registry import build, discover; discover('model'), discover('dataset');"
+        "import sys; from fedshift.core.registry import build, discover; discover('model'), discover('dataset');"
         "build('model', {'name': 'resnet20', 'norm': 'group'}); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -275,7 +275,7 @@ def test_images_of_unknown_shape_must_be_prepared(
 ) -> None:
     content = {
         "title": "Own images",
-        "dataset": {"name": "manifest", "table": "samples.csv"},
+        "dataset": {"name": "own_images", "table": "samples.csv"},
         "partition": {"internal": ["A", "B"], "external": ["C"]},
         "model": "mlp",
         "runs": [{"algorithm": "fedavg"}],

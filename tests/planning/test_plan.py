@@ -361,7 +361,7 @@ def test_status_needs_no_torch() -> None:
     STUDIES.mkdir(parents=True)
     Path("t.csv").write_text("path,label,site\n")
     (STUDIES / "tiny.yaml").write_text(
-        "title: T\ndataset: {name: manifest, table: t.csv}\npartition: {internal: [A], external: [B]}\n"
+        "title: T\ndataset: {name: own_images, table: t.csv}\npartition: {internal: [A], external: [B]}\n"
         "model: mlp\nruns: [{algorithm: fedavg}]\ninferences: [source]\n"
     )
     code = (

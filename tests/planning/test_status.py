@@ -39,7 +39,7 @@ NOW = 1_700_000_000.0
 TODAY = datetime.fromtimestamp(NOW).isoformat(" ", "minutes")
 STUDY = """
 title: Tiny
-dataset: {name: manifest, table: own.csv, size: 8}
+dataset: {name: own_images, table: own.csv, size: 8}
 partition: {internal: [A], external: [B]}
 model: mlp
 training: {rounds: 10, batch_size: 2}

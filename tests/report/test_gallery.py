@@ -24,7 +24,7 @@ TREND = {"claim": f"Local BN is better {EVIL}", "better": {"bn": "local"}, "than
 ROWS = "FedAvg,base,H4,61.5,10 FedBN,base,H4,20,1"
 TINY: dict[str, Any] = {
     "title": f"Tiny {EVIL}",
-    "dataset": {"name": "manifest", "table": "samples.csv"},
+    "dataset": {"name": "own_images", "table": "samples.csv"},
     "partition": {"internal": ["A", "B"], "external": ["C"]},
     "model": "mlp",
     "runs": [{"algorithm": "fedavg"}],

@@ -15,7 +15,7 @@ from outline import Outline
 from fedshift.analysis import results, score
 from fedshift.analysis.findings import Findings
 from fedshift.analysis.values import Value
-from fedshift.datasets.manifest import Manifest
+from fedshift.datasets.own_images import OwnImages
 from fedshift.figures import _canvas
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
@@ -436,7 +436,7 @@ def test_the_protocol_names_the_data_and_no_more(whole: tuple[Plan, Paths, str])
     plan = whole[0]
     lines = dict(protocol(Findings.read(plan, whole[1])))
     assert lines["Dataset"] == ["Invented patches, version 1.0"]
-    own = Manifest(table=Path("s.csv"), archive="a.tar", sha256="0" * 64, title="Ours", licence="ask us")
+    own = OwnImages(table=Path("s.csv"), archive="a.tar", sha256="0" * 64, title="Ours", licence="ask us")
     bare = Plan("fake", plan.path, "mini", fake_study.study(dataset=own))
     findings = Findings.read(plan, whole[1])
     findings.plan = bare

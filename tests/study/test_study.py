@@ -17,7 +17,7 @@ from fedshift import study
 from fedshift.cli import main
 from fedshift.core import registry
 from fedshift.core.errors import UserError
-from fedshift.study import declaration
+from fedshift.study import declaration, selector
 from fedshift.study.plan import Plan
 from fedshift.study.run import Run
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "config" / "studies").glob("*.yaml"))
 TINY: dict[str, Any] = {
     "title": "Tiny",
-    "dataset": {"name": "manifest", "table": "samples.csv"},
+    "dataset": {"name": "own_images", "table": "samples.csv"},
     "partition": {"internal": ["A", "B"], "external": ["C"]},
     "model": "mlp",
     "training": {"rounds": 2, "lr": 0.1},
@@ -152,6 +152,32 @@ def test_a_spec_is_read_back_as_the_same_run(tmp_path: Path) -> None:
         assert again.id == key
 
 
+PUBLISHED_IDS = ("fedavg-aggregated-000ae061b0", "fedavg-local-44e0426a14")
+"""Ids of runs of TINY that were made while own images were called `manifest`."""
+
+
+@pytest.mark.parametrize("name", ["own_images", "manifest"])
+def test_a_new_name_of_a_dataset_changes_no_id(tmp_path: Path, name: str) -> None:
+    tiny = plan(tmp_path, dataset={"name": name, "table": "samples.csv"})
+    assert set(PUBLISHED_IDS) < set(tiny.runs)
+    (data,) = tiny.data.values()
+    assert (data.id, data.raw) == ("manifest-d125e55121", "manifest-e61eda5f65")
+    for run in tiny.runs.values():
+        assert run.spec["data"]["dataset"]["name"] == "own_images"
+
+
+def test_a_specification_with_an_earlier_name_is_read(tmp_path: Path) -> None:
+    for key, run in plan(tmp_path).runs.items():
+        spec = json.loads(json.dumps(run.spec))
+        spec["data"]["dataset"]["name"] = "manifest"
+        assert registry.validated(Run, spec, "spec.json").id == key
+
+
+@pytest.mark.parametrize("name", ["own_images", "manifest"])
+def test_a_selector_takes_an_earlier_name(name: str) -> None:
+    assert selector.checked({"data.dataset.name": name}) == {"data.dataset.name": "own_images"}
+
+
 def test_an_inference_with_settings_of_its_own_has_a_file_of_its_own(tmp_path: Path) -> None:
     several = ["tsmobn", {"name": "tsmobn", "momentum": 0.5}, {"name": "tsmobn", "momentum": 0.9}, "source"]
     found = list(plan(tmp_path, inferences=several).inferences)
@@ -239,7 +265,7 @@ def test_every_error_is_told_at_once(tmp_path: Path) -> None:
             {"runs": [{"algorithm": 3}]},
             "runs.0.algorithm: an algorithm is a name, or a mapping with the key 'name'; got 3",
         ),
-        ({"dataset": "manifest"}, "dataset (manifest).table: Field required"),
+        ({"dataset": "own_images"}, "dataset (own_images).table: Field required"),
     ],
 )
 def test_one_error(tmp_path: Path, changes: dict[str, Any], line: str) -> None:

@@ -23,7 +23,7 @@ SITES = {"north": 30, "south": 25, "far": 21}
 CLASSES = ("benign", "tumour & <b>more</b>")
 STUDY: dict[str, Any] = {
     "title": "A few images a site",
-    "dataset": {"name": "manifest", "size": 8, "classes": list(CLASSES), "caveat": "Drawn <i>at random</i>."},
+    "dataset": {"name": "own_images", "size": 8, "classes": list(CLASSES), "caveat": "Drawn <i>at random</i>."},
     "partition": {"internal": ["north", "south"], "external": ["far"], "split": {"train": 0.6, "val": 0, "test": 0.4}},
     "model": {"name": "mlp", "hidden": 6},
     "transforms": ["scale_intensity", "flip"],

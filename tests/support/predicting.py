@@ -17,7 +17,7 @@ from fedshift import study
 from fedshift.core.errors import UserError
 from fedshift.core.rng import stream
 from fedshift.data.prepared import Prepared
-from fedshift.datasets.manifest import Manifest
+from fedshift.datasets.own_images import OwnImages
 from fedshift.inferences import Inference
 from fedshift.inferences.tsmobn import TsmoBN
 from fedshift.io.paths import Paths
@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 INTERNAL, EXTERNAL = ["north", "south"], ["far"]
 TINY: dict[str, Any] = {
     "title": "Sixty images a site",
-    "dataset": {"name": "manifest", "table": "images.csv", "size": 8},
+    "dataset": {"name": "own_images", "table": "images.csv", "size": 8},
     "partition": {"internal": INTERNAL, "external": EXTERNAL, "split": {"train": 0.5, "val": 0.2, "test": 0.3}},
     "model": {"name": "mlp", "hidden": 6},
     "transforms": ["scale_intensity"],
@@ -58,7 +58,7 @@ def complaint(folder: Path, **changes: Any) -> str:
 
 def trained(root: Path, **changes: Any) -> tuple[Plan, Paths]:
     """A project whose runs are trained, on noise. Its predictions are invented ones, until they are made."""
-    settings = TINY | {"dataset": Manifest(table=Path("images.csv"), size=8)} | changes
+    settings = TINY | {"dataset": OwnImages(table=Path("images.csv"), size=8)} | changes
     plan, paths = fake_study.build(root, lambda *_: 0.9, **settings)
     for run in plan.runs.values():
         job.train(run, paths)

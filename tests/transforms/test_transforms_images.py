@@ -212,17 +212,19 @@ def test_imagenets_numbers_are_the_default_and_torchvision_agrees() -> None:
 def test_one_channel_takes_one_mean() -> None:
     x = torch.tensor([0.5, 1.0]).view(1, 1, 1, 2)
     assert Normalize(mean=(0.5,), std=(0.25,)).apply(x, stream(0)).flatten().tolist() == [0, 2]
-    with pytest.raises(UserError, match="transform normalize: 3 means for images of 1 channels; give one a channel"):
+    with pytest.raises(
+        UserError, match="transform normalize: has 3 means, but images have 1 channels; give one for each channel"
+    ):
         Normalize().apply(x, stream(0))
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"mean": [0.5]}, "1 means, 3 deviations; give one a channel"),
-        ({"mean": [], "std": []}, "0 means, 0 deviations"),
-        ({"mean": [0, 0], "std": [1, 0]}, "a deviation of 0; make it positive"),
-        ({"mean": [0, 0], "std": [1, -2]}, "a deviation of -2; make it positive"),
+        ({"mean": [0.5]}, "has 1 means but 3 deviations; give one for each channel"),
+        ({"mean": [], "std": []}, "has 0 means but 0 deviations"),
+        ({"mean": [0, 0], "std": [1, 0]}, "has a deviation of 0; make it positive"),
+        ({"mean": [0, 0], "std": [1, -2]}, "has a deviation of -2; make it positive"),
     ],
 )
 def test_numbers_that_do_not_match_are_one_line(settings: dict[str, Any], words: str) -> None:

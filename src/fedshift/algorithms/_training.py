@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from ..core import registry
 from ..core.errors import UserError
+from ..core.frozen import Frozen
 
 
 def _known_criterion(name: str) -> str:
     return name if name == "loss" else registry.get("metric", name, registry.HERE).name
 
 
-class Training(BaseModel):
+class Training(Frozen, allow_inf_nan=False):
     """Plain SGD at the clients, re-created each round, and how long the federation goes on."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     rounds: int = Field(100, ge=1, description="communication rounds")
     participation: float = Field(1.0, gt=0, le=1, description="fraction of clients that take part in a round, drawn")
     local_epochs: int = Field(1, ge=1, description="passes over a client's data in a round (E)")

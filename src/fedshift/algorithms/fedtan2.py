@@ -24,7 +24,7 @@ class FedTAN2(Algorithm):
     paper = "Wang et al. 2023"
     policies = ("aggregated",)
     why = "the joint step needs the same batch norm at all clients"
-    told = frozenset({"exchange_rounds"})
+    label_fields = frozenset({"exchange_rounds"})
     exchange_rounds: int = Field(100, ge=0, description="rounds of layer-wise exchange before statistics freeze (M)")
     running_var_bessel: Bessel = Field("torch", description="correction of the joint variance that is kept")
 

@@ -1,4 +1,4 @@
-"""Plug-ins: one class, one file. A file in the right folder is all it takes to be found.
+"""Plug-ins: one class, one file. A plug-in is found when its file lies in the right folder.
 
 A plug-in is a frozen pydantic model. Its fields are its settings, with bounds and a description; its
 methods are its behaviour. Its name is the name of its file.
@@ -11,56 +11,61 @@ import importlib
 import inspect
 import pkgutil
 import re
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from .errors import UserError, UserErrors, did_you_mean
+from .frozen import Frozen
 
 
-class Plugin(BaseModel):
-    """Base of every plug-in. `kind` is set by the base class of a kind, `name` by the file."""
+class Plugin(Frozen, allow_inf_nan=False):
+    """Base class of every plug-in. The base class of a kind sets `kind`; `name` is the name of the file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
     kind: ClassVar[str] = ""
     name: ClassVar[str] = ""
-    words: ClassVar[frozenset[str]] = frozenset()
-    """Settings that only people read: they are no part of any identity, and a change of them reruns no job."""
-    told: ClassVar[frozenset[str]] = frozenset()
-    """Settings that a label always tells, be they the default."""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Earlier names, oldest first, which studies and old specifications may still use."""
+    identity_name: ClassVar[str] = ""
+    """The oldest name. Identities use it, so a new name changes no id."""
+    documentation_fields: ClassVar[frozenset[str]] = frozenset()
+    """Settings that only people read: they are part of no identity, and a change of them reruns no job."""
+    label_fields: ClassVar[frozenset[str]] = frozenset()
+    """Settings that the label always shows, even at their default."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         cls.name = cls.__module__.rpartition(".")[2]
+        cls.aliases = vars(cls).get("aliases", ())  # a subclass is another plug-in, and inherits no name
+        cls.identity_name = (*cls.aliases, cls.name)[0]
 
     def spec(self) -> dict[str, Any]:
-        """The name and all settings, defaults included: what the identity of a run is made of."""
+        """Return the name and all settings, defaults included, as plain data from which `build` makes it again."""
         return {"name": self.name, **self.model_dump(mode="json")}
 
     def identity(self) -> dict[str, Any]:
-        """The settings that make a difference to results."""
-        return {k: v for k, v in self.spec().items() if k not in self.words}
+        """Return the oldest name and the settings that influence results; digests of this make ids."""
+        settings = {k: v for k, v in self.model_dump(mode="json").items() if k not in self.documentation_fields}
+        return {"name": self.identity_name, **settings}
 
     @property
     def label(self) -> str:
-        """The name, with the settings that differ from their defaults: `fedprox(mu=0.1)`."""
-        dumped, changed = self.model_dump(mode="json"), self.model_dump(mode="json", exclude_defaults=True)
-        inside = ", ".join(f"{k}={v}" for k, v in dumped.items() if k in changed or k in self.told)
+        """Return the name with the settings that differ from their defaults: `fedprox(mu=0.1)`."""
+        settings, changed = self.model_dump(mode="json"), self.model_dump(mode="json", exclude_defaults=True)
+        inside = ", ".join(f"{k}={v}" for k, v in settings.items() if k in changed or k in self.label_fields)
         return f"{self.name}({inside})" if inside else self.name
 
     @classmethod
     def summary(cls) -> str:
-        """The first line of the docstring."""
+        """Return the first line of the docstring."""
         return (inspect.getdoc(cls) or "").partition("\n")[0]
 
 
-P = TypeVar("P", bound=Plugin)
 HERE = "."
-"""Where a validator that stands inside a model says its error is: the model knows the place."""
-
+"""The place that a validator inside a model gives for its error: the model replaces it by the real place."""
 
 KINDS = ("algorithm", "dataset", "model", "addon", "inference", "metric", "figure", "transform")
-"""The kinds of plug-ins; those of a kind lie in the package named by its plural."""
+"""The kinds of plug-ins. The package with the plural as its name holds those of a kind."""
 
 
 def folder(kind: str) -> str:
@@ -70,9 +75,12 @@ def folder(kind: str) -> str:
 
 @functools.cache
 def discover(kind: str) -> dict[str, type[Plugin]]:
-    """All plug-ins of a kind by name, found by walking their folder."""
+    """Return all plug-in classes of a kind by name, found by walking their folder.
+
+    Raises RuntimeError for a module that does not hold exactly one.
+    """
     package = importlib.import_module(folder(kind))
-    found: dict[str, type[Plugin]] = {}
+    plugins: dict[str, type[Plugin]] = {}
     for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")):
         loaded = importlib.import_module(f"{package.__name__}.{module}")
         classes = [
@@ -86,22 +94,37 @@ def discover(kind: str) -> dict[str, type[Plugin]]:
         ]
         if len(classes) != 1:
             raise RuntimeError(f"{loaded.__name__} must hold exactly one {kind} plug-in, found {len(classes)}")
-        found[module] = classes[0]
-    return found
+        plugins[module] = classes[0]
+    return plugins
+
+
+def names(kind: str) -> list[str]:
+    """Return all names by which a study may call plug-ins of a kind, earlier names included, in order."""
+    return sorted([*discover(kind), *_aliases(kind)])
+
+
+@functools.cache
+def _aliases(kind: str) -> dict[str, str]:
+    """Return the present name for each earlier name."""
+    return {alias: name for name, cls in discover(kind).items() for alias in cls.aliases}
 
 
 def get(kind: str, name: str, where: str = "") -> type[Plugin]:
-    """The plug-in class of that name; UserError with the closest name where there is none."""
-    known = discover(kind)
-    if name not in known:
-        raise UserError(where or kind, f"unknown {kind} {name!r}", did_you_mean(name, known))
-    return known[name]
+    """Return the plug-in class with that name, or with that earlier name.
+
+    Raises UserError, which suggests the closest present name, for an unknown one.
+    """
+    plugins = discover(kind)
+    present = _aliases(kind).get(name, name)
+    if present not in plugins:
+        raise UserError(where or kind, f"unknown {kind} {name!r}", did_you_mean(name, plugins))
+    return plugins[present]
 
 
 def build(kind: str, spec: str | dict[str, Any] | Plugin, where: str = "") -> Any:
-    """A plug-in from `name` or `{name: ..., setting: value}`.
+    """Make a plug-in from `name` or `{name: ..., setting: value}`; return one that is made already as it is.
 
-    Raises UserErrors that name each wrong key, with the closest known one.
+    `where` is the place that errors name. Raises UserErrors that name each wrong key, with the closest known one.
     """
     where = where or kind
     if isinstance(spec, Plugin):
@@ -116,7 +139,7 @@ def build(kind: str, spec: str | dict[str, Any] | Plugin, where: str = "") -> An
 
 
 def validated(cls: type[BaseModel], values: dict[str, Any], where: str) -> Any:
-    """`cls(**values)`, with pydantic's errors turned into lines a user can act on."""
+    """Return `cls(**values)`. Raises UserErrors, one for each error of pydantic, that say what to correct."""
     try:
         return cls.model_validate(values)
     except ValidationError as error:
@@ -124,10 +147,10 @@ def validated(cls: type[BaseModel], values: dict[str, Any], where: str) -> Any:
 
 
 def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any], where: str) -> list[UserError]:
-    """One UserError for each thing pydantic found."""
+    """Return a UserError for each error of pydantic."""
     lines: list[UserError] = []
     for item in error.errors():
-        loc, given, context = item["loc"], item["input"], item.get("ctx", {})
+        loc, value, context = item["loc"], item["input"], item.get("ctx", {})
         place = ".".join([where, *_path(loc, values)])
         cause = context.get("error")
         if isinstance(cause, UserErrors):
@@ -139,17 +162,17 @@ def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any
             lines.append(UserError(place, f"unknown key {key!r}", did_you_mean(key, _keys(cls, loc))))
         elif item["type"] == "literal_error":
             known = [a or b for a, b in re.findall(r"'([^']*)'|(\d+)", str(context["expected"]))]
-            lines.append(UserError(place, f"unknown value {given!r}", did_you_mean(str(given), known)))
-        elif item["type"] == "too_short" and len(given) >= context["min_length"]:
-            continue  # it lacks only what is wrong with its items, which have lines of their own
+            lines.append(UserError(place, f"unknown value {value!r}", did_you_mean(str(value), known)))
+        elif item["type"] == "too_short" and len(value) >= context["min_length"]:
+            continue  # its wrong items make it too short, and each has a line of its own
         else:
-            shown = "" if item["type"] == "missing" else f" (got {given!r})"
+            shown = "" if item["type"] == "missing" else f" (got {value!r})"
             lines.append(UserError(place, item["msg"] + shown[:120]))
     return lines
 
 
 def _path(loc: tuple[int | str, ...], values: Any) -> list[str]:
-    """`loc` as it stands in the user's file, where a single value may stand for a list of one."""
+    """Return `loc` as the user's file has it, where a single value may stand for a list of one."""
     path = []
     for part in loc:
         if isinstance(part, int) and not isinstance(values, list | tuple):
@@ -164,14 +187,14 @@ def _path(loc: tuple[int | str, ...], values: Any) -> list[str]:
 
 
 def _inside(place: str, inner: str) -> str:
-    """The place of an error that was found by a validator of its own at `place`."""
+    """Return the full place of an error that a validator inside the value at `place` raised about `inner`."""
     if inner.startswith(HERE):
         return place + inner.removeprefix(HERE)
     return place if place.endswith(f".{inner}") else f"{place}.{inner}"
 
 
 def _keys(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """The keys that the model at `loc` knows, following nested models."""
+    """Return the keys of the model at `loc`, following nested models."""
     for part in loc[:-1]:
         field = cls.model_fields.get(str(part))
         cls = (field and _model(field.annotation)) or cls
@@ -179,7 +202,7 @@ def _keys(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
-    """The model in an annotation such as `tuple[Grid, ...]`."""
+    """Return the model in an annotation such as `tuple[Grid, ...]`, or None."""
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model, get_args(annotation))), None)

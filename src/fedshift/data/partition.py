@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from ..core import digest
 from ..core.errors import UserError, did_you_mean
+from ..core.frozen import Frozen
 from ..core.rng import stream
 
 if TYPE_CHECKING:
@@ -16,10 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Split(BaseModel):
+class Split(Frozen):
     """Shares of an internal site's samples."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     train: float = Field(0.7, gt=0, le=1)
     val: float = Field(0.1, ge=0, lt=1)
     test: float = Field(0.2, ge=0, lt=1)
@@ -34,18 +34,16 @@ class Split(BaseModel):
 Amount = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
 
 
-class Limit(BaseModel):
+class Limit(Frozen):
     """The most images of an internal site that train, or validate: so many, or a share of what the split gives."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     train: Amount | None = Field(None, description="a number of images, or a share below 1")
     val: Amount | None = Field(None, description="a number of images, or a share below 1")
 
 
-class Partition(BaseModel):
+class Partition(Frozen):
     """Internal sites (clients) with their splits, and external sites, which are tested whole and never train."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     internal: tuple[str, ...] = Field(min_length=1, description="sites that train")
     external: tuple[str, ...] = Field((), description="sites that never do")
     split: Split = Split()

@@ -1,4 +1,4 @@
-"""The base of all datasets: from the official source, or a mirror, to images that can be read one by one."""
+"""The base class of datasets: from the official files, or a mirror of them, to images that are read one by one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from ..core.registry import Plugin
 from ..io.download import Source, fetch
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
 
@@ -22,7 +22,7 @@ Scale = Literal["paper", "mini"]
 
 @dataclass(frozen=True)
 class Card:
-    """What a reader must know of a dataset."""
+    """Facts about a dataset that its readers need: source, version, licence, citation, and what to beware of."""
 
     title: str
     version: str
@@ -34,12 +34,13 @@ class Card:
 
 @dataclass(frozen=True)
 class Opened:
-    """Raw files, ready to be read.
+    """Raw files that are ready to be read.
 
-    `samples` has one row an image: sample (str, unique), site (str), label (int), patient (str, or None where unknown)
-    and, where sites show the same images in another guise, base (what they share). `image(i)` is the image of row i:
-    (height, width, channels), uint8, or of a dataset of vectors (features,), float32; it may be called from several
-    threads, and raises UserError naming the file that cannot be read.
+    `samples` has one row for each image: sample (str, unique), site (str), label (int), patient (str, or None if it is
+    unknown). If sites show different versions of the same images, a column base names the image that the versions
+    share. `image(i)` returns the image of row i: (height, width, channels), uint8, or, in a dataset of vectors,
+    (features,), float32. Several threads may call it. It raises UserError, with the name of the file, for a file that
+    cannot be read.
     """
 
     samples: pd.DataFrame
@@ -47,62 +48,65 @@ class Opened:
 
 
 class Dataset(Plugin):
-    """Raw files of one dataset and how to read them.
+    """A dataset: where its raw files come from, and how to read them.
 
-    A plug-in gives `card`, `classes`, `sources` (or its own `download`) and `open`; and `miniature`, which writes a
-    small synthetic set in the same raw layout, if it has one.
+    A plug-in defines `card`, `classes`, `sources` (or its own `download`) and `open`. It may define `miniature`, which
+    writes a small synthetic set in the same raw layout.
     """
 
     kind: ClassVar[str] = "dataset"
-    of_miniature: ClassVar[frozenset[str]] = frozenset()
-    """Settings that shape the miniature alone."""
-    of_reading: ClassVar[frozenset[str]] = frozenset()
-    """Settings that leave the raw files as they are: they are not obtained again when these change."""
+    miniature_fields: ClassVar[frozenset[str]] = frozenset()
+    """Settings that influence only the miniature."""
+    reading_fields: ClassVar[frozenset[str]] = frozenset()
+    """Settings that do not influence the raw files, so that a change of them downloads nothing."""
     shape: ClassVar[tuple[int, ...] | None] = None
-    """(channels, height, width), or (features,), of the prepared images, where it is known before they are read."""
+    """Shape of the prepared images, (channels, height, width) or (features,); None if reading decides it."""
     classes: tuple[str, ...] = Field(("negative", "positive"), description="names of the labels 0, 1, ...")
 
     def card(self) -> Card:
-        """Source, licence and citation, for the page."""
+        """Return source, licence and citation, for the page."""
         raise TypeError(f"{type(self).__name__} has no card")
 
     def sources(self) -> Sequence[Source]:
-        """The official files."""
+        """Return the official files."""
         return ()
 
     def inputs(self) -> Sequence[Path]:
-        """The user's own files that the dataset is read from, if any: it is prepared again when they change."""
+        """Return the user's own files that the dataset is read from. When one changes, it is prepared again."""
         return ()
 
     def fingerprint(self) -> str:
-        """Of the user's own files beyond `inputs`, such as the images of a table, cheap enough for every dry run."""
+        """Return a digest of the user's own files beyond `inputs`, such as the images that a table lists.
+
+        Every dry run computes it, so it must be cheap. Empty if there are no such files.
+        """
         return ""
 
     def download(self, raw: Path, mirror: Path | None) -> None:
-        """Put the official files into `raw`, each verified; the mirror directory is looked at first."""
+        """Put the official files into `raw` and verify each; look in the mirror directory first."""
         for source in self.sources():
             fetch(source, raw, mirror)
 
     def miniature(self, raw: Path) -> None:
-        """Write a small synthetic set into `raw`, in the raw layout of the real one, always the same."""
+        """Write a small synthetic set into `raw`, in the raw layout of the real one. Every call writes the same."""
         raise TypeError(f"{type(self).__name__} has no miniature")
 
     def miniature_card(self) -> Card:
-        """The card of the miniature, which must not pass for the real set."""
+        """Return the card of the miniature, so that nobody takes it for the real set."""
         real = self.card()
         return Card(
             title=f"Synthetic miniature in the layout of {real.title}",
             version=real.version,
             source="drawn by fedshift",
             licence="that of fedshift",
-            citation=f"none; the layout is that of {real.citation}",
+            citation=f"none; same layout as {real.citation}",
         )
 
     @property
     def has_miniature(self) -> bool:
-        """Whether there is one; a dataset without is used as it is at every scale."""
+        """Return whether a miniature exists; a dataset without one is used in full at every scale."""
         return type(self).miniature is not Dataset.miniature
 
     def open(self, raw: Path) -> Opened:
-        """Read the raw files' index. Raises UserError where it is not as documented."""
+        """Read the index of the raw files. Raises UserError if they differ from their documentation."""
         raise TypeError(f"{type(self).__name__} opens nothing")

@@ -1,6 +1,6 @@
-"""Digits that this project draws in place of sets that are not to be had: SynthDigits, and MNIST-M's composition.
+"""Digits that this project draws instead of sets that are hard to obtain: SynthDigits, and MNIST-M's composition.
 
-Every image depends on its number alone.
+Every image depends only on its number.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ FACES = (
     *(f"STIXGeneral{name}" for name in ("", "Bol", "Italic", "BolIta")),
     *("cmr10", "cmb10", "cmss10", "cmtt10"),
 )
-"""Fonts that come with matplotlib."""
+"""Names of fonts that matplotlib brings."""
 SIDE = 32
-FINE = 4  # pixels of the drawing for one of the image
+FINE = 4  # the drawing is so many times larger than the image
 PLACES = 200  # backgrounds, as many as BSDS500 has training photographs
 PLACE = 128  # pixels a side
 
 
 def synth_digit(label: int, *key: object) -> np.ndarray:
-    """A printed digit, with others cut off at its sides, in the manner of SynthDigits: (32, 32, 3) uint8.
+    """Draw a printed digit, with parts of others at its sides, in the style of SynthDigits: (32, 32, 3) uint8.
 
-    Font, size, place, turn, pen, two colours, blur and noise are drawn by `key`. The real ones, of Ganin and Lempitsky
-    2015, have other fonts; the measures here are chosen by eye.
+    `key` decides font, size, place, rotation, pen, two colours, blur and noise. The real set, of Ganin and Lempitsky
+    2015, has other fonts; the ranges here are chosen by eye.
     """
     from PIL import Image, ImageFilter
 
@@ -52,7 +52,7 @@ def synth_digit(label: int, *key: object) -> np.ndarray:
 
 
 def _colours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Of ground and pen, at least 60 grey levels apart."""
+    """Draw the colours of ground and pen, whose grey levels differ by 60 or more."""
     grey = np.array([0.299, 0.587, 0.114])
     while True:
         ground, pen = rng.uniform(0, 255, (2, 3))
@@ -61,7 +61,7 @@ def _colours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _line(rng: np.random.Generator, label: int) -> Image.Image:
-    """The digit in the middle of a line of one to three, white on black, FINE times too large."""
+    """Draw a line of one to three digits with this one in the middle, white on black, FINE times too large."""
     from PIL import Image, ImageDraw
 
     side = SIDE * FINE
@@ -94,10 +94,11 @@ def _font(face: str, size: int) -> ImageFont.FreeTypeFont:
 
 
 def on_background(digits: np.ndarray, *key: object) -> np.ndarray:
-    """MNIST-M's composition of (n, 28, 28) bool, where digits are: (n, 28, 28, 3) uint8.
+    """Compose images like MNIST-M's, (n, 28, 28, 3) uint8, from masks of digits (n, 28, 28) bool.
 
-    |background - 255| there and else the background, a random crop of a random picture (Ganin and Lempitsky 2015, of
-    photographs). In published images a digit is wherever MNIST is above 0, be it grey, as their pixels show.
+    A pixel is |background - 255| in the digit and the background elsewhere. The background is a random crop of a random
+    picture; Ganin and Lempitsky 2015 use photographs. The pixels of the published images show that their masks are
+    MNIST above 0, grey pixels included.
     """
     n, side = len(digits), digits.shape[1]
     out = np.empty((n, side, side, 3), dtype=np.uint8)
@@ -111,7 +112,10 @@ def on_background(digits: np.ndarray, *key: object) -> np.ndarray:
 
 @functools.cache
 def _place(n: int) -> np.ndarray:
-    """Of a landscape that is none: regions of one colour each with textures that fade as 1 / frequency, uint8."""
+    """Draw background `n`, (PLACE, PLACE, 3) uint8, instead of a photograph.
+
+    It has regions, each of one colour, with textures whose amplitudes fall with frequency.
+    """
     rng = stream("mnist-m background", n)
     edges = np.sort(rng.uniform(-1.5, 1.5, rng.integers(1, 6)))
     region = np.digitize(_cloud(rng, rng.uniform(2, 3)), edges)
@@ -125,9 +129,9 @@ def _place(n: int) -> np.ndarray:
 
 
 def _cloud(rng: np.random.Generator, fade: float) -> np.ndarray:
-    """(PLACE, PLACE) noise of mean 0 and deviation 1 whose amplitudes fall as frequency to the power of -`fade`."""
+    """Draw (PLACE, PLACE) noise of mean 0 and deviation 1, whose amplitudes fall as frequency^-fade."""
     fy, fx = np.fft.fftfreq(PLACE)[:, None], np.fft.rfftfreq(PLACE)[None]
     frequency = np.hypot(fx, fy)
     frequency[0, 0] = np.inf
-    found = np.fft.irfft2(np.fft.rfft2(rng.normal(size=(PLACE, PLACE))) * frequency**-fade, s=(PLACE, PLACE))
-    return found / found.std()
+    noise = np.fft.irfft2(np.fft.rfft2(rng.normal(size=(PLACE, PLACE))) * frequency**-fade, s=(PLACE, PLACE))
+    return noise / noise.std()

@@ -1,17 +1,21 @@
-"""The five sets of digits: where they come from, which files they are, and what is in them."""
+"""The five sets of digits: their sources, files and contents."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..core.console import Progress, say
 from ..core.errors import UserError
+from ..core.rng import stream
 from ..io.download import Source
+from . import _digit_files as files
 from . import _mnist as mnist
-
-if TYPE_CHECKING:
-    import numpy as np
+from ._digit_drawing import on_background, synth_digit
+from ._divide import digit
+from ._folders import resized
 
 PARTS = ("train", "test")
 SVHN = "http://ufldl.stanford.edu/housenumbers/"
@@ -37,32 +41,32 @@ FILES: dict[str, tuple[tuple[Source, ...], tuple[Source, ...]]] = {
         (Source(None, "mnist_m_test.npz", page=GANIN),),
     ),
 }
-"""Of each site, the files of its training and of its test part."""
+"""Files of the training part and of the test part of each site."""
 LEAST = {
     "synth_train_32x32.mat": 479_400,
     "synth_test_32x32.mat": 9_553,
     "mnist_m_train.npz": 59_000,  # MNIST's 60,000 in some publications, 59,001 in others
     "mnist_m_test.npz": 9_000,
 }
-"""Images of those files that have no known checksum."""
+"""Least number of images in files without a known checksum."""
 SITES = tuple(FILES)
 
 
 def unchecked(source: Source) -> Source:
-    """The same file, from the mirror alone and whatever its content."""
+    """Return this file without address, checksum and size: it comes from the mirror, with any content."""
     page = source.page or (source.url or "").rpartition("/")[0]
     return dataclasses.replace(source, url=None, md5=None, sha256=None, size=None, page=page)
 
 
 def place(mirror: Path | None, folder: str, filename: str) -> Path | None:
-    """The mirror itself, or the folder in it that holds the file and is called `folder`, but for case, _ and -.
+    """Return the mirror or its folder that holds the file; the folder's name equals `folder` except for case, _ and -.
 
-    Other folders are left alone: many a dataset has a t10k-images-idx3-ubyte.gz of its own.
+    Other folders are ignored, because several datasets have a file such as t10k-images-idx3-ubyte.gz.
     """
     if mirror is None or not mirror.is_dir() or (mirror / filename).is_file():
         return mirror
-    found = [f for f in sorted(mirror.iterdir()) if _plain(f.name) == _plain(folder) and (f / filename).is_file()]
-    return found[0] if found else mirror
+    folders = (f for f in sorted(mirror.iterdir()) if _plain(f.name) == _plain(folder))
+    return next((f for f in folders if (f / filename).is_file()), mirror)
 
 
 def _plain(name: str) -> str:
@@ -70,32 +74,29 @@ def _plain(name: str) -> str:
 
 
 def at_hand(raw: Path, mirror: Path | None, folder: str, filename: str) -> bool:
-    """Whether the file needs no network."""
+    """Return whether `raw` or the mirror has the file."""
     where = place(mirror, folder, filename)
     return (raw / filename).is_file() or (where is not None and (where / filename).is_file())
 
 
 def is_there(raw: Path, site: str, part: str) -> bool:
-    """Whether `raw` has the files of a part."""
+    """Return whether `raw` has the files of a part."""
     return all((raw / s.filename).is_file() for s in FILES[site][PARTS.index(part)])
 
 
 def check_count(path: Path) -> None:
-    """UserError where a file without known checksum has fewer images than the published one."""
-    from ._digit_files import count
-
-    if path.name in LEAST and (found := count(path)) < LEAST[path.name]:
-        what = f"has {found} images, expected {LEAST[path.name]} or more"
-        raise UserError(path, what, "obtain it anew, or say complete: false to take a part of it")
+    """Raise UserError if a file without known checksum has fewer images than the published one."""
+    if path.name in LEAST and (images := files.count(path)) < LEAST[path.name]:
+        what = f"has {images} images, expected {LEAST[path.name]} or more"
+        raise UserError(path, what, "obtain it again, or say complete: false to use a part of it")
 
 
 def read(raw: Path, site: str, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, side, side) or (n, side, side, 3) uint8, and digits (n,) int64. Raises UserError naming the file.
+    """Read images (n, side, side) or (n, side, side, 3) uint8, and digits (n,) int64.
 
-    MNIST-M of 32x32 is cut to its middle: it is MNIST's 28x28 with 2 pixels more of background around.
+    MNIST-M of 32x32 is cropped to its middle: it is MNIST's 28x28 with 2 more pixels of background around it. Raises
+    UserError, with the file's path.
     """
-    from . import _digit_files as files
-
     if site == "mnist":
         x, y = mnist.pair(raw, mnist.TRAIN if part == "train" else mnist.TEST)
         return x, y.astype("int64")
@@ -109,11 +110,7 @@ def read(raw: Path, site: str, part: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tenths(label: np.ndarray, *key: object) -> np.ndarray:
-    """Which tenth, from 0, each image is in: (n,) int64. Sizes, and images of a class, differ by one at most."""
-    import numpy as np
-
-    from ..core.rng import stream
-
+    """Return the tenth, from 0, of each image: (n,) int64. Sizes, and sizes of a class, differ by at most one."""
     order = stream("tenths", *key).permutation(len(label))
     order = order[np.argsort(label[order], kind="stable")]
     tenth = np.empty(len(label), dtype=np.int64)
@@ -122,22 +119,12 @@ def tenths(label: np.ndarray, *key: object) -> np.ndarray:
 
 
 def shown(image: np.ndarray) -> np.ndarray:
-    """An image (side, side) or (side, side, 3) as (28, 28, 3): three equal channels, resized."""
-    import numpy as np
-
-    from ._folders import resized
-
+    """Resize an image (side, side) or (side, side, 3) to (28, 28, 3); grey becomes three equal channels."""
     return resized(image if image.ndim == 3 else np.repeat(image[..., None], 3, axis=2), 28)
 
 
 def drawn(raw: Path, images: int) -> None:
-    """Printed digits in SynthDigits' files, all classes in turn, every tenth part of them in the test part."""
-    import numpy as np
-
-    from ..core.console import Progress
-    from ._digit_drawing import synth_digit
-    from ._digit_files import write_mat
-
+    """Write printed digits in SynthDigits' files, of all classes in turn, one tenth of them in the test part."""
     with Progress("draw SynthDigits", images, "images") as bar:
         for part, sources, count in zip(PARTS, FILES["synth"], (images - images // 10, images // 10), strict=True):
             y = np.arange(count) % 10
@@ -145,30 +132,20 @@ def drawn(raw: Path, images: int) -> None:
             for n in range(count):
                 x[n] = synth_digit(int(y[n]), part, n)
                 bar.update()
-            write_mat(raw / sources[0].filename, x, y, lowest=0)
+            files.write_mat(raw / sources[0].filename, x, y, lowest=0)
 
 
 def composed(raw: Path, paper: int = 0) -> None:
-    """MNIST-M's files, of those parts of MNIST that are in `raw`; the digit is where it is lighter than `paper`."""
-    from ..core.console import say
-    from ._digit_drawing import on_background
-    from ._digit_files import write_npz
-
+    """Write MNIST-M's files for the parts of MNIST in `raw`; a digit is where it is lighter than `paper`."""
     for part, (target,) in zip(PARTS, FILES["mnistm"], strict=True):
         if is_there(raw, "mnist", part):
             x, y = read(raw, "mnist", part)
-            write_npz(raw / target.filename, on_background(x > paper, part), y)
+            files.write_npz(raw / target.filename, on_background(x > paper, part), y)
             say(f"composed {len(x)} images for {target.filename}")
 
 
 def miniature(raw: Path, images: int) -> None:
-    """All files, with `images` a class in the training part and a quarter as many in the test part."""
-    import numpy as np
-
-    from ..core.rng import stream
-    from ._digit_files import write_mat, write_usps
-    from ._divide import digit
-
+    """Write all files, with `images` of each class in the training part and a quarter as many in the test part."""
     raw.mkdir(parents=True, exist_ok=True)
     for part, each in zip(PARTS, (images, images // 4), strict=True):
         y = np.arange(10 * each) % 10
@@ -184,7 +161,7 @@ def miniature(raw: Path, images: int) -> None:
             seen = ground + (pen - ground) * ink[..., None] + rng.normal(0, 12, (32, 32, 3))
             x[n] = seen.clip(0, 255).round()
             small[n] = 255 * digit(rng, int(label), 16)
-        write_mat(raw / svhn, x, y, lowest=1)
-        write_usps(raw / usps, small, y)
+        files.write_mat(raw / svhn, x, y, lowest=1)
+        files.write_usps(raw / usps, small, y)
     drawn(raw, 10 * (images + images // 4))
-    composed(raw, paper=64)  # the miniature's has noise
+    composed(raw, paper=64)  # the paper of the miniature is noisy

@@ -1,4 +1,4 @@
-"""Small images without sites of their own: how they are divided among clients, and the digits of their miniatures."""
+"""Small images without real sites: their division among clients, and the digits of their miniatures."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CLASSES = 10
-CAVEAT = "The clients are parts of one set, cut by label or at random: there is no real site behind them."
+CAVEAT = "The clients are parts of one set, divided by label or at random: no real site stands behind them."
 
 
 class Divided(Dataset):
     """Training images divided among the sites client1, client2, ...; the official test images are the site test.
 
-    FedTAN's divisions: iid, or client i (from 0) holds `classes_per_client` classes in equal parts, from class
-    i * many / clients on, cyclically.
+    The divisions are those of FedTAN: iid, or client i (from 0) holds `classes_per_client` consecutive classes in equal
+    parts. Its first class is i * many / clients, and class 0 follows the last class.
     """
 
     many: ClassVar[int] = CLASSES
-    """How many classes there are."""
-    of_miniature = frozenset({"images"})
-    of_reading = frozenset({"clients", "classes_per_client", "seed"})
-    clients: int = Field(5, ge=1, le=100, description="sites that the training images are divided among")
+    """Number of classes."""
+    miniature_fields = frozenset({"images"})
+    reading_fields = frozenset({"clients", "classes_per_client", "seed"})
+    clients: int = Field(5, ge=1, le=100, description="number of sites that share the training images")
     classes_per_client: int | None = Field(
-        None, ge=1, le=CLASSES, description="classes that each client holds; without it, clients are iid"
+        None, ge=1, le=CLASSES, description="number of classes that each client holds; by default, clients are iid"
     )
-    seed: int = Field(0, ge=0, description="of the shuffle before the training images are cut")
-    images: int = Field(50, ge=10, description="of the miniature only: training images a class; a fifth as many test")
+    seed: int = Field(0, ge=0, description="seed of the shuffle before the training images are divided")
+    images: int = Field(
+        50, ge=10, description="training images of each class in the miniature, which has a fifth as many test images"
+    )
 
     @model_validator(mode="after")
     def _even(self) -> Divided:
@@ -50,7 +52,7 @@ class Divided(Dataset):
         return self
 
     def samples(self, train: np.ndarray, test: np.ndarray) -> pd.DataFrame:
-        """The table of `Opened`, of training and then test images, in stored order, from their labels."""
+        """Return the table of `Opened` for these labels: training images, then test images, in stored order."""
         import pandas as pd
 
         client = divide(train, self.clients, self.classes_per_client, stream(self.seed, "divide"), self.many)
@@ -67,12 +69,12 @@ class Divided(Dataset):
 def divide(
     labels: np.ndarray, clients: int, per_client: int | None, rng: np.random.Generator, classes: int = CLASSES
 ) -> np.ndarray:
-    """Which client, from 0, holds each image: (n,) int64.
+    """Return the number of the client, from 0, that holds each image: (n,) int64.
 
-    Without `per_client`, a shuffled cut into parts that differ by one image at most. With it, the images are sorted by
-    label and cut into one block a client, of step = `classes` / clients classes where these are equally large;
-    per_client / step clients share each block evenly, so that client i holds parts of the blocks i, i + 1, ... (FedTAN,
-    supplement). Which images of a class go where is drawn.
+    Without `per_client`, the images are shuffled and cut into parts whose sizes differ by at most one. With it, the
+    images are sorted by label and cut into one block for each client, which has step = `classes` / clients classes if
+    all classes have the same size. Each block is shared evenly by per_client / step clients, so that client i holds
+    parts of the blocks i, i + 1, ... (FedTAN, supplement). `rng` draws which images of a class go to which client.
     """
     order = rng.permutation(len(labels))
     sharers = 1
@@ -95,12 +97,12 @@ LINES = {
     "f": (0, 0, 0, 1),
     "g": (0, 1, 1, 1),
 }
-"""The seven segments of a digital display: x and y of both ends, y downwards."""
+"""Segments of a seven-segment display: x and y of both ends, y downwards."""
 DIGITS = ("abcdef", "bc", "abdeg", "abcdg", "bcfg", "acdfg", "acdefg", "abc", "abcdefg", "abcdfg")
 
 
 def digit(rng: np.random.Generator, label: int, size: int) -> np.ndarray:
-    """A seven-segment digit, its place, size, slant and pen drawn: (size, size) float64 from 0 to 1, the ink."""
+    """Draw a seven-segment digit of random place, size, slant and pen: (size, size) float64, ink from 0 to 1."""
     unit, slant, pen = size * rng.uniform(0.24, 0.32), rng.uniform(-0.25, 0.25), size * rng.uniform(0.03, 0.06)
     middle = size / 2 + size * rng.uniform(-0.08, 0.08, 2)
     y, x = np.mgrid[:size, :size] + 0.5

@@ -1,28 +1,26 @@
-"""Images in folders: one of each site, in it one of each class."""
+"""Images in folders: one folder for each site, with one folder for each class in it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..core.errors import UserError
 from ..io.images import read_image
 from ._base import Opened
 
-if TYPE_CHECKING:
-    import numpy as np
-
 ENDINGS = (".jpg", ".jpeg", ".png")
 
 
 def opened(root: Path, sites: Sequence[str], classes: Mapping[str, str], size: int, *, others: bool = False) -> Opened:
-    """The images below `root`/site/class, in the order of sites, classes and file names; square, `size` pixels a side.
+    """Open the images of `root`/site/class in the order of sites, classes and file names, as squares of side `size`.
 
-    `classes` maps the name of a folder to that of its class, in the order of labels; several folders may be one class.
-    With `others`, folders of no known class are passed over. A site that has an archive of its own may lie in
-    `root`/site/site. The images are resized as a whole (bilinear, as Pillow does), whatever their shape. Raises
-    UserError for a site that is not there or lacks a class, and, without `others`, for a folder of no known class.
+    `classes` maps names of folders to names of classes, in the order of labels; several folders may be one class. With
+    `others`, folders of unknown classes are ignored. A site with its own archive may lie in `root`/site/site. Images
+    are resized as a whole (bilinear, as in Pillow), so their aspect ratio is not kept. Raises UserError for a site that
+    is missing or lacks a class and, without `others`, for a folder of an unknown class.
     """
     import pandas as pd
 
@@ -33,18 +31,18 @@ def opened(root: Path, sites: Sequence[str], classes: Mapping[str, str], size: i
         if (folder / site).is_dir():
             folder /= site
         if not folder.is_dir():
-            raise UserError(folder, "no such folder", f"expected one of each site: {', '.join(sites)}")
-        found = {f.name: f for f in sorted(folder.iterdir()) if f.is_dir()}
-        strange = sorted(set(found) - set(classes))
+            raise UserError(folder, "no such folder", f"expected a folder for each site: {', '.join(sites)}")
+        folders = {f.name: f for f in sorted(folder.iterdir()) if f.is_dir()}
+        strange = sorted(set(folders) - set(classes))
         if strange and not others:
-            raise UserError(found[strange[0]], "is no class of this dataset", f"expected {', '.join(classes)}")
-        found = {name: f for name, f in found.items() if name in classes}
-        if lacking := set(labels) - {classes[name] for name in found}:
-            raise UserError(folder, f"has no folder of class {min(lacking)!r}", "obtain the archive anew")
-        for name in sorted(found, key=lambda name: (labels[classes[name]], name)):
-            images = sorted(f for f in found[name].iterdir() if f.suffix.lower() in ENDINGS)
+            raise UserError(folders[strange[0]], "is no class of this dataset", f"expected {', '.join(classes)}")
+        folders = {name: f for name, f in folders.items() if name in classes}
+        if lacking := set(labels) - {classes[name] for name in folders}:
+            raise UserError(folder, f"has no folder of class {min(lacking)!r}", "obtain the archive again")
+        for name in sorted(folders, key=lambda name: (labels[classes[name]], name)):
+            images = sorted(f for f in folders[name].iterdir() if f.suffix.lower() in ENDINGS)
             if not images:
-                raise UserError(found[name], f"holds no image ({', '.join(ENDINGS)})", "obtain the archive anew")
+                raise UserError(folders[name], f"holds no image ({', '.join(ENDINGS)})", "obtain the archive again")
             files += images
             rows += [(f"{site}/{name}/{f.name}", site, labels[classes[name]], None) for f in images]
     samples = pd.DataFrame(rows, columns=["sample", "site", "label", "patient"])
@@ -52,8 +50,7 @@ def opened(root: Path, sites: Sequence[str], classes: Mapping[str, str], size: i
 
 
 def resized(image: np.ndarray, size: int) -> np.ndarray:
-    """An image (height, width, 3) uint8 as (size, size, 3), its shape not kept."""
-    import numpy as np
+    """Resize an image (height, width, 3) uint8 to (size, size, 3); its aspect ratio is not kept."""
     from PIL import Image
 
     if image.shape[:2] == (size, size):
@@ -62,6 +59,6 @@ def resized(image: np.ndarray, size: int) -> np.ndarray:
 
 
 def below(folder: Path, site: str) -> Path:
-    """The folder that holds `site`: `folder` itself, or one within, as archives are packed differently."""
-    found = sorted((f.parent for f in folder.rglob(site) if f.is_dir()), key=lambda f: len(f.parts))
-    return found[0] if found else folder
+    """Return the folder that holds `site`: `folder` itself or one inside it, since archives differ in this."""
+    parents = sorted((f.parent for f in folder.rglob(site) if f.is_dir()), key=lambda f: len(f.parts))
+    return parents[0] if parents else folder

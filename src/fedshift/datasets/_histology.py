@@ -1,13 +1,13 @@
 """Synthetic tissue: lymph-node patches stained with haematoxylin and eosin, as five hospitals would see them.
 
-A patch is drawn as light passes through it. Two concentration maps, haematoxylin in the nuclei and eosin in
-the stroma between them, absorb light according to Beer and Lambert: the optical density of a pixel is the sum
-of the concentrations, each times its stain's vector, and the intensity is 255 exp(-density). The scanner then
-blurs, applies its gamma and adds noise. The tissue is the same everywhere; the `Stain` differs.
+A patch imitates light that passes through tissue. Two concentration maps, haematoxylin in the nuclei and eosin in the
+stroma between them, absorb light according to the law of Beer and Lambert: the optical density of a pixel is the sum of
+the concentrations, each times the vector of its stain, and the intensity is 255 exp(-density). Then the scanner blurs,
+applies its gamma and adds noise. The tissue is the same at all hospitals; the `Stain` differs.
 
-The label says whether tumour lies in the central 32x32 pixels, and only the nuclei's size and shape carry it.
-Both kinds of cell sit on lattices whose spacing is proportional to the size of the nucleus: few large nuclei
-and many small ones cover the same area and absorb the same light, so colour does not give the label away.
+The label says whether the central 32x32 pixels contain tumour, and only size and shape of the nuclei show it. Both
+kinds of cells lie on lattices whose spacing is proportional to the size of the nucleus: few large nuclei and many small
+ones cover the same area and absorb the same light, so colour does not reveal the label.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 SIZE = 96  # pixels along a side
-CORE = 32  # the same of the central region, which decides the label
-MARGIN = 32  # around the patch: nuclei centred in its inner half still reach in
+CORE = 32  # pixels along a side of the central region, which decides the label
+MARGIN = 32  # pixels around the patch: nuclei with centres in its inner half reach into the patch
 
 Points = npt.NDArray[np.float64]  # rows and columns
 Floats = npt.NDArray[np.float32]
@@ -29,7 +29,7 @@ Vector = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Stain:
-    """One hospital's way of staining and scanning."""
+    """The stains and the scanner of one hospital."""
 
     haematoxylin: Vector  # optical density of a unit concentration, in red, green and blue
     eosin: Vector
@@ -56,7 +56,7 @@ class Cells:
     spread: float  # log standard deviation of the radius within a patch
     elongation: float  # log standard deviation of the axes' ratio
     dent: float  # standard deviation of the departure from an ellipse
-    rim: float  # how much denser the rim is than the middle; the mean stays
+    rim: float  # excess density of the rim over the middle; the mean is unchanged
 
 
 LYMPHOCYTES = Cells((2.9, 4.3), spread=0.15, elongation=0.15, dent=0.05, rim=0.05)
@@ -64,7 +64,7 @@ TUMOUR = Cells((4.4, 6.4), spread=0.22, elongation=0.30, dent=0.15, rim=0.20)
 
 
 def draw(rng: np.random.Generator, tumour: bool, stain: Stain) -> npt.NDArray[np.uint8]:
-    """A 96x96 RGB patch, with tumour in its central 32x32 or without."""
+    """Draw a 96x96 RGB patch, with or without tumour in its central 32x32 pixels."""
     nuclei = _nuclei(rng, tumour)
     chromatin = 1 + 0.10 * _smooth(rng, 48)
     haematoxylin = 1.10 * nuclei * chromatin + rng.uniform(0, 0.25) + 0.03 * _smooth(rng, 12)
@@ -79,9 +79,9 @@ def draw(rng: np.random.Generator, tumour: bool, stain: Stain) -> npt.NDArray[np
 
 
 def _nuclei(rng: np.random.Generator, tumour: bool) -> Floats:
-    """The density of chromatin: lymphocytes, and tumour cells within a round nest.
+    """Draw the density of chromatin: lymphocytes, and tumour cells inside a round nest.
 
-    With `tumour` the nest covers the middle; without, it lies beside the central region or off the patch.
+    With `tumour`, the nest covers the middle; without, it lies beside the central region or outside the patch.
     """
     reach, crowding = rng.uniform(24, 48), rng.uniform(2.1, 2.7)
     away = rng.uniform(0, 12) if tumour else reach + CORE * 0.71 + rng.uniform(10, 40)
@@ -97,7 +97,7 @@ def _nuclei(rng: np.random.Generator, tumour: bool) -> Floats:
 
 
 def _lattice(rng: np.random.Generator, spacing: float) -> Points:
-    """Points of a shaken square lattice of random phase and bearing, over the patch and half its margin."""
+    """Draw points of a jittered square lattice of random phase and direction, on the patch and half its margin."""
     half = SIZE / 2 + MARGIN / 2
     steps = np.arange(-np.ceil(1.5 * half / spacing), np.ceil(1.5 * half / spacing) + 1)
     grid = np.stack(np.meshgrid(steps, steps), -1).reshape(-1, 2)
@@ -108,7 +108,7 @@ def _lattice(rng: np.random.Generator, spacing: float) -> Points:
 
 
 def _splat(canvas: Floats, rng: np.random.Generator, places: Points, radius: float, cells: Cells) -> None:
-    """Lay nuclei onto the canvas, each in a small window of its own; where two overlap, the denser shows."""
+    """Draw nuclei on the canvas, each in its own small window; where two overlap, the denser one shows."""
     count = len(places)
     draws = rng.standard_normal((4, count, 1, 1)).clip(-2, 2).astype(np.float32)
     size = np.float32(radius) * np.exp(cells.spread * draws[0])
@@ -131,7 +131,7 @@ def _splat(canvas: Floats, rng: np.random.Generator, places: Points, radius: flo
 
 
 def _stroma(rng: np.random.Generator) -> Floats:
-    """Eosin between the nuclei: clouds of cytoplasm, crossed by wavy fibres."""
+    """Draw the eosin between the nuclei: clouds of cytoplasm, crossed by wavy fibres."""
     y, x = np.mgrid[:SIZE, :SIZE].astype(np.float32) / SIZE
     angle, waves = rng.uniform(0, np.pi), rng.uniform(25, 45)
     fibres = np.sin(waves * (np.cos(angle) * x + np.sin(angle) * y) + 2.5 * _smooth(rng, 8))
@@ -139,7 +139,7 @@ def _stroma(rng: np.random.Generator) -> Floats:
 
 
 def _smooth(rng: np.random.Generator, knots: int) -> Floats:
-    """Smooth noise of unit variance: a small random grid, enlarged with cubic splines."""
+    """Draw smooth noise of unit variance: a small random grid, enlarged with cubic splines."""
     spline = _splines(knots)
     coarse: Floats = rng.standard_normal((knots + 3, knots + 3), dtype=np.float32)
     return np.linalg.multi_dot([spline, coarse, spline.T])
@@ -147,7 +147,7 @@ def _smooth(rng: np.random.Generator, knots: int) -> Floats:
 
 @functools.cache
 def _splines(knots: int) -> Floats:
-    """Cubic B-splines at the pixels, a row each, scaled to keep the variance."""
+    """Return cubic B-splines at the pixels, one row for each pixel, scaled to keep the variance."""
     distance = np.abs(np.linspace(1, knots + 1, SIZE)[:, None] - np.arange(knots + 3))
     near, far = 2 / 3 - distance**2 + distance**3 / 2, np.clip(2 - distance, 0, None) ** 3 / 6
     spline = np.where(distance < 1, near, far)
@@ -156,7 +156,7 @@ def _splines(knots: int) -> Floats:
 
 @functools.cache
 def _blur(sigma: float) -> Floats:
-    """The matrix that convolves the columns with a Gaussian."""
+    """Return the matrix that convolves the columns with a Gaussian."""
     pixel = np.arange(SIZE)
     kernel = np.exp(-0.5 * ((pixel[:, None] - pixel) / sigma) ** 2)
     return (kernel / kernel.sum(1, keepdims=True)).astype(np.float32)

@@ -17,7 +17,7 @@ Drawing = Callable[[np.random.Generator, int, int], np.ndarray]
 def write_folders(
     folder: Path, sites: Sequence[str], classes: Sequence[str], each: int, ink: Drawing, side: int
 ) -> None:
-    """Write `each` JPEG images a class and site to folder/site/class."""
+    """Write `each` JPEG images of every class and site to folder/site/class."""
     with atomic_folder(folder) as new:
         for site in sites:
             write_site(new / site, site, sites, classes, each, ink, side)
@@ -33,9 +33,9 @@ def write_site(
     side: int,
     ending: str = "jpg",
 ) -> None:
-    """Write `each` images a class to folder/class; `ink(rng, label, side)` draws what they show.
+    """Write `each` images of every class to folder/class; `ink(rng, label, side)` draws the digit of an image.
 
-    A site has two colours, a contrast and a noise of its own.
+    Each site has its own two colours and noise.
     """
     look = stream("miniature", *sites, "site", site)
     ground, pen, noise = look.uniform(0, 110, 3), look.uniform(140, 255, 3), look.uniform(4, 30)

@@ -1,4 +1,4 @@
-"""MNIST's raw files: where they are, how they are read, and synthetic ones in their layout."""
+"""MNIST's raw files: their addresses, a reader, a writer, and synthetic files in their layout."""
 
 from __future__ import annotations
 
@@ -43,56 +43,57 @@ FILES = {  # bytes, md5, sha256
 
 
 def sources() -> Sequence[Source]:
-    """Images and labels of the training part, then of the test part."""
+    """Return the files: images and labels of the training part, then of the test part."""
     return [Source(URL + name, name, size=size, md5=md5, sha256=sha256) for name, (size, md5, sha256) in FILES.items()]
 
 
 def names(part: str) -> tuple[str, str]:
+    """Return the names of the files of a part: images, labels."""
     return f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"
 
 
 def pair(raw: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, 28, 28) and labels (n,), uint8, of a part."""
+    """Read images (n, 28, 28) and labels (n,), uint8, of a part. Raises UserError, with the file's path."""
     images, labels = (raw / name for name in names(part))
     x, y = read(images, 3), read(labels, 1)
     if x.shape[1:] != (28, 28) or len(x) == 0:
-        raise UserError(images, f"holds an array of shape {x.shape}, expected (n, 28, 28)", "obtain it anew")
+        raise UserError(images, f"holds an array of shape {x.shape}, expected (n, 28, 28)", "obtain it again")
     if len(x) != len(y):
-        raise UserError(labels, f"has {len(y)} labels for {len(x)} images", "obtain both files anew")
+        raise UserError(labels, f"has {len(y)} labels for {len(x)} images", "obtain both files again")
     if (wrong := y >= CLASSES).any():
         at = int(wrong.argmax())
-        raise UserError(labels, f"image {at} has label {y[at]}, expected 0 to 9", "obtain it anew")
+        raise UserError(labels, f"image {at} has label {y[at]}, expected 0 to 9", "obtain it again")
     return x, y
 
 
 def read(path: Path, axes: int) -> np.ndarray:
-    """An IDX file: the magic number 0x08 and number of axes, sizes as big-endian int32, and the bytes of the array."""
+    """Read an IDX file: magic number 0x08, number of axes, sizes as big-endian int32, and the bytes of the array."""
     try:
         with gzip.open(path) as file:
             content = file.read()
     except FileNotFoundError:
-        raise UserError(path, "no such file", "obtain it anew") from None
+        raise UserError(path, "no such file", "obtain it again") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(path, f"damaged, or no gzip: {error}", "obtain it anew") from None
+        raise UserError(path, f"damaged, or no gzip: {error}", "obtain it again") from None
     start = 4 + 4 * axes
     if len(content) < start or content[:4] != bytes((0, 0, 8, axes)):
-        raise UserError(path, f"is no IDX file of bytes with {axes} axes", "obtain it anew")
+        raise UserError(path, f"is no IDX file of bytes with {axes} axes", "obtain it again")
     shape = struct.unpack(f">{axes}i", content[4:start])
-    found = np.frombuffer(content, dtype=np.uint8, offset=start)
-    if len(found) != np.prod(shape, dtype=np.int64):
-        raise UserError(path, f"has {len(found)} bytes for an array of shape {shape}", "obtain it anew")
-    return found.reshape(shape)
+    values = np.frombuffer(content, dtype=np.uint8, offset=start)
+    if len(values) != np.prod(shape, dtype=np.int64):
+        raise UserError(path, f"has {len(values)} bytes for an array of shape {shape}", "obtain it again")
+    return values.reshape(shape)
 
 
 def write(path: Path, array: np.ndarray) -> None:
-    """An IDX file of the bytes of an array, always the same."""
+    """Write an array as an IDX file of bytes. Equal arrays make equal files."""
     head = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}i", *array.shape)
     with atomic(path) as temporary:
         temporary.write_bytes(gzip.compress(head + array.astype(np.uint8).tobytes(), mtime=0))
 
 
 def miniature(raw: Path, part: str, count: int) -> None:
-    """So many synthetic images and labels, of all classes in turn."""
+    """Write `count` synthetic images and labels, of all classes in turn."""
     y = (np.arange(count) % CLASSES).astype(np.uint8)
     x = np.empty((count, 28, 28), dtype=np.uint8)
     for n in range(count):

@@ -1,8 +1,8 @@
 """Perturbations of handwritten digits after Morpho-MNIST (Castro et al. 2019, JMLR 20(178), arXiv:1809.10780).
 
-Digits are enlarged four times and cut at half their greatest value; what is measured and changed there is blurred and
-made small again. The amounts are the published defaults as remembered, not checked; skeletons are those of Zhang and
-Suen 1984. So images resemble the published ones, and are not the same.
+Digits are enlarged four times and thresholded at half their greatest value. The enlarged digit is measured and
+changed, then blurred and reduced again. The amounts are the published defaults as remembered, not checked; skeletons
+are those of Zhang and Suen 1984. So images resemble the published ones but are not equal to them.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from scipy import ndimage
 
 SCALE = 4
 THIN, THICK = 0.7, 1.0  # parts of half the stroke's thickness
-STRENGTH, RADIUS = 3, 7  # of swelling
-FRACTURES, GAP, BEYOND, NEAR = 3, 1.5, 0.5, 2  # their number; thickness, excess and surroundings in pixels
+STRENGTH, RADIUS = 3, 7  # of the swelling
+FRACTURES, GAP, BEYOND, NEAR = 3, 1.5, 0.5, 2  # number of fractures; thickness, excess and surroundings in pixels
 NAMES = ("plain", "thin", "thick", "swollen", "fractured")
 """The perturbations in the order of their labels."""
 
 
 class Stroke(NamedTuple):
-    """A digit enlarged, (112, 112) each: its ink, the distance to the paper, its skeleton; and the mean thickness."""
+    """An enlarged digit, arrays of (112, 112): ink, distance to the paper and skeleton; and its mean thickness."""
 
     ink: np.ndarray
     depth: np.ndarray
     skeleton: np.ndarray
     thickness: float
-    """In pixels of the small image."""
+    """Mean thickness of the stroke, in pixels of the small image."""
 
 
 def perturbed(image: np.ndarray, label: int, rng: np.random.Generator) -> np.ndarray:
-    """A digit (28, 28) uint8, white on black, under the perturbation `NAMES[label]`; plain ones stay as they are."""
+    """Return a digit (28, 28) uint8, white on black, under the perturbation `NAMES[label]`; plain changes nothing."""
     if label == 0 or not image.any():
         return image
     stroke = enlarged(image)
@@ -42,6 +42,7 @@ def perturbed(image: np.ndarray, label: int, rng: np.random.Generator) -> np.nda
 
 
 def enlarged(image: np.ndarray) -> Stroke:
+    """Enlarge a digit (28, 28) uint8 four times, threshold it, and measure its stroke."""
     from PIL import Image
 
     size = (image.shape[1] * SCALE, image.shape[0] * SCALE)
@@ -53,7 +54,7 @@ def enlarged(image: np.ndarray) -> Stroke:
 
 
 def reduced(ink: np.ndarray) -> np.ndarray:
-    """(112, 112) from 0 to 1 as (28, 28) uint8: blurred, then taken at the middle of every 4x4."""
+    """Reduce (112, 112) values from 0 to 1 to (28, 28) uint8: blur, then take the middle of every 4x4."""
     smooth = ndimage.gaussian_filter(ink.astype(np.float64), SCALE / 3)
     side = len(ink) // SCALE
     middle = smooth.reshape(side, SCALE, side, SCALE)[:, 1:3, :, 1:3].mean(axis=(1, 3))
@@ -61,7 +62,7 @@ def reduced(ink: np.ndarray) -> np.ndarray:
 
 
 def _grown(stroke: Stroke, amount: float) -> np.ndarray:
-    """Eroded or dilated by a disk of radius int(amount x scale x thickness / 2)."""
+    """Erode (amount < 0) or dilate by a disk of radius int(|amount| x scale x thickness / 2)."""
     radius = int(abs(amount) * SCALE * stroke.thickness / 2)
     if amount < 0:
         return stroke.depth > radius
@@ -69,7 +70,7 @@ def _grown(stroke: Stroke, amount: float) -> np.ndarray:
 
 
 def _swollen(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
-    """Magnified around a point of the skeleton: what was at distance d (d / r)^(strength - 1) is now at d < r."""
+    """Magnify around a point of the skeleton: a value at distance d (d / r)^(strength - 1) moves to d, for d < r."""
     points = np.argwhere(stroke.skeleton)
     centre = points[rng.integers(len(points))][:, None, None]
     radius = RADIUS * stroke.thickness**0.5 / 2 * SCALE
@@ -79,7 +80,7 @@ def _swollen(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
 
 
 def _fractured(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
-    """Gaps across the stroke, at points of the skeleton that are neither near its ends nor its forks."""
+    """Cut gaps across the stroke, at points of the skeleton that are near neither an end nor a fork."""
     ink = stroke.ink.copy()
     around = ndimage.convolve(stroke.skeleton.astype(int), np.ones((3, 3), dtype=int), mode="constant") - 1
     special = stroke.skeleton & ((around < 2) | (around > 2))
@@ -96,7 +97,7 @@ def _fractured(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
 
 
 def skeleton(ink: np.ndarray) -> np.ndarray:
-    """The skeleton of Zhang and Suen 1984 (Communications of the ACM 27(3)): (height, width) bool."""
+    """Compute the skeleton of Zhang and Suen 1984 (Communications of the ACM 27(3)): (height, width) bool."""
     bones = np.pad(ink, 1)
     height, width = ink.shape
     tables = _peeled()
@@ -112,12 +113,12 @@ def skeleton(ink: np.ndarray) -> np.ndarray:
 
 
 _RING = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
-"""A pixel's neighbours, clockwise from the one above: P2 to P9 of the paper."""
+"""Steps to a pixel's neighbours, clockwise from the one above: P2 to P9 of the paper."""
 
 
 @functools.cache
 def _peeled() -> tuple[np.ndarray, np.ndarray]:
-    """For the two steps of an iteration, which of the 256 neighbourhoods lose their middle."""
+    """Return, for the two steps of an iteration, which of the 256 neighbourhoods lose their middle pixel."""
     ring = np.arange(256)[:, None] >> np.arange(8) & 1
     total, steps = ring.sum(axis=1), ((ring == 0) & (np.roll(ring, -1, axis=1) == 1)).sum(axis=1)
     rim = (total >= 2) & (total <= 6) & (steps == 1)

@@ -1,4 +1,4 @@
-"""Morpho-MNIST's raw files: IDX files called as MNIST's, with a third one of perturbations, in two folders."""
+"""Morpho-MNIST's raw files: IDX files with the names of MNIST's and a third one of perturbations, in two folders."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ from ._base import Opened
 from ._digit_sites import shown
 
 KINDS: Mapping[str, tuple[int, ...]] = {"global": (0, 1, 2), "local": (0, 3, 4)}
-"""Perturbations that each of the two sets draws from."""
+"""Perturbations that occur in each of the two sets."""
 PAGE = "https://github.com/dccastro/Morpho-MNIST"
 DRAWN = (
-    "Perturbed by fedshift after the publication, with amounts from memory: like the published images, not the same."
+    "Perturbed by fedshift after the publication, with amounts from memory: similar to the published images, not equal."
 )
 Part = Literal["t10k", "train"]
 
 
 def sources() -> Sequence[Source]:
-    """The archives of the two folders."""
+    """Return the archives of the two folders."""
     return [Source(None, f"{kind}.zip", unpack=True, page=PAGE) for kind in KINDS]
 
 
 def obtain(raw: Path, mirror: Path | None, part: Part) -> None:
-    """The folders global and local of `raw`, from folders of the mirror called so or morpho_global, or archives."""
+    """Make the folders global and local of `raw`, from archives or from folders of the mirror.
+
+    The mirror's folders are called global and local, or morpho_global and morpho_local.
+    """
     names = (*mnist.names(part), _third(part))
     for kind in KINDS:
         folders = [] if mirror is None else [mirror / f"morpho_{kind}", mirror / kind]
@@ -44,7 +47,10 @@ def obtain(raw: Path, mirror: Path | None, part: Part) -> None:
 
 
 def generate(raw: Path, x: np.ndarray, y: np.ndarray, part: Part) -> None:
-    """Write global and local below `raw`, of digits (n, 28, 28) and labels (n,); an image depends on its number."""
+    """Write the folders global and local of `raw`, from digits (n, 28, 28) and labels (n,).
+
+    A perturbation depends on the number of the image.
+    """
     from ._morpho import perturbed
 
     with Progress("perturb digits", len(x) * len(KINDS), "images") as bar:
@@ -60,7 +66,7 @@ def generate(raw: Path, x: np.ndarray, y: np.ndarray, part: Part) -> None:
 
 
 def opened(raw: Path, part: Part) -> Opened:
-    """The sites morpho_global and morpho_local; `base` is the digit that both perturb."""
+    """Open the sites morpho_global and morpho_local; `base` is the digit that both perturb."""
     import pandas as pd
 
     from ._morpho import NAMES
@@ -72,12 +78,12 @@ def opened(raw: Path, part: Part) -> Opened:
         how = mnist.read(folder / _third(part), 1)
         if len(how) != len(x):
             raise UserError(
-                folder / _third(part), f"has {len(how)} perturbations for {len(x)} images", "obtain it anew"
+                folder / _third(part), f"has {len(how)} perturbations for {len(x)} images", "obtain it again"
             )
         if (wrong := ~np.isin(how, choice)).any():
             at, known = int(wrong.argmax()), ", ".join(map(str, choice))
             what = f"image {at} has perturbation {how[at]}, expected one of {known}"
-            raise UserError(folder / _third(part), what, "obtain it anew")
+            raise UserError(folder / _third(part), what, "obtain it again")
         base = [f"{part}{n:05}" for n in range(len(x))]
         names = [f"morpho_{kind}/{name}_{NAMES[k]}" for name, k in zip(base, how, strict=True)]
         label = y.astype(np.int64)
@@ -97,6 +103,6 @@ def _third(part: Part) -> str:
 
 
 def _folder(folder: Path, part: Part) -> Path:
-    """Where the images are: in `folder`, or deeper, as archives are packed differently."""
-    found = sorted((f.parent for f in folder.rglob(mnist.names(part)[0])), key=lambda f: len(f.parts))
-    return found[0] if found else folder
+    """Return the folder of the images: `folder` itself or one inside it, since archives differ in this."""
+    parents = sorted((f.parent for f in folder.rglob(mnist.names(part)[0])), key=lambda f: len(f.parts))
+    return parents[0] if parents else folder

@@ -1,4 +1,4 @@
-"""Correlations of regions in sliding windows of their time series, as feature vectors."""
+"""Feature vectors of correlations between regions, in sliding windows of their time series."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from collections.abc import Callable
 import numpy as np
 
 LARGEST = 1 - 1e-7
-"""Of a correlation: Fisher's z of 1, as of two equal series, is infinite."""
+"""Largest correlation that is transformed. Two equal series have correlation 1, and Fisher's z of 1 is infinite."""
 
 
 def connectivity(series: np.ndarray, window: int, clip: bool) -> np.ndarray:
-    """Fisher's z of Pearson's correlation of each two columns, in each window of `window` rows, stride 1.
+    """Return Fisher's z of Pearson's correlation of every two columns, in every window of `window` rows, stride 1.
 
     (frames, regions) float -> (frames - window + 1, regions (regions - 1) / 2) float32: the upper triangle row by row,
-    without the diagonal. Where a region is constant in a window, its correlations are 0. With `clip`, negative values
-    become 0.
+    without the diagonal. If a region is constant in a window, its correlations there are 0. With `clip`, negative
+    values become 0.
     """
     seen = np.lib.stride_tricks.sliding_window_view(series, window, axis=0)  # (windows, regions, window)
     centred = seen - seen.mean(axis=2, keepdims=True)
     length = np.sqrt((centred**2).sum(axis=2, keepdims=True))
-    constant = seen.min(axis=2, keepdims=True) == seen.max(axis=2, keepdims=True)  # rounding may leave a length
+    constant = seen.min(axis=2, keepdims=True) == seen.max(
+        axis=2, keepdims=True
+    )  # rounding may leave its length above 0
     unit = np.where(constant, 0, centred / np.where(constant | (length == 0), 1, length))
     above = np.triu_indices(series.shape[1], k=1)
     r = (unit @ unit.transpose(0, 2, 1))[:, above[0], above[1]]
@@ -31,10 +33,10 @@ def connectivity(series: np.ndarray, window: int, clip: bool) -> np.ndarray:
 
 
 class Recent:
-    """The last `kept` results of `make(k)`. Each is made once, whichever threads ask for it at the same time."""
+    """A cache of the last `size` results of `make(k)`. Threads that ask at the same time share one call."""
 
-    def __init__(self, make: Callable[[int], np.ndarray], kept: int = 4) -> None:
-        self.make, self.kept = make, kept
+    def __init__(self, make: Callable[[int], np.ndarray], size: int = 4) -> None:
+        self.make, self.size = make, size
         self._made: OrderedDict[int, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -42,18 +44,18 @@ class Recent:
         with self._lock:
             if k not in self._made:
                 self._made[k] = self.make(k)
-                while len(self._made) > self.kept:
+                while len(self._made) > self.size:
                     self._made.popitem(last=False)
             self._made.move_to_end(k)
             return self._made[k]
 
 
 def scales(sites: np.ndarray, vectors: Callable[[int], np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Mean and standard deviation of each feature over the vectors of a site; a deviation of 0 becomes 1.
+    """Return mean and standard deviation of each feature over the vectors of each site; a deviation of 0 becomes 1.
 
-    `vectors(k)`, (n, features), are those of subject k, of site `sites[k]`; one subject's are held at a time.
+    `vectors(k)` returns those of subject k, (n, features), of site `sites[k]`. Memory holds one subject's vectors.
     """
-    found = {}
+    scale = {}
     for site in dict.fromkeys(sites.tolist()):
         n, mean, square = 0, np.zeros(()), np.zeros(())
         for k in np.flatnonzero(sites == site):
@@ -62,5 +64,5 @@ def scales(sites: np.ndarray, vectors: Callable[[int], np.ndarray]) -> dict[str,
             square = square + x.var(axis=0) * len(x) + away**2 * n * len(x) / total
             n, mean = total, mean + away * len(x) / total
         deviation = np.sqrt(square / n)
-        found[site] = mean, np.where(deviation > 0, deviation, 1)
-    return found
+        scale[site] = mean, np.where(deviation > 0, deviation, 1)
+    return scale

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 from pydantic import Field
 
+from ..core.console import track
 from ..core.errors import UserError
+from ..core.rng import stream
+from ..io.disk import atomic
 from ..io.download import Source, fetch
+from ..io.tables import read_table, write_table
 from ._base import Card, Dataset, Opened
+from ._windows import Recent, connectivity, scales
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
 URL = "https://s3.amazonaws.com/fcp-indi/data/Projects/ABIDE_Initiative/"
@@ -23,41 +28,43 @@ SITES = ("NYU", "UCLA_1", "UM_1", "USM")
 NO_FILE = "no_filename"
 ROIS, DROPPED = 111, 82
 FEATURES = (ROIS - 1) * (ROIS - 2) // 2
-ANEW = "obtain it anew"
+AGAIN = "obtain it again"
 
 
 class Abide(Dataset):
-    """Vectors of 5,995 correlations between brain regions, one of each window of 32 frames; patient = subject.
+    """Vectors of 5,995 correlations between brain regions, one vector for each window of 32 frames; patient = subject.
 
     Preprocessed Connectomes, pipeline CPAC, strategy filt_noglobal, Harvard-Oxford regions; sites NYU, UCLA_1, UM_1 and
-    USM as in FedBN (ICLR 2021). Windows have stride 1, so that neighbours are nearly alike: keep `by: patient`. Label 1
-    is autism (DX_GROUP 1). Subjects without a file are left out.
+    USM as in FedBN (ICLR 2021). Windows have stride 1, so neighbours are nearly equal: keep `by: patient`. Label 1 is
+    autism (DX_GROUP 1). Subjects without a file are left out.
 
-    From Fed_ABIDE's public code: Fisher's z, negative values set to 0, the upper triangle. The files have 111 regions,
-    5,995 = 110 * 109 / 2: that it is the region of index 82 which is dropped is a comment in that code and UNVERIFIED.
-    Correlations of a region that is constant in a window are set to 0.
+    From the public code of Fed_ABIDE: Fisher's z, negative values set to 0, the upper triangle. The files have 111
+    regions, but 5,995 = 110 * 109 / 2. A comment in that code says that the region of index 82 is dropped; this is
+    UNVERIFIED. If a region is constant in a window, its correlations there are 0.
 
-    Our decision: no standardisation. Fed_ABIDE's, by the mean and standard deviation of a site's training windows, is
-    not possible before the split; the values lie between 0 and about 2, and batch norm follows the first layer. With
-    `standardise`, each feature is brought to mean 0 and standard deviation 1 over all windows of its site, those to be
-    tested included (labels play no part).
+    Our decision: no standardisation. Fed_ABIDE standardises by mean and standard deviation of a site's training
+    windows, which are unknown before the split. The values lie between 0 and about 2, and batch norm follows the first
+    layer. With `standardise`, each feature gets mean 0 and standard deviation 1 over all windows of its site, test
+    windows included (labels are not used).
 
-    No checksums are published. A mirror holds the table of subjects and their files (some 300 kB each) side by side.
+    No checksums are published. A mirror holds the table of subjects and their files (some 300 kB each) in one folder.
     """
 
-    of_miniature = frozenset({"subjects"})
-    of_reading = frozenset({"window", "clip", "standardise"})
+    miniature_fields = frozenset({"subjects"})
+    reading_fields = frozenset({"window", "clip", "standardise"})
     shape: ClassVar[tuple[int, ...] | None] = (FEATURES,)
     classes: tuple[str, ...] = Field(
         ("control", "autism"), min_length=2, max_length=2, description="names of the labels 0 and 1"
     )
-    window: int = Field(32, ge=3, description="frames of a window")
-    clip: bool = Field(True, description="set negative correlations to 0")
-    standardise: bool = Field(False, description="mean 0 and deviation 1 of each feature over all windows of a site")
-    subjects: int = Field(6, ge=4, description="of the miniature only: subjects a site, half of them with autism")
+    window: int = Field(32, ge=3, description="number of frames in a window")
+    clip: bool = Field(True, description="whether negative correlations become 0")
+    standardise: bool = Field(
+        False, description="whether each feature gets mean 0 and standard deviation 1 over all windows of a site"
+    )
+    subjects: int = Field(6, ge=4, description="subjects of each site in the miniature, half of them with autism")
 
     def card(self) -> Card:
-        peeks = " Features are standardised over all windows of a site, those to be tested included."
+        peeks = " Features are standardised over all windows of a site, test windows included."
         return Card(
             title="ABIDE I",
             version="Preprocessed Connectomes, cpac, filt_noglobal, rois_ho",
@@ -65,26 +72,21 @@ class Abide(Dataset):
             licence="for non-commercial research, otherwise unrestricted",
             citation="Di Martino et al. 2014 (Molecular Psychiatry 19:659-667); Craddock et al. 2013 (Frontiers in "
             "Neuroinformatics, The Neuro Bureau Preprocessing Initiative)",
-            caveat="Windows of a subject overlap and are no independent samples: so many images are far fewer people. "
-            "Which region is dropped is unverified." + (peeks if self.standardise else ""),
+            caveat="Windows of a subject overlap and are not independent: there are far fewer people than samples. "
+            "It is not verified which region must be dropped." + (peeks if self.standardise else ""),
         )
 
     def sources(self) -> Sequence[Source]:
         return [Source(URL + PHENOTYPES, PHENOTYPES)]
 
     def download(self, raw: Path, mirror: Path | None) -> None:
-        from ..core.console import track
-
         super().download(raw, mirror)
         names = [_file(subject) for subject in _subjects(raw)["FILE_ID"]]
         for name in track(names, "obtain subjects", len(names), "files"):
             fetch(Source(URL + SERIES + name, name), raw, mirror)
 
     def open(self, raw: Path) -> Opened:
-        import numpy as np
         import pandas as pd
-
-        from ._windows import Recent, connectivity, scales
 
         subjects = _subjects(raw)
         files = [raw / _file(subject) for subject in subjects["FILE_ID"]]
@@ -94,10 +96,11 @@ class Abide(Dataset):
         number = np.arange(ends[-1]) - (ends - windows)[owner]
 
         def vectors(k: int) -> np.ndarray:
-            found = connectivity(_series(files[k]), self.window, self.clip)
-            if len(found) != windows[k]:
-                raise UserError(files[k], f"has {len(found)} windows, {windows[k]} when it was opened", ANEW)
-            return found
+            features = connectivity(_series(files[k]), self.window, self.clip)
+            if len(features) != windows[k]:
+                what = f"has {len(features)} windows, but had {windows[k]} when it was opened"
+                raise UserError(files[k], what, AGAIN)
+            return features
 
         scale = scales(subjects["SITE_ID"].to_numpy(), vectors) if self.standardise else {}
 
@@ -118,13 +121,8 @@ class Abide(Dataset):
         return Opened(samples, lambda i: recent(int(owner[i]))[number[i]])
 
     def miniature(self, raw: Path) -> None:
-        """Synthetic series of 40 frames: in autism a few regions follow one another; sites differ in smoothness."""
-        import numpy as np
+        """Write synthetic series of 40 frames: labels differ in the regions that correlate, sites in smoothness."""
         import pandas as pd
-
-        from ..core.rng import stream
-        from ..io.disk import atomic
-        from ..io.tables import write_table
 
         rows = [(1, "PITT", NO_FILE, 1), (2, "PITT", "Pitt_0050003", 1), (3, SITES[0], NO_FILE, 2)]
         for place, site in enumerate(SITES):
@@ -152,50 +150,46 @@ def _file(subject: str) -> str:
 
 
 def _subjects(raw: Path) -> pd.DataFrame:
-    """SITE_ID, FILE_ID and DX_GROUP (1 or 2) of the subjects that have a file, by site, in stored order."""
+    """Return SITE_ID, FILE_ID and DX_GROUP (1 or 2) of the subjects with a file, by site, in stored order."""
     import pandas as pd
-
-    from ..io.tables import read_table
 
     path = raw / PHENOTYPES
     table = read_table(path, columns=("SITE_ID", "FILE_ID", "DX_GROUP"), text=True)
     table = table[table["SITE_ID"].isin(SITES) & (table["FILE_ID"] != NO_FILE)]
     if lacking := sorted(set(SITES) - set(table["SITE_ID"])):
-        raise UserError(path, f"lists no subject of site {lacking[0]} with a file", ANEW)
+        raise UserError(path, f"lists no subject of site {lacking[0]} with a file", AGAIN)
     for column, known, expected in (
         ("DX_GROUP", table["DX_GROUP"].isin(["1", "2"]), "1 or 2"),
         ("FILE_ID", table["FILE_ID"].str.fullmatch(r"\w+").eq(True), "letters, digits and _"),
     ):
         if not known.all():
             at = table.index[~known][0]
-            raise UserError(f"{path}, row {at + 2}", f"{column} is {table[column][at]!r}, expected {expected}", ANEW)
+            raise UserError(f"{path}, row {at + 2}", f"{column} is {table[column][at]!r}, expected {expected}", AGAIN)
     table = table.astype({"DX_GROUP": int, "SITE_ID": pd.CategoricalDtype(list(SITES))})
     return table.sort_values("SITE_ID", kind="stable").astype({"SITE_ID": str}).reset_index(drop=True)
 
 
 def _frames(path: Path, window: int) -> int:
-    """Lines of numbers in a subject's file, which are read when they are needed."""
+    """Return the number of frames in a subject's file, without reading its numbers."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
-        raise UserError(path, "no such file, but its subject is listed", ANEW) from None
+        raise UserError(path, "no such file, but its subject is listed", AGAIN) from None
     frames = sum(bool(line.strip()) and not line.startswith(b"#") for line in lines)
     if frames < window:
-        raise UserError(path, f"has {frames} frames, expected {window} or more", f"{ANEW}, or choose a shorter window")
+        raise UserError(path, f"has {frames} frames, expected {window} or more", f"{AGAIN}, or choose a shorter window")
     return frames
 
 
 def _series(path: Path) -> np.ndarray:
-    """(frames, 110) float64: a subject's file without the region that is dropped, if it holds all 111."""
-    import numpy as np
-
+    """Read a subject's file as (frames, 110) float64, without the region that is dropped if the file has all 111."""
     try:
-        found = np.loadtxt(path, ndmin=2)
+        series = np.loadtxt(path, ndmin=2)
     except (OSError, ValueError) as error:
-        raise UserError(path, f"not a table of numbers: {error}", ANEW) from None
-    if found.shape[1] not in (ROIS, ROIS - 1):
-        raise UserError(path, f"has {found.shape[1]} regions, expected {ROIS} (or {ROIS - 1})", ANEW)
-    if not np.isfinite(found).all():
-        frame, region = np.argwhere(~np.isfinite(found))[0]
-        raise UserError(path, f"frame {frame}, region {region} is {found[frame, region]}, expected a number", ANEW)
-    return np.delete(found, DROPPED, axis=1) if found.shape[1] == ROIS else found
+        raise UserError(path, f"not a table of numbers: {error}", AGAIN) from None
+    if series.shape[1] not in (ROIS, ROIS - 1):
+        raise UserError(path, f"has {series.shape[1]} regions, expected {ROIS} (or {ROIS - 1})", AGAIN)
+    if not np.isfinite(series).all():
+        frame, region = np.argwhere(~np.isfinite(series))[0]
+        raise UserError(path, f"frame {frame}, region {region} is {series[frame, region]}, expected a number", AGAIN)
+    return np.delete(series, DROPPED, axis=1) if series.shape[1] == ROIS else series

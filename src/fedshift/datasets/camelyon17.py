@@ -5,18 +5,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import Field
 
+from ..core.console import track
 from ..core.errors import UserError
-from ..io.disk import require_space
+from ..core.rng import stream
+from ..io.disk import atomic_folder, require_space
 from ..io.download import Source
 from ..io.images import read_image
+from ..io.tables import read_table
+from . import _histology as tissue
 from ._base import Card, Dataset, Opened
-
-if TYPE_CHECKING:
-    import numpy as np
 
 FOLDER = "camelyon17_v1.0"
 COLUMNS = ("patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split")
@@ -24,17 +26,17 @@ SIZE = 10_658_709_504
 
 
 class Camelyon17(Dataset):
-    """Patches of 96x96 pixels, positive where the central 32x32 holds tumour; site = centre, patient = patient.
+    """Patches of 96x96 pixels, positive if the central 32x32 pixels contain tumour; site = centre, patient = patient.
 
-    Read through the `wilds` package's own dataset class. The official archive has no published checksum: its size is
-    checked, and the checksums of what was prepared are kept. A mirror may hold the archive, or the unpacked folder.
+    The dataset class of the package `wilds` reads them. No checksum of the official archive is published, so its size
+    is checked, and the checksums of the prepared data are kept. A mirror may hold the archive or the unpacked folder.
     """
 
-    of_miniature = frozenset({"patches", "patients"})
+    miniature_fields = frozenset({"patches", "patients"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, 96, 96)
     classes: tuple[str, ...] = Field(("normal", "tumour"), description="names of the labels 0 and 1")
-    patches: int = Field(360, ge=40, description="of the miniature only: patches a centre")
-    patients: int = Field(10, ge=3, description="of the miniature only: patients a centre, one slide each")
+    patches: int = Field(360, ge=40, description="patches of each centre in the miniature")
+    patients: int = Field(10, ge=3, description="patients of each centre in the miniature, one slide each")
 
     def card(self) -> Card:
         return Card(
@@ -70,8 +72,8 @@ class Camelyon17(Dataset):
         if not (folder / "RELEASE_v1.0.txt").exists():
             raise UserError(
                 folder,
-                "has no RELEASE_v1.0.txt: another version, or half unpacked",
-                "obtain the archive anew",
+                "has no RELEASE_v1.0.txt: it is another version, or only partly unpacked",
+                "obtain the archive again",
             )
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
@@ -87,27 +89,20 @@ class Camelyon17(Dataset):
         )
 
         def image(i: int) -> np.ndarray:
-            import numpy as np
-
             try:
                 return np.asarray(wilds.get_input(i))
             except (OSError, SyntaxError, ValueError):
-                return read_image(folder / files[i])  # which says what is wrong with the file
+                return read_image(folder / files[i])  # its error names the file and the fault
 
         return Opened(samples, image)
 
     def miniature(self, raw: Path) -> None:
-        """Synthetic tissue in the layout of the archive.
+        """Write synthetic tissue of five centres, in the layout of the archive.
 
-        Five centres, each with its own stain, scanner and patients.
+        Each centre has its own stain, scanner and patients.
         """
         import pandas as pd
         from PIL import Image
-
-        from ..core.console import track
-        from ..core.rng import stream
-        from ..io.disk import atomic_folder
-        from . import _histology as tissue
 
         rows: list[dict[str, Any]] = [
             {
@@ -145,8 +140,6 @@ def _patch(row: dict[str, Any]) -> str:
 
 
 def _check(metadata: Path) -> None:
-    from ..io.tables import read_table
-
     frame = read_table(metadata, columns=COLUMNS)
     for column, known in (("tumor", range(2)), ("center", range(5))):
         wrong = ~frame[column].isin(list(known))
@@ -155,5 +148,5 @@ def _check(metadata: Path) -> None:
             raise UserError(
                 f"{metadata}, row {at + 2}",
                 f"{column} is {frame[column].iloc[at]!r}, expected one of {', '.join(map(str, known))}",
-                "obtain the archive anew",
+                "obtain the archive again",
             )

@@ -1,4 +1,4 @@
-"""CIFAR-10: colour photographs of ten kinds of things, divided among clients as in FedTAN."""
+"""CIFAR-10: small colour photographs of ten classes, divided among clients as in FedTAN."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 from pydantic import Field
 
+from ..core.rng import stream
+from ..io.disk import atomic_folder
 from ..io.download import Source
 from ._base import Card, Opened
 from ._cifar import CIFAR10, FOLDER, TEST, read_records, write_records
-from ._divide import CAVEAT, CLASSES, Divided
+from ._divide import CAVEAT, CLASSES, Divided, digit
 
 TRAIN = tuple(f"data_batch_{n}.bin" for n in range(1, 6))
 
@@ -19,7 +22,7 @@ TRAIN = tuple(f"data_batch_{n}.bin" for n in range(1, 6))
 class Cifar10(Divided):
     """32x32 RGB, 50,000 training and 10,000 test images; sites = clients made from the training images, and test.
 
-    Read from the official binary version, which holds no pickles: records of 3,073 bytes, the label and then the red,
+    Read from the official binary version, which has no pickles. A record has 3,073 bytes: the label, then the red,
     green and blue planes.
     """
 
@@ -51,17 +54,13 @@ class Cifar10(Divided):
         ]
 
     def open(self, raw: Path) -> Opened:
-        import numpy as np
-
         folder = self._folder(raw)
         parts = [read_records(folder / name, (CLASSES,)) for name in (*TRAIN, TEST)]
         labels, images = [y[:, 0] for y, _ in parts], np.concatenate([x for _, x in parts])
         return Opened(self.samples(np.concatenate(labels[:-1]), labels[-1]), lambda i: images[i])
 
     def miniature(self, raw: Path) -> None:
-        """Synthetic digits in two random colours, one much lighter than the other, for the ten kinds of things."""
-        from ..io.disk import atomic_folder
-
+        """Write synthetic digits for the ten classes, in two random colours, one much lighter than the other."""
         with atomic_folder(self._folder(raw).parent) as new:
             (new / FOLDER).mkdir()
             for name in TRAIN:
@@ -74,12 +73,7 @@ class Cifar10(Divided):
 
 
 def _write(path: Path, count: int) -> None:
-    """So many records of synthetic images, of all classes in turn."""
-    import numpy as np
-
-    from ..core.rng import stream
-    from ._divide import digit
-
+    """Write `count` records of synthetic images, of all classes in turn."""
     labels, images = np.arange(count) % CLASSES, np.empty((count, 32, 32, 3), dtype=np.uint8)
     for n, label in enumerate(labels):
         rng = stream("cifar10 miniature", path.name, n)

@@ -1,4 +1,4 @@
-"""CIFAR-100: small colour photographs of a hundred kinds of things, divided among clients as in FedTAN."""
+"""CIFAR-100: small colour photographs of a hundred classes, divided among clients as in FedTAN."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 from pydantic import Field
 
+from ..core.rng import stream
+from ..io.disk import atomic_folder
 from ..io.download import Source
 from ._base import Card, Opened
-from ._divide import CAVEAT, Divided
+from ._cifar import SIDE, read_records, write_records
+from ._divide import CAVEAT, Divided, digit
 
 FOLDER = "cifar-100-binary"
 TRAIN, TEST = "train.bin", "test.bin"
@@ -33,7 +37,7 @@ NAMES = tuple(WORDS.split())
 class Cifar100(Divided):
     """32x32 RGB, 50,000 training and 10,000 test images; sites = clients made from the training images, and test.
 
-    Read from the official binary version, which holds no pickles: records of 3,074 bytes, the coarse label (not used),
+    Read from the official binary version, which has no pickles. A record has 3,074 bytes: the coarse label (not used),
     the fine label (0 to 99), and the red, green and blue planes. MD5 as on the official page.
     """
 
@@ -43,9 +47,11 @@ class Cifar100(Divided):
         NAMES, min_length=FINE, max_length=FINE, description="names of the (fine) labels 0 to 99"
     )
     classes_per_client: int | None = Field(
-        None, ge=1, le=FINE, description="classes that each client holds; without it, clients are iid"
+        None, ge=1, le=FINE, description="number of classes that each client holds; by default, clients are iid"
     )
-    images: int = Field(10, ge=5, description="of the miniature only: training images a class; a fifth as many test")
+    images: int = Field(
+        10, ge=5, description="training images of each class in the miniature, which has a fifth as many test images"
+    )
 
     def card(self) -> Card:
         return Card(
@@ -70,18 +76,12 @@ class Cifar100(Divided):
         ]
 
     def open(self, raw: Path) -> Opened:
-        import numpy as np
-
-        from ._cifar import read_records
-
         (y, x), (y_test, x_test) = (read_records(self._folder(raw) / name, (COARSE, FINE)) for name in (TRAIN, TEST))
         images = np.concatenate([x, x_test])
         return Opened(self.samples(y[:, 1], y_test[:, 1]), lambda i: images[i])
 
     def miniature(self, raw: Path) -> None:
-        """Synthetic numbers of two digits, in two random colours, for the hundred kinds of things."""
-        from ..io.disk import atomic_folder
-
+        """Write synthetic numbers of two digits for the hundred classes, in two random colours."""
         with atomic_folder(self._folder(raw).parent) as new:
             (new / FOLDER).mkdir()
             _write(new / FOLDER / TRAIN, FINE * self.images)
@@ -93,13 +93,7 @@ class Cifar100(Divided):
 
 
 def _write(path: Path, count: int) -> None:
-    """So many records of synthetic images, of all classes in turn; the coarse label is a fifth of the fine one."""
-    import numpy as np
-
-    from ..core.rng import stream
-    from ._cifar import SIDE, write_records
-    from ._divide import digit
-
+    """Write `count` records of synthetic images, of all classes in turn; five fine labels share a coarse one."""
     fine = np.arange(count) % FINE
     images = np.empty((count, SIDE, SIDE, 3), dtype=np.uint8)
     for n in range(count):

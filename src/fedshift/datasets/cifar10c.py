@@ -1,7 +1,8 @@
-"""CIFAR-10-C: the test images of CIFAR-10 under 15 corruptions, each of which is a site."""
+"""CIFAR-10-C: the test images of CIFAR-10 under 15 corruptions. Each corruption is a site."""
 
 from __future__ import annotations
 
+import lzma
 import os
 import tempfile
 import threading
@@ -10,12 +11,14 @@ import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from ..core.errors import UserError
 from ..core.registry import build
+from ..io.disk import atomic_folder
 from ..io.download import Source
 from ._base import Card, Dataset, Opened
 from ._cifar import CIFAR10 as CLASSES
@@ -23,52 +26,51 @@ from ._cifar import FOLDER as CLEAN
 from ._cifar import TEST, read_records
 from ._corruptions import CHUNK, EXTRA, NAMES, SIDE, corrupt
 
-if TYPE_CHECKING:
-    import numpy as np
-
 FOLDER = "CIFAR-10-C"
 SIZE = 2_918_471_680
 SEVERITIES = 5
 THREADS = 4  # at most; each makes one part
-ANEW = "obtain the archive anew"
+AGAIN = "obtain the archive again"
 SHARED = (
-    "All sites show the same images, so they must share one split, and a site that is left out holds images that were "
-    "trained on in another guise: the page tells how others fare."
+    "All sites show the same images, so they must share one split. A site that is left out has images that were also "
+    "used for training, under a different corruption; the page shows how the other images fare."
 )
 
 
 class Cifar10C(Dataset):
     """10,000 test images of CIFAR-10 under each of 15 corruptions (19 with extra) at one severity; site = corruption.
 
-    Of the official files an array (50000, 32, 32, 3) uint8 belongs to each corruption, with 10,000 rows a severity.
-    Or, with `source: generated`, the images of CIFAR-10's own archive, or of a file of the user's, are corrupted here,
-    when they are prepared; see `fedshift.corruptions`. All sites show the same images in the same order: `base` is
-    their number.
+    The official files have an array (50000, 32, 32, 3) uint8 for each corruption, with 10,000 rows for each severity.
+    With `source: generated`, the images of CIFAR-10's own archive, or of the user's file, are corrupted here, when they
+    are prepared (see `fedshift.datasets._corruptions`). All sites show the same images in the same order, and `base` is
+    the number of the image.
 
     Hendrycks and Dietterich 2019 (ICLR). Size and MD5 of the archive are those of its Zenodo record.
     """
 
-    of_miniature = frozenset({"bases"})
-    of_reading = frozenset({"severity", "extra", "seed"})
+    miniature_fields = frozenset({"bases"})
+    reading_fields = frozenset({"severity", "extra", "seed"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, SIDE, SIDE)
     classes: tuple[str, ...] = Field(
         CLASSES, min_length=len(CLASSES), max_length=len(CLASSES), description="names of the labels 0 to 9"
     )
-    severity: int = Field(1, ge=1, le=SEVERITIES, description="of all corruptions, 1 (weak) to 5 (strong)")
-    extra: bool = Field(False, description=f"also the sites {', '.join(EXTRA)}")
+    severity: int = Field(
+        1, ge=1, le=SEVERITIES, description="severity of all corruptions, from 1 (weak) to 5 (strong)"
+    )
+    extra: bool = Field(False, description=f"whether the sites {', '.join(EXTRA)} are added")
     source: Literal["official", "generated"] = Field(
-        "official", description="the published files, or corruptions made here from the images of CIFAR-10"
+        "official", description="the published files, or corruptions generated here from the images of CIFAR-10"
     )
     images: Path | None = Field(
         None,
-        description="of generated: a .npz file to corrupt in place of CIFAR-10's archive, from the working folder: "
-        "x (n, 32, 32, 3) uint8 and y (n,), labels 0 to 9",
+        description="with source: generated, a .npz file to corrupt instead of CIFAR-10's archive, from the working "
+        "folder: x (n, 32, 32, 3) uint8 and y (n,), labels 0 to 9",
     )
-    seed: int = Field(0, ge=0, description="of generated: what is drawn for the corruptions")
-    bases: int = Field(60, ge=20, multiple_of=10, description="of the miniature only: images that are corrupted")
+    seed: int = Field(0, ge=0, description="with source: generated, seed of the random corruptions")
+    bases: int = Field(60, ge=20, multiple_of=10, description="number of images that the miniature corrupts")
 
     @model_validator(mode="after")
-    def _own_are_generated(self) -> Cifar10C:
+    def _images_need_generated(self) -> Cifar10C:
         if self.images is not None and self.source != "generated":
             raise UserError("images", "are given, but the official files are asked for", "say source: generated")
         return self
@@ -80,13 +82,13 @@ class Cifar10C(Dataset):
 
     @property
     def has_miniature(self) -> bool:
-        """None where images are the user's own, which are used at every scale."""
+        """Return whether a miniature exists; the user's own images have none and are used in full at every scale."""
         return self.images is None
 
     def card(self) -> Card:
         generated = (
-            f"Corrupted by fedshift (seed {self.seed}), not the published files: what is random differs from them "
-            "pixel by pixel, and frost lies on drawn textures in place of photographs. "
+            f"Corrupted by fedshift (seed {self.seed}), not the published files: random corruptions differ from them "
+            "in every pixel, and frost uses drawn textures instead of photographs. "
         )
         return Card(
             title="CIFAR-10-C" if self.source == "official" else "CIFAR-10-C, generated",
@@ -121,13 +123,12 @@ class Cifar10C(Dataset):
         return () if self.images is None else (self.images,)
 
     def open(self, raw: Path) -> Opened:
-        import numpy as np
         import pandas as pd
 
         if self.source == "official":
             labels, image = self._official(raw / FOLDER / FOLDER)
         else:
-            x, labels = _test_images(raw) if self.images is None else _own(self.images)
+            x, labels = _test_images(raw) if self.images is None else _from_npz(self.images)
             image = _Corrupted(x, self.sites, self.severity, self.seed)
         n = len(labels)
         samples = pd.DataFrame(
@@ -142,7 +143,7 @@ class Cifar10C(Dataset):
         return Opened(samples, image)
 
     def _official(self, folder: Path) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
-        """The labels of one severity, and the reader of images."""
+        """Return the labels of one severity, and the function that reads an image."""
         labels = _labels(folder / "labels.npy")
         arrays = [_images(folder / f"{site}.npy", SEVERITIES * len(labels)) for site in self.sites]
         start = (self.severity - 1) * len(labels)
@@ -154,12 +155,8 @@ class Cifar10C(Dataset):
         return labels, image
 
     def miniature(self, raw: Path) -> None:
-        """Synthetic digits (those of CIFAR-10's miniature), under all corruptions at all severities."""
-        import numpy as np
-
-        from ..io.disk import atomic_folder
-
-        clean = _clean(images=self.bases // 2)  # which has a fifth as many test images of a class
+        """Write synthetic digits (those of CIFAR-10's miniature) under all corruptions at all severities."""
+        clean = _clean(images=self.bases // 2)  # its test part has a fifth as many images of each class
         if self.source == "generated":
             clean.miniature(raw)
             return
@@ -175,10 +172,11 @@ class Cifar10C(Dataset):
 
 
 class _Corrupted:
-    """Image i of sites that show the same images, corrupted when it is asked for.
+    """A reader of image i of sites that show the same images; it corrupts an image on demand.
 
-    Who asks for the first image of a part reads on: the part is made, and some ahead of it, and the last ones are kept.
-    Any other image is made alone. Safe to call from several threads.
+    A request for the first image of a part announces a reader that goes on: this part and the next ones are made in the
+    background, and the nearest ones are kept. Any other image outside these parts is made alone. Several threads may
+    call it.
     """
 
     def __init__(self, images: np.ndarray, sites: Sequence[str], severity: int, seed: int) -> None:
@@ -215,26 +213,20 @@ class _Corrupted:
 
 
 def _clean(**settings: int) -> Dataset:
-    """CIFAR-10 itself, by its name: plug-ins do not import one another."""
-    found: Dataset = build("dataset", {"name": "cifar10", **settings})
-    return found
+    """Return the dataset CIFAR-10, found by name since plug-ins do not import each other."""
+    cifar10: Dataset = build("dataset", {"name": "cifar10", **settings})
+    return cifar10
 
 
 def _test_images(raw: Path) -> tuple[np.ndarray, np.ndarray]:
-    """(n, 32, 32, 3) and (n,): the test images in the archive of CIFAR-10, or in its miniature."""
-    import numpy as np
-
+    """Read the test images (n, 32, 32, 3) and labels (n,) of CIFAR-10's archive, or of its miniature."""
     archive = raw / _clean().sources()[0].unpacked_name
     labels, images = read_records(archive / CLEAN / TEST, (len(CLASSES),))
     return images, labels[:, 0].astype(np.int64)
 
 
-def _own(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """(n, 32, 32, 3) and (n,) of the user's own .npz file."""
-    import lzma
-
-    import numpy as np
-
+def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Read images (n, 32, 32, 3) and labels (n,) of the user's .npz file. Raises UserError, with its path."""
     try:
         with np.load(path, allow_pickle=False) as file:
             x, y = file["x"], file["y"]
@@ -253,42 +245,36 @@ def _own(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _labels(path: Path) -> np.ndarray:
-    """The labels of the images of one severity."""
-    import numpy as np
-
+    """Read the labels of the images of one severity. Raises UserError if severities differ in their labels."""
     labels = _array(path)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or len(labels) % SEVERITIES:
         what = f"is {labels.dtype} {labels.shape}, expected whole numbers (n,), n a multiple of {SEVERITIES}"
-        raise UserError(path, what, ANEW)
-    _require_classes(path, labels, ANEW)
+        raise UserError(path, what, AGAIN)
+    _require_classes(path, labels, AGAIN)
     each = labels.reshape(SEVERITIES, -1)
     if (other := (each != each[0]).any(axis=1)).any():
         what = f"the labels of severity {int(other.argmax()) + 1} are not those of severity 1, but images are the same"
-        raise UserError(path, what, ANEW)
+        raise UserError(path, what, AGAIN)
     return np.array(each[0])
 
 
 def _images(path: Path, rows: int) -> np.ndarray:
-    """The memory-mapped images of a corruption, of all severities."""
-    import numpy as np
-
-    found = _array(path)
+    """Open the images of a corruption at all severities, memory-mapped."""
+    images = _array(path)
     expected = (rows, SIDE, SIDE, 3)
-    if found.dtype != np.uint8 or found.shape != expected:
-        raise UserError(path, f"is {found.dtype} {found.shape}, expected uint8 {expected}", ANEW)
-    return found
+    if images.dtype != np.uint8 or images.shape != expected:
+        raise UserError(path, f"is {images.dtype} {images.shape}, expected uint8 {expected}", AGAIN)
+    return images
 
 
 def _array(path: Path) -> np.ndarray:
-    """A memory-mapped .npy file."""
-    import numpy as np
-
+    """Open a .npy file, memory-mapped. Raises UserError, with its path."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
-        raise UserError(path, "no such file", ANEW) from None
+        raise UserError(path, "no such file", AGAIN) from None
     except (OSError, ValueError, EOFError) as error:
-        raise UserError(path, f"damaged, or no .npy file of numbers: {error}", ANEW) from None
+        raise UserError(path, f"damaged, or no .npy file of numbers: {error}", AGAIN) from None
 
 
 def _require_classes(path: Path, labels: np.ndarray, remedy: str) -> None:

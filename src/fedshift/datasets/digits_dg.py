@@ -1,4 +1,4 @@
-"""Digits-DG: digits in four guises, for learning on some and testing on others."""
+"""Digits-DG: digits of four domains, some to train on and others to test on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from ..core.errors import UserError
+from ..io.disk import atomic_folder
 from ..io.download import Source
 from ._base import Card, Dataset, Opened
+from ._divide import digit
 from ._folders import below, opened
 
 SITES = ("mnist", "mnist_m", "svhn", "syn")
@@ -22,26 +24,26 @@ SIDE = 28
 
 
 class DigitsDg(Dataset):
-    """28x28 RGB, sites = mnist, mnist_m, svhn, syn, each with its folders train and val together.
+    """28x28 RGB, sites = mnist, mnist_m, svhn, syn, each with the images of its folders train and val.
 
-    Read from site/{train,val}/class/image, of 600 JPEG images of 32x32 a class and site; resized as Pillow does.
+    Read from site/{train,val}/class/image: 600 JPEG images of 32x32 for each class and site, resized as in Pillow.
     """
 
-    of_miniature = frozenset({"images"})
+    miniature_fields = frozenset({"images"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, SIDE, SIDE)
     classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")
-    archive: str = Field("digits_dg.zip", description="zip or tar with the folders, in the mirror directory")
-    images: int = Field(20, ge=5, description="of the miniature only: images a class and site, a fifth of them in val")
+    archive: str = Field("digits_dg.zip", description="zip or tar file with the folders, in the mirror directory")
+    images: int = Field(20, ge=5, description="images of each class and site in the miniature, a fifth of them in val")
 
     def card(self) -> Card:
         return Card(
             title="Digits-DG",
             version="2020",
             source="https://github.com/KaiyangZhou/Dassl.pytorch (DATASETS.md)",
-            licence="none stated; of its sources, MNIST is CC BY-SA 3.0 and SVHN for non-commercial use only",
+            licence="none stated; its source MNIST is CC BY-SA 3.0, SVHN for non-commercial use only",
             citation="Zhou et al. 2020 (ECCV, Learning to Generate Novel Domains for Domain Generalization); LeCun et "
             "al. 1998 (MNIST), Netzer et al. 2011 (SVHN), Ganin and Lempitsky 2015 (MNIST-M, SynthDigits)",
-            caveat="mnist and mnist_m may share digits, and images of svhn a photograph: nothing says which do.",
+            caveat="mnist and mnist_m may share digits, and images of svhn a photograph; no file says which ones do.",
         )
 
     def sources(self) -> Sequence[Source]:
@@ -52,22 +54,20 @@ class DigitsDg(Dataset):
 
         root = below(raw / self.sources()[0].unpacked_name, SITES[0])
         classes = {name: name for name in NAMES}
-        found, tables = [], []
+        sites, tables = [], []
         for site in SITES:
             for part in PARTS:
                 if not (root / site / part).is_dir():
                     what = f"expected {' and '.join(PARTS)} in each of {', '.join(SITES)}"
                     raise UserError(root / site / part, "no such folder", what)
-            found.append(opened(root / site, PARTS, classes, SIDE))
-            table = found[-1].samples
+            sites.append(opened(root / site, PARTS, classes, SIDE))
+            table = sites[-1].samples
             tables.append(table.assign(sample=site + "/" + table["sample"], site=site))
-        images = [functools.partial(one.image, i) for one in found for i in range(len(one.samples))]
+        images = [functools.partial(each.image, i) for each in sites for i in range(len(each.samples))]
         return Opened(pd.concat(tables, ignore_index=True), lambda i: images[i]())
 
     def miniature(self, raw: Path) -> None:
-        """Synthetic digits, as of a digital display; sites differ in colours and noise."""
-        from ..io.disk import atomic_folder
-        from ._divide import digit
+        """Write synthetic digits like those of a digital display; sites differ in colours and noise."""
         from ._miniature import write_folders
 
         with atomic_folder(raw / self.sources()[0].unpacked_name) as new:

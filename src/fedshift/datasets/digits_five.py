@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from ..core.errors import UserError
@@ -15,44 +16,51 @@ from . import _morpho_files as morpho
 from ._base import Card, Dataset, Opened
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
-MORPHO = "morpho"  # a folder: its files are called as MNIST's
+MORPHO = "morpho"  # a folder of its own, because its files have the names of MNIST's
 
 
 class DigitsFive(Dataset):
     """28x28 RGB, sites = mnist, svhn, usps, synth, mnistm, each with the training and test images of its set.
 
-    SVHN, USPS and SynthDigits are resized (bilinear, as Pillow does), grey becomes three equal channels, and MNIST-M of
-    32x32 is cut to its middle. Files are looked for in the mirror directory, and in a folder of it called as their
-    site: usps, mnist_m, ...
+    SVHN, USPS and SynthDigits are resized (bilinear, as in Pillow), grey becomes three equal channels, and MNIST-M of
+    32x32 is cropped to its middle. The mirror directory holds the files, or has a folder for each site: usps, mnist_m,
+    ...
     """
 
-    of_miniature = frozenset({"images"})
-    of_reading = frozenset({"clients", "seed"})
+    miniature_fields = frozenset({"images"})
+    reading_fields = frozenset({"clients", "seed"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, 28, 28)
     classes: tuple[str, ...] = Field(
         tuple("0123456789"), min_length=10, max_length=10, description="names of the labels 0 to 9"
     )
     complete: bool = Field(
-        True, description="false: take what the mirror has of each site's files, one part or more, without checksum"
+        True,
+        description="whether all official files are needed; if false, the parts of each site that the mirror has are "
+        "used, without checksum",
     )
     synth: Literal["files", "rendered"] = Field(
-        "files", description="SynthDigits from its files, or printed digits drawn by fedshift in its place"
+        "files", description="SynthDigits from its files, or printed digits drawn by fedshift instead"
     )
-    drawn: int = Field(10_000, ge=100, le=500_000, description="of synth: rendered only: images")
+    drawn: int = Field(10_000, ge=100, le=500_000, description="number of images with synth: rendered")
     mnistm: Literal["files", "composed"] = Field(
-        "files", description="MNIST-M from its files, or MNIST on textures drawn by fedshift in its place"
+        "files", description="MNIST-M from its files, or MNIST on textures drawn by fedshift instead"
     )
     morpho: Literal["none", "files", "generated"] = Field(
-        "none", description="also the sites morpho_global and morpho_local, as the dataset morpho_mnist has them"
+        "none",
+        description="source of the additional sites morpho_global and morpho_local, as in the dataset morpho_mnist",
     )
     clients: int = Field(
-        1, ge=1, le=10, description="above 1: each set is cut into tenths, of which so many are sites: mnist1, ..."
+        1,
+        ge=1,
+        le=10,
+        description="number of sites made of each set; if above 1, each is a tenth of the set: mnist1, ...",
     )
-    seed: int = Field(0, ge=0, description="of the cut into tenths")
-    images: int = Field(40, ge=10, description="of the miniature only: training images a class; a quarter as many test")
+    seed: int = Field(0, ge=0, description="seed of the division into tenths")
+    images: int = Field(
+        40, ge=10, description="training images of each class in the miniature, which has a quarter as many test images"
+    )
 
     def card(self) -> Card:
         return Card(
@@ -68,23 +76,23 @@ class DigitsFive(Dataset):
 
     def _caveats(self) -> Iterator[str]:
         yield (
-            "SVHN's digits of one photograph follow one another, and nothing says which belong together: a random "
-            "split puts digits of one house number on both sides. MNIST-M shows MNIST's digits: what one site tests, "
-            "the other may train on."
+            "SVHN's digits of one photograph follow one another, and no file says which belong together: a random "
+            "split puts digits of one house number into training and test data. MNIST-M shows MNIST's digits: the "
+            "test digits of one site may be training digits of the other."
         )
         if not self.complete:
-            yield "Parts of the official files only, taken without checksum: no published figure compares."
+            yield "Only parts of the official files, without checksum: not comparable with published figures."
         if self.synth == "rendered":
-            yield f"In place of SynthDigits: {self.drawn:,} printed digits drawn by fedshift, in fonts of its own."
+            yield f"Instead of SynthDigits: {self.drawn:,} printed digits drawn by fedshift, with other fonts."
         if self.mnistm == "composed":
-            yield "In place of MNIST-M: MNIST composed in the same way, but on drawn textures, not on photographs."
+            yield "Instead of MNIST-M: MNIST composed in the same way, but on drawn textures, not on photographs."
         if self.morpho != "none":
-            yield "Morpho-MNIST shows digits of MNIST's test part, of which the site mnist trains on most."
+            yield "Morpho-MNIST shows digits of MNIST's test part; the site mnist trains on most of them."
         if self.morpho == "generated":
             yield f"Morpho-MNIST: {morpho.DRAWN}"
 
     def _files(self) -> dict[str, list[tuple[Source, ...]]]:
-        """The files that are to be obtained, of each site and part; without address and checksum if parts will do."""
+        """Return the files to obtain, by site and part; without address and checksum unless all are needed."""
         made = {"synth": self.synth == "rendered", "mnistm": self.mnistm == "composed"}
         return {
             site: [tuple(s if self.complete else sites.unchecked(s) for s in part) for part in parts]
@@ -99,11 +107,11 @@ class DigitsFive(Dataset):
     def download(self, raw: Path, mirror: Path | None) -> None:
         for site, parts in self._files().items():
             if not self.complete:
-                there = [part for part in parts if all(sites.at_hand(raw, mirror, site, s.filename) for s in part)]
-                if not there:
+                present = [part for part in parts if all(sites.at_hand(raw, mirror, site, s.filename) for s in part)]
+                if not present:
                     what = f"has neither part of {site}: {' or '.join(s.filename for part in parts for s in part[:1])}"
                     raise UserError(mirror or "mirror", what, USE_MIRROR)
-                parts = there
+                parts = present
             for source in (s for part in parts for s in part):
                 path = fetch(source, raw, sites.place(mirror, site, source.filename))
                 if self.complete:
@@ -121,7 +129,6 @@ class DigitsFive(Dataset):
         morpho.generate(raw / MORPHO, *sites.read(raw, "mnist", "test"), "t10k")
 
     def open(self, raw: Path) -> Opened:
-        import numpy as np
         import pandas as pd
 
         tables: list[pd.DataFrame] = []
@@ -129,31 +136,31 @@ class DigitsFive(Dataset):
         for site in sites.SITES:
             parts = [part for part in sites.PARTS if self.complete or sites.is_there(raw, site, part)]
             if not parts:
-                raise UserError(raw, f"has neither part of {site}", "obtain the dataset anew")
-            found = [sites.read(raw, site, part) for part in parts]
-            arrays += [x for x, _ in found]
-            names = [f"{site}/{part}{n:06}" for part, (x, _) in zip(parts, found, strict=True) for n in range(len(x))]
-            label = np.concatenate([y for _, y in found])
+                raise UserError(raw, f"has neither part of {site}", "obtain the dataset again")
+            digits = [sites.read(raw, site, part) for part in parts]
+            arrays += [x for x, _ in digits]
+            names = [f"{site}/{part}{n:06}" for part, (x, _) in zip(parts, digits, strict=True) for n in range(len(x))]
+            label = np.concatenate([y for _, y in digits])
             table = pd.DataFrame({"sample": names, "site": site, "label": label, "patient": None})
             if self.clients > 1:
                 table["site"] = [f"{site}{tenth + 1}" for tenth in sites.tenths(label, self.seed, site)]
             tables.append(table)
         samples = pd.concat(tables, ignore_index=True)
         if self.clients > 1:
-            wanted = {f"{site}{k + 1}" for site in sites.SITES for k in range(self.clients)}
-            samples = samples[samples["site"].isin(wanted)]
+            tenths = {f"{site}{k + 1}" for site in sites.SITES for k in range(self.clients)}
+            samples = samples[samples["site"].isin(tenths)]
         ends = np.cumsum([len(x) for x in arrays])
         rows = samples.index.to_numpy()
 
         def image(i: int) -> np.ndarray:
             k = int(np.searchsorted(ends, rows[i], side="right"))
-            return sites.shown(arrays[k][rows[i] - ends[k]])  # counted from the end of its array
+            return sites.shown(arrays[k][rows[i] - ends[k]])  # a negative index counts from the end of the array
 
         five = Opened(samples.reset_index(drop=True), image)
         return five if self.morpho == "none" else _joined(five, morpho.opened(raw / MORPHO, "t10k"))
 
     def miniature(self, raw: Path) -> None:
-        """Synthetic digits, as of a digital display but for SynthDigits; sites differ in colours and ground."""
+        """Write synthetic digits: printed ones for synth, else like a digital display; sites differ in colours."""
         sites.miniature(raw, self.images)
         if self.morpho != "none":
             self._perturb(raw)

@@ -1,4 +1,4 @@
-"""DomainNet, ten of its 345 kinds of things, in six manners from photograph to sketch."""
+"""DomainNet: ten of its 345 classes, in six domains from photograph to sketch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 from pydantic import Field
 
+from ..io.disk import atomic_folder
 from ..io.download import Source, fetch
 from ._base import Card, Dataset, Opened
+from ._divide import digit
 from ._folders import opened
 
 URL = "http://csr.bu.edu/ftp/visda/2019/multi-source/"
@@ -29,17 +31,17 @@ CLASSES = {name: name for name in NAMES}
 class DomainNet10(Dataset):
     """All images of ten classes of DomainNet (cleaned version); sites = its six domains.
 
-    Read from domain/class/image, one archive a domain (18 GB in all, of which the folders of other classes are removed
-    once they are unpacked). FedBN and FedTAN use lists of a part of these images, which are not at hand. Images become
-    squares of `size` pixels, their shape not kept, as FedBN has it. The MD5 are not published by the authors, but are
-    the same in several public libraries.
+    Read from domain/class/image, with one archive for each domain (18 GB in all; after unpacking, folders of other
+    classes are removed). FedBN and FedTAN use lists of some of these images, which are not available. Images become
+    squares of side `size`; as in FedBN, their aspect ratio is not kept. The authors publish no MD5 sums; these are the
+    same in several public libraries.
     """
 
-    of_miniature = frozenset({"images"})
-    of_reading = frozenset({"size"})
+    miniature_fields = frozenset({"images"})
+    reading_fields = frozenset({"size"})
     classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")
-    size: int = Field(256, ge=8, le=2048, description="side of the square images, pixels")
-    images: int = Field(10, ge=5, description="of the miniature only: images a class and site")
+    size: int = Field(256, ge=8, le=2048, description="side of the square images, in pixels")
+    images: int = Field(10, ge=5, description="images of each class and site in the miniature")
 
     def card(self) -> Card:
         return Card(
@@ -48,7 +50,7 @@ class DomainNet10(Dataset):
             source="http://ai.bu.edu/M3SDA/",
             licence="none; a fair-use notice of the authors, for research",
             citation="Peng et al. 2019 (ICCV, Moment Matching for Multi-Source Domain Adaptation)",
-            caveat="All images of the ten classes, not the lists of the published studies, which are not at hand.",
+            caveat="All images of the ten classes, not the lists of the published studies, which are not available.",
         )
 
     def sources(self) -> Sequence[Source]:
@@ -64,9 +66,7 @@ class DomainNet10(Dataset):
         return opened(raw, SITES, CLASSES, self.size, others=True)
 
     def miniature(self, raw: Path) -> None:
-        """Synthetic digits for the ten classes; sites differ in ground, light and sharpness."""
-        from ..io.disk import atomic_folder
-        from ._divide import digit
+        """Write synthetic digits for the ten classes; sites differ in colours, contrast and noise."""
         from ._miniature import write_site
 
         for site in SITES:

@@ -1,40 +1,45 @@
-"""Two normal classes at two clients, one of which sees them correlated as well: the synthetic study of FedBN."""
+"""Two Gaussian classes at two clients, with correlated features in half of client2: the synthetic study of FedBN."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from ..core.errors import UserError
+from ..core.rng import stream
+from ..io.tables import read_table, write_table
 from ._base import Card, Dataset, Opened
 
 FILE = "gaussians.csv"
 SITES = ("client1", "client2")
 FEATURES = 10
 COLUMNS = tuple(f"x{k}" for k in range(1, FEATURES + 1))
-ANEW = "delete it and start again: it is drawn anew"
+AGAIN = "delete it and start again: it will be drawn again"
 
 
 class Gaussians(Dataset):
     """Vectors of 10 numbers: class 0 ~ N(-1, S), class 1 ~ N(+1, S); S = I at client1, I or correlated at client2.
 
-    FedBN, appendix F. It states neither the values of the correlated S nor how many samples there are: ones on its
-    diagonal, `correlation` elsewhere, and 1,000 samples a client are this project's decisions. Of each class client2
-    has half the samples from either S. The best rule there is, the sign of the sum, errs in Phi(-sqrt(10 / (1 + 9
-    correlation))) of the samples: 0.08% where S = I, and 8.9% of the correlated ones with 0.5.
+    FedBN, appendix F. It states neither the correlated S nor the number of samples. This project's decisions: S has
+    ones on its diagonal and `correlation` elsewhere, and each client has 1,000 samples. At client2, half the samples of
+    each class come from each S. The optimal rule is the sign of the sum. Its error is Phi(-sqrt(10 / (1 + 9
+    correlation))): 0.08% for S = I, and 8.9% for correlated samples with correlation 0.5.
 
-    Drawn when they are asked for, by `seed` alone; a miniature is not needed.
+    The samples are drawn on demand and depend on `seed` alone, so no miniature is needed.
     """
 
     shape: ClassVar[tuple[int, ...] | None] = (FEATURES,)
     classes: tuple[str, ...] = Field(
         ("minus", "plus"), min_length=2, max_length=2, description="names of the labels 0 (mean -1) and 1 (mean +1)"
     )
-    samples: int = Field(1000, ge=8, multiple_of=4, description="of each client, half of each class")
-    correlation: float = Field(0.5, ge=0, lt=1, description="of any two features, in the correlated half of client2")
-    seed: int = Field(0, ge=0, description="of what is drawn")
+    samples: int = Field(1000, ge=8, multiple_of=4, description="samples of each client, half of them of each class")
+    correlation: float = Field(
+        0.5, ge=0, lt=1, description="correlation of any two features, in the correlated half of client2"
+    )
+    seed: int = Field(0, ge=0, description="seed of the samples")
 
     def card(self) -> Card:
         return Card(
@@ -43,45 +48,38 @@ class Gaussians(Dataset):
             source="drawn by fedshift",
             licence="that of fedshift",
             citation="Li et al. 2021 (FedBN, ICLR), appendix F, for the distributions",
-            caveat="Synthetic by design, as published; correlation and number of samples are not stated there.",
+            caveat="Synthetic by design, as published; the paper states neither correlation nor number of samples.",
         )
 
     def download(self, raw: Path, mirror: Path | None) -> None:
-        """Draw the samples: one table of columns site, label, x1 ... x10, always the same."""
-        import numpy as np
+        """Draw the samples: one table with the columns site, label, x1 ... x10. Every call draws the same."""
         import pandas as pd
-
-        from ..core.rng import stream
-        from ..io.tables import write_table
 
         label = np.repeat([0, 1], self.samples // 2)
         tables = []
         for site in SITES:
             rng = stream(self.seed, "gaussians", site)
-            own, common = rng.normal(size=(self.samples, FEATURES)), rng.normal(size=(self.samples, 1))
+            independent, common = rng.normal(size=(self.samples, FEATURES)), rng.normal(size=(self.samples, 1))
             share = self.correlation * ((site == SITES[1]) & (np.arange(self.samples) % 2 == 1))[:, None]
-            x = (2 * label - 1)[:, None] + np.sqrt(1 - share) * own + np.sqrt(share) * common
+            x = (2 * label - 1)[:, None] + np.sqrt(1 - share) * independent + np.sqrt(share) * common
             tables.append(pd.DataFrame(x, columns=list(COLUMNS)).assign(site=site, label=label))
         write_table(raw / FILE, pd.concat(tables)[["site", "label", *COLUMNS]])
 
     def open(self, raw: Path) -> Opened:
-        import numpy as np
         import pandas as pd
-
-        from ..io.tables import read_table
 
         path = raw / FILE
         table = read_table(path, columns=("site", "label", *COLUMNS))
         if table["site"].tolist() != [site for site in SITES for _ in range(self.samples)]:
             what = f"has {len(table)} rows, expected {self.samples} of {SITES[0]}, then as many of {SITES[1]}"
-            raise UserError(path, what, ANEW)
+            raise UserError(path, what, AGAIN)
         if (wrong := ~table["label"].isin([0, 1])).any():
             at = int(wrong.to_numpy().argmax())
-            raise UserError(f"{path}, row {at + 2}", f"label is {table['label'][at]}, expected 0 or 1", ANEW)
+            raise UserError(f"{path}, row {at + 2}", f"label is {table['label'][at]}, expected 0 or 1", AGAIN)
         numbers = table[list(COLUMNS)].apply(pd.to_numeric, errors="coerce").to_numpy()
         if not np.isfinite(numbers).all():
             at = int((~np.isfinite(numbers)).any(axis=1).argmax())
-            raise UserError(f"{path}, row {at + 2}", f"expected {FEATURES} numbers, {COLUMNS[0]} to x{FEATURES}", ANEW)
+            raise UserError(f"{path}, row {at + 2}", f"expected {FEATURES} numbers, {COLUMNS[0]} to x{FEATURES}", AGAIN)
         vectors = numbers.astype(np.float32)
         samples = pd.DataFrame(
             {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from ..io.download import Source
@@ -39,14 +40,12 @@ class Mnist(Divided):
         return mnist.sources()
 
     def open(self, raw: Path) -> Opened:
-        import numpy as np
-
         (x, y), (x_test, y_test) = (mnist.pair(raw, part) for part in (mnist.TRAIN, mnist.TEST))
         images = np.concatenate([x, x_test])[..., None]
         return Opened(self.samples(y, y_test), lambda i: images[i])
 
     def miniature(self, raw: Path) -> None:
-        """Synthetic digits, as of a digital display."""
+        """Write synthetic digits like those of a digital display."""
         raw.mkdir(parents=True, exist_ok=True)
         mnist.miniature(raw, mnist.TRAIN, CLASSES * self.images)
         mnist.miniature(raw, mnist.TEST, CLASSES * (self.images // 5))

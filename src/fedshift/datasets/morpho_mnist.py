@@ -1,4 +1,4 @@
-"""Morpho-MNIST: MNIST's digits with strokes thinned, thickened, swollen and broken."""
+"""Morpho-MNIST: MNIST's digits with strokes thinned, thickened, swollen and fractured."""
 
 from __future__ import annotations
 
@@ -6,33 +6,36 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
+from ..core.rng import stream
 from ..io.download import Source, fetch
 from . import _mnist as mnist
 from . import _morpho_files as files
 from ._base import Card, Dataset, Opened
 from ._digit_sites import place
+from ._divide import digit
 
 
 class MorphoMnist(Dataset):
     """28x28 RGB, sites = morpho_global (plain, thin, thick) and morpho_local (plain, swollen, fractured).
 
-    Read from IDX files called as MNIST's, with a third one of perturbations, in the folders global and local. Both
-    sites show the same digits.
+    Read from IDX files with the names of MNIST's and a third one of perturbations, in the folders global and local.
+    Both sites show the same digits.
     """
 
-    of_miniature = frozenset({"images"})
+    miniature_fields = frozenset({"images"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, 28, 28)
     classes: tuple[str, ...] = Field(
         tuple("0123456789"), min_length=10, max_length=10, description="names of the labels 0 to 9"
     )
     morpho: Literal["files", "generated"] = Field(
         "files",
-        description="global.zip and local.zip, or folders called so, of the mirror; or made by fedshift from MNIST",
+        description="global.zip and local.zip, or folders of these names; or images made by fedshift from MNIST",
     )
-    part: files.Part = Field("t10k", description="the 10,000 test images, or the 60,000 training images")
-    images: int = Field(10, ge=2, description="of the miniature only: images a class and site")
+    part: files.Part = Field("t10k", description="part of MNIST: the 10,000 test images, or the 60,000 training images")
+    images: int = Field(10, ge=2, description="images of each class and site in the miniature")
 
     def card(self) -> Card:
         return Card(
@@ -62,12 +65,7 @@ class MorphoMnist(Dataset):
         return files.opened(raw, self.part)
 
     def miniature(self, raw: Path) -> None:
-        """Synthetic digits, as of a digital display, perturbed."""
-        import numpy as np
-
-        from ..core.rng import stream
-        from ._divide import digit
-
+        """Write perturbed synthetic digits like those of a digital display."""
         y = (np.arange(10 * self.images) % 10).astype(np.uint8)
         ink = [digit(stream("morpho-mnist miniature", n), int(label), 28) for n, label in enumerate(y)]
         files.generate(raw, (255 * np.stack(ink)).round().astype(np.uint8), y, self.part)

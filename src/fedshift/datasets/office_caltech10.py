@@ -1,4 +1,4 @@
-"""Office-Caltech10: ten kinds of things as seen by a shop, a search engine and two cameras."""
+"""Office-Caltech10: objects of ten classes, from an online shop, an image search and two cameras."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ..io.download import Source
 from ._base import Card, Dataset, Opened
+from ._divide import digit
 from ._folders import below, opened
 
 SITES = ("amazon", "caltech", "dslr", "webcam")
@@ -30,15 +31,17 @@ FOLDERS = {"backpack": "backpack", "back_pack": "backpack"} | {name: name for na
 class OfficeCaltech10(Dataset):
     """2,533 photographs of ten classes; sites = amazon 958, caltech 1,123, dslr 157, webcam 295 images.
 
-    Read from site/class/image. Images become squares of `size` pixels, their shape not kept, as FedBN has it.
+    Read from site/class/image. Images become squares of side `size`; as in FedBN, their aspect ratio is not kept.
     """
 
-    of_miniature = frozenset({"images"})
-    of_reading = frozenset({"size"})
+    miniature_fields = frozenset({"images"})
+    reading_fields = frozenset({"size"})
     classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")
-    archive: str = Field("office_caltech10.tar", description="tar or zip with the folders, in the mirror directory")
-    size: int = Field(256, ge=8, le=2048, description="side of the square images, pixels")
-    images: int = Field(12, ge=5, description="of the miniature only: images a class and site")
+    archive: str = Field(
+        "office_caltech10.tar", description="tar or zip file with the folders, in the mirror directory"
+    )
+    size: int = Field(256, ge=8, le=2048, description="side of the square images, in pixels")
+    images: int = Field(12, ge=5, description="images of each class and site in the miniature")
 
     def card(self) -> Card:
         return Card(
@@ -47,8 +50,8 @@ class OfficeCaltech10(Dataset):
             source="the authors of Gong et al. 2012, and copies of it",
             licence="none stated; for research",
             citation="Gong et al. 2012 (CVPR, Geodesic Flow Kernel for Unsupervised Domain Adaptation)",
-            caveat="dslr and webcam show the same objects, several frames of each, and no name says which: a random "
-            "split puts frames of one object on both sides.",
+            caveat="dslr and webcam show the same objects, each in several frames, and file names do not tell which: a "
+            "random split puts frames of one object into training and test data.",
         )
 
     def sources(self) -> Sequence[Source]:
@@ -59,8 +62,7 @@ class OfficeCaltech10(Dataset):
         return opened(below(folder, SITES[0]), SITES, FOLDERS, self.size)
 
     def miniature(self, raw: Path) -> None:
-        """Synthetic digits for the ten classes; sites differ in ground, light and sharpness."""
-        from ._divide import digit
+        """Write synthetic digits for the ten classes; sites differ in colours, contrast and noise."""
         from ._miniature import write_folders
 
         write_folders(raw / self.sources()[0].unpacked_name, SITES, NAMES, self.images, digit, self.size // 4)

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from ..core.frozen import Frozen
 from ..core.registry import Plugin
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-class Personalise(BaseModel):
+class Personalise(Frozen, allow_inf_nan=False):
     """SGD steps on labelled images of a site before it is predicted, as Per-FedAvg asks for.
 
     Every step takes the same images of the site, drawn once: `val`, an internal site's validation images and, where a
@@ -23,7 +24,6 @@ class Personalise(BaseModel):
     these steps and keeps its running ones (our decision).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     source: Literal["val", "test_excluded", "test_included"] = Field("val", description="labelled images to adapt to")
     steps: int = Field(1, ge=1, description="SGD steps")
     batch_size: int = Field(32, ge=2, description="labelled images")

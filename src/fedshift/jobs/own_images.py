@@ -12,7 +12,7 @@ import numpy as np
 from ..core.console import say
 from ..core.errors import UserError
 from ..data.samples import MappedSamples
-from ..datasets.manifest import Manifest, read_rows, require_filled, require_images
+from ..datasets.own_images import OwnImages, read_rows, require_filled, require_images
 from ..io.images import read_image
 from ..transforms import Transform
 
@@ -29,8 +29,8 @@ ENDINGS = (".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".ti
 """By which images are known in a folder; a table may list any format that Pillow reads."""
 
 
-class ImageFiles(Manifest):
-    """Anyone's images, brought to what those of a run are: read and scaled as dataset `manifest` does.
+class ImageFiles(OwnImages):
+    """Anyone's images, brought to what those of a run are: read and scaled as dataset `own_images` does.
 
     `table` is a CSV of which only the column `path` must be there, or a folder.
     """

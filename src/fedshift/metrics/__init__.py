@@ -1,6 +1,6 @@
 """Scores of one site's predictions, one file each.
 
-A file here turns labels and probabilities into a number, and says what each sample adds to it.
+A file here turns labels and probabilities into a number, and gives the contribution of each sample to it.
 Means over sites, intervals and comparisons belong to `analysis`.
 """
 

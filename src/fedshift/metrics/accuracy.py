@@ -1,13 +1,10 @@
-"""Accuracy."""
+"""Accuracy: share of correct predictions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
 
 from ._base import Metric
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class Accuracy(Metric):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
 
 from ._base import Metric
 
-if TYPE_CHECKING:
-    import numpy as np
-
 
 class AUC(Metric):
-    """Area under the ROC curve of class 1. Not defined (NaN) where there is one class only.
+    """Area under the ROC curve of class 1; NaN if the labels have only one class.
 
-    With more than two classes: the mean over present classes of class against rest.
+    With more than two classes, the mean over the classes that are present, each against the rest.
     """
 
     title = "AUC"
     percent = False
 
     def value(self, label: np.ndarray, probability: np.ndarray) -> float:
-        import numpy as np
         from sklearn.metrics import roc_auc_score
 
         present = np.unique(label)

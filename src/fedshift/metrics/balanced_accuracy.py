@@ -1,24 +1,19 @@
-"""Balanced accuracy."""
+"""Balanced accuracy: mean recall over classes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
 
 from ._base import Metric
 
-if TYPE_CHECKING:
-    import numpy as np
-
 
 class BalancedAccuracy(Metric):
-    """Mean recall over the classes that are present: prevalence does not matter. NaN where there is one class only."""
+    """Mean recall over the classes that are present, independent of prevalence; NaN if there is only one class."""
 
     title = "Balanced accuracy"
     by_class = True
 
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
-        import numpy as np
-
         present = np.unique(label)
         if len(present) < 2:
             return np.full((len(label), 1), np.nan)

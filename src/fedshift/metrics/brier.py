@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
 
 from ._base import Metric
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class Brier(Metric):
     """Squared error of the probabilities.
 
-    Of class 1 with two classes (0 to 1), summed over classes with more (0 to 2).
+    With two classes, the error of class 1 (0 to 1); with more, the sum over classes (0 to 2).
     """
 
     title = "Brier score"
@@ -21,8 +18,6 @@ class Brier(Metric):
     percent = False
 
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
-        import numpy as np
-
         if probability.shape[1] == 2:
             return (probability[:, 1] - label) ** 2
         return ((probability - np.eye(probability.shape[1])[label]) ** 2).sum(1)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import numpy as np
 from pydantic import Field
 
 from ._base import Metric
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class ECE(Metric):
@@ -21,11 +17,9 @@ class ECE(Metric):
     title = "ECE"
     higher_is_better = False
     percent = False
-    bins: int = Field(15, ge=1, description="bins of equal width between 0 and 1")
+    bins: int = Field(15, ge=1, description="number of bins of equal width between 0 and 1")
 
     def value(self, label: np.ndarray, probability: np.ndarray) -> float:
-        import numpy as np
-
         confidence = probability.max(1)
         excess = (probability.argmax(1) == label) - confidence
         member = np.clip(np.ceil(confidence * self.bins).astype(int) - 1, 0, self.bins - 1)

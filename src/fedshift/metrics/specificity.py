@@ -1,10 +1,10 @@
-"""Specificity."""
+"""Specificity: recall of the negative class."""
 
 from ._binary import Recall
 
 
 class Specificity(Recall):
-    """Share of the negative samples (class 0) that are found; for two classes only."""
+    """Share of the negative samples (class 0) that are predicted as negative; for two classes only."""
 
     title = "Specificity"
     of = 0

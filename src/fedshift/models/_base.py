@@ -1,4 +1,4 @@
-"""The base of all network architectures."""
+"""The base class of network architectures."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..core.errors import UserError
 from ..core.registry import Plugin
+from ..core.rng import keyed
 
 if TYPE_CHECKING:
     from torch import nn
 
 
 class Model(Plugin):
-    """An architecture. `build` is called inside a keyed random state: it may draw initial weights freely."""
+    """A network architecture. `build` runs in a keyed random state, so it may draw initial weights freely."""
 
     kind: ClassVar[str] = "model"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """A network for inputs of `shape` (channels, height, width) that returns (batch, classes) logits."""
+        """Build a network for inputs of `shape` (channels, height, width) that returns logits (batch, classes)."""
         raise TypeError(f"{type(self).__name__} does not build a network")
 
 
 def require_images(model: Model, shape: tuple[int, ...], least: int, channels: int | None = None) -> None:
-    """Raise UserError for inputs that are no images of at least `least` x `least`, or have other channels."""
+    """Raise UserError unless inputs are images of `least` x `least` pixels or more, with `channels` if given."""
     where, size = f"model {model.name}", "x".join(map(str, shape[1:])) or "no pixels"
     if len(shape) != 3 or min(shape[1:]) < least:
         raise UserError(where, f"takes images from {least}x{least}, these have {size}", "resize them")
@@ -32,8 +33,6 @@ def require_images(model: Model, shape: tuple[int, ...], least: int, channels: i
 
 
 def initialise(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """Build with initial weights that depend on `seed` alone; the global generator is left as it was."""
-    from ..core.rng import keyed
-
+    """Build a network whose initial weights depend on `seed` alone; the global generator stays as it was."""
     with keyed(seed, "initial weights"):
         return model.build(shape, classes)

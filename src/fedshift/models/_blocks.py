@@ -1,4 +1,4 @@
-"""A layer with the BN and the ReLU that follow it, as the plain networks of these papers are made of."""
+"""Layers with BN and ReLU, of which the plain networks of the papers consist."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from torch import nn
 
 
-def convolution(before: int, after: int, **given: Any) -> tuple[nn.Module, ...]:
-    """Convolution with bias, BN, ReLU."""
-    return nn.Conv2d(before, after, **given), nn.BatchNorm2d(after), nn.ReLU()
+def convolution(before: int, after: int, **options: Any) -> tuple[nn.Module, ...]:
+    """Return a convolution with bias, BN and ReLU; `options` are those of `nn.Conv2d`."""
+    return nn.Conv2d(before, after, **options), nn.BatchNorm2d(after), nn.ReLU()
 
 
 def linear(before: int, after: int) -> tuple[nn.Module, ...]:
-    """Linear with bias, BN, ReLU."""
+    """Return a linear layer with bias, BN and ReLU."""
     return nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()

@@ -12,9 +12,9 @@ WIDTHS = (16, 32, 64)
 
 
 class ResNet(nn.Module):
-    """3x3 stem, three stages of `depth` basic blocks (16, 32, 64 channels), global average pool, linear layer.
+    """A 3x3 stem, three stages of `depth` basic blocks (16, 32, 64 channels), global average pool, linear layer.
 
-    (batch, channels, height, width) -> (batch, classes) logits. `norm` makes the norm of so many channels.
+    (batch, channels, height, width) -> (batch, classes) logits. `norm(n)` makes the norm of n channels.
     """
 
     def __init__(self, channels: int, classes: int, depth: int, norm: Norm) -> None:
@@ -32,15 +32,15 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
+        """Return logits (batch, classes) of images (batch, channels, height, width)."""
         return self.classifier(self.blocks(self.stem(x)).mean((2, 3)))
 
 
 class Block(nn.Module):
-    """Convolution, norm, ReLU, convolution, norm; plus the shortcut; ReLU.
+    """A basic block: convolution, norm, ReLU, convolution, norm; plus the shortcut; ReLU.
 
-    Where channels grow, the stride is 2, and the shortcut takes every second pixel and pads with zero channels on both
-    sides: it has no parameters.
+    If channels grow, the stride is 2, and the shortcut takes every second pixel and adds zero channels on both sides,
+    so it has no parameters.
     """
 
     def __init__(self, before: int, width: int, norm: Norm) -> None:
@@ -50,7 +50,7 @@ class Block(nn.Module):
         self.convolution2, self.norm2 = _convolution(width, width), norm(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, before, height, width) -> (batch, width, height / stride, width / stride), halves rounded up."""
+        """Map (batch, before, height, width) to (batch, width, height / stride, width / stride), halves rounded up."""
         y = functional.relu(self.norm1(self.convolution1(x)))
         y = self.norm2(self.convolution2(y))
         if self.stride > 1:

@@ -1,4 +1,4 @@
-"""DenseNet121 as in torchvision: Huang et al. 2017, the network of Camelyon17-WILDS, TsmoBN and UniFed."""
+"""DenseNet121 as in torchvision (Huang et al. 2017): the network of Camelyon17-WILDS, TsmoBN and UniFed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 LEAST = 29
-"""Pixels a side: five times halved, rounded down where it pools, one is left."""
+"""Least side in pixels: halved five times, rounded down at poolings, it leaves one pixel."""
 
 
 class DenseNet121(Model):
     """DenseNet121, not pretrained.
 
-    6,955,906 trainable parameters with two classes; 121 BN layers. Takes RGB images of 29x29 and more.
+    It has 6,955,906 trainable parameters with two classes and 121 BN layers, and takes RGB images of 29x29 and more.
     """
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

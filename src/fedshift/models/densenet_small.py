@@ -1,4 +1,4 @@
-"""A DenseNet for laptops: dense blocks and transitions as in DenseNet121, few of them, behind a cheap stem."""
+"""A DenseNet for laptops: few dense blocks and transitions, as in DenseNet121, after a cheap stem."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class DenseNetSmall(Model):
-    """torchvision's DenseNet with few layers, and a 7x7 stem of stride 4 in place of stride 2 and pooling."""
+    """torchvision's DenseNet with few layers and a 7x7 stem of stride 4, instead of stride 2 and pooling."""
 
-    growth: int = Field(8, ge=1, le=64, description="channels each layer adds")
-    blocks: tuple[int, ...] = Field((1, 1, 1), min_length=1, description="layers in each dense block")
-    stem: int = Field(16, ge=1, le=128, description="channels of the first convolution")
+    growth: int = Field(8, ge=1, le=64, description="number of channels that each layer adds")
+    blocks: tuple[int, ...] = Field((1, 1, 1), min_length=1, description="number of layers in each dense block")
+    stem: int = Field(16, ge=1, le=128, description="number of channels of the first convolution")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torch import nn

@@ -1,4 +1,4 @@
-"""The network of FedBN's and TsmoBN's digits."""
+"""The network for digits in FedBN and TsmoBN."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SIDE = 28
 class DigitCNN(Model):
     """Three 5x5 convolutions and two hidden linear layers, each with BN and ReLU, and a linear layer.
 
-    14,219,210 trainable parameters with three channels of 28x28 and 10 classes; 5 BN layers. The tables of both papers
-    print the third convolution twice; it is there once. PyTorch's default initial weights.
+    It has 14,219,210 trainable parameters with three channels of 28x28 and 10 classes, and 5 BN layers. The tables of
+    both papers print the third convolution twice; here it occurs once. Initial weights are PyTorch's default.
     """
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

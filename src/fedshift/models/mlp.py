@@ -1,4 +1,4 @@
-"""Perceptrons with BN: one hidden layer in FedTAN's MNIST study (784-30-10), two in FedBN's ABIDE (5995-16-16-2)."""
+"""Perceptrons with BN: one hidden layer for MNIST in FedTAN (784-30-10), two for ABIDE in FedBN (5995-16-16-2)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ Units = Annotated[int, Field(ge=1)]
 
 
 class MLP(Model):
-    """Linear, BN, ReLU for each hidden layer; then linear.
+    """Linear, BN and ReLU for each hidden layer; then linear.
 
-    23,920 trainable parameters with 784 inputs, 30 hidden units and 10 classes; 96,306 with 5,995 inputs, twice 16
-    hidden units and two classes.
+    It has 23,920 trainable parameters with 784 inputs, 30 hidden units and 10 classes, and 96,306 with 5,995 inputs,
+    two hidden layers of 16 units and two classes.
     """
 
     hidden: Units | Annotated[tuple[Units, ...], Field(min_length=1)] = Field(
-        30, description="hidden units; a list where there are several hidden layers"
+        30, description="number of hidden units; a list for several hidden layers"
     )
 
     @field_validator("hidden", mode="before")
     @classmethod
     def _whole(cls, hidden: Any) -> Any:
-        """One error instead of one for each form that is allowed."""
+        """Raise one error, where pydantic would raise one for each permitted form."""
         units = hidden if isinstance(hidden, list | tuple) else [hidden]
         if not units or any(type(n) is not int or n < 1 for n in units):
             what = f"{hidden!r} is no number of hidden units"
-            raise UserError("hidden", what, "give a whole number from 1 on, or a list of such")
+            raise UserError("hidden", what, "give a whole number of 1 or more, or a list of such numbers")
         return hidden
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

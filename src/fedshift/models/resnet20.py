@@ -1,4 +1,4 @@
-"""ResNet-20 for small images, with batch or group norm: He et al. 2016, the network of FedTAN's CIFAR studies."""
+"""ResNet-20 for small images, with batch or group norm (He et al. 2016): the network for CIFAR in FedTAN."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 class ResNet20(Model):
     """19 convolutions without bias, each with its norm, option A shortcuts, and a linear layer.
 
-    269,722 trainable parameters with three channels and 10 classes, whichever the norm; 19 norms of 688 channels, and
-    268,346 parameters without them.
-    Convolutions and linear weights start Kaiming-normal (fan in), norms at 1 and 0.
+    It has 269,722 trainable parameters with three channels and 10 classes, for batch and group norm alike. There are 19
+    norms of 688 channels in all; without norms, 268,346 parameters remain. Initial weights of convolutions and of the
+    linear layer are Kaiming-normal (fan in); norms start at scale 1 and shift 0.
     """
 
     norm: Literal["batch", "group", "none"] = Field(
-        "batch", description="batch norm; group norm, which needs no statistics; or no norm at all"
+        "batch", description="batch norm; group norm, which needs no statistics; or no norm"
     )
-    groups: int = Field(2, ge=1, le=16, description="groups of channels of each group norm; unused with batch norm")
+    groups: int = Field(
+        2, ge=1, le=16, description="number of groups of channels in each group norm; unused by other norms"
+    )
 
     @field_validator("groups")
     @classmethod

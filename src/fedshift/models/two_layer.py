@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class TwoLayer(Model):
-    """Linear, BN, ReLU, linear; weights and biases of both linear layers start as draws from N(0, alpha^2).
+    """Linear, BN, ReLU, linear; initial weights and biases of both linear layers are drawn from N(0, alpha^2).
 
-    FedBN, appendix F: 10 inputs, 100 hidden units, 2 classes, alpha = 10. 1,502 trainable parameters, of which 200 are
-    the BN's; that this one stands before the ReLU and has both scale and shift is this project's decision.
+    FedBN, appendix F: 10 inputs, 100 hidden units, 2 classes, alpha = 10. There are 1,502 trainable parameters, 200 of
+    them in the BN. This project's decision: BN comes before the ReLU and has both scale and shift.
     """
 
-    hidden: int = Field(100, ge=1, description="hidden units")
+    hidden: int = Field(100, ge=1, description="number of hidden units")
     alpha: float = Field(10.0, gt=0, description="standard deviation of the initial weights and biases")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 from ..algorithms import Training
 from ..core import registry
 from ..core.errors import UserError, did_you_mean
+from ..core.frozen import Frozen
 from ..core.registry import validated
 from ..data.partition import Partition
 from ..datasets import Scale
@@ -28,7 +29,6 @@ from .fields import (
     TransformField,
 )
 from .published import Published, Trend
-from .run import Frozen
 
 
 class _Settings(Training):

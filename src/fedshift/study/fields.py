@@ -29,19 +29,24 @@ class _Named:
         self.kind = kind
 
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        options: list[dict[str, Any]] = [{"enum": sorted(registry.discover(self.kind))}]
+        options: list[dict[str, Any]] = [{"enum": registry.names(self.kind)}]
         for name, cls in sorted(registry.discover(self.kind).items()):
             schema = _inline(cls.model_json_schema())
             options.append(
                 {
                     "type": "object",
                     "description": cls.summary(),
-                    "properties": {"name": {"const": name}, **schema.get("properties", {})},
+                    "properties": {"name": _constant(name, *cls.aliases), **schema.get("properties", {})},
                     "required": ["name", *schema.get("required", [])],
                     "additionalProperties": False,
                 }
             )
         return {"anyOf": options}
+
+
+def _constant(*names: str) -> dict[str, Any]:
+    """Return the schema of a value that is one of these."""
+    return {"enum": list(names)} if len(names) > 1 else {"const": names[0]}
 
 
 def _inline(schema: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +111,7 @@ class _Known:
         self.kind = kind
 
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"enum": sorted(registry.discover(self.kind))}
+        return {"enum": registry.names(self.kind)}
 
 
 def _known(kind: str) -> tuple[Any, ...]:

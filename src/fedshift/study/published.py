@@ -8,10 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ..core import registry
 from ..core.errors import UserError
+from ..core.frozen import Frozen
 from .fields import MANY
 from .selector import Selector, checked
 
@@ -19,11 +20,7 @@ RECORDED = {"training_loss": False, "validation_accuracy": True, "traffic": Fals
 """What a trend may be of beside metrics, from the record of the rounds; whether more is better."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Published(_Frozen):
+class Published(Frozen):
     """Printed tables, and what their words stand for."""
 
     tables: Annotated[tuple[str, ...], Field(min_length=1), *MANY] = Field(
@@ -70,7 +67,7 @@ def _of(name: str) -> str:
     return name
 
 
-class Trend(_Frozen):
+class Trend(Frozen):
     """An ordering, or a gain, that a paper claims."""
 
     claim: str = Field(description="in one sentence, in your words")

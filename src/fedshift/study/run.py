@@ -6,20 +6,15 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ..algorithms import Training
 from ..core import digest
+from ..core.frozen import Frozen
 from ..core.registry import Plugin
 from ..data.partition import Partition
 from ..datasets import Card
 from .fields import AddonField, AlgorithmField, BNName, DatasetField, ModelField, TransformField
-
-
-class Frozen(BaseModel):
-    """Plain data that does not change and knows all its keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
 class Data(Frozen):
@@ -40,20 +35,20 @@ class Data(Frozen):
     @functools.cached_property
     def raw(self) -> str:
         """Name of the folder of raw files."""
-        return f"{self.dataset.name}-{digest.of(self._files)}"
+        return f"{self.dataset.identity_name}-{digest.of(self._files)}"
 
     @functools.cached_property
     def id(self) -> str:
-        return f"{self.dataset.name}-{digest.of([self._source, [t.identity() for t in self.prepare]])}"
+        return f"{self.dataset.identity_name}-{digest.of([self._source, [t.identity() for t in self.prepare]])}"
 
     @functools.cached_property
     def _source(self) -> dict[str, Any]:
-        unused = frozenset() if self.synthetic else self.dataset.of_miniature
+        unused = frozenset() if self.synthetic else self.dataset.miniature_fields
         return {"synthetic": self.synthetic, **{k: v for k, v in self.dataset.identity().items() if k not in unused}}
 
     @functools.cached_property
     def _files(self) -> dict[str, Any]:
-        return {k: v for k, v in self._source.items() if k not in self.dataset.of_reading}
+        return {k: v for k, v in self._source.items() if k not in self.dataset.reading_fields}
 
 
 class Run(Frozen):

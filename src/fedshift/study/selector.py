@@ -82,15 +82,17 @@ def _value(key: str, value: Any, where: str) -> Any:
         raise UserError(where, f"unknown key {key!r}", did_you_mean(key, [*PLUGINS, *CHOICES, *NAMES, *paths]))
     if part == "training":
         return _setting(Training.model_fields, rest, value, where)
-    return value
+    *_, kind, setting = key.split(".")
+    return registry.get(kind, str(value), where).name if kind in registry.KINDS and setting == "name" else value
 
 
 def _plugin(kind: str, value: Any, where: str) -> dict[str, Any]:
     spec = {"name": value} if isinstance(value, str) else value
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
         raise UserError(where, "is a name, or a mapping with the key 'name'", f"got {value!r}")
-    fields = registry.get(kind, spec["name"], where).model_fields
-    return {k: v if k == "name" else _setting(fields, str(k), v, f"{where}.{k}") for k, v in spec.items()}
+    cls = registry.get(kind, spec["name"], where)
+    settings = {k: _setting(cls.model_fields, str(k), v, f"{where}.{k}") for k, v in spec.items() if k != "name"}
+    return {"name": cls.name, **settings}
 
 
 def _setting(fields: Mapping[str, FieldInfo], name: str, value: Any, where: str) -> Any:

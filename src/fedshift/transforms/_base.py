@@ -1,7 +1,7 @@
-"""The base of all image transforms.
+"""The base class of image transforms.
 
-Transforms work on whole batches. Those made of MONAI's are called once for each drawn action, with the batch folded
-into MONAI's channel axis, so that a batch costs a few calls and not one for each image.
+Transforms work on whole batches. A transform that uses MONAI calls it once for each drawn action, with the batch folded
+into MONAI's channel axis, so that a batch needs few calls and not one for each image.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
+
 from ..core.registry import Plugin
+from ..core.rng import stream
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
 
@@ -27,26 +29,25 @@ class Transform(Plugin):
     when: ClassVar[Literal["prepare", "train", "always"]] = "always"
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
-        """One stored image (height, width, channels), uint8, to another such image."""
+        """Transform one stored image (height, width, channels), uint8, into another such image."""
         return image
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        """A batch (batch, channels, height, width), float, to another; all randomness from `rng`."""
+        """Transform a batch (batch, channels, height, width), float, into another; all randomness is from `rng`."""
         return x
 
 
 @functools.cache
 def shape_after(transforms: tuple[Transform, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """What the network sees of stored images of `shape` (channels, height, width): any transform may resize.
+    """Return the shape that the network sees of stored images of `shape` (channels, height, width).
 
-    Those that always act are tried on a black image. Vectors, (features,), stay as they are.
+    Any transform may resize, so those that always act are tried on a black image. Vectors, (features,), keep their
+    shape.
     """
     always = [transform for transform in transforms if transform.when == "always"]
     if len(shape) != 3 or not always:
         return shape
     import torch
-
-    from ..core.rng import stream
 
     x = torch.zeros(1, *shape)
     for transform in always:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import Field
 
 from ._base import Transform
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
 
 class RandomFlip(Transform):
-    """Flip each image up-down and, apart from that, left-right (`monai.transforms.Flip`)."""
+    """Random flips of each image, up-down and, independently, left-right (`monai.transforms.Flip`)."""
 
     when = "train"
-    probability: float = Field(0.5, ge=0, le=1, description="of each flip")
-    vertical: bool = Field(True, description="up-down, too, as is right for tissue; false for photographs")
+    probability: float = Field(0.5, ge=0, le=1, description="probability of each flip")
+    vertical: bool = Field(True, description="whether up-down flips are made: sensible for tissue, not for photographs")
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         import torch

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from ._base import Transform
 
-if TYPE_CHECKING:
-    import numpy as np
-
 
 class Macenko(Transform):
-    """Map each image's own haematoxylin and eosin to a common reference (`NormalizeHEStains`), once, at prepare.
+    """Mapping of each image's haematoxylin and eosin to a common reference (`NormalizeHEStains`), once, in preparation.
 
-    An image with little tissue, or in which no two stains can be told apart, is kept as it is: stain directions
-    estimated from a few pixels would paint the rest.
+    An image stays as it is if it has little tissue, or if its two stains cannot be separated: stain directions that are
+    estimated from a few pixels would give all others wrong colours.
     """
 
     when = "prepare"
     transmitted_light: int = Field(240, ge=1, le=255, description="grey level of the empty glass (Io)")
-    alpha: float = Field(1.0, gt=0, lt=50, description="percentile taken as the extreme stain direction")
-    beta: float = Field(0.15, gt=0, description="optical density under which a pixel counts as glass")
-
-    tissue: float = Field(0.1, ge=0, le=1, description="least share of stained pixels in an image that is changed")
+    alpha: float = Field(1.0, gt=0, lt=50, description="percentile of angles that is used as extreme stain direction")
+    beta: float = Field(0.15, gt=0, description="optical density below which a pixel counts as glass")
+    tissue: float = Field(0.1, ge=0, le=1, description="share of stained pixels below which an image stays as it is")
 
     @functools.cached_property
     def _normalise(self) -> Any:
@@ -35,7 +32,7 @@ class Macenko(Transform):
         extract = normalise.stain_extractor
 
         def ordered(image: np.ndarray) -> np.ndarray:
-            """Haematoxylin, which absorbs more red, in the first column: some versions of MONAI put eosin there."""
+            """Put haematoxylin, which absorbs more red, into the first column; some versions of MONAI do not."""
             stains = extract(image)
             return stains if stains[0, 0] > stains[0, 1] else stains[:, ::-1]
 
@@ -43,8 +40,6 @@ class Macenko(Transform):
         return normalise
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
-        import numpy as np
-
         density = -np.log((image.astype(np.float32) + 1) / self.transmitted_light)
         if (density > self.beta).all(2).mean() < self.tissue or np.ptp(image, axis=(0, 1)).max() == 0:
             return image

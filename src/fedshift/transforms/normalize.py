@@ -1,39 +1,45 @@
-"""Channels brought to a given mean and standard deviation."""
+"""Normalisation of channels by mean and standard deviation."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from ..core.errors import UserError
 from ._base import Transform
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
 
 class Normalize(Transform):
-    """(x - mean) / std, channel by channel; it follows scale_intensity, which brings grey levels to 0..1."""
+    """Normalisation of each channel, (x - mean) / std, after scale_intensity, which maps grey levels to 0..1."""
 
-    mean: tuple[float, ...] = Field((0.485, 0.456, 0.406), description="a channel, or one for all; default: ImageNet's")
-    std: tuple[float, ...] = Field((0.229, 0.224, 0.225), description="a channel, or one for all; default: ImageNet's")
+    mean: tuple[float, ...] = Field(
+        (0.485, 0.456, 0.406), description="means of the channels, or one for all; default: ImageNet's"
+    )
+    std: tuple[float, ...] = Field(
+        (0.229, 0.224, 0.225), description="standard deviations of the channels, or one for all; default: ImageNet's"
+    )
 
     @model_validator(mode="after")
     def _match(self) -> Normalize:
         if len(self.mean) != len(self.std) or not self.mean:
-            raise UserError("normalize", f"{len(self.mean)} means, {len(self.std)} deviations", "give one a channel")
+            raise UserError(
+                "normalize", f"has {len(self.mean)} means but {len(self.std)} deviations", "give one for each channel"
+            )
         if min(self.std) <= 0:
-            raise UserError("normalize", f"a deviation of {min(self.std):g}", "make it positive")
+            raise UserError("normalize", f"has a deviation of {min(self.std):g}", "make it positive")
         return self
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         import torch
 
         if len(self.mean) not in (1, x.shape[1]):
-            what = f"{len(self.mean)} means for images of {x.shape[1]} channels"
-            raise UserError("transform normalize", what, "give one a channel")
+            what = f"has {len(self.mean)} means, but images have {x.shape[1]} channels"
+            raise UserError("transform normalize", what, "give one for each channel")
         scale = 1 / torch.tensor(self.std, dtype=x.dtype, device=x.device)
         shift = -torch.tensor(self.mean, dtype=x.dtype, device=x.device) * scale
         return torch.addcmul(shift.view(-1, 1, 1), x, scale.view(-1, 1, 1))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import Field
 
 from ._base import Transform
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
 
 class RandomCrop(Transform):
-    """Shift each image by up to `padding` pixels either way along both axes; what comes in from outside is black."""
+    """Random shifts of each image along both axes, up to `padding` pixels in either direction; the outside is black."""
 
     when = "train"
-    padding: int = Field(4, ge=1, description="pixels, on each side")
+    padding: int = Field(4, ge=1, description="largest shift, in pixels")
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         import torch

@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import Field
 
 from ._base import Transform
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
 
 class RandomRotation(Transform):
-    """Rotate each image about its centre by an angle drawn evenly up to `degrees` either way; outside is black.
+    """Rotation of each image about its centre by a random angle, uniform up to `degrees` either way; outside is black.
 
-    The grey level of the nearest pixel is taken, as in torchvision's RandomRotation, with which FedBN trains.
+    Each pixel takes the value of the nearest one, as in torchvision's RandomRotation, which FedBN uses.
     """
 
     when = "train"
-    degrees: float = Field(30, gt=0, le=180, description="largest angle, either way")
+    degrees: float = Field(30, gt=0, le=180, description="largest angle in either direction, in degrees")
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         import torch

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ._base import Transform
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
 
 class RandomRotate90(Transform):
-    """Rotate each image by 0, 90, 180 or 270 degrees (`monai.transforms.Rotate90`). Images must be square."""
+    """Random rotation of square images by 0, 90, 180 or 270 degrees (`monai.transforms.Rotate90`)."""
 
     when = "train"
 

@@ -1,4 +1,4 @@
-"""Blur of CIFAR-10-C. Functions and `TABLE` as `grey` says."""
+"""Blur of CIFAR-10-C. The module `grey` explains functions and `TABLE`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .grey import Streams, Table, truncated
 
 
 def gaussian_blur(images: np.ndarray, streams: Streams, sigma: float) -> np.ndarray:
-    """A Gaussian over the two spatial axes, cut at 4 sigma; the border's pixels go on outside."""
+    """Blur by a Gaussian over the two spatial axes, cut at 4 sigma; border pixels continue outside."""
     return ndimage.gaussian_filter(images / 255, (0, sigma, sigma, 0), mode="nearest", truncate=4)
 
 
 def glass_blur(images: np.ndarray, streams: Streams, sigma: float, times: int) -> np.ndarray:
     """Blur, shuffle pixels locally, blur again.
 
-    The script walks from the lower right to the upper left, and is meant to swap each pixel (from row and column 2 on)
-    with one up to a pixel above and left of it. It swaps views of one array, so it only copies; and what it copies from
-    is not yet changed, so one look-up does for a walk.
+    The script walks from the lower right to the upper left and is meant to swap each pixel (from row and column 2 on)
+    with a pixel at most one row above and one column left of it. It swaps views of one array, so it only copies. The
+    source of each copy is still unchanged, so one look-up replaces a walk.
     """
     x = truncated(gaussian_blur(images, streams, sigma))
     side = np.arange(2, x.shape[1])
@@ -32,12 +32,12 @@ def glass_blur(images: np.ndarray, streams: Streams, sigma: float, times: int) -
 
 
 def defocus_blur(images: np.ndarray, streams: Streams, radius: float, alias: float) -> np.ndarray:
-    """The mean over a disk whose rim is smoothed by 3x3 Gaussian weights; mirrored at the border's pixels."""
+    """Average over a disk with a rim smoothed by 3x3 Gaussian weights; mirrored at the border pixels."""
     return ndimage.correlate(images / 255, disk(radius, alias)[None, :, :, None], mode="mirror")
 
 
 def disk(radius: float, alias: float) -> np.ndarray:
-    """(17, 17) weights: 1 where x^2 + y^2 <= radius^2, smoothed with sigma `alias`; their sum is 1."""
+    """Return (17, 17) weights of sum 1: equal where x^2 + y^2 <= radius^2, smoothed with sigma `alias`."""
     place = np.arange(-8, 9)
     inside = (place[:, None] ** 2 + place**2 <= radius**2).astype(float)
     near = np.exp(-0.5 * (np.arange(-1, 2) / alias) ** 2)
@@ -45,13 +45,15 @@ def disk(radius: float, alias: float) -> np.ndarray:
 
 
 def motion_blur(images: np.ndarray, streams: Streams, radius: int, sigma: float) -> np.ndarray:
+    """Blur each image along a line of random direction, -45 to 45 degrees."""
     return moved(images, np.array([rng.uniform(-45, 45) for rng in streams]), radius, sigma)
 
 
 def moved(images: np.ndarray, degrees: np.ndarray, radius: int, sigma: float) -> np.ndarray:
-    """ImageMagick's motion blur of (n, side, side, ...) uint8, each in its own direction; rounded to uint8.
+    """Apply ImageMagick's motion blur to (n, side, side, ...) uint8, each image in its direction; rounded to uint8.
 
-    Half a Gaussian along a line that starts at the pixel, on the nearest pixels; the border's pixels go on outside.
+    The weights are half a Gaussian along a line that starts at the pixel, on the nearest pixels. Border pixels continue
+    outside.
     """
     steps = np.arange(2 * radius + 1)
     weights = np.exp(-0.5 * (steps / sigma) ** 2)
@@ -66,7 +68,7 @@ def moved(images: np.ndarray, degrees: np.ndarray, radius: int, sigma: float) ->
 
 
 def zoom_blur(images: np.ndarray, streams: Streams, end: float) -> np.ndarray:
-    """The mean of the image and of its zooms by 1, 1.01, ... to `end`, with 1 among them."""
+    """Average the image and its zooms by 1, 1.01, ... up to `end`; the zoom by 1 is one of them."""
     n, side = images.shape[:2]
     out = np.tensordot(_zooms(side, end), (images / 255).reshape(n, side * side, 3), axes=(1, 1))
     return out.transpose(1, 0, 2).reshape(images.shape)
@@ -74,21 +76,21 @@ def zoom_blur(images: np.ndarray, streams: Streams, end: float) -> np.ndarray:
 
 @functools.cache
 def _zooms(side: int, end: float) -> np.ndarray:
-    """What zoom_blur does to the pixels, as one matrix."""
+    """Return zoom_blur as one (side^2, side^2) matrix."""
     factors = np.arange(1, end, 0.01)
     each = [zooming(side, factor) for factor in factors]
     return (np.eye(side * side) + sum(np.kron(z, z) for z in each)) / (len(each) + 1)
 
 
 def zooming(side: int, factor: float) -> np.ndarray:
-    """(side, side) matrix that zooms an axis about its middle.
+    """Return the (side, side) matrix that zooms an axis about its middle.
 
-    It takes ceil(side / factor) pixels of the middle, and lays round(that * factor) over them from the first one's
-    centre to the last one's, interpolated linearly; of these the middle `side` stay.
+    It takes the middle ceil(side / factor) pixels and interpolates round(that * factor) values linearly, from the
+    centre of the first pixel to the centre of the last. The middle `side` values are the result.
     """
-    kept = int(np.ceil(side / factor))
-    made = round(kept * factor)
-    place = (side - kept) // 2 + (np.arange(side) + (made - side) // 2) * ((kept - 1) / (made - 1))
+    before = int(np.ceil(side / factor))
+    after = round(before * factor)
+    place = (side - before) // 2 + (np.arange(side) + (after - side) // 2) * ((before - 1) / (after - 1))
     return np.maximum(0, 1 - np.abs(place[:, None] - np.arange(side)))
 
 
@@ -97,6 +99,6 @@ TABLE: Table = {
     "glass_blur": (glass_blur, ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2))),
     "defocus_blur": (defocus_blur, ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))),
     "motion_blur": (motion_blur, ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5))),
-    # numpy's arange goes a step further than it should at 1.06 and 1.11, and so did the script's
+    # at 1.06 and 1.11, numpy's arange makes a step too many; the script has the same error
     "zoom_blur": (zoom_blur, ((1.06,), (1.11,), (1.16,), (1.21,), (1.26,))),
 }

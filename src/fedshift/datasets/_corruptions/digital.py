@@ -1,4 +1,4 @@
-"""Brightness, contrast, saturation, pixels and JPEG of CIFAR-10-C. Functions and `TABLE` as `grey` says."""
+"""Brightness, contrast, saturation, pixels and JPEG of CIFAR-10-C. The module `grey` explains functions and `TABLE`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .grey import Streams, Table
 
 
 def brightness(images: np.ndarray, streams: Streams, more: float) -> np.ndarray:
-    """The V of HSV is raised by `more`, to 1 at most: hue and saturation stay, so all channels grow by one factor."""
+    """Raise V of HSV by `more`, at most to 1. Hue and saturation stay, so all channels grow by the same factor."""
     x = images / 255
     value = x.max(axis=-1, keepdims=True)
     raised = np.minimum(value + more, 1)
@@ -19,34 +19,34 @@ def brightness(images: np.ndarray, streams: Streams, more: float) -> np.ndarray:
 
 
 def saturate(images: np.ndarray, streams: Streams, scale: float, shift: float) -> np.ndarray:
-    """The S of HSV becomes S scale + shift, in [0, 1].
+    """Replace S of HSV by S scale + shift, clipped to [0, 1].
 
-    The distance of each channel from the largest, V, grows with S. Grey has hue 0: what saturates it makes it red.
+    The distance of each channel from the largest, V, is proportional to S. Grey has hue 0, so saturation makes it red.
     """
     x = images / 255
     value = x.max(axis=-1, keepdims=True)
     span = value - x.min(axis=-1, keepdims=True)
     grey = span == 0
-    wanted = np.clip(np.where(grey, 0, span / np.where(grey, 1, value)) * scale + shift, 0, 1)
+    saturation = np.clip(np.where(grey, 0, span / np.where(grey, 1, value)) * scale + shift, 0, 1)
     below = np.where(grey, [0.0, 1.0, 1.0], (value - x) / np.where(grey, 1, span))
-    return value * (1 - wanted * below)
+    return value * (1 - saturation * below)
 
 
 def contrast(images: np.ndarray, streams: Streams, factor: float) -> np.ndarray:
-    """The distance to the channel's mean, times `factor`."""
+    """Multiply the distance to the channel's mean by `factor`."""
     x = images / 255
     mean = x.mean(axis=(1, 2), keepdims=True)
     return (x - mean) * factor + mean
 
 
 def pixelate(images: np.ndarray, streams: Streams, side: int) -> np.ndarray:
-    """To `side` pixels and back, by Pillow's box filter."""
+    """Resize to `side` pixels and back, with Pillow's box filter."""
     small, full, box = (side, side), images.shape[1:3], Image.Resampling.BOX
     return np.stack([np.asarray(Image.fromarray(image).resize(small, box).resize(full, box)) for image in images])
 
 
 def jpeg_compression(images: np.ndarray, streams: Streams, quality: int) -> np.ndarray:
-    """What Pillow reads of the JPEG that it writes."""
+    """Write each image as JPEG and read it again, with Pillow."""
     out = np.empty_like(images)
     for i, image in enumerate(images):
         Image.fromarray(image).save(file := io.BytesIO(), "JPEG", quality=quality)

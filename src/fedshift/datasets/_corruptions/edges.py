@@ -1,4 +1,4 @@
-"""What spatter needs of OpenCV, for stacks (n, height, width) of uint8: edges, box means, equal histograms."""
+"""OpenCV's edges, box means and equalised histograms, for stacks (n, height, width) of uint8; spatter needs them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from scipy import ndimage
 
 
 def canny(images: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Canny's edges as OpenCV finds them, bool.
+    """Find Canny's edges like OpenCV; return bool.
 
-    Sobel gradients (border pixels go on outside) of strength |dx| + |dy|; kept where no neighbour across the edge is
-    stronger, of four directions; above `low`, and touching one above `high`. Of two equal ones side by side or one
-    above the other, the right or lower stays out.
+    An edge pixel has a Sobel gradient of strength |dx| + |dy| above `low`, where border pixels continue outside. No
+    neighbour across the edge, in one of four directions, is stronger. It is connected to such a pixel above `high`. Of
+    two equal neighbours, the right or the lower one is no edge.
     """
     across, down = (_sobel(images.astype(int), axis) for axis in (2, 1))
     strength = np.abs(across) + np.abs(down)
@@ -39,9 +39,9 @@ def canny(images: np.ndarray, low: int, high: int) -> np.ndarray:
     touching = np.zeros((3, 3, 3))
     touching[1] = 1  # within an image
     parts, count = ndimage.label(weak, touching)
-    held = np.zeros(count + 1, dtype=bool)
-    held[parts[weak & (strength > high)]] = True
-    return held[parts]
+    strong = np.zeros(count + 1, dtype=bool)
+    strong[parts[weak & (strength > high)]] = True
+    return strong[parts]
 
 
 def _sobel(x: np.ndarray, axis: int) -> np.ndarray:
@@ -50,21 +50,24 @@ def _sobel(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def distance(edges: np.ndarray, limit: float) -> np.ndarray:
-    """From each pixel to the next edge of its image, `limit` at most."""
-    apart = (2 * limit, 1, 1)  # the other images are out of reach
-    found = ndimage.distance_transform_edt(~edges, sampling=apart)
-    return np.where(edges.any(axis=(1, 2), keepdims=True), np.minimum(found, limit), limit)
+    """Return the distance of each pixel to the nearest edge of its image, at most `limit`."""
+    spacing = (2 * limit, 1, 1)  # puts the other images out of reach
+    nearest = ndimage.distance_transform_edt(~edges, sampling=spacing)
+    return np.where(edges.any(axis=(1, 2), keepdims=True), np.minimum(nearest, limit), limit)
 
 
 def box(x: np.ndarray) -> np.ndarray:
-    """The mean over 3x3, mirrored at the border's pixels; float64."""
+    """Return the mean over 3x3, mirrored at the border pixels; float64."""
     rows = ndimage.correlate1d(x.astype(float), [1, 1, 1], axis=1, mode="mirror")
     return ndimage.correlate1d(rows, [1, 1, 1], axis=2, mode="mirror") / 9
 
 
 def equalised(images: np.ndarray) -> np.ndarray:
-    """Each image with its values spread: the lowest becomes 0, others 255 times the share of those above it that they
-    reach. An image of one value stays."""
+    """Equalise the histogram of each image, as OpenCV does.
+
+    The lowest value becomes 0. Any other value v becomes 255 times the share of pixels up to v among all pixels above
+    the lowest value. An image with a single value stays as it is.
+    """
     n, values = len(images), images.reshape(len(images), -1).astype(int)
     counts = np.bincount((values + 256 * np.arange(n)[:, None]).ravel(), minlength=256 * n).reshape(n, 256)
     reached = counts.cumsum(axis=1)

@@ -1,4 +1,4 @@
-"""The elastic transform of CIFAR-10-C. Functions and `TABLE` as `grey` says."""
+"""The elastic transform of CIFAR-10-C. The module `grey` explains functions and `TABLE`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from scipy import ndimage
 from .grey import Streams, Table
 
 ANCHORS = np.array([[26.0, 26.0], [26.0, 6.0], [6.0, 6.0]])
-"""x and y of three points 10 pixels off the middle, which is (16, 16)."""
+"""Coordinates x and y of three points 10 pixels off the middle, which is (16, 16)."""
 
 
 def elastic_transform(images: np.ndarray, streams: Streams, alpha: float, sigma: float, affine: float) -> np.ndarray:
-    """An affine map that moves three points by up to `affine` pixels, then a smooth displacement of every pixel."""
+    """Apply an affine map that moves three points by up to `affine` pixels; then displace every pixel smoothly."""
     x, side = images / 255, images.shape[1]
     places = np.mgrid[:side, :side].astype(float)
     goal = ANCHORS + np.stack([rng.uniform(-affine, affine, (3, 2)) for rng in streams])
@@ -30,8 +30,10 @@ def elastic_transform(images: np.ndarray, streams: Streams, alpha: float, sigma:
 
 
 def _sampled(x: np.ndarray, rows: np.ndarray, columns: np.ndarray, edge_twice: bool) -> np.ndarray:
-    """Bilinear values of (n, side, side, 3) at places (n, side, side), mirrored at the border with its pixels twice or
-    once."""
+    """Interpolate (n, side, side, 3) bilinearly at places (n, side, side), mirrored at the border.
+
+    With `edge_twice`, the mirror image repeats the border pixels.
+    """
     n, side = np.arange(len(x))[:, None, None], x.shape[1]
     period, last = (2 * side, 2 * side - 1) if edge_twice else (2 * side - 2, 2 * side - 2)
 

@@ -1,7 +1,8 @@
-"""What all corruptions share. They take images (n, 32, 32, 3) uint8, a generator for each, and their constants.
+"""Types and rounding that all corruptions share.
 
-They return uint8, or floats of which those in [0, 1] are kept. `TABLE` of each module has its functions with their
-constants at the severities 1 to 5.
+A corruption takes images (n, 32, 32, 3) uint8, a random generator for each image, and its constants. It returns uint8,
+or floats, which are clipped to [0, 1]. `TABLE` of each module has its functions with their constants at the severities
+1 to 5.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ Table = dict[str, tuple[Callable[..., np.ndarray], tuple[tuple[Any, ...], ...]]]
 
 
 def truncated(x: np.ndarray) -> np.ndarray:
-    """Grey levels, uint8, of floats: clipped to [0, 1] and cut to whole levels, as the script does.
+    """Convert floats to grey levels, uint8: clip to [0, 1] and round down to whole levels, as the script does.
 
-    A millionth more, or rounding errors, which differ between machines, would take a level off flat surfaces.
+    One millionth of a level is added. Without it, rounding errors, which differ between machines, would lower flat
+    surfaces by one level.
     """
     return (np.clip(x, 0, 1) * 255 + 1e-6).astype(np.uint8)

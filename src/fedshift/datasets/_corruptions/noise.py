@@ -1,4 +1,4 @@
-"""Noise of CIFAR-10-C. Functions and `TABLE` as `grey` says."""
+"""Noise of CIFAR-10-C. The module `grey` explains functions and `TABLE`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from .grey import Streams, Table
 
 
 def gaussian_noise(images: np.ndarray, streams: Streams, sigma: float) -> np.ndarray:
-    """x + N(0, sigma)."""
+    """Add Gaussian noise: x + N(0, sigma)."""
     return images / 255 + sigma * _normal(images, streams)
 
 
 def shot_noise(images: np.ndarray, streams: Streams, light: float) -> np.ndarray:
-    """Poisson(x light) / light: mean x, variance x / light."""
+    """Replace x by Poisson(x light) / light, which has mean x and variance x / light."""
     return np.stack([rng.poisson(x) for rng, x in zip(streams, images / 255 * light, strict=True)]) / light
 
 
 def impulse_noise(images: np.ndarray, streams: Streams, amount: float) -> np.ndarray:
-    """Of all values, channels apart, the share `amount` is lost: one half is 0, the other 1."""
+    """Replace a random share `amount` of all values, each channel by itself: one half by 0, the other by 1."""
     u = np.stack([rng.random(images.shape[1:]) for rng in streams])
     return np.where(u < amount, np.where(u < amount / 2, 0.0, 1.0), images / 255)
 
 
 def speckle_noise(images: np.ndarray, streams: Streams, sigma: float) -> np.ndarray:
-    """x + x N(0, sigma)."""
+    """Add noise in proportion to the value: x + x N(0, sigma)."""
     return images / 255 * (1 + sigma * _normal(images, streams))
 
 

@@ -1,4 +1,4 @@
-"""Snow, frost, fog and spatter of CIFAR-10-C. Functions and `TABLE` as `grey` says."""
+"""Snow, frost, fog and spatter of CIFAR-10-C. The module `grey` explains functions and `TABLE`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .grey import Streams, Table, truncated
 
 LUMA = np.array([0.299, 0.587, 0.114])
 WATER, MUD = (np.array(rgb) / 255 for rgb in ((175, 238, 238), (63, 42, 20)))
-TEXTURES, TEXTURE = 5, 128  # how many, and their side
+TEXTURES, TEXTURE = 5, 128  # number, and side in pixels
 
 
 def snow(
@@ -27,10 +27,13 @@ def snow(
     least: float,
     radius: int,
     spread: float,
-    kept: float,
+    clear: float,
 ) -> np.ndarray:
-    """Flakes: what of zoomed noise is above `least`, blurred as it falls; laid on twice, once turned about, over an
-    image that is whitened."""
+    """Whiten the image, and add two layers of flakes, of which the second is rotated by 180 degrees.
+
+    Flakes are zoomed noise above `least`, blurred in the direction of their fall. The image under them is
+    clear x + (1 - clear) w, where w is the whitened image.
+    """
     x, side = images / 255, images.shape[1]
     drawn = np.stack([rng.normal(mean, sigma, (side, side)) for rng in streams])
     drawn = zooming(side, zoom) @ drawn @ zooming(side, zoom).T
@@ -38,28 +41,28 @@ def snow(
     flakes = moved(flakes, np.array([rng.uniform(-135, -45) for rng in streams]), radius, spread)
     layer = (flakes / 255)[..., None]
     white = np.maximum(x, 1.5 * (x @ LUMA)[..., None] + 0.5)
-    return kept * x + (1 - kept) * white + layer + layer[:, ::-1, ::-1]
+    return clear * x + (1 - clear) * white + layer + layer[:, ::-1, ::-1]
 
 
-def frost(images: np.ndarray, streams: Streams, kept: float, ice: float) -> np.ndarray:
-    """kept x + ice frost, of a random piece of one of five textures.
+def frost(images: np.ndarray, streams: Streams, clear: float, ice: float) -> np.ndarray:
+    """Return clear x + ice f, where f is a random piece of one of five textures of frost.
 
-    The script's textures are photographs, shrunk to a fifth; these are drawn (see `textures`).
+    The script's textures are photographs, reduced to a fifth; these are drawn (see `textures`).
     """
-    side, of = images.shape[1], textures()
+    side, frosts = images.shape[1], textures()
     pieces = []
     for rng in streams:
         which, row, column = rng.integers(0, [TEXTURES, TEXTURE - side + 1, TEXTURE - side + 1])
-        pieces.append(of[which, row : row + side, column : column + side])
-    return (kept * images + ice * np.stack(pieces)) / 255
+        pieces.append(frosts[which, row : row + side, column : column + side])
+    return (clear * images + ice * np.stack(pieces)) / 255
 
 
 @functools.cache
 def textures() -> np.ndarray:
-    """(5, 128, 128, 3) grey levels: bluish needles of ice, always the same.
+    """Draw bluish needles of ice: (5, 128, 128, 3) grey levels. Every call returns the same.
 
-    Noise of three scales, smoothed along one direction more than across it; bright where it is near 0, for that makes
-    lines.
+    Noise of three scales is smoothed along one direction more than across it. It is bright where it is near 0, which
+    makes lines.
     """
     made = []
     for k in range(TEXTURES):
@@ -77,7 +80,7 @@ def textures() -> np.ndarray:
 
 
 def fog(images: np.ndarray, streams: Streams, amount: float, decay: float) -> np.ndarray:
-    """(x + amount plasma) max / (max + amount), with the largest value of the image."""
+    """Return (x + amount plasma) max / (max + amount), where max is the largest value of the image."""
     x = images / 255
     most = x.max(axis=(1, 2, 3), keepdims=True)
     drawn = np.stack([rng.uniform(-1, 1, x.shape[1] ** 2 - 1) for rng in streams])
@@ -85,9 +88,9 @@ def fog(images: np.ndarray, streams: Streams, amount: float, decay: float) -> np
 
 
 def plasma(drawn: np.ndarray, decay: float) -> np.ndarray:
-    """Clouds (n, side, side) from 0 to 1, of side^2 - 1 draws from -1 to 1: the diamond-square algorithm on a torus.
+    """Make clouds (n, side, side) from 0 to 1 of side^2 - 1 draws from -1 to 1: diamond-square algorithm on a torus.
 
-    Each new value is the mean of its four neighbours and a shock, whose size shrinks by decay^2 a level.
+    Each new value is the mean of its four neighbours plus a shock. The size of shocks shrinks by decay^2 in each level.
     """
     side = round((drawn.shape[1] + 1) ** 0.5)
     height, shock, step, left = np.zeros((len(drawn), side, side)), 100.0**2, side, drawn
@@ -121,7 +124,7 @@ def spatter(
     strength: float,
     mud: bool,
 ) -> np.ndarray:
-    """Drops, where smoothed noise is above `least`: of water, with light edges, or of mud, which hides the image."""
+    """Add drops where smoothed noise is above `least`: water with bright edges, or mud, which hides the image."""
     x, side = images / 255, images.shape[1]
     drawn = np.stack([rng.normal(mean, sigma, (side, side)) for rng in streams])
     drawn = ndimage.gaussian_filter(drawn, (0, smooth, smooth), mode="nearest", truncate=4)
