@@ -142,7 +142,7 @@ class StudyFiles(_Files):
 
     @property
     def unseen(self) -> Path:
-        """Scores at external sites, apart for images that clients trained on in another variant. By `fedshift summarise`."""
+        """External scores, apart for images that clients trained on in another variant. By `fedshift summarise`."""
         return self.folder / "unseen.csv"
 
     @property
