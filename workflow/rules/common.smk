@@ -15,7 +15,7 @@ if str(SOURCES) not in sys.path:
 from fedshift import study
 from fedshift.core import digest, registry
 from fedshift.core.errors import UserError, did_you_mean
-from fedshift.io.paths import Paths
+from fedshift.io.paths import Paths, papers
 from fedshift.papers import tables as published
 from fedshift.papers.pairs import of_rounds, require
 from fedshift.papers.words import of_ledger
