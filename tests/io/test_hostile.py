@@ -362,7 +362,7 @@ def work(plan: Plan, paths: Paths) -> list[Path]:
 def test_a_study_whose_name_could_be_more_than_a_name_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"{name}.yaml"
     shutil.copy(ROOT / "config" / "studies" / "demo.yaml", path)
-    with pytest.raises(UserError, match=r"names files and rules.*; rename the file"):
+    with pytest.raises(UserError, match=r"is no name for a study: .*; rename the file"):
         study.load(path, "mini")
 
 
