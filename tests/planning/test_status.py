@@ -71,7 +71,7 @@ def aged(seconds: float, *paths: Path) -> None:
 
 def told(run: Run, text: str, rule: str = "train", name: str = "") -> Path:
     """What the job's log says."""
-    log = standing.log_of(PATHS, rule, name or run.id)
+    log = PATHS.log(rule, name or run.id)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text(text)
     return log
@@ -115,17 +115,17 @@ def at_work(run: Run) -> Iterator[None]:
 
 def test_what_a_run_waits_for() -> None:
     run = runs()[0]
-    assert (look(run, PATHS).state, look(run, PATHS).said) == ("waiting", "its data")
+    assert (look(run, PATHS).state, look(run, PATHS).message) == ("waiting", "its data")
     told(run, "", "prepare", run.data.id)
     told(run, "fetching\n", "download", run.data.raw)
-    assert look(run, PATHS).said == "its data (fetching)"
+    assert look(run, PATHS).message == "its data (fetching)"
     told(run, "prepare: 1024/4096 images (25%)\n", "prepare", run.data.id)
-    assert look(run, PATHS).said == "its data (prepare: 1024/4096 images (25%))"
+    assert look(run, PATHS).message == "its data (prepare: 1024/4096 images (25%))"
     write_json(PATHS.data(run.data.id) / "card.json", {})
-    assert look(run, PATHS).said == "its partition"
+    assert look(run, PATHS).message == "its partition"
     write_text(PATHS.partition(run.partition_id), "")
     assert look(run, PATHS) == State(
-        run.id, "B", 0, "waiting", 10, said="its turn", log=f"results/logs/train/{run.id}.log"
+        run.id, "B", 0, "waiting", 10, message="its turn", log=f"results/logs/train/{run.id}.log"
     )
 
 
@@ -153,7 +153,7 @@ def test_a_run_at_work_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     with at_work(run):
         state = look(run, PATHS)
     assert (state.state, state.eta, state.silent) == ("running", 10.0, 300)
-    assert status._words(state, "").endswith("ETA 0:10, no news for 5:00")
+    assert status._words(state, "").endswith("ETA 0:10, no output for 5:00")
 
 
 def test_a_line_that_is_being_written_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,10 +223,10 @@ def test_a_run_that_someone_stopped(log: str, said: str, monkeypatch: pytest.Mon
     aged(90, told(run, log))
     state = look(run, PATHS)
     assert (state.state, state.round, state.checkpoint, state.silent) == ("stopped", 4, 3, 90)
-    assert state.said.startswith(said)
-    assert bool(state.said) == bool(said)
-    assert status._words(state, "").startswith("after round 4/10, no news for 1:30")
-    assert status._words(state, "").endswith("; goes on after round 3")
+    assert state.message.startswith(said)
+    assert bool(state.message) == bool(said)
+    assert status._words(state, "").startswith("after round 4/10, no output for 1:30")
+    assert status._words(state, "").endswith("; resumes after round 3")
 
 
 def test_a_run_with_fresh_news_and_a_free_lock_may_be_at_work_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_a_run_with_fresh_news_and_a_free_lock_may_be_at_work_elsewhere(monkeypa
     state = look(run, PATHS)
     assert state.state == "stopped"
     assert status._words(state, "").endswith(
-        "; starts anew, unless it is at work on a node whose locks are not seen here"
+        "; starts again from round 1, unless it is still running on another node, whose locks are not visible here"
     )
 
 
@@ -245,7 +245,7 @@ def test_a_checkpoint_that_cannot_be_read(content: bytes, monkeypatch: pytest.Mo
     folder = began(run, 4, monkeypatch, age=90)
     (folder / "checkpoint" / "state.safetensors").write_bytes(content)
     aged(90, folder / "checkpoint" / "state.safetensors")
-    assert status._words(look(run, PATHS), "").endswith("; starts anew")
+    assert status._words(look(run, PATHS), "").endswith("; starts again from round 1")
 
 
 @pytest.mark.parametrize(
@@ -266,10 +266,10 @@ def test_a_run_that_failed(log: str, last: str, monkeypatch: pytest.MonkeyPatch)
     kept(run, 4)
     told(run, log)
     state = look(run, PATHS)
-    assert (state.state, state.said) == ("failed", last)
+    assert (state.state, state.message) == ("failed", last)
     again = "fedshift train tiny RUN --scale mini"
     assert status._words(state, again) == (
-        f"{last} (results/logs/train/{run.id}.log); once mended it goes on after round 4: "
+        f"{last} (see results/logs/train/{run.id}.log); when this is fixed, it resumes after round 4: "
         f"fedshift train tiny {run.id} --scale mini"
     )
 
@@ -321,7 +321,7 @@ def test_looking_leaves_a_free_lock_free(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.touch()
     aged(100, lock)
-    assert standing.held(lock) is False
+    assert standing.is_locked(lock) is False
     with disk.locked(lock):
         pass
 
@@ -378,12 +378,12 @@ def test_a_line_for_each_run_and_one_for_all(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{first.id}  seed 0   running  round 4/10, loss 0.2500, 2.0 s a round, ETA 0:12"
     assert lines[1].startswith(f"{second.id}  seed 1   done     {TODAY}, ")
-    assert lines[1].endswith("best 0.8000 in round 3; by other code")
-    assert lines[2] == "2 runs: 1 done, 1 running, trained in 0:12 at least, 1 at once as now"
-    assert lines[3] == "1 of those done were trained by other code than today's, and would train again"
+    assert lines[1].endswith("best 0.8000 in round 3; trained with other code")
+    assert lines[2] == "2 runs: 1 done, 1 running, at least 0:12 left, with 1 at once as now"
+    assert lines[3] == "1 of the finished runs were trained with other code, and would be trained again"
     assert cli.main(["status", "tiny"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "Stopped runs go on with the next call of Snakemake, or by hand: fedshift train tiny RUN --scale mini"
+        "Stopped runs resume with the next call of Snakemake, or by hand: fedshift train tiny RUN --scale mini"
     )
 
 

@@ -87,13 +87,13 @@ def _print_ids(plan: study.Plan) -> None:
 
 def plan(args: argparse.Namespace) -> None:
     """Print the jobs of studies that would run, by rule, and what they need."""
-    from ..planning.dag import upcoming
+    from ..planning.dag import pending_jobs
     from ..planning.plan import lines, survey
 
     chosen = plans(args)
     for one in chosen.values():
         one.require_files()
-    pending = upcoming({"study": args.study, "scale": args.scale, "studies": str(args.studies)})
+    pending = pending_jobs({"study": args.study, "scale": args.scale, "studies": str(args.studies)})
     result = survey(chosen, pending, Paths())
     print(json.dumps(result.plain(), indent=2) if args.json else "\n".join(lines(result)))
 
