@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from ..core.errors import UserError
 from ..io.arrays import map_array
 from ..io.paths import DataFiles
@@ -13,7 +15,6 @@ from ..io.text import read_json
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
 
 
 class Prepared:
@@ -44,8 +45,6 @@ class Prepared:
 
         Raises UserError for a sample that this dataset does not have.
         """
-        import pandas as pd
-
         rows = pd.Index(self.samples["sample"]).get_indexer(part["sample"])
         if (rows < 0).any():
             lost = part["sample"].iloc[int((rows < 0).argmax())]

@@ -15,7 +15,7 @@ from ..study.run import Run
 from . import disk as sizes
 from .dag import MISSING, Job
 from .hours import Clock, timed
-from .run_state import State, look
+from .run_state import State, state_of
 from .sample_counts import SampleCounts
 
 
@@ -93,7 +93,7 @@ def survey(plans: Mapping[str, Plan], pending: Sequence[Job], paths: Paths) -> S
         for run, sweeps in plan.asked.items()
         for sweep in sweeps
     }
-    states = {job.id: look(runs[job.id], paths) for job in pending if job.rule == "train"}
+    states = {job.id: state_of(runs[job.id], paths) for job in pending if job.rule == "train"}
     counts, known = SampleCounts(paths), list(timed(runs, states, paths))
     models = sizes.Models((one.run for one in known), counts, paths)
     missing = [job for job in pending if job.reason == MISSING]

@@ -16,7 +16,7 @@ from ..io.paths import Paths, RunFiles
 from ..io.text import read_json
 from ..study.run import Run
 
-Standing = Literal["done", "running", "stopped", "failed", "waiting"]
+StateName = Literal["done", "running", "stopped", "failed", "waiting"]
 QUIET = 60.0
 """Seconds without output that are normal, however short the rounds are."""
 PIECE = 1 << 16
@@ -48,7 +48,7 @@ class State:
     run: str
     held_out: str
     seed: int
-    state: Standing
+    state: StateName
     rounds: int
     round: int | None = None
     loss: float | None = None
@@ -65,7 +65,7 @@ class State:
     log: str = ""
 
 
-def look(run: Run, paths: Paths, code: str = "") -> State:
+def state_of(run: Run, paths: Paths, code: str = "") -> State:
     """Return the state of a run. `code` is the digest of the code that would train it today."""
     files, log = paths.run_files(run.id), paths.log("train", run.id)
     locked = is_locked(files.lock)

@@ -11,13 +11,13 @@ from .. import study
 from ..core.console import duration
 from ..io.paths import Paths
 from ..study.plan import Plan
-from .run_state import QUIET, Standing, State, look
+from .run_state import QUIET, State, StateName, state_of
 
 
 def states(plans: Mapping[str, Plan], paths: Paths) -> list[State]:
     """Return the state of each run of studies."""
     runs = {key: run for plan in plans.values() for key, run in plan.runs.items()}
-    return [look(run, paths, study.code("jobs.train", *run.plugins)) for run in runs.values()]
+    return [state_of(run, paths, study.code("jobs.train", *run.plugins)) for run in runs.values()]
 
 
 def plain(states: Iterable[State], again: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def total(states: Iterable[State]) -> dict[str, Any]:
     longest = max(map(left, running), default=0.0)
     known = running and pace is not None
     return {
-        **{name: counts[name] for name in get_args(Standing)},
+        **{name: counts[name] for name in get_args(StateName)},
         "eta": max(longest, sum(ahead) / len(running)) if known else None,
     }
 
@@ -62,7 +62,7 @@ def lines(states: Iterable[State], again: str) -> list[str]:
         for name, s in zip(names, states, strict=True)
     ]
     counts = total(states)
-    parts = [f"{counts[name]} {name}" for name in get_args(Standing) if counts[name]]
+    parts = [f"{counts[name]} {name}" for name in get_args(StateName) if counts[name]]
     if counts["eta"] is not None:
         parts.append(f"at least {duration(counts['eta'])} left, with {counts['running']} at once as now")
     out.append(f"{len(states)} runs: {', '.join(parts)}")
