@@ -462,7 +462,7 @@ def test_bombs_of_yaml_take_little_memory(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 from fedshift import study
-from fedshift.errors import UserError
+from fedshift.core.errors import UserError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 before = peak()
 for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
@@ -484,9 +484,9 @@ for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
     [
         (
             {"inferences": [{"name": "tsmobn", "momentum": [0.5] * 99, "batch_size": [8] * 99, "order": [1] * 99}]},
-            "its lists stand for 970299 combinations, more than 1000",
+            "its lists make 970299 combinations, more than 1000",
         ),
-        ({"seeds": list(range(20_000))}, "stand for more than 20000 runs"),
+        ({"seeds": list(range(20_000))}, "are more than 20000 runs"),
         ({"seeds": list(range(200)), "partition": [{"internal": ["centre0"], "seed": n} for n in range(99)]}, "runs"),
     ],
 )

@@ -1,4 +1,4 @@
-# From predictions to the page. A change of the study's words or of the template starts here.
+# From predictions to the page. A change of a title or of the template starts here.
 
 
 rule score:

@@ -1,4 +1,4 @@
-"""How a command is added to the parser, and how it finds the study, run or dataset that its arguments name."""
+"""Groups of commands, and look-up of the studies, runs and datasets that their arguments name."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from ..nn.bn_policy import POLICIES
 from ..transforms import Transform
 
 MOST = 1000
-"""The most combinations that one entry with lists of settings may stand for."""
+"""The most combinations that one entry with lists of settings may have."""
 
 
 class _Named:
@@ -87,16 +87,16 @@ class _Sweep:
 
 def _swept(kind: str, value: Any) -> tuple[Any, ...]:
     """Return a plug-in for every combination of the settings that are lists; one plug-in if none is a list."""
-    settings = dict(value) if isinstance(value, dict) else {}
-    lists = {k: v for k, v in settings.items() if isinstance(v, list) and k != "name"}
+    fields = dict(value) if isinstance(value, dict) else {}
+    lists = {k: v for k, v in fields.items() if isinstance(v, list) and k != "name"}
     if empty := [k for k, v in lists.items() if not v]:
         raise UserError(f"{registry.HERE}.{empty[0]}", "is an empty list", "give at least one value")
     if not lists:
         return (registry.build(kind, value, registry.HERE),)
     if (number := math.prod(map(len, lists.values()))) > MOST:
-        raise UserError(registry.HERE, f"its lists stand for {number} combinations, more than {MOST}", "shorten them")
+        raise UserError(registry.HERE, f"its lists make {number} combinations, more than {MOST}", "shorten them")
     combinations = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
-    return tuple(registry.build(kind, settings | values, registry.HERE) for values in combinations)
+    return tuple(registry.build(kind, fields | values, registry.HERE) for values in combinations)
 
 
 class _Known:

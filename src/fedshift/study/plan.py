@@ -44,7 +44,7 @@ class Plan:
         self.sweeps: dict[str, tuple[str, ...]] = {}
         self.asked: dict[str, list[str]] = {}
         if sum(_number(study, grid) for grid in study.runs) > MOST:
-            raise UserError(f"{path}.runs", f"stand for more than {MOST} runs", "divide them into several studies")
+            raise UserError(f"{path}.runs", f"are more than {MOST} runs", "divide them into several studies")
         faults = [fault for n, grid in enumerate(study.runs) for fault in self._take_up(grid, f"{path}.runs.{n}")]
         if faults:
             raise UserErrors({str(fault): fault for fault in faults}.values())
