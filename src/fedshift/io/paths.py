@@ -242,6 +242,7 @@ class Paths:
         """Return the folder of the MONAI bundle of a run, if no other one is named. Written by `fedshift bundle`."""
         return self.results / "bundles" / run
 
+    @property
     def exports(self) -> Path:
-        """Return the folder of what `fedshift export` writes, if no other place is named."""
+        """The folder of what `fedshift export` writes, if no other place is named."""
         return self.results / "exports"

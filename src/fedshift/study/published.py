@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ..core import registry
 from ..core.errors import UserError
+from ..io.paths import STUDIES
 from .fields import MANY
 from .run import Frozen
 from .selector import Selector, checked
@@ -108,4 +109,4 @@ def table_path(name: str, folder: Path) -> Path:
     if name.endswith(".csv"):
         return folder / name
     beside = folder.parent / "published" / f"{name}.csv"
-    return beside if beside.exists() else Path("config", "published", beside.name)
+    return beside if beside.exists() else STUDIES.parent / "published" / beside.name
