@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -79,6 +80,24 @@ def own_images(changes: str = "") -> None:
         shutil.copy("own/0.png", f"own/{n}.png")
     rows = "".join(f"{n}.png,{n % 2},{'AB'[n // 10]}\n" for n in range(20))
     Path("own/samples.csv").write_text(f"path,label,site\n{rows}{changes}")
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--version"])
+    assert (stop.value.code, capsys.readouterr().out) == (0, "fedshift 0.1.0\n")
+
+
+def test_help_lists_each_command_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--help"])
+    listed = re.findall(r"^  ([a-z]+) {2,}\S", capsys.readouterr().out.partition("Studies and plans:")[2], re.MULTILINE)
+    with pytest.raises(SystemExit):
+        cli.main(["none"])
+    known = re.findall(r"'([a-z]+)'", capsys.readouterr().err.partition("choose from")[2])
+    assert stop.value.code == 0
+    assert listed == known
+    assert len(set(listed)) == len(listed) >= 21
 
 
 def test_check_of_a_good_study_says_what_it_asks_for(capsys: pytest.CaptureFixture[str]) -> None:

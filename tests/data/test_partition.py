@@ -199,7 +199,7 @@ def test_without_a_share_no_split_by_class_validates() -> None:
 
 @pytest.mark.parametrize("counts", [[40, 1], [1] * 10, [3, 2]])
 def test_a_class_with_too_few_samples_is_refused(counts: list[int]) -> None:
-    words = "^partition: site 'A': cannot be split by class: .*; say by: sample, or make it external$"
+    words = "^partition: site 'A': cannot be split by class: .*; set by: sample, or make the site external$"
     with pytest.raises(UserError, match=words):
         by_class(classes("A", counts))
 
@@ -304,8 +304,8 @@ def test_an_id_of_its_own_for_each_dataset_and_setting() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"split": {"train": 0.5}}, "partition.split: train + val + test is 0.8; make it 1"),
-        ({"internal": ["A", "A"]}, "partition.internal: site 'A' stands twice"),
+        ({"split": {"train": 0.5}}, "partition.split: train + val + test is 0.8; make the sum 1"),
+        ({"internal": ["A", "A"]}, "partition.internal: site 'A' is named twice"),
         ({"external": ["C", "A"]}, "partition.external: site 'A' is internal and external at once"),
         ({"internal": []}, "partition.internal: Tuple should have at least 1 item"),
         ({"extrnal": ["D"]}, "partition.extrnal: unknown key 'extrnal'; did you mean 'external'?"),
@@ -337,5 +337,5 @@ def test_a_site_that_gets_no_test_samples_is_refused() -> None:
     assigned = partition().assign(table).merge(table[["sample", "patient"]])
     trained = assigned[(assigned["site"] == "A") & (assigned["split"] == "train")]["patient"].unique()
     strangers = dict(zip([f"B/{p}" for p in range(3)], trained, strict=False))
-    with pytest.raises(UserError, match="site 'B': gets no sample to test"):
+    with pytest.raises(UserError, match="site 'B': has no sample left for test"):
         partition().assign(table.assign(patient=table["patient"].replace(strangers)))

@@ -47,7 +47,7 @@ def test_sites_that_a_condition_lacks_are_left_out() -> None:
 def test_one_setting_of_a_sweep_is_shown_and_the_rest_told() -> None:
     rows = [row("A", "x", 0.5), *(row("A", "x", 0.6, **tsmobn(batch_size=b)) for b in (2, 32, 64))]
     assert [s.inference for s in methods.series(made(rows))] == ["Source", "TsmoBN [0.9, 32, 0]"]
-    assert "2 further settings of inferences are left out" in Methods().caption(made(rows))
+    assert "2 further variants of inferences are left out" in Methods().caption(made(rows))
 
 
 def test_union_weighs_sites_by_their_test_samples() -> None:

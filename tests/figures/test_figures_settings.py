@@ -34,7 +34,7 @@ def test_each_setting_varies_alone() -> None:
         "momentum": ["TsmoBN [0.5, 32, 0]", "TsmoBN [0.9, 32, 0]"],
         "order": ["TsmoBN [0.9, 32, 0]", "TsmoBN [0.9, 32, 1]", "TsmoBN [0.9, 32, 2]"],
     }
-    assert test_time.held(found["momentum"]) == "batches of 32 and test order 0"
+    assert test_time.fixed_options(found["momentum"]) == "batches of 32 and test order 0"
 
 
 def test_a_curve_is_the_mean_over_sites_and_seeds() -> None:

@@ -362,7 +362,7 @@ def work(plan: Plan, paths: Paths) -> list[Path]:
 def test_a_study_whose_name_could_be_more_than_a_name_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"{name}.yaml"
     shutil.copy(ROOT / "config" / "studies" / "demo.yaml", path)
-    with pytest.raises(UserError, match=r"names files and rules.*; rename the file"):
+    with pytest.raises(UserError, match=r"is no name for a study: .*; rename the file"):
         study.load(path, "mini")
 
 
@@ -484,9 +484,9 @@ for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
     [
         (
             {"inferences": [{"name": "tsmobn", "momentum": [0.5] * 99, "batch_size": [8] * 99, "order": [1] * 99}]},
-            "its lists stand for 970299 combinations, more than 1000",
+            "its lists make 970299 combinations, more than 1000",
         ),
-        ({"seeds": list(range(20_000))}, "stand for more than 20000 runs"),
+        ({"seeds": list(range(20_000))}, "are more than 20000 runs"),
         ({"seeds": list(range(200)), "partition": [{"internal": ["centre0"], "seed": n} for n in range(99)]}, "runs"),
     ],
 )

@@ -80,8 +80,8 @@ def test_training_alone_has_no_external_cells(tmp_path: Path) -> None:
         ({"algorithm": {"name": "fedprox", "nu": 1}}, "unknown setting 'nu'; known: form, mu,"),
         ({"algorithm": {"name": "fedprox", "mu": "much"}}, "unable to parse string as a number (got 'much')"),
         ({"bn": "locl"}, "unknown value 'locl'; did you mean 'local'?"),
-        ({"site": 5}, "is a name (got 5)"),
-        ({"inference": ["source"]}, "is a name, or a mapping with the key 'name'"),
+        ({"site": 5}, "must be a name (got 5)"),
+        ({"inference": ["source"]}, "must be a name, or a mapping with the key 'name'"),
     ],
 )
 def test_a_wrong_selector_is_told_where_it_stands(selector: dict[str, Any], said: str) -> None:

@@ -25,11 +25,11 @@ from fedshift.io.tensors import write_tensors
 from fedshift.io.text import write_json, write_text
 from fedshift.planning import disk as sizes
 from fedshift.planning import hours as timing
-from fedshift.planning.dag import MISSING, Job, upcoming
+from fedshift.planning.dag import MISSING, Job, pending_jobs
 from fedshift.planning.hours import LEVELS, Clock, Timed, timed
-from fedshift.planning.plan import Need, Survey, asked, lines, survey
+from fedshift.planning.plan import Need, Survey, job_counts, lines, survey
 from fedshift.planning.run_state import State
-from fedshift.planning.sample_counts import Amounts
+from fedshift.planning.sample_counts import SampleCounts
 from fedshift.study.run import Data, Run
 
 PATHS = Paths()
@@ -52,22 +52,22 @@ def test_jobs_are_those_of_snakemakes_dry_run(tmp_path: Path, monkeypatch: pytes
     assert cli.main(["plan", "tiny", "--json"]) == 0
     plans = study.select("tiny", "mini", STUDIES)
     jobs = project.jobs()
-    pending = upcoming({"study": "tiny"})
+    pending = pending_jobs({"study": "tiny"})
     assert Counter(job.rule for job in pending) == Counter(job.rule for job in jobs)
     assert {job.id for job in pending if job.rule == "train"} == set(plans["tiny"].runs)
     assert {job.reason for job in pending if job.rule == "download"} == {MISSING}
-    assert asked(plans) == {"ledger": 0} | Counter(job.rule for job in pending)
+    assert job_counts(plans) == {"ledger": 0} | Counter(job.rule for job in pending)
 
 
 def test_without_a_workflow_there_is_no_plan() -> None:
-    with pytest.raises(UserError, match="Snakefile: no such file; call this in the project's folder"):
-        upcoming({"study": "demo"})
+    with pytest.raises(UserError, match="Snakefile: no such file; run this command in the project's folder"):
+        pending_jobs({"study": "demo"})
 
 
 def test_a_workflow_that_fails_is_named() -> None:
     Path("Snakefile").write_text("rule all:\n    input: 'lost.txt'\n")
     with pytest.raises(UserError, match=r"Snakefile: Snakemake's dry run failed: .*lost\.txt"):
-        upcoming({})
+        pending_jobs({})
 
 
 # ---- how long
@@ -105,7 +105,7 @@ def made(of: Run, side: int = 8, train: int = 30, test: int = 12) -> None:
 
 
 def clock(*given: Timed) -> Clock:
-    return Clock(given, Amounts(PATHS), PATHS)
+    return Clock(given, SampleCounts(PATHS), PATHS)
 
 
 def test_nothing_timed_nothing_known() -> None:
@@ -157,7 +157,7 @@ def test_images_of_a_round(training: dict[str, Any], images: float) -> None:
     of = run(**training)
     table = pd.DataFrame([("A", "train")] * 30 + [("B", "train")] * 10 + [("B", "val")] * 5, columns=["site", "split"])
     write_table(PATHS.partition(of.partition_id), table)
-    assert Amounts(PATHS).trained(of) == images
+    assert SampleCounts(PATHS).trained(of) == images
 
 
 def test_the_size_of_images_counts() -> None:
@@ -166,7 +166,7 @@ def test_the_size_of_images_counts() -> None:
     made(small)
     found = clock(Timed(small, 10.0, 10)).train(large)
     assert (found.seconds, found.source) == (40.0, MODEL)
-    assert Amounts(PATHS).shape(large) == (3, 16, 16)
+    assert SampleCounts(PATHS).shape(large) == (3, 16, 16)
 
 
 def test_the_device_that_most_ran_on() -> None:
@@ -268,9 +268,9 @@ def test_models_that_lie_there_tell_of_others() -> None:
     known, unknown = run(), run(algorithm="fedprox")
     for name, size in (("model", 100), ("clients", 11)):
         write_text(PATHS.run(known.id) / f"{name}.safetensors", size * "x")
-    models = sizes.Models([known, unknown], Amounts(PATHS), PATHS)
-    assert models.of(run(seed=1)) == sizes.Size(111, sizes.LIKE)
-    assert models.of(unknown) == sizes.Size(None, sizes.UNPREPARED)
+    models = sizes.Models([known, unknown], SampleCounts(PATHS), PATHS)
+    assert models.size(run(seed=1)) == sizes.Size(111, sizes.LIKE)
+    assert models.size(unknown) == sizes.Size(None, sizes.UNPREPARED)
 
 
 def test_raw_files() -> None:
@@ -329,17 +329,17 @@ def test_the_words_of_a_survey() -> None:
         may_end_early=0,
     )
     assert list(lines(found))[2:] == [
-        "Runs to train that are at work now: 1; that go on from a checkpoint, if code and data are as they were: 2.",
-        "Time of training and prediction: at least 2.00 CPU-hours and 0.50 GPU-hours (H) and 3.00 minutes "
+        "Runs to train: running now: 1; resume from a checkpoint (if code and data have not changed): 2.",
+        "Time for training and prediction: at least 2.00 CPU-hours and 0.50 GPU-hours (H) and 3.00 minutes "
         "(device not recorded)",
         "  train         3   2.00 CPU-hours   seeds",
         "  train         1   0.50 GPU-hours (H) kin",
         "  predict       9   unknown          ?",
         "  predict       1   3.00 minutes (device not recorded) kin",
-        "Disk: 2.50 GB",
+        "Disk space: 2.50 GB",
         "  train         3   2.50 GB          like",
         "  predict       9   5.00 MB          thumb",
-        "  free: 2.00 GB, too little",
+        "  free: 2.00 GB, which is too little",
     ]
 
 
@@ -351,7 +351,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     rules = ["download", "prepare", "partition", "train", "predict", "score", "summarise", "figure", "page", "index"]
     assert [line.split()[0] for line in out[1:12]] == [*rules, "all"]
     assert out[4].split(maxsplit=4) == ["train", "4", "0", "4", "4 missing output files"]
-    assert "Time of training and prediction: unknown" in out
+    assert "Time for training and prediction: unknown" in out
     assert cli.main(["plan", "tiny", "--json"]) == 0
     assert {c["rule"]: c["to_run"] for c in json.loads(capsys.readouterr().out)["counts"]}["train"] == 4
     assert not Path("results").exists(), "looking makes nothing"

@@ -30,9 +30,8 @@ from fedshift.io.text import write_json, write_text
 from fedshift.jobs import round_log as roundlog
 from fedshift.jobs import train as job
 from fedshift.jobs.round_log import RoundLog
-from fedshift.planning import run_state as standing
-from fedshift.planning import status
-from fedshift.planning.run_state import State, look
+from fedshift.planning import run_state, status
+from fedshift.planning.run_state import State, state_of
 from fedshift.study.run import Run
 
 NOW = 1_700_000_000.0
@@ -56,7 +55,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config" / "studies").mkdir(parents=True)
     (tmp_path / "config" / "studies" / "tiny.yaml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(standing, "time", SimpleNamespace(time=lambda: NOW))
+    monkeypatch.setattr(run_state, "time", SimpleNamespace(time=lambda: NOW))
 
 
 def runs() -> list[Run]:
@@ -71,7 +70,7 @@ def aged(seconds: float, *paths: Path) -> None:
 
 def told(run: Run, text: str, rule: str = "train", name: str = "") -> Path:
     """What the job's log says."""
-    log = standing.log_of(PATHS, rule, name or run.id)
+    log = PATHS.log(rule, name or run.id)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text(text)
     return log
@@ -115,17 +114,17 @@ def at_work(run: Run) -> Iterator[None]:
 
 def test_what_a_run_waits_for() -> None:
     run = runs()[0]
-    assert (look(run, PATHS).state, look(run, PATHS).said) == ("waiting", "its data")
+    assert (state_of(run, PATHS).state, state_of(run, PATHS).message) == ("waiting", "its data")
     told(run, "", "prepare", run.data.id)
     told(run, "fetching\n", "download", run.data.raw)
-    assert look(run, PATHS).said == "its data (fetching)"
+    assert state_of(run, PATHS).message == "its data (fetching)"
     told(run, "prepare: 1024/4096 images (25%)\n", "prepare", run.data.id)
-    assert look(run, PATHS).said == "its data (prepare: 1024/4096 images (25%))"
+    assert state_of(run, PATHS).message == "its data (prepare: 1024/4096 images (25%))"
     write_json(PATHS.data(run.data.id) / "card.json", {})
-    assert look(run, PATHS).said == "its partition"
+    assert state_of(run, PATHS).message == "its partition"
     write_text(PATHS.partition(run.partition_id), "")
-    assert look(run, PATHS) == State(
-        run.id, "B", 0, "waiting", 10, said="its turn", log=f"results/logs/train/{run.id}.log"
+    assert state_of(run, PATHS) == State(
+        run.id, "B", 0, "waiting", 10, message="its turn", log=f"results/logs/train/{run.id}.log"
     )
 
 
@@ -135,7 +134,7 @@ def test_a_run_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     began(run, 4, monkeypatch, age=0.5)
     kept(run, 3)
     with at_work(run):
-        state = look(run, PATHS)
+        state = state_of(run, PATHS)
         with (
             pytest.raises(UserError, match="another process is at work here"),
             disk.locked(PATHS.run(run.id) / "checkpoint" / "lock"),
@@ -151,9 +150,9 @@ def test_a_run_at_work_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     run = runs()[0]
     began(run, 4, monkeypatch, age=300)
     with at_work(run):
-        state = look(run, PATHS)
+        state = state_of(run, PATHS)
     assert (state.state, state.eta, state.silent) == ("running", 10.0, 300)
-    assert status._words(state, "").endswith("ETA 0:10, no news for 5:00")
+    assert status._words(state, "").endswith("ETA 0:10, no output for 5:00")
 
 
 def test_a_line_that_is_being_written_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,46 +161,46 @@ def test_a_line_that_is_being_written_does_not_count(monkeypatch: pytest.MonkeyP
     for torn in ('{"round": 5, "loss": 0.1', '\n{"round": 5}'):
         with (folder / "rounds.jsonl").open("a") as log:
             log.write(torn)
-        assert standing.last_round(folder / "rounds.jsonl")["round"] == 4
+        assert run_state.last_round(folder / "rounds.jsonl")["round"] == 4
 
 
 def test_a_line_longer_than_what_is_read_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     run = runs()[0]
     folder = began(run, 4, monkeypatch)
     with (folder / "rounds.jsonl").open("a") as log:
-        log.write(json.dumps({"round": 5, "rows": "x" * 3 * standing.PIECE}) + "\n")
-    assert standing.last_round(folder / "rounds.jsonl")["round"] == 5
+        log.write(json.dumps({"round": 5, "rows": "x" * 3 * run_state.PIECE}) + "\n")
+    assert run_state.last_round(folder / "rounds.jsonl")["round"] == 5
 
 
 @pytest.mark.parametrize("content", ["", "\n", "[]\n", '{"a": 1}\n', "x" * 200_000])
 def test_no_round_yet(content: str, tmp_path: Path) -> None:
     (tmp_path / "rounds.jsonl").write_text(content)
-    assert standing.last_round(tmp_path / "rounds.jsonl") == {}
+    assert run_state.last_round(tmp_path / "rounds.jsonl") == {}
 
 
 def test_a_job_in_its_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
     run = runs()[0]
     began(run, 0, monkeypatch)
     with at_work(run):
-        assert status._words(look(run, PATHS), "") == "in its first round"
+        assert status._words(state_of(run, PATHS), "") == "in its first round"
 
 
 def test_a_job_that_has_said_nothing_yet_is_starting_for_a_while() -> None:
     run = runs()[0]
     log = told(run, "")
     aged(50, log)
-    assert look(run, PATHS).state == "running"
+    assert state_of(run, PATHS).state == "running"
     aged(70, log)
-    assert look(run, PATHS).state == "waiting"
+    assert state_of(run, PATHS).state == "waiting"
 
 
 def test_a_job_that_writes_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the last round the lock is given back, and the files are written."""
     run = runs()[0]
     began(run, 10, monkeypatch, age=5)
-    assert look(run, PATHS).state == "running"
+    assert state_of(run, PATHS).state == "running"
     aged(100, PATHS.run(run.id) / "rounds.jsonl")
-    assert look(run, PATHS).state == "stopped"
+    assert state_of(run, PATHS).state == "stopped"
 
 
 @pytest.mark.parametrize(
@@ -221,21 +220,21 @@ def test_a_run_that_someone_stopped(log: str, said: str, monkeypatch: pytest.Mon
     began(run, 4, monkeypatch, age=90)
     kept(run, 3)
     aged(90, told(run, log))
-    state = look(run, PATHS)
+    state = state_of(run, PATHS)
     assert (state.state, state.round, state.checkpoint, state.silent) == ("stopped", 4, 3, 90)
-    assert state.said.startswith(said)
-    assert bool(state.said) == bool(said)
-    assert status._words(state, "").startswith("after round 4/10, no news for 1:30")
-    assert status._words(state, "").endswith("; goes on after round 3")
+    assert state.message.startswith(said)
+    assert bool(state.message) == bool(said)
+    assert status._words(state, "").startswith("after round 4/10, no output for 1:30")
+    assert status._words(state, "").endswith("; resumes after round 3")
 
 
 def test_a_run_with_fresh_news_and_a_free_lock_may_be_at_work_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     run = runs()[0]
     began(run, 4, monkeypatch, age=5)
-    state = look(run, PATHS)
+    state = state_of(run, PATHS)
     assert state.state == "stopped"
     assert status._words(state, "").endswith(
-        "; starts anew, unless it is at work on a node whose locks are not seen here"
+        "; starts again from round 1, unless it is still running on another node, whose locks are not visible here"
     )
 
 
@@ -245,7 +244,7 @@ def test_a_checkpoint_that_cannot_be_read(content: bytes, monkeypatch: pytest.Mo
     folder = began(run, 4, monkeypatch, age=90)
     (folder / "checkpoint" / "state.safetensors").write_bytes(content)
     aged(90, folder / "checkpoint" / "state.safetensors")
-    assert status._words(look(run, PATHS), "").endswith("; starts anew")
+    assert status._words(state_of(run, PATHS), "").endswith("; starts again from round 1")
 
 
 @pytest.mark.parametrize(
@@ -265,11 +264,11 @@ def test_a_run_that_failed(log: str, last: str, monkeypatch: pytest.MonkeyPatch)
     began(run, 4, monkeypatch, age=5)
     kept(run, 4)
     told(run, log)
-    state = look(run, PATHS)
-    assert (state.state, state.said) == ("failed", last)
+    state = state_of(run, PATHS)
+    assert (state.state, state.message) == ("failed", last)
     again = "fedshift train tiny RUN --scale mini"
     assert status._words(state, again) == (
-        f"{last} (results/logs/train/{run.id}.log); once mended it goes on after round 4: "
+        f"{last} (see results/logs/train/{run.id}.log); when this is fixed, it resumes after round 4: "
         f"fedshift train tiny {run.id} --scale mini"
     )
 
@@ -277,7 +276,7 @@ def test_a_run_that_failed(log: str, last: str, monkeypatch: pytest.MonkeyPatch)
 def test_a_run_that_failed_before_it_began() -> None:
     run = runs()[0]
     told(run, "client 'A': has 1 training images, fewer than one batch of 2\n")
-    assert look(run, PATHS).state == "failed"
+    assert state_of(run, PATHS).state == "failed"
 
 
 def done(run: Run, code: str = "now", **changes: Any) -> None:
@@ -292,26 +291,26 @@ def test_a_run_that_is_done() -> None:
     run = runs()[0]
     told(run, "an old complaint\n")
     done(run, seconds=75.0, best_round=3, best_value=0.8)
-    state = look(run, PATHS, "now")
+    state = state_of(run, PATHS, "now")
     assert (state.state, state.rounds, state.round, state.seconds, state.changed) == ("done", 10, 10, 75, False)
     assert status._words(state, "") == f"{TODAY}, 10 rounds in 1:15, best 0.8000 in round 3"
-    assert look(run, PATHS, "other").changed
+    assert state_of(run, PATHS, "other").changed
 
 
 def test_a_run_that_is_trained_again_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
     run = runs()[0]
     began(run, 4, monkeypatch)
     done(run)
-    assert look(run, PATHS).state == "done"
+    assert state_of(run, PATHS).state == "done"
     with at_work(run):
-        assert look(run, PATHS).state == "running"
+        assert state_of(run, PATHS).state == "running"
 
 
 def test_results_that_are_not_whole_are_not_done() -> None:
     run = runs()[0]
     done(run)
     (PATHS.run(run.id) / "model.safetensors").unlink()
-    assert look(run, PATHS).state == "waiting"
+    assert state_of(run, PATHS).state == "waiting"
 
 
 # ---- locks
@@ -321,7 +320,7 @@ def test_looking_leaves_a_free_lock_free(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.touch()
     aged(100, lock)
-    assert standing.held(lock) is False
+    assert run_state.is_locked(lock) is False
     with disk.locked(lock):
         pass
 
@@ -337,13 +336,13 @@ def test_a_file_system_without_locks_goes_by_the_news(monkeypatch: pytest.Monkey
     monkeypatch.setattr(fcntl, "flock", refuse)
     for age, state in ((119, "running"), (121, "stopped")):
         aged(age, folder / "rounds.jsonl")
-        assert look(run, PATHS).state == state
+        assert state_of(run, PATHS).state == state
 
 
 # ---- all runs
 
 
-def of(state: standing.Standing, **more: Any) -> State:
+def of(state: run_state.StateName, **more: Any) -> State:
     return State("r", "B", 0, state, 10, **more)
 
 
@@ -378,12 +377,12 @@ def test_a_line_for_each_run_and_one_for_all(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{first.id}  seed 0   running  round 4/10, loss 0.2500, 2.0 s a round, ETA 0:12"
     assert lines[1].startswith(f"{second.id}  seed 1   done     {TODAY}, ")
-    assert lines[1].endswith("best 0.8000 in round 3; by other code")
-    assert lines[2] == "2 runs: 1 done, 1 running, trained in 0:12 at least, 1 at once as now"
-    assert lines[3] == "1 of those done were trained by other code than today's, and would train again"
+    assert lines[1].endswith("best 0.8000 in round 3; trained with other code")
+    assert lines[2] == "2 runs: 1 done, 1 running, at least 0:12 left, with 1 at once as now"
+    assert lines[3] == "1 of the finished runs were trained with other code, and would be trained again"
     assert cli.main(["status", "tiny"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "Stopped runs go on with the next call of Snakemake, or by hand: fedshift train tiny RUN --scale mini"
+        "Stopped runs resume with the next call of Snakemake, or by hand: fedshift train tiny RUN --scale mini"
     )
 
 
@@ -422,7 +421,7 @@ class Killed(BaseException):
 
 
 def test_a_real_run_at_work_then_killed_then_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "time", time)
+    monkeypatch.setattr(run_state, "time", time)
     plan, paths = fake_study.build(tmp_path, training={"rounds": 4, "batch_size": 8, "select": "last"})
     run = next(iter(plan.runs.values()))
     shutil.rmtree(paths.run(run.id))
@@ -431,7 +430,7 @@ def test_a_real_run_at_work_then_killed_then_done(tmp_path: Path, monkeypatch: p
 
     def round_and_look(federation: Federation, *words: Any) -> None:
         if federation.server.round == 2:
-            seen.append(look(run, paths))
+            seen.append(state_of(run, paths))
             raise Killed
         whole(federation, *words)
 
@@ -441,10 +440,10 @@ def test_a_real_run_at_work_then_killed_then_done(tmp_path: Path, monkeypatch: p
     assert [(s.state, s.round, s.checkpoint) for s in seen] == [("running", 2, 2)]
     assert 0 < seen[0].eta <= 2 * seen[0].seconds_a_round
 
-    state = look(run, paths)
+    state = state_of(run, paths)
     assert (state.state, state.round, state.checkpoint) == ("stopped", 2, 2)
 
     monkeypatch.setattr(Federation, "round", whole)
     job.train(run, paths, code="x")
-    state = look(run, paths, "x")
+    state = state_of(run, paths, "x")
     assert (state.state, state.round, state.best_round, state.changed) == ("done", 4, 4, False)

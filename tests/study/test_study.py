@@ -234,7 +234,7 @@ def test_every_error_is_told_at_once(tmp_path: Path) -> None:
         figures=["site"],
     ) == [
         "partition.external: site 'A' is internal and external at once; "
-        "a site that trains cannot be the unseen one: remove it from one of the two",
+        "a site that trains cannot be an unseen one: remove it from one of the two lists",
         "model (mlp).hiden: unknown key 'hiden'; did you mean 'hidden'?",
         "training.batch_size: Input should be greater than or equal to 2 (got 1)",
         "training.rouns: unknown key 'rouns'; did you mean 'rounds'?",
@@ -375,7 +375,7 @@ def test_best_validation_needs_validation(tmp_path: Path) -> None:
     said = complaints(tmp_path, partition=TINY["partition"] | split)
     assert said == [
         "training.select: is best_validation, but partition.split leaves nothing to validate on; "
-        "say select: last, or give val a share"
+        "set select: last, or give val a share"
     ]
     plan(tmp_path, partition=TINY["partition"] | split, training={"select": "last"})
 

@@ -1,4 +1,4 @@
-# The studies asked for, expanded. Everything else about them is in src/fedshift/study.py.
+# The studies of this call, expanded to runs. Everything else about studies is in src/fedshift/study/.
 import os
 import sys
 from pathlib import Path
@@ -15,17 +15,17 @@ if str(SOURCES) not in sys.path:
 from fedshift import study
 from fedshift.core import digest, registry
 from fedshift.core.errors import UserError, did_you_mean
-from fedshift.io.paths import Paths
+from fedshift.io.paths import Paths, papers
 from fedshift.papers import tables as published
 from fedshift.papers.pairs import of_rounds, require
 from fedshift.papers.words import of_ledger
 
 PATHS = Paths()
 INDEX = PATHS.page("index")
-SETTINGS = {"study", "scale", "mirror", "studies", "processes"}
+CONFIG_KEYS = {"study", "scale", "mirror", "studies", "processes"}
 try:
-    for key in set(config) - SETTINGS:
-        raise UserError("--config", f"unknown key {key!r}", did_you_mean(key, SETTINGS))
+    for key in set(config) - CONFIG_KEYS:
+        raise UserError("--config", f"unknown key {key!r}", did_you_mean(key, CONFIG_KEYS))
     if not (str(config["processes"]).isdecimal() and int(config["processes"])):
         raise UserError("--config processes", f"{config['processes']!r} is not a whole number from 1")
     PLANS = study.select(str(config["study"]), config["scale"], Path(config["studies"]))
@@ -38,38 +38,38 @@ except UserError as error:
 
 
 RUNS = {key: run for plan in PLANS.values() for key, run in plan.runs.items()}
-INFERENCES = {key: plan.inferences[of[0]] for plan in PLANS.values() for key, of in plan.sweeps.items()}
+INFERENCES = {key: plan.inferences[members[0]] for plan in PLANS.values() for key, members in plan.sweeps.items()}
 DATA = {run.data.id: run.data for run in RUNS.values()}
 RAW = {data.raw: data for data in DATA.values()}
 PARTITIONS = {run.partition_id: run for run in RUNS.values()}
 TEMPLATES = {p.name: digest.of_file(p) for p in sorted((SOURCES / "fedshift" / "report" / "templates").iterdir())}
 
 
-# How a job finds its study again: no setting of a run stands on a command line. Snakemake holds a parameter against that
-# of the last call only where its function takes nothing but wildcards: the first two may change, and nothing runs anew.
+# A job finds its run through its study: no setting of a run is on a command line. Snakemake compares a parameter with its
+# value in the last call only if its function takes nothing but wildcards: a change of the first two reruns nothing.
 def asked(wildcards, output):
-    """All studies of this call."""
+    """Return the arguments that name all studies of this call."""
     return f"{quote(str(config['study']))} --scale {config['scale']} --studies {quote(str(config['studies']))}"
 
 
 def mirror(wildcards, output):
-    """Where to look for data files."""
+    """Return the option for a mirror of the data files, if there is one."""
     return f"--mirror {quote(str(config['mirror']))}" if config["mirror"] else ""
 
 
 def launch(wildcards, output):
-    """How a training of several processes is started: they share its clients, each with one thread."""
+    """Return how Python starts a training of several processes, which share its clients; nothing for one process."""
     processes = int(config["processes"])
     return f"torch.distributed.run --standalone --nproc-per-node={processes} -m" if processes > 1 else ""
 
 
 def named(wildcards):
-    """The one study of a page."""
+    """Return the arguments that name the study of a page."""
     return f"{quote(str(PLANS[wildcards.study].path))} --scale {config['scale']}"
 
 
 def plugins(kind, names):
-    """Plug-in classes, whose code is part of a job's identity."""
+    """Return plug-in classes, whose code is part of a job's identity."""
     return [registry.get(kind, name) for name in names]
 
 

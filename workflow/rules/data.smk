@@ -6,9 +6,9 @@ localrules:
 
 rule download:
     output:
-        PATHS.raw("{raw}") / "source.json",
+        PATHS.source("{raw}"),
     log:
-        "results/logs/download/{raw}.log",
+        PATHS.log("download", "{raw}"),
     conda:
         "../../envs/data.yaml"
     params:
@@ -21,16 +21,16 @@ rule download:
 
 rule prepare:
     input:
-        source=lambda w: PATHS.raw(DATA[w.data].raw) / "source.json",
+        source=lambda w: PATHS.source(DATA[w.data].raw),
         own=lambda w: DATA[w.data].dataset.inputs(),
     output:
-        images=PATHS.data("{data}") / "images.npy",
-        samples=PATHS.data("{data}") / "samples.parquet",
-        card=PATHS.data("{data}") / "card.json",
+        images=PATHS.data_files("{data}").images,
+        samples=PATHS.data_files("{data}").samples,
+        card=PATHS.data_files("{data}").card,
     log:
-        "results/logs/prepare/{data}.log",
+        PATHS.log("prepare", "{data}"),
     benchmark:
-        "results/benchmarks/prepare/{data}.tsv"
+        PATHS.benchmark("prepare", "{data}")
     conda:
         "../../envs/data.yaml"
     threads: 8
@@ -44,11 +44,11 @@ rule prepare:
 
 rule partition:
     input:
-        samples=lambda w: PATHS.data(PARTITIONS[w.partition].data.id) / "samples.parquet",
+        samples=lambda w: PATHS.data_files(PARTITIONS[w.partition].data.id).samples,
     output:
         PATHS.partition("{partition}"),
     log:
-        "results/logs/partition/{partition}.log",
+        PATHS.log("partition", "{partition}"),
     conda:
         "../../envs/data.yaml"
     params:

@@ -1,16 +1,17 @@
 rule predict:
     input:
-        data=lambda w: [PATHS.data(RUNS[w.run].data.id) / f for f in ("images.npy", "samples.parquet")],
+        images=lambda w: PATHS.data_files(RUNS[w.run].data.id).images,
+        samples=lambda w: PATHS.data_files(RUNS[w.run].data.id).samples,
         partition=lambda w: PATHS.partition(RUNS[w.run].partition_id),
-        model=PATHS.run("{run}") / "model.safetensors",
-        clients=PATHS.run("{run}") / "clients.safetensors",
-        spec=PATHS.run("{run}") / "spec.json",
+        model=PATHS.run_files("{run}").model,
+        clients=PATHS.run_files("{run}").clients,
+        spec=PATHS.run_files("{run}").spec,
     output:
         PATHS.predictions("{run}", "{inference}"),
     log:
-        "results/logs/predict/{run}-{inference}.log",
+        PATHS.log("predict", "{run}-{inference}"),
     benchmark:
-        "results/benchmarks/predict/{run}-{inference}.tsv"
+        PATHS.benchmark("predict", "{run}-{inference}")
     conda:
         "../../envs/train.yaml"
     threads: 1

@@ -1,14 +1,14 @@
-# From predictions to the page. A change of the study's words or of the template starts here.
+# From predictions to the page. A change of a title or of the template starts here.
 
 
 rule score:
     input:
         lambda w: [PATHS.predictions(run, i) for run, asked in PLANS[w.study].asked.items() for i in asked],
     output:
-        scores=PATHS.study("{study}") / "scores.csv",
-        missing=PATHS.study("{study}") / "missing.json",
+        scores=PATHS.study_files("{study}").scores,
+        missing=PATHS.study_files("{study}").missing,
     log:
-        "results/logs/score/{study}.log",
+        PATHS.log("score", "{study}"),
     conda:
         "../../envs/report.yaml"
     params:
@@ -21,17 +21,19 @@ rule score:
 
 rule ledger:
     input:
-        lambda w: [PATHS.data(key) / "images.npy" for key, d in PLANS[w.study].data.items() if not d.dataset.shape],
+        lambda w: [PATHS.data_files(key).images for key, d in PLANS[w.study].data.items() if not d.dataset.shape],
     output:
-        PATHS.study("{study}") / "ledger.csv",
+        PATHS.study_files("{study}").ledger,
     log:
-        "results/logs/ledger/{study}.log",
+        PATHS.log("ledger", "{study}"),
     conda:
         "../../envs/train.yaml"
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
-        code=lambda w: study.code("planning.communication", *(p for r in PLANS[w.study].runs.values() for p in r.plugins)),
+        code=lambda w: study.code(
+            "planning.communication", *(p for r in PLANS[w.study].runs.values() for p in r.plugins)
+        ),
     shell:
         "python -m fedshift ledger {params.study} --write > {log:q} 2>&1"
 
@@ -40,21 +42,21 @@ rule summarise:
     input:
         rules.score.output.scores,
         published=lambda w: published.inputs(PLANS[w.study].published),
-        ledger=lambda w: [PATHS.study(w.study) / "ledger.csv"] if of_ledger(PLANS[w.study]) else [],
-        rounds=lambda w: [PATHS.run(run) / "rounds.parquet" for run in PLANS[w.study].runs if of_rounds(PLANS[w.study])],
+        ledger=lambda w: [PATHS.study_files(w.study).ledger] if of_ledger(PLANS[w.study]) else [],
+        rounds=lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs if of_rounds(PLANS[w.study])],
     output:
-        summary=PATHS.study("{study}") / "summary.csv",
-        effects=PATHS.study("{study}") / "effects.csv",
-        comparison=PATHS.study("{study}") / "comparison.csv",
-        trends=PATHS.study("{study}") / "trends.csv",
-        unseen=PATHS.study("{study}") / "unseen.csv",
+        summary=PATHS.study_files("{study}").summary,
+        effects=PATHS.study_files("{study}").effects,
+        comparison=PATHS.study_files("{study}").comparison,
+        trends=PATHS.study_files("{study}").trends,
+        unseen=PATHS.study_files("{study}").unseen,
         tables=expand(
-            PATHS.study("{{study}}") / "tables" / "{table}.{form}",
+            PATHS.study_files("{{study}}").table("{table}", "{form}"),
             table=["sites", "overview", "comparison"],
             form=["csv", "md", "tex"],
         ),
     log:
-        "results/logs/summarise/{study}.log",
+        PATHS.log("summarise", "{study}"),
     conda:
         "../../envs/report.yaml"
     params:
@@ -70,17 +72,17 @@ rule figure:
         rules.score.output.scores,
         rules.summarise.output.effects,
         rules.summarise.output.summary,
-        lambda w: [PATHS.run(run) / "rounds.parquet" for run in PLANS[w.study].runs],
+        lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs],
     output:
         report(
-            PATHS.study("{study}") / "figures" / "{figure}.svg",
+            PATHS.study_files("{study}").figure("{figure}"),
             caption="../report/figure.rst",
             category="{study}",
             subcategory="Figures",
             labels={"figure": "{figure}"},
         ),
     log:
-        "results/logs/figure/{study}-{figure}.log",
+        PATHS.log("figure", "{study}-{figure}"),
     conda:
         "../../envs/report.yaml"
     params:
@@ -95,8 +97,8 @@ rule page:
     input:
         rules.score.output,
         rules.summarise.output,
-        figures=lambda w: [PATHS.study(w.study) / "figures" / f"{f}.svg" for f in PLANS[w.study].study.figures],
-        manifests=lambda w: [PATHS.run(run) / "manifest.json" for run in PLANS[w.study].runs],
+        figures=lambda w: [PATHS.study_files(w.study).figure(f) for f in PLANS[w.study].study.figures],
+        manifests=lambda w: [PATHS.run_files(run).manifest for run in PLANS[w.study].runs],
     output:
         page=report(
             PATHS.page("{study}"),
@@ -104,9 +106,9 @@ rule page:
             category="{study}",
             labels={"page": "the whole report"},
         ),
-        headline=PATHS.study("{study}") / "headline.json",
+        headline=PATHS.study_files("{study}").headline,
     log:
-        "results/logs/page/{study}.log",
+        PATHS.log("page", "{study}"),
     conda:
         "../../envs/report.yaml"
     params:
@@ -125,8 +127,8 @@ localrules:
 # All studies of the folder, those of other calls as they were left. No page depends on it.
 rule index:
     input:
-        [PATHS.study(name) / "headline.json" for name in PLANS],
-        [path for path in [Path(config["studies"]).parent / "papers.csv"] if path.exists()],
+        [PATHS.study_files(name).headline for name in PLANS],
+        [path for path in [papers(Path(config["studies"]))] if path.exists()],
     output:
         INDEX,
     log:

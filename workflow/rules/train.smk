@@ -4,18 +4,20 @@
 
 rule train:
     input:
-        data=lambda w: [PATHS.data(RUNS[w.run].data.id) / f for f in ("images.npy", "samples.parquet", "card.json")],
+        images=lambda w: PATHS.data_files(RUNS[w.run].data.id).images,
+        samples=lambda w: PATHS.data_files(RUNS[w.run].data.id).samples,
+        card=lambda w: PATHS.data_files(RUNS[w.run].data.id).card,
         partition=lambda w: PATHS.partition(RUNS[w.run].partition_id),
     output:
-        spec=PATHS.run("{run}") / "spec.json",
-        model=PATHS.run("{run}") / "model.safetensors",
-        clients=PATHS.run("{run}") / "clients.safetensors",
-        rounds=PATHS.run("{run}") / "rounds.parquet",
-        manifest=PATHS.run("{run}") / "manifest.json",
+        spec=PATHS.run_files("{run}").spec,
+        model=PATHS.run_files("{run}").model,
+        clients=PATHS.run_files("{run}").clients,
+        rounds=PATHS.run_files("{run}").rounds,
+        manifest=PATHS.run_files("{run}").manifest,
     log:
-        "results/logs/train/{run}.log",
+        PATHS.log("train", "{run}"),
     benchmark:
-        "results/benchmarks/train/{run}.tsv"
+        PATHS.benchmark("train", "{run}")
     conda:
         "../../envs/train.yaml"
     threads: int(config["processes"])

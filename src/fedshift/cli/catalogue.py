@@ -16,23 +16,23 @@ from ..models import initialise
 from ..nn.bn_policy import POLICIES
 
 LATE = 10_000
-"""A round by which whatever ends has ended."""
+"""Number of a round in which every phase that an algorithm begins with has ended."""
 TEXT = """# Algorithms
 
 Made by `fedshift algorithms` from the plug-ins in `src/fedshift/algorithms/`, whose docstrings say more: equations,
 defaults and where they come from, and what reference implementations do otherwise.
 
-P are the trainable parameters, W those outside of batch norm and A those inside, S the running means and variances; a
-model has L batch-norm layers. Floats are those of one client and round, as counted on what a client of a small network
-really receives and sends. Messages are those in one direction that clients wait for. What a BN policy keeps at home
-comes to what a client keeps. Penalties, control variates and server moments cover only what is trained and travels;
-running statistics are plainly averaged where they travel, and BN's counters never.
+P are the trainable parameters, W those outside of batch norm and A those inside; S are the running means and variances.
+A model has L batch-norm layers. Floats are those of one client in one round, counted on what a client of a small
+network really receives and sends. Messages are those in one direction that clients wait for. What a client keeps
+includes what the BN policy keeps local. Penalties, control variates and server moments cover only parameters that are
+trained and travel. Running statistics are averaged where they travel; BN's counters never travel.
 
 """
 
 
 def algorithms() -> str:
-    """The whole page, in Markdown."""
+    """Return the page of all algorithms, in Markdown."""
     rows = tuple(tuple(_row(name, cls)) for name, cls in sorted(registry.discover("algorithm").items()))
     header = (
         "Name",
@@ -61,13 +61,13 @@ def _row(name: str, cls: type[registry.Plugin]) -> Iterator[str]:
     yield _moved(trained["local"]) if "local" in trained else DASH
     yield _then(first, lambda row: f"{row['messages'] - 1} L + 1" if row["messages"] > 1 else str(row["messages"]))
     state = sum(t.numel() for t in first.clients[0].state.values())
-    yield " + ".join([*_own(first), *([_floats(first, state)] if state else [])]) or DASH
+    yield " + ".join([*_staying(first), *([_floats(first, state)] if state else [])]) or DASH
     held = sum(t.numel() for t in first.server.state.values())
     yield _floats(first, held) if held else DASH
 
 
 def _after_a_round(algorithm: Algorithm, bn: str | None = None) -> Federation:
-    """A first round, and a late one, which some algorithms do otherwise."""
+    """Return a federation after its first round and a late one, which some algorithms do differently."""
     x = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     training = {"batch_size": 4, "select": "last"}
     model = initialise(registry.build("model", "mlp"), (1, 28, 28), 10, 0)
@@ -78,8 +78,8 @@ def _after_a_round(algorithm: Algorithm, bn: str | None = None) -> Federation:
     return federation
 
 
-def _own(trained: Federation) -> list[str]:
-    """What of the model stays at a client."""
+def _staying(trained: Federation) -> list[str]:
+    """Return the parts of the model that stay at a client."""
     shared, layout = trained.trainer.travels, trained.trainer.layout
     spans = {"A": layout.affine, "W": layout.weights, "S": layout.statistics}
     stays = [name for name, span in spans.items() if not (shared.start <= span.start and span.stop <= shared.stop)]
@@ -87,7 +87,7 @@ def _own(trained: Federation) -> list[str]:
 
 
 def _then(trained: Federation, cell: Callable[[Mapping[str, Any]], str]) -> str:
-    """What a cell says of the first round, and of a late one where that differs."""
+    """Return the text of a cell for the first round and, if it differs, for the late one."""
     return ", then ".join(dict.fromkeys(map(cell, trained.history)))
 
 
@@ -99,7 +99,7 @@ def _moved(trained: Federation) -> str:
 
 
 def _floats(trained: Federation, count: int) -> str:
-    """A number of floats as multiples of P or W, S and 1: `2P + S`."""
+    """Return a number of floats as multiples of P or W, S and 1, such as `2P + S`."""
     layout = trained.trainer.layout
     affine, weights, statistics = (s.stop - s.start for s in (layout.affine, layout.weights, layout.statistics))
     whole = trained.trainer.travels.start <= layout.affine.start

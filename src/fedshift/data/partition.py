@@ -1,4 +1,4 @@
-"""Which sites take part, and which of their samples train, validate and test."""
+"""Partitions: the sites that take part, and the samples that train, validate and test."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class Split(Frozen):
-    """Shares of an internal site's samples."""
+    """Shares of an internal site's samples. They add up to 1."""
 
-    train: float = Field(0.7, gt=0, le=1)
-    val: float = Field(0.1, ge=0, lt=1)
-    test: float = Field(0.2, ge=0, lt=1)
+    train: float = Field(0.7, gt=0, le=1, description="share of samples that train")
+    val: float = Field(0.1, ge=0, lt=1, description="share of samples that validate")
+    test: float = Field(0.2, ge=0, lt=1, description="share of samples that test")
 
     @model_validator(mode="after")
     def _whole(self) -> Split:
         if abs(self.train + self.val + self.test - 1) > 1e-9:
-            raise UserError("split", f"train + val + test is {self.train + self.val + self.test:g}", "make it 1")
+            raise UserError("split", f"train + val + test is {self.train + self.val + self.test:g}", "make the sum 1")
         return self
 
 
@@ -35,57 +35,66 @@ Amount = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
 
 
 class Limit(Frozen):
-    """The most images of an internal site that train, or validate: so many, or a share of what the split gives."""
+    """Upper limits of the images of an internal site that train or validate."""
 
-    train: Amount | None = Field(None, description="a number of images, or a share below 1")
-    val: Amount | None = Field(None, description="a number of images, or a share below 1")
+    train: Amount | None = Field(
+        None, description="number of training images, or a share below 1 of those that the split gives"
+    )
+    val: Amount | None = Field(
+        None, description="number of validation images, or a share below 1 of those that the split gives"
+    )
 
 
 class Partition(Frozen):
-    """Internal sites (clients) with their splits, and external sites, which are tested whole and never train."""
+    """Internal sites (clients) with their splits, and external sites, which only test: all their samples, always."""
 
-    internal: tuple[str, ...] = Field(min_length=1, description="sites that train")
-    external: tuple[str, ...] = Field((), description="sites that never do")
-    split: Split = Split()
+    internal: tuple[str, ...] = Field(min_length=1, description="sites that train: the clients")
+    external: tuple[str, ...] = Field((), description="sites that never train; all their samples test")
+    split: Split = Field(Split(), description="shares of each internal site's samples that train, validate and test")
     by: Literal["patient", "sample", "class"] = Field(
         "patient",
-        description="keep a patient's samples together where patients are known; or split at random by sample; or by "
-        "sample with equal shares of each class",
+        description="patient: keep the samples of a patient together, where patients are known; sample: split samples "
+        "at random; class: split samples at random, with equal shares of each class",
     )
-    limit: Limit = Field(Limit(), description="images beyond it are left out, drawn at random")
-    truncate: bool = Field(False, description="cut each internal site to the size of the smallest, before the split")
-    seed: int = Field(0, ge=0, description="of the split; the same for all runs")
-    held_out: str = Field("", description="name of this partition in tables; default: the external sites")
+    limit: Limit = Field(
+        Limit(), description="the most images of an internal site; the others are drawn at random and left out"
+    )
+    truncate: bool = Field(
+        False, description="before the split, cut each internal site at random to the size of the smallest"
+    )
+    seed: int = Field(0, ge=0, description="seed of the split; the same for all runs")
+    held_out: str = Field("", description="name of this partition in tables; default: its external sites")
 
     @model_validator(mode="after")
     def _disjoint(self) -> Partition:
         for key, sites in (("internal", self.internal), ("external", self.external)):
             if twice := sorted({s for s in sites if sites.count(s) > 1}):
-                raise UserError(key, f"site {twice[0]!r} stands twice", "name each site once")
+                raise UserError(key, f"site {twice[0]!r} is named twice", "name each site once")
         if both := sorted(set(self.internal) & set(self.external)):
             raise UserError(
                 "external",
                 f"site {both[0]!r} is internal and external at once",
-                "a site that trains cannot be the unseen one: remove it from one of the two",
+                "a site that trains cannot be an unseen one: remove it from one of the two lists",
             )
         return self
 
     def require_client(self, name: str | None, where: str) -> None:
-        """Raise UserError where a client is asked for that is none."""
+        """Raise UserError at `where` if `name` is given and is no internal site."""
         if name is not None and name not in self.internal:
             raise UserError(f"{where}: client", f"{name!r} is no internal site", did_you_mean(name, self.internal))
 
     @property
     def title(self) -> str:
-        """What `held_out` says in scores."""
+        """The name of this partition in scores: `held_out`, or else the names of the external sites."""
         return self.held_out or "+".join(self.external)
 
     def assign(self, samples: pd.DataFrame) -> pd.DataFrame:
-        """Roles and splits of samples (columns sample, site, label, patient and, where known, base).
+        """Assign a role and a split to each sample of an internal or external site.
 
-        Returns (sample, site, role, split), samples of internal and external sites only, in stored order. Samples that
-        share a `base` (the same image in another guise) get the same split at every internal site. Raises UserError for
-        an unknown site, or a site too small or with too few patients to be split.
+        `samples` has the columns sample, site, label, patient and, where known, base. Returns the columns sample, site,
+        role and split, in the order of `samples`; samples of other sites are left out. Samples with the same `base`
+        (variants of one image) get the same split at every internal site. Raises UserError for an unknown site, or a
+        site that has too few samples or patients to be split.
         """
         import numpy as np
         import pandas as pd
@@ -105,18 +114,18 @@ class Partition(Frozen):
         for site in self.internal:
             rows = samples.loc[groups[site]]
             split.loc[rows.index] = self._split_site(site, rows, assigned)
-            groups[site] = groups[site][self._kept(site, split.loc[groups[site]].to_numpy())]
+            groups[site] = groups[site][self._within_limit(site, split.loc[groups[site]].to_numpy())]
         chosen = np.sort(np.concatenate(list(groups.values())))
         out = samples.loc[chosen, ["sample", "site"]].copy()
         out["role"] = np.where(out["site"].isin(self.internal), "internal", "external")
         out["split"] = split.loc[chosen]
         return out.reset_index(drop=True)
 
-    def _kept(self, site: str, split: np.ndarray) -> np.ndarray:
-        """Which of a site's rows are within the limit: (n,) bool."""
+    def _within_limit(self, site: str, split: np.ndarray) -> np.ndarray:
+        """Return whether each row of a site is within the limit: (n,) bool. `split` (n,) names the split of each."""
         import numpy as np
 
-        kept = np.ones(len(split), dtype=bool)
+        within = np.ones(len(split), dtype=bool)
         for name, limit in (("train", self.limit.train), ("val", self.limit.val)):
             rows = np.flatnonzero(split == name)
             if limit is None:
@@ -125,19 +134,20 @@ class Partition(Frozen):
             if not 1 <= size <= len(rows):
                 what = f"limit.{name} asks for {size} images of site {site!r}, and the split gives {len(rows)}"
                 raise UserError("partition", what, "lower the limit, or raise the share of the split")
-            kept[rows] = False
-            kept[stream(self.seed, "limit", name, site).permutation(rows)[:size]] = True
-        return kept
+            within[rows] = False
+            within[stream(self.seed, "limit", name, site).permutation(rows)[:size]] = True
+        return within
 
     def _split_site(self, site: str, rows: pd.DataFrame, assigned: dict[object, str]) -> np.ndarray:
-        """The split of each row. `assigned` remembers units met at earlier sites, and is added to."""
+        """Return the split of each row (n,), and record in `assigned` the split of each unit.
+
+        A unit (a patient, a base image or a sample) that an earlier site has recorded there keeps its split.
+        """
         import numpy as np
 
         unit = self._units(site, rows)
         names, member = np.unique(unit, return_inverse=True)
-        shares = {
-            k: v for k, v in (("train", self.split.train), ("val", self.split.val), ("test", self.split.test)) if v > 0
-        }
+        shares = {name: share for name, share in self.split if share > 0}
         if len(names) < len(shares):
             kind = "patients" if unit.dtype == object and self.by == "patient" else "samples"
             raise UserError(
@@ -158,14 +168,14 @@ class Partition(Frozen):
         if lacking := sorted(set(shares) - set(of_unit)):
             raise UserError(
                 f"partition: site {site!r}",
-                f"gets no sample to {lacking[0]}: it has too few, or shares its patients with a site named before it",
-                "name patients differently at each site unless they are the same person, or make it external",
+                f"has no sample left for {lacking[0]}: it has too few, or shares its patients with an earlier site",
+                "give patients of different sites different names unless they are the same person, or make it external",
             )
         assigned.update(zip(names, of_unit, strict=True))
         return of_unit[member]
 
     def _units(self, site: str, rows: pd.DataFrame) -> np.ndarray:
-        """What must not be torn apart: patient, base image, or else the sample itself."""
+        """Return the unit of each row that one split must hold: its base image, its patient, or the sample itself."""
         if "base" in rows:
             return rows["base"].to_numpy()
         if self.by == "patient" and "patient" in rows and rows["patient"].notna().any():
@@ -173,12 +183,12 @@ class Partition(Frozen):
         return rows["sample"].to_numpy()
 
     def identity(self, dataset: str) -> str:
-        """The id of this partition of a dataset: the name of its file."""
+        """Return the id of this partition of the dataset with the id `dataset`. It names the file of the partition."""
         return digest.of({"dataset": dataset, **self.model_dump(mode="json", exclude={"held_out"})})
 
 
 def _exact(label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str) -> np.ndarray:
-    """A random split of single samples: floor(share n) for val and test, the rest trains."""
+    """Return a random split of n single samples: floor(share n) of them test and validate, the rest train."""
     import numpy as np
 
     n = len(member)
@@ -193,9 +203,9 @@ def _exact(label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed
 
 
 def _stratified(label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str) -> np.ndarray:
-    """A random split of single samples, each class in the shares asked for (scikit-learn's StratifiedShuffleSplit).
+    """Return a random split of n single samples with the same shares of each class.
 
-    ceil(share n) test; then ceil(share n) of the whole validate; the rest trains.
+    Drawn by scikit-learn's StratifiedShuffleSplit: ceil(share n) samples test, ceil(share n) validate, the rest train.
     """
     import numpy as np
     from sklearn.model_selection import StratifiedShuffleSplit
@@ -213,7 +223,7 @@ def _stratified(label: np.ndarray, member: np.ndarray, shares: dict[str, float],
             remaining, drawn = next(draw.split(rest, label[rest]))
         except ValueError as error:
             what = f"cannot be split by class: {error}"
-            raise UserError(f"partition: site {site!r}", what, "say by: sample, or make it external") from error
+            raise UserError(f"partition: site {site!r}", what, "set by: sample, or make the site external") from error
         out[rest[drawn]] = name
         rest = rest[remaining]
     return out
@@ -222,7 +232,7 @@ def _stratified(label: np.ndarray, member: np.ndarray, shares: dict[str, float],
 def _balanced(
     label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str, tries: int = 512
 ) -> np.ndarray:
-    """A split of whole groups: of `tries` random ones, that whose label counts come closest to the shares."""
+    """Return a split of whole groups: the one of `tries` random splits whose label counts are closest to the shares."""
     import numpy as np
 
     counts = np.zeros((member.max() + 1, label.max() + 1))

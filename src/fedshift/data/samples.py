@@ -1,4 +1,4 @@
-"""Samples that a client trains on: tensors in memory, or rows of a memory-mapped array."""
+"""Samples of a client: tensors in memory, or rows of a memory-mapped array."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from ..transforms import Transform
 
 
 class Samples(Protocol):
-    """Images (or feature vectors) with labels, fetched by batch.
+    """Images or feature vectors with labels, fetched batch by batch.
 
-    `random`: whether a training batch draws from its `rng`.
+    Attributes
+    ----------
+    random : whether a training batch draws from its `rng`
     """
 
     random: bool
@@ -23,17 +25,22 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Inputs (batch, ...), float32, and labels (batch,), int64. With `rng`, augmented; without, as they are."""
+        """Return inputs (batch, ...), float32, and labels (batch,), int64, of the samples at `index`.
+
+        Inputs are augmented with random numbers from `rng`; without it they are not augmented.
+        """
         ...
 
 
 class TensorSamples:
-    """Samples that lie in memory, on any device.
+    """Samples that are held in memory, on any device.
 
     Parameters
     ----------
-    x : (n, ...) float tensor
-    y : (n,) integer tensor
+    x : inputs, (n, ...) float tensor
+    y : labels, (n,) integer tensor
+
+    Raises ValueError where their lengths differ.
     """
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
@@ -45,12 +52,18 @@ class TensorSamples:
         return len(self.y)
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return inputs and labels of the samples at `index`. They are never augmented."""
         chosen = torch.from_numpy(index).to(self.x.device)
         return self.x.index_select(0, chosen), self.y.index_select(0, chosen)
 
 
 class Pooled:
-    """Several sets of samples as one, in the order given."""
+    """Several sets of samples, joined in order.
+
+    Parameters
+    ----------
+    parts : the sets, each of which augments its own samples
+    """
 
     def __init__(self, parts: Sequence[Samples]) -> None:
         self.parts = list(parts)
@@ -61,6 +74,7 @@ class Pooled:
         return int(self.starts[-1])
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return inputs and labels of the samples at `index`, which counts through all parts."""
         part = np.searchsorted(self.starts, index, side="right") - 1
         where = [np.flatnonzero(part == k) for k in range(len(self.parts))]
         pieces = [self.parts[k].batch(index[rows] - self.starts[k], rng) for k, rows in enumerate(where) if len(rows)]
@@ -72,14 +86,15 @@ class Pooled:
 class MappedSamples:
     """Rows of a memory-mapped array: uint8 (n, height, width, channels), or float32 (n, features).
 
-    Only the batch asked for is read.
+    Only the rows of a batch are read from the disk.
 
     Parameters
     ----------
-    images : the array, of all sites
-    rows : the rows that are these samples'
-    labels : (len(rows),) integers
-    transforms : what a batch goes through, in order; those with `when: train` only where randomness is given
+    images : the array of all sites
+    rows : rows (n,) of the array that these samples are
+    labels : labels (n,), integers
+    transforms : transforms of a batch, in order; those with `when: train` act only where `rng` is given
+    device : where batches are put
     """
 
     def __init__(
@@ -99,6 +114,7 @@ class MappedSamples:
         return len(self.rows)
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return transformed inputs (batch, channels, height, width) or (batch, features), and labels (batch,)."""
         stored = torch.from_numpy(self.images[self.rows[index]])
         x = stored.to(self.device)
         if x.dim() == 4:
@@ -113,4 +129,4 @@ class MappedSamples:
 
 
 _NO_RANDOMNESS = np.random.Generator(np.random.PCG64(0))
-"""Handed to transforms that always act; they must not draw from it outside training."""
+"""Passed outside training to transforms that always act; they must not draw from it."""

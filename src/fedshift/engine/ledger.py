@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-BYTES = 4
-"""Of a float: models travel as float32."""
-
 
 def totals(history: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Floats moved in all rounds of a history, and messages exchanged.

@@ -41,7 +41,7 @@ HARMLESS = frozenset(
 
 
 def gradients_together(algorithm: Algorithm) -> bool:
-    """Return whether a step's gradients must lie in one vector, because a hook of the algorithm may read or change them.
+    """Return whether a step's gradients must lie in one vector, since a hook of the algorithm may read or change them.
 
     Only hooks that are known to be harmless are exempt, so that a new hook is safe until it is named in `HARMLESS`.
     """

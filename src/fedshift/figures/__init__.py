@@ -1,6 +1,6 @@
 """Figures of the page, one file each.
 
-A file here draws SVG text from `Results`, which are read once, and says what to conclude from the picture.
+A module here draws SVG text from `Results`, which are read once, and states what to conclude from the picture.
 No file is read and no score is computed here.
 """
 

@@ -44,15 +44,18 @@ class Results:
 
 
 class Figure(Plugin):
-    """A picture for the page. `title` is its heading; `caption` says what to conclude from it."""
+    """A picture for the page.
+
+    A plug-in sets `title`, the heading of the figure, and overrides `caption` and `draw`.
+    """
 
     kind: ClassVar[str] = "figure"
     title: ClassVar[str] = ""
 
     def caption(self, results: Results) -> str:
-        """One or two sentences, true of these results."""
+        """Return one or two sentences about these results: what is drawn, and what to conclude from it."""
         return ""
 
     def draw(self, results: Results) -> str:
-        """The figure as SVG text."""
+        """Return the figure as SVG text."""
         raise TypeError(f"{type(self).__name__} draws nothing")

@@ -1,4 +1,4 @@
-"""SVG that can be inlined in a page: readable on light and dark ground, unique ids, the same bytes each time."""
+"""SVG for a page: readable on light and dark backgrounds, with unique ids and the same bytes each time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#010203"
-"""Drawn in this, a thing takes the colour of the text around the figure."""
+"""A placeholder: what is drawn in it takes the colour of the text around the figure."""
 COLOURS = ("#1f7fc4", "#cf5c00", "#00906a", "#b5568f", "#997000", "#777777")
-"""Told apart by colour-blind readers; contrast of at least 3.9 on white and on #111."""
+"""Colours that colour-blind readers can distinguish; their contrast is at least 3.9 on white and on #111."""
 LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "D", "s", "^", "v", "P")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif"
 WIDTH = 8.4
-"""Of a figure as wide as the page, inches."""
+"""Width of a figure that is as wide as the page, in inches."""
 _POINTS = 72 * WIDTH
 _LONGEST = 90
-_SETTINGS = {
+_STYLE = {
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
     "axes.grid": True,
@@ -54,13 +54,16 @@ _SETTINGS = {
 
 
 def svg(name: str, title: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
-    """What `draw` paints on a figure of `size` (inches), as one <svg> element with `title` for who cannot see it."""
+    """Return what `draw` paints on a figure of `size` (inches), as one <svg> element.
+
+    `title` describes the figure to readers who cannot see it; `name` makes ids unique.
+    """
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     out = io.StringIO()
-    with matplotlib.rc_context(_SETTINGS):  # type: ignore[arg-type]
+    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
         draw(figure)
@@ -73,62 +76,62 @@ def svg(name: str, title: str, size: tuple[float, float], draw: Callable[[Figure
 
 
 def style(n: int) -> dict[str, Any]:
-    """Colour and dashes of the n-th line of a panel; 24 of them differ."""
+    """Return colour and dashes of the n-th line of a panel. The first 24 lines all differ."""
     return {"color": COLOURS[n % len(COLOURS)], "linestyle": LINES[(n + n // 12) % len(LINES)]}
 
 
 def short(text: str, length: int = 28) -> str:
-    """A text, cut where it is longer than `length`."""
+    """Return a text, cut if it is longer than `length`."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def legend(figure: Figure) -> None:
-    """What all panels call their lines and bars, each once, below them."""
-    found: dict[str, Any] = {}
+    """Add a legend below the panels, with each label of their lines and bars once."""
+    handles: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    if found:
-        labels = [short(label, _LONGEST) for label in found]
+            handles.setdefault(label, handle)
+    if handles:
+        labels = [short(label, _LONGEST) for label in handles]
         figure.legend(
-            list(found.values()), labels, loc="outside lower left", ncols=_columns(labels, figure.get_figwidth())
+            list(handles.values()), labels, loc="outside lower left", ncols=_columns(labels, figure.get_figwidth())
         )
 
 
 def legend_height(labels: Iterable[str], width: float) -> float:
-    """Inches that `legend` takes of a figure of `width` inches."""
+    """Return the height in inches of the legend of a figure of `width` inches."""
     shown = [short(label, _LONGEST) for label in labels]
     return 0.1 + 0.2 * -(-len(shown) // _columns(shown, width)) if shown else 0.0
 
 
 def _columns(labels: Iterable[str], width: float) -> int:
-    """How many labels fit side by side."""
+    """Return how many labels fit side by side."""
     longest = max(map(len, labels))
     return max(1, min(4, int(width / (0.5 + 0.068 * longest))))
 
 
 def logarithmic(axis: Any) -> None:
-    """A logarithmic x or y axis whose numbers are plain text."""
+    """Make an x or y axis logarithmic, with numbers as plain text."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_formatter(lambda value, _: "")
 
 
 def note(name: str, title: str) -> str:
-    """What stands in the place of a figure where there is nothing to draw; `title` says why."""
+    """Return the <svg> element shown instead of a figure if there is nothing to draw. `title` gives the reason."""
     body = '<text x="0" y="24" fill="currentColor" font-size="11">Nothing to draw.</text>'
     return frame(name, title, (_POINTS, 40), body)
 
 
 def _tag(tag: str, name: str) -> str:
-    """One tag: numbers short, ids made unique by `name`, fonts and ink left to the page."""
+    """Return a tag with short numbers, ids made unique by `name`, and fonts and ink left to the page."""
     tag = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), tag)
     tag = re.sub(r'(?<=\sid=")|(?<=url\(#)|(?<=href="#)', f"{name}-", tag)
     return re.sub(r" font-family: 'DejaVu Sans'[^;\"]*;?", "", tag).replace(INK, "currentColor")
 
 
 def frame(name: str, title: str, size: tuple[float, float], body: str) -> str:
-    """An <svg> element of `size` (points) around `body`."""
+    """Return an <svg> element of `size` (points) around `body`."""
     box = f"0 0 {size[0]:g} {size[1]:g}"
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '

@@ -1,4 +1,4 @@
-"""Numbers in shaded cells."""
+"""A table of numbers in shaded cells, drawn as a figure."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from typing import Any, NamedTuple
 from ._canvas import COLOURS, WIDTH, short
 
 FEW = 6
-"""So many columns have room for spreads beside the numbers."""
+"""The most columns that leave room for standard deviations beside the numbers."""
 ROW = 0.25
 """Height of a line, inches."""
 _LABEL = 40
 
 
 class Cell(NamedTuple):
-    """A number as text; `shade` from 0, the worst, to 1, the best; None paints no ground."""
+    """A number as text, with a shade from 0 (the worst) to 1 (the best), or None for no shade."""
 
     text: str
     shade: float | None
 
 
 def head(columns: Sequence[str], across: int) -> float:
-    """Height of the names of columns, inches."""
+    """Return the height of the names of columns, in inches."""
     return 0.25 if _level(columns, across) else 0.2 + 0.05 * max(map(len, columns))
 
 
 def _level(columns: Sequence[str], across: int) -> bool:
-    """Whether the names of columns fit side by side."""
+    """Return whether the names of columns fit side by side."""
     return 0.075 * across * max(map(len, columns)) < 0.5 * WIDTH
 
 
 def table(
     axes: Any, rows: Sequence[tuple[str, Sequence[Cell | None]]], columns: Sequence[str], across: int, top: float
 ) -> None:
-    """Lines of a label and cells; one without cells is a heading. There is room for `across` columns.
+    """Draw rows of a label and cells; a row without cells is a heading.
 
-    `top` is the height of the names of columns, in inches. The best of a column is bold.
+    There is room for `across` columns. `top` is the height of the names of columns, in inches. The best number of a
+    column is bold.
     """
     from matplotlib.patches import Rectangle
 

@@ -1,4 +1,4 @@
-"""Validation accuracy and training loss, round by round."""
+"""Validation accuracy and training loss by round."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ._series import by_partition, by_run
 
 
 class Convergence(Figure):
-    """Validation accuracy and training loss per round: mean over clients, then over seeds; single runs thin."""
+    """Validation accuracy and training loss by round: means over clients and runs, with single runs as thin lines."""
 
     title = "Convergence"
-    most: int = Field(24, ge=0, description="single runs are drawn where there are at most so many")
+    most: int = Field(24, ge=0, description="single runs are drawn if there are at most this many")
 
     def caption(self, results: Results) -> str:
         if results.rounds.empty:
-            return "No run has reported a round yet."
+            return "No run has finished a round yet."
         last = results.rounds.groupby("run")["round"].max()
         rounds = f"{last.min()}" if last.min() == last.max() else f"{last.min()} to {last.max()}"
         return (
             f"Mean over clients and runs{', and each run (thin),' if len(last) <= self.most else ''} over {rounds} "
-            "rounds; the mean ends with the first of its runs to stop. Read it before any other result: a "
-            "condition still rising at its end has not converged."
+            "rounds; the mean ends with its shortest run. Read this figure first: a condition whose accuracy still "
+            "rises at the end has not converged."
         )
 
     def _same_sites(self, results: Results) -> bool:
-        """Whether partitions differ in something else than the sites that train, so that no mean over them is taken."""
+        """Return whether partitions train on the same sites: then each has its own line, and no mean is taken."""
         clients = results.rounds[results.rounds["split"] == "train"].groupby("held_out")["site"].agg(frozenset)
         return bool(clients.duplicated().any())
 

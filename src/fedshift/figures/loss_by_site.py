@@ -1,4 +1,4 @@
-"""Training loss of every client, round by round."""
+"""Training loss of every client by round."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ DECADES = 2
 
 
 class LossBySite(Figure):
-    """Training loss per round: a panel for each client and one for their mean, a line for each condition."""
+    """Training loss by round: a panel for each client and one for their mean, a line for each condition."""
 
     title = "Training loss by client"
-    most: int = Field(24, ge=1, description="clients that get a panel, the first ones of the study")
-    bands: int = Field(4, ge=0, description="the range over runs is drawn where there are at most so many conditions")
+    most: int = Field(24, ge=1, description="number of clients that have a panel: the first ones of the study")
+    bands: int = Field(4, ge=0, description="the range over runs is drawn if there are at most this many conditions")
 
     def caption(self, results: Results) -> str:
-        found = panels(results, self.most)
-        if not found:
-            return "No run has reported a round yet."
-        lines = list(next(iter(found.values())))
-        several = any(table.shape[1] > 1 for panel in found.values() for table in panel.values())
-        left_out = len(_sites(results)) - len([site for site in found if site != MEAN])
+        by_site = panels(results, self.most)
+        if not by_site:
+            return "No run has finished a round yet."
+        lines = list(next(iter(by_site.values())))
+        several = any(table.shape[1] > 1 for panel in by_site.values() for table in panel.values())
+        left_out = len(_sites(results)) - len([site for site in by_site if site != MEAN])
         return (
-            f"Mean over each client's batches in a round, with the network it trains"
+            f"Mean over the batches of a round, for the network that the client trains"
             f"{', mean over runs' if several else ''}"
             f"{' (line) and their range (band)' if several and len(lines) <= self.bands else ''}"
-            f"{'; logarithmic scale' if is_wide(found) else ''}. "
+            f"{'; logarithmic scale' if is_wide(by_site) else ''}. "
             f"{f'{left_out} further clients have no panel, but count in the mean. ' if left_out else ''}"
-            "A condition whose loss falls at some clients and stays high at others fits the federation unevenly."
+            "If the loss falls at some clients and stays high at others, the condition fits the clients unequally well."
         )
 
     def draw(self, results: Results) -> str:
-        found = panels(results, self.most)
-        if not found:
+        by_site = panels(results, self.most)
+        if not by_site:
             return note(self.name, f"{self.title}: {self.caption(results)}")
-        conditions = list(dict.fromkeys(c for panel in found.values() for c in panel))
-        columns = min(len(found), 3 if len(found) <= 6 else 4)
-        rows, wide = -(-len(found) // columns), is_wide(found)
+        conditions = list(dict.fromkeys(c for panel in by_site.values() for c in panel))
+        columns = min(len(by_site), 3 if len(by_site) <= 6 else 4)
+        rows, wide = -(-len(by_site) // columns), is_wide(by_site)
 
         def paint(figure: Any) -> None:
             grid = list(figure.subplots(rows, columns, sharex=True, squeeze=False).flat)
-            for axes, (site, panel) in zip(grid, found.items(), strict=False):
+            for axes, (site, panel) in zip(grid, by_site.items(), strict=False):
                 for condition, runs in panel.items():
                     look = style(conditions.index(condition))
                     if runs.shape[1] > 1 and len(conditions) <= self.bands:
@@ -63,8 +63,8 @@ class LossBySite(Figure):
                     axes.minorticks_off()
                 axes.xaxis.get_major_locator().set_params(integer=True)
             for n, axes in enumerate(grid):
-                axes.set_visible(n < len(found))
-                if n + columns >= len(found):
+                axes.set_visible(n < len(by_site))
+                if n + columns >= len(by_site):
                     axes.set_xlabel("Round")
                     axes.tick_params(labelbottom=True)
                 if n % columns == 0:
@@ -76,35 +76,35 @@ class LossBySite(Figure):
 
 
 def panels(results: Results, most: int) -> dict[str, dict[str, pd.DataFrame]]:
-    """By client, MEAN last, and by condition: the training loss, a row for each round and a column for each run.
+    """Return the training loss by client (MEAN last) and condition: a row for each round, a column for each run.
 
-    Where all data are pooled there are no clients: such a condition is in MEAN only.
+    A condition that pools all data has no clients: it is in MEAN only.
     """
     rounds = by_partition(results.rounds)
     rounds = rounds[(rounds["split"] == "train") & rounds["loss"].notna()] if len(rounds) else rounds
     sites = _sites(results)
-    found: dict[str, dict[str, pd.DataFrame]] = {}
+    by_site: dict[str, dict[str, pd.DataFrame]] = {}
     points = max(30, 480 // (len(sites) + 1))
     for name in [*sites[:most], MEAN] if len(rounds) else ():
         chosen = rounds if name == MEAN else rounds[rounds["site"] == name]
-        found[name] = {
-            str(c): shared_part(by_run(of, "loss", points)) for c, of in chosen.groupby("condition", sort=False)
+        by_site[name] = {
+            str(c): shared_part(by_run(part, "loss", points)) for c, part in chosen.groupby("condition", sort=False)
         }
-    if len(sites) == 1 and set(found[MEAN]) == set(found[sites[0]]):
-        del found[MEAN]
-    return found
+    if len(sites) == 1 and set(by_site[MEAN]) == set(by_site[sites[0]]):
+        del by_site[MEAN]
+    return by_site
 
 
 def _sites(results: Results) -> list[str]:
-    """The clients that have trained, in the order of the study."""
+    """Return the clients that have trained, in the order of the study."""
     rounds = results.rounds
     trained = set(rounds.loc[rounds["split"] == "train", "site"]) if len(rounds) else set()
     return [site for site in results.internal if site in trained]
 
 
-def is_wide(found: dict[str, dict[str, pd.DataFrame]]) -> bool:
-    """Whether losses in any panel range over more than two decades: all panels then have a logarithmic scale."""
-    for panel in found.values():
+def is_wide(by_site: dict[str, dict[str, pd.DataFrame]]) -> bool:
+    """Return whether the losses of any panel span more than two decades: all panels are then logarithmic."""
+    for panel in by_site.values():
         values = [v for runs in panel.values() for v in runs.mean(axis=1) if v > 0]
         if values and max(values) > 10**DECADES * min(values):
             return True

@@ -1,4 +1,4 @@
-"""Conditions side by side at every site: bars, or a table where bars would be too many."""
+"""Conditions side by side at every site: as bars, or as a table if there would be too many bars."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Place = tuple[str, str]
 
 
 class Series(NamedTuple):
-    """A condition under an inference. `client` is the one whose own tensors are tested everywhere, if any."""
+    """A condition with an inference, and the client whose own tensors are tested at all sites, if any."""
 
     condition: str
     inference: str
@@ -31,60 +31,60 @@ class Methods(Figure):
     """The headline metric of each condition at each site: bars with whiskers, or a table of numbers."""
 
     title = "Methods compared"
-    bars: int = Field(48, ge=0, description="a table is drawn where there are more bars than this")
-    across: int = Field(16, ge=2, description="sites side by side in a table; further ones go below")
+    bars: int = Field(48, ge=0, description="a table is drawn if there would be more bars than this")
+    across: int = Field(16, ge=2, description="number of sites side by side in a table; further sites are drawn below")
 
     def caption(self, results: Results) -> str:
-        found = series(results)
-        if not found:
-            return "Nothing has been scored yet."
-        whiskers = any(std == std for spots in found.values() for _, std in spots.values())
+        drawn = series(results)
+        if not drawn:
+            return "There are no scores yet."
+        whiskers = any(std == std for spots in drawn.values() for _, std in spots.values())
         scores = apart(headline(results))
         several = scores.groupby("condition")["held_out"].nunique().max() > 1
-        places = _places(results, found)
-        if self._as_bars(found):
+        places = _places(results, drawn)
+        if self._as_bars(drawn):
             spread = "; whiskers: standard deviation over seeds" if whiskers else ""
         else:
             spread = " ± standard deviation" if whiskers and len(places) <= FEW else ""
-            spread += "; the stronger the shade the better at that site, the best in bold"
+            spread += "; a stronger shade is better at that site, and the best is in bold"
         words = [
             f"{results.headline.title} on test samples, mean over {'partitions and ' if several else ''}seeds{spread}."
         ]
         if not results.headline.higher_is_better:
             words.append("Lower is better.")
-        if any(s.client for s in found):
-            words.append("A row that names a client tests the network with that client's own tensors at every site.")
+        if any(s.client for s in drawn):
+            words.append("A row that names a client tests that client's network, with its own tensors, at every site.")
         outside = [site for role, site in places if role == "external"]
-        if not self._as_bars(found) and 0 < len(outside) < len(places):
+        if not self._as_bars(drawn) and 0 < len(outside) < len(places):
             words.append(f"External sites come last, from {outside[0]} on.")
         if UNION in places:
             words.append("Union: all internal test samples together.")
         if left_out := scores["shown"].nunique() - len(centres(scores)):
-            words.append(f"{left_out} further settings of inferences are left out here and stand in the tables.")
+            words.append(f"{left_out} further variants of inferences are left out here; the tables have them.")
         return " ".join(words)
 
-    def _as_bars(self, found: dict[Series, dict[Place, Spot]]) -> bool:
-        """Whether bars can be told apart and read."""
-        conditions, inferences = {s.condition for s in found}, {s.inference for s in found}
-        few = len(conditions) <= len(COLOURS) and len(inferences) <= 2 and not any(s.client for s in found)
-        return few and sum(map(len, found.values())) <= self.bars
+    def _as_bars(self, drawn: dict[Series, dict[Place, Spot]]) -> bool:
+        """Return whether bars can be distinguished and read."""
+        conditions, inferences = {s.condition for s in drawn}, {s.inference for s in drawn}
+        few = len(conditions) <= len(COLOURS) and len(inferences) <= 2 and not any(s.client for s in drawn)
+        return few and sum(map(len, drawn.values())) <= self.bars
 
     def draw(self, results: Results) -> str:
-        found = series(results)
-        if not found:
+        drawn = series(results)
+        if not drawn:
             return note(self.name, f"{self.title}: {self.caption(results)}")
-        title, places = f"{self.title}: {self.caption(results)}", _places(results, found)
-        if self._as_bars(found):
-            size = (WIDTH, 3.1 + legend_height([_label(s, found) for s in found], WIDTH))
-            return svg(self.name, title, size, lambda figure: _bars(figure.subplots(), found, places, results))
+        title, places = f"{self.title}: {self.caption(results)}", _places(results, drawn)
+        if self._as_bars(drawn):
+            size = (WIDTH, 3.1 + legend_height([_label(s, drawn) for s in drawn], WIDTH))
+            return svg(self.name, title, size, lambda figure: _bars(figure.subplots(), drawn, places, results))
         blocks = [places[k : k + self.across] for k in range(0, len(places), self.across)]
         width, tops = len(blocks[0]), [head(_names(block, 18), len(blocks[0])) for block in blocks]
-        heights = [top + ROW * len(_rows(found)) for top in tops]
+        heights = [top + ROW * len(_rows(drawn)) for top in tops]
 
         def paint(figure: Any) -> None:
             grid = figure.subplots(len(blocks), 1, squeeze=False, height_ratios=heights)
             for axes, block, top in zip(grid.flat, blocks, tops, strict=True):
-                rows = [(label, cells(one, found, block, results) if one else []) for label, one in _rows(found)]
+                rows = [(label, cells(one, drawn, block, results) if one else []) for label, one in _rows(drawn)]
                 table(axes, rows, _names(block, 18), width, top)
 
         return svg(self.name, title, (WIDTH, sum(heights) + 0.1), paint)
@@ -108,17 +108,17 @@ def series(results: Results) -> dict[Series, dict[Place, Spot]]:
     keys = ["condition", "inference", "shown", "role", "site"]
     values = mean_and_std(scores.groupby([*keys, "seed"], sort=False)["value"].mean())
     conditions = list(dict.fromkeys(scores["condition"]))
-    found: dict[Series, dict[Place, Spot]] = {}
+    drawn: dict[Series, dict[Place, Spot]] = {}
     for key in sorted(values, key=lambda k: conditions.index(k[0])):
         condition, inference, shown, role, site = key
         client = client_of(inference, results.internal)
         one = Series(condition, _bare(shown, client), client)
-        found.setdefault(one, {})[role, site] = values[key]
-    return found
+        drawn.setdefault(one, {})[role, site] = values[key]
+    return drawn
 
 
 def _union(scores: pd.DataFrame) -> pd.DataFrame:
-    """The internal sites of each run and inference as one site, by their test samples."""
+    """Return the internal sites of each run and inference as one site, weighted by their test samples."""
     keys = ["condition", "held_out", "inference", "shown", "run", "seed"]
     inside = scores[scores["role"] == "internal"].dropna(subset=["value"])
     wanted = inside.groupby("held_out")["site"].nunique()
@@ -131,36 +131,36 @@ def _union(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bare(shown: str, client: str | None) -> str:
-    """An inference without the words that say whose tensors are tested."""
+    """Return the name of an inference without the words for the client whose tensors are tested."""
     whose = f"client {client}"
     for old, new in ((f" ({whose})", ""), (f"({whose}, ", "("), (f", {whose}", "")):
         shown = shown.replace(old, new)
     return shown
 
 
-def _places(results: Results, found: dict[Series, dict[Place, Spot]]) -> list[Place]:
-    """Where there is any value: internal sites, their union, external sites."""
-    there = dict.fromkeys(place for spots in found.values() for place in spots)
+def _places(results: Results, drawn: dict[Series, dict[Place, Spot]]) -> list[Place]:
+    """Return the places with any value: internal sites, their union, external sites."""
+    present = dict.fromkeys(place for spots in drawn.values() for place in spots)
     order = [("internal", s) for s in results.internal] + [UNION] + [("external", s) for s in results.external]
-    return [place for place in dict.fromkeys([*order, *there]) if place in there]
+    return [place for place in dict.fromkeys([*order, *present]) if place in present]
 
 
-def _label(one: Series, found: dict[Series, dict[Place, Spot]]) -> str:
-    several = len({s.inference for s in found}) > 1
+def _label(one: Series, drawn: dict[Series, dict[Place, Spot]]) -> str:
+    several = len({s.inference for s in drawn}) > 1
     return f"{one.condition}, {one.inference}" if several else one.condition
 
 
-def _bars(axes: Any, found: dict[Series, dict[Place, Spot]], places: list[Place], results: Results) -> None:
-    """A group for each place; colours are conditions, the paler of two bars is the first inference."""
-    conditions, inferences = (list(dict.fromkeys(s[k] for s in found)) for k in (0, 1))
-    width = 0.84 / len(found)
-    numbers, percent = sum(map(len, found.values())) <= 24, results.headline.percent
-    for n, (one, spots) in enumerate(found.items()):
-        at = [places.index(place) + (n - (len(found) - 1) / 2) * width for place in spots]
+def _bars(axes: Any, drawn: dict[Series, dict[Place, Spot]], places: list[Place], results: Results) -> None:
+    """Draw a group of bars for each place. Colours are conditions; of two inferences, the first is paler."""
+    conditions, inferences = (list(dict.fromkeys(s[k] for s in drawn)) for k in (0, 1))
+    width = 0.84 / len(drawn)
+    numbers, percent = sum(map(len, drawn.values())) <= 24, results.headline.percent
+    for n, (one, spots) in enumerate(drawn.items()):
+        at = [places.index(place) + (n - (len(drawn) - 1) / 2) * width for place in spots]
         colour = COLOURS[conditions.index(one.condition)]
         pale = len(inferences) > 1 and one.inference == inferences[0]
         means, stds = [mean for mean, _ in spots.values()], [std for _, std in spots.values()]
-        axes.bar(at, means, 0.9 * width, color=(colour, 0.4 if pale else 1.0), label=_label(one, found))
+        axes.bar(at, means, 0.9 * width, color=(colour, 0.4 if pale else 1.0), label=_label(one, drawn))
         axes.errorbar(at, means, stds, fmt="none", ecolor=INK, elinewidth=0.8, capsize=2)
         for x, mean, std in zip(at, means, stds, strict=True) if numbers else ():
             top = (x, mean + (std if std == std else 0))
@@ -182,44 +182,44 @@ def _bars(axes: Any, found: dict[Series, dict[Place, Spot]], places: list[Place]
 
 
 def _names(places: list[Place], length: int) -> list[str]:
-    """Sites; with their role where one is both."""
+    """Return the names of sites, with their role if a site is both internal and external."""
     sites = [site for _, site in places]
     return [short(site, length) + (f" ({role})" if sites.count(site) > 1 else "") for role, site in places]
 
 
-def _rows(found: dict[Series, dict[Place, Spot]]) -> list[tuple[str, Series | None]]:
-    """Lines of a table: a condition with one inference is a line, one with several a heading and a line for each."""
-    several = len({s.inference for s in found}) > 1
+def _rows(drawn: dict[Series, dict[Place, Spot]]) -> list[tuple[str, Series | None]]:
+    """Return the rows of a table. A condition with several inferences is a heading and a row for each of them."""
+    several = len({s.inference for s in drawn}) > 1
     rows: list[tuple[str, Series | None]] = []
-    for condition in dict.fromkeys(s.condition for s in found):
-        own = [s for s in found if s.condition == condition]
-        if len(own) == 1 and not own[0].client:
-            rows.append((_label(own[0], found), own[0]))
+    for condition in dict.fromkeys(s.condition for s in drawn):
+        members = [s for s in drawn if s.condition == condition]
+        if len(members) == 1 and not members[0].client:
+            rows.append((_label(members[0], drawn), members[0]))
             continue
         rows.append((condition, None))
-        for one in own:
-            who = f"client {one.client}" if one.client else "own tensors of each site" if _by_client(own) else ""
+        for one in members:
+            who = f"client {one.client}" if one.client else "own tensors of each site" if _by_client(members) else ""
             rows.append(
                 ("\N{EM SPACE}" + ", ".join(filter(None, [one.inference if several or not who else "", who])), one)
             )
     return rows
 
 
-def _by_client(own: list[Series]) -> bool:
-    return any(s.client for s in own)
+def _by_client(members: list[Series]) -> bool:
+    return any(s.client for s in members)
 
 
 def cells(
-    one: Series, found: dict[Series, dict[Place, Spot]], block: list[Place], results: Results
+    one: Series, drawn: dict[Series, dict[Place, Spot]], block: list[Place], results: Results
 ) -> list[Cell | None]:
-    """The numbers of a line, each shaded by its place between the worst and the best at that site."""
+    """Return the numbers of a row, each shaded by its rank between the worst and the best at that site."""
     digits, out = 1 if results.headline.percent else 2, list[Cell | None]()
     for place in block:
-        if place not in found[one]:
+        if place not in drawn[one]:
             out.append(None)
             continue
-        mean, std = found[one][place]
-        means = [spots[place][0] for spots in found.values() if place in spots]
+        mean, std = drawn[one][place]
+        means = [spots[place][0] for spots in drawn.values() if place in spots]
         low, high = min(means), max(means)
         rank = (mean - low) / (high - low) if high > low else None
         if rank is not None and not results.headline.higher_is_better:

@@ -1,4 +1,4 @@
-"""FedBN's corollary 4.6, checked on random clients: what keeping statistics at home does to the slowest direction."""
+"""FedBN's corollary 4.6, checked on random clients: local statistics do not slow down the slowest direction."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from ._canvas import COLOURS, INK, MARKERS, WIDTH, logarithmic, svg
 CLIENTS = (2, 3, 4, 5)
 SAMPLES, FEATURES = 4, 10
 ROUNDING = 1e-12
-"""Relative to the eigenvalue."""
+"""Rounding error that is allowed, relative to the eigenvalue."""
 
 
 class NTK(Figure):
-    """The smallest eigenvalue of the Gram matrix of FedAvg against that of FedBN, over random clients.
+    """The smallest eigenvalues of the Gram matrices of FedAvg and FedBN, for random clients.
 
-    G_pq = E_v[relu(v.x_p) relu(v.x_q)], v ~ N(0, I); FedBN's keeps the blocks of samples of one client. The smallest
+    G_pq = E_v[relu(v.x_p) relu(v.x_q)], v ~ N(0, I); FedBN's matrix keeps only the blocks of samples of one
+    client. The smallest
     eigenvalue bounds the rate at which gradient descent fits the training samples.
     """
 
     title = "Smallest eigenvalue of FedAvg and FedBN"
-    draws: int = Field(50, ge=1, description="random sets of clients")
+    draws: int = Field(50, ge=1, description="number of random sets of clients")
 
     def caption(self, results: Results) -> str:
-        held = sum(holds(*eigenvalues(*sample(n))) for n in range(self.draws))
-        found = "in all" if held == self.draws else f"in {held}"
+        count = sum(holds(*eigenvalues(*sample(n))) for n in range(self.draws))
+        share = "in all" if count == self.draws else f"in {count}"
         return (
             f"{self.draws} random draws of {CLIENTS[0]} to {CLIENTS[-1]} clients with {SAMPLES} samples each, normal "
             f"with each client's own mean and scale in {FEATURES} dimensions. Keeping only the blocks of one client, "
-            f"as FedBN's analysis does, left the smallest eigenvalue as large or larger {found} of {self.draws} draws. "
+            f"as FedBN's analysis does, left the smallest eigenvalue as large or larger {share} of {self.draws} draws. "
             "By the corollary FedBN then converges at least as fast."
         )
 
@@ -46,9 +47,9 @@ class NTK(Figure):
             ends = [0.8 * min(least), 1.25 * max(least)]
             axes.plot(ends, ends, color=INK, linewidth=0.8, alpha=0.5)
             for k, count in enumerate(CLIENTS):
-                of = np.array(pairs[k :: len(CLIENTS)]).reshape(-1, 2)
+                group = np.array(pairs[k :: len(CLIENTS)]).reshape(-1, 2)
                 look = {"color": COLOURS[k], "marker": MARKERS[k], "linestyle": "none", "markersize": 4.5}
-                axes.plot(of[:, 0], of[:, 1], label=f"{count} clients", **look)
+                axes.plot(group[:, 0], group[:, 1], label=f"{count} clients", **look)
             logarithmic(axes.xaxis)
             logarithmic(axes.yaxis)
             axes.set_xlabel("FedAvg: whole Gram matrix")
@@ -59,7 +60,7 @@ class NTK(Figure):
 
 
 def sample(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The n-th draw: samples (all, FEATURES), and the client of each (all,)."""
+    """Return the n-th draw: samples (n, FEATURES), and the client of each (n,)."""
     rng, count = stream("ntk", n), CLIENTS[n % len(CLIENTS)]
     parts = [
         rng.standard_normal(FEATURES) + rng.uniform(0.5, 2.0) * rng.standard_normal((SAMPLES, FEATURES))
@@ -69,9 +70,9 @@ def sample(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gram(x: np.ndarray) -> np.ndarray:
-    """E_v[relu(v.x_p) relu(v.x_q)] over v ~ N(0, I), of samples x (n, features): (n, n).
+    """Return E_v[relu(v.x_p) relu(v.x_q)], v ~ N(0, I), of samples x (n, features): (n, n).
 
-    |x_p| |x_q| (sin t + (pi - t) cos t) / (2 pi), where t is the angle between the two.
+    This is |x_p| |x_q| (sin t + (pi - t) cos t) / (2 pi), where t is the angle between the two.
     """
     length = np.linalg.norm(x, axis=1)
     outer = np.outer(length, length)
@@ -82,12 +83,12 @@ def gram(x: np.ndarray) -> np.ndarray:
 
 
 def eigenvalues(x: np.ndarray, client: np.ndarray) -> tuple[float, float]:
-    """The smallest eigenvalue of the Gram matrix, and of the same with only the blocks of one client kept."""
+    """Return the smallest eigenvalue of the Gram matrix, and of its blocks of samples of one client."""
     whole = gram(x)
     blocks = np.where(client[:, None] == client, whole, 0.0)
     return float(np.linalg.eigvalsh(whole)[0]), float(np.linalg.eigvalsh(blocks)[0])
 
 
 def holds(whole: float, blocks: float) -> bool:
-    """Whether the corollary's inequality does, up to rounding."""
+    """Return whether the corollary's inequality holds, up to rounding."""
     return blocks >= whole - ROUNDING * abs(whole)

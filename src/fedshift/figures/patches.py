@@ -1,4 +1,4 @@
-"""What images of each site look like."""
+"""Example images of each site."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _LIMIT = 200_000
 
 
 class Patches(Figure):
-    """Images of each site, drawn at random: the feature shift as the eye sees it."""
+    """Random images of each site, which show the feature shift."""
 
     title = "Example patches"
-    each: int = Field(6, ge=1, description="images a site, where there are as many")
+    each: int = Field(6, ge=1, description="the most images of a site")
 
     def caption(self, results: Results) -> str:
-        made_up = (
-            " The images are synthetic: they stand for no hospital."
+        note = (
+            " The images are synthetic: they are of no hospital."
             if results.synthetic
-            else " The page holds these images of each site: to pass it on without them, write "
-            "figures: [convergence, sites] in the study, and make the page anew."
+            else " The page contains these images: to share it without them, write "
+            "figures: [convergence, sites] in the study, and run it again."
         )
         return (
-            "Drawn at random from each site, whatever their class and role in training. What differs between "
-            f"the rows is the feature shift that the study is about.{made_up}"
+            "Drawn at random from all images of each site, of any class and split. The differences between "
+            f"the rows are the feature shift of this study.{note}"
         )
 
     def draw(self, results: Results) -> str:
@@ -50,7 +50,7 @@ class Patches(Figure):
         return self._grid(rows, pngs, f"{self.title}: {self.caption(results)}")
 
     def _grid(self, rows: dict[str, str], pngs: dict[str, list[str]], title: str) -> str:
-        """Two columns of sites, each a name above a row of images."""
+        """Return two columns of sites, each a name above a row of images."""
         most = max((len(row) for row in pngs.values()), default=1)
         columns = 2 if len(rows) > 1 else 1
         gap, label = 4, 20
@@ -70,7 +70,7 @@ class Patches(Figure):
 
 
 def png(image: np.ndarray, edge: int) -> str:
-    """An image (height, width, channels) of at most `edge` pixels a side, as base64 of a PNG."""
+    """Return an image (height, width, channels) as a base64 PNG of at most `edge` pixels a side."""
     from PIL import Image
 
     picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image[..., :3])

@@ -1,4 +1,4 @@
-"""Every site under every inference."""
+"""Every site with every inference."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Sites(Figure):
-    """The headline metric at each site, source against test-specific statistics; faint dots are single seeds."""
+    """The headline metric at each site: one dot for each inference, with single seeds as faint dots."""
 
     title = "Site by site"
-    most: int = Field(400, ge=0, description="single seeds are drawn where there are at most so many dots")
+    most: int = Field(400, ge=0, description="single seeds are drawn if there are at most this many dots")
 
     def caption(self, results: Results) -> str:
         shown = _shown(results)
@@ -28,8 +28,8 @@ class Sites(Figure):
             f"{results.headline.title} on test samples: mean over seeds"
             f"{' (large) and single seeds (faint)' if self._few(results) else ''}. "
             f"{'Each dot is a mean over partitions. ' if several else ''}"
-            f"{f'{more} further inferences are left out here and stand in the tables. ' if more else ''}"
-            "The length of a line is what the choice of statistics changes at that site."
+            f"{f'{more} further inferences are left out here; the tables have them. ' if more else ''}"
+            "The length of a line is the difference that the choice of the inference makes at that site."
         )
 
     def _few(self, results: Results) -> bool:
@@ -62,7 +62,7 @@ class Sites(Figure):
     def _panel(
         self, axes: Any, scores: pd.DataFrame, rows: list[tuple[str, str]], shown: list[str], seeds_too: bool
     ) -> None:
-        """One condition: a row for each site, internal ones on top."""
+        """Draw one condition: a row for each site, internal ones on top."""
         seeds = scores.groupby(["role", "site", "shown", "seed"], sort=False)["value"].mean()
         means = seeds.groupby(level=[0, 1, 2], sort=False).mean()
         for y, (role, site) in enumerate(rows):

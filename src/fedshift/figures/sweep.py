@@ -1,4 +1,4 @@
-"""What the numeric settings of runs change."""
+"""The effect of numeric settings of runs."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ _NAMED = ["run", "condition", "held_out"]
 
 
 class Line(NamedTuple):
-    """Runs on one line of a panel under an inference: by value of the setting, mean and spread over seeds."""
+    """Runs on one line of a panel, with one inference: means over seeds by role and value of the setting."""
 
     label: str
     points: dict[str, dict[Any, Spot]]
-    """By role."""
 
 
 class Sweep(Figure):
-    """The headline metric against each numeric setting that the study varies, all else equal."""
+    """The headline metric against each numeric setting that the study varies, with all others equal."""
 
     title = "Settings varied"
-    most: int = Field(12, ge=1, description="lines a panel; beyond it, only the first inference is drawn")
+    most: int = Field(
+        12, ge=1, description="the most lines of a panel; if there would be more, only the first inference is drawn"
+    )
 
     def caption(self, results: Results) -> str:
-        found = lines(results, self.most)
-        if not found:
-            return "No two runs that can be compared differ in one numeric setting."
-        every = [
-            spot for of in found.values() for one in of for points in one.points.values() for spot in points.values()
-        ]
-        spread = " (whiskers: standard deviation over seeds)" if any(std == std for _, std in every) else ""
+        panels = lines(results, self.most)
+        if not panels:
+            return "No runs differ in one numeric setting alone."
+        points = [spots for panel in panels.values() for line in panel for spots in line.points.values()]
+        whiskers = any(std == std for spots in points for _, std in spots.values())
+        spread = " (whiskers: standard deviation over seeds)" if whiskers else ""
         words = [
             f"{results.headline.title}, mean over sites and seeds{spread}, against each setting, all others equal; "
             "values are spaced evenly."
         ]
         for key, names in followers(results.settings).items():
-            if key in found and names:
+            if key in panels and names:
                 words.append(f"With {leaf(key)} varies {', '.join(map(leaf, names))}.")
         inferences, more = _shown(results, self.most)
         if more:
@@ -51,35 +51,37 @@ class Sweep(Figure):
         return " ".join(words)
 
     def draw(self, results: Results) -> str:
-        found = lines(results, self.most)
-        if not found:
+        panels = lines(results, self.most)
+        if not panels:
             return note(self.name, f"{self.title}: {self.caption(results)}")
-        roles = [r for r in ("internal", "external") if any(r in one.points for of in found.values() for one in of)]
-        labels = list(dict.fromkeys(one.label for of in found.values() for one in of))
-        across = min(3, len(found))
-        rows = -(-len(found) // across) * len(roles)
+        roles = [
+            r for r in ("internal", "external") if any(r in one.points for panel in panels.values() for one in panel)
+        ]
+        labels = list(dict.fromkeys(one.label for panel in panels.values() for one in panel))
+        across = min(3, len(panels))
+        rows = -(-len(panels) // across) * len(roles)
 
         def paint(figure: Any) -> None:
             grid = figure.subplots(rows, across, squeeze=False)
             for axes in grid.flat:
                 axes.set_visible(False)
-            for n, (key, of) in enumerate(found.items()):
+            for n, (key, panel) in enumerate(panels.items()):
                 for k, role in enumerate(roles):
                     axes = grid[n // across * len(roles) + k, n % across]
                     axes.set_visible(True)
                     axes.set_title(leaf(key))
                     if n % across == 0:
                         axes.set_ylabel(f"{axis(results)}, {role}")
-                    _panel(axes, [(one, labels.index(one.label)) for one in of], role, key)
+                    _panel(axes, [(one, labels.index(one.label)) for one in panel], role, key)
             legend(figure)
 
         size = (WIDTH, 0.2 + 2.5 * rows + legend_height(labels, WIDTH))
         return svg(self.name, f"{self.title}: {self.caption(results)}", size, paint)
 
 
-def _panel(axes: Any, of: list[tuple[Line, int]], role: str, key: str) -> None:
-    values = ordered({x for one, _ in of for points in one.points.values() for x in points})
-    for one, n in of:
+def _panel(axes: Any, panel: list[tuple[Line, int]], role: str, key: str) -> None:
+    values = ordered({x for one, _ in panel for points in one.points.values() for x in points})
+    for one, n in panel:
         points = one.points.get(role, {})
         xs = [x for x in values if x in points]
         means, stds = [points[x][0] for x in xs], [points[x][1] for x in xs]
@@ -101,12 +103,12 @@ def _panel(axes: Any, of: list[tuple[Line, int]], role: str, key: str) -> None:
 
 
 def lines(results: Results, most: int = 12) -> dict[str, list[Line]]:
-    """The lines of each panel, by the setting that varies in it."""
+    """Return the lines of each panel, by the setting that varies in it."""
     scores = headline(results).dropna(subset=["value"])
     settings = {run: results.settings[run] for run in dict.fromkeys(scores["run"]) if run in results.settings}
     inferences, _ = _shown(results, most)
     titles = {run: (title, out) for run, title, out in zip(*(scores[c] for c in _NAMED), strict=True)}
-    found: dict[str, list[Line]] = {}
+    panels: dict[str, list[Line]] = {}
     for key, groups in swept(settings).items():
         labels = _labels(groups, key, settings, titles)
         for runs, label in zip(groups, labels, strict=True):
@@ -115,40 +117,42 @@ def lines(results: Results, most: int = 12) -> dict[str, list[Line]]:
             chosen = scores[scores["run"].isin(runs)]
             chosen = chosen.assign(x=[values.index(x[run]) for run in chosen["run"]])
             for inference in inferences:
-                of = chosen[chosen["shown"] == inference]
-                if of.empty:
+                part = chosen[chosen["shown"] == inference]
+                if part.empty:
                     continue
                 points: dict[str, dict[Any, Spot]] = {}
-                for (role, at), spot in mean_and_std(over_sites(of, ["role", "x"])).items():
+                for (role, at), spot in mean_and_std(over_sites(part, ["role", "x"])).items():
                     points.setdefault(role, {})[values[at]] = spot
                 name = f"{label}, {inference}" if len(inferences) > 1 else label
-                found.setdefault(key, []).append(Line(name, points))
-    return found
+                panels.setdefault(key, []).append(Line(name, points))
+    return panels
 
 
 def _shown(results: Results, most: int) -> tuple[list[str], bool]:
-    """The inferences that are drawn, one setting of each, and whether others are left out."""
+    """Return the inferences that are drawn, each with one set of options, and whether others are left out."""
     scores = headline(results)
     of_clients = {i for i in scores["inference"] if client_of(i, results.internal)}
     scores = scores[~scores["inference"].isin(of_clients)]
     every = list(centres(scores).values())
-    count = max((len(of) for of in swept(results.settings).values()), default=0)
+    count = max((len(groups) for groups in swept(results.settings).values()), default=0)
     few = every[:1] if count * len(every) > most else every
     return few, scores["shown"].nunique() > len(few)
 
 
 def _labels(groups: list[list[str]], key: str, settings: Settings, titles: Mapping[str, tuple[str, str]]) -> list[str]:
-    """What each line is called: its condition, and the settings that tell it from others called the same."""
+    """Return the label of each line: its condition, and settings that distinguish it from lines of that name."""
     plain = [_without(titles[runs[0]][0], key) for runs in groups]
     follow = followers(settings)
     out = []
     for runs, label in zip(groups, plain, strict=True):
         same = [g[0] for g, other in zip(groups, plain, strict=True) if other == label]
-        own = settings[runs[0]]
-        fixed = [k for k in own if k not in ("seed", *SITES) and len({str(settings[run].get(k)) for run in runs}) == 1]
+        values = settings[runs[0]]
+        fixed = [
+            k for k in values if k not in ("seed", *SITES) and len({str(settings[run].get(k)) for run in runs}) == 1
+        ]
         telling = [k for k in fixed if len({str(settings[run].get(k)) for run in same}) > 1]
         second = {k for lead in telling for k in follow.get(lead, ())}
-        words = [label, *(f"{leaf(k)} {shown(own[k], k)}" for k in telling if k not in second)]
+        words = [label, *(f"{leaf(k)} {shown(values[k], k)}" for k in telling if k not in second)]
         if len({titles[run][1] for run in same}) > 1:
             words.append(f"held out {titles[runs[0]][1]}")
         out.append(", ".join(words))
@@ -156,7 +160,7 @@ def _labels(groups: list[list[str]], key: str, settings: Settings, titles: Mappi
 
 
 def _without(title: str, key: str) -> str:
-    """The title of a condition without the settings that tell it from the others on its line."""
+    """Return the title of a condition without the settings that vary along its line."""
     title = re.sub(r" \[.*\]", "", title)
     if key.startswith("algorithm."):
         title = re.sub(rf"(?<=[( ]){leaf(key)}=[^,)]*(, )?", "", title, count=1)
@@ -164,17 +168,17 @@ def _without(title: str, key: str) -> str:
 
 
 def leaf(key: str) -> str:
-    """A setting without the part of the study that it belongs to."""
+    """Return a setting without the part of the study that it belongs to."""
     return re.sub(r"^(training|algorithm|data\.dataset|partition)\.", "", key)
 
 
 def shown(value: Any, key: str) -> str:
-    """A value on an axis. No limit is all there is."""
+    """Return the label of a value on an axis. A limit of None means all images or classes."""
     if value is None:
         return "all" if ".limit." in key or key.endswith("classes_per_client") else "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def ordered(values: Iterable[Any]) -> list[Any]:
-    """Numbers rising, then None."""
+    """Return numbers in rising order, then None."""
     return sorted(values, key=lambda v: (v is None, v or 0))

@@ -1,4 +1,4 @@
-"""FedBN's figures 1 and 2: why to keep batch-norm statistics at home, on one weight and one scale."""
+"""FedBN's figures 1 and 2: a reason to keep batch-norm statistics local, with one weight and one scale."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._base import Figure, Results
 from ._canvas import COLOURS, INK, LINES, WIDTH, svg
 
 STDS = (0.5, 1.5)
-"""Of x at the two clients."""
+"""Standard deviations of x at the two clients."""
 W_TRUE, NOISE, SAMPLES = 3.0, 0.1, 1000
 WEIGHTS, SCALES = (0.001, 12.0), (0.001, 4.0)
 """The ranges of w and gamma that FedBN draws."""
@@ -22,9 +22,9 @@ class Toy(Figure):
     """Squared error of cos(w x / gamma) at two clients that see the same feature at different scales.
 
     A label is cos(w_true z) + noise, of a standard normal feature z; client i sees x = s_i z, so that x ~ N(0, s_i^2).
-    The paper writes y = cos(w_true x) and gives no constants. Were that x the client's own, the best w would be the
-    same at both without any normalisation, and its claims would not hold: here it is the normalised one (our decision).
-    Dividing by gamma, the client's standard deviation, stands for batch normalisation.
+    The paper writes y = cos(w_true x) and gives no constants. If that x were the client's own input, both clients would
+    have the same best w without normalisation, and the paper's claims would not hold. Here it is the normalised input
+    z (our decision). Division by gamma, the client's standard deviation, stands for batch normalisation.
     """
 
     title = "Toy example of local batch normalisation"
@@ -32,14 +32,14 @@ class Toy(Figure):
     def caption(self, results: Results) -> str:
         clients = [client(k) for k in range(len(STDS))]
         pairs = zip(clients, averaged(clients), strict=True)
-        kept, lost = zip(*([error(w, g, *of)[0] for w, g in spots] for of, spots in pairs), strict=True)
+        local, both = zip(*([error(w, g, *data)[0] for w, g in spots] for data, spots in pairs), strict=True)
         return (
             f"Model cos(w x / γ); {SAMPLES} samples a client with x ~ N(0, s²), s = {STDS[0]} and {STDS[1]}, labels "
             f"cos({W_TRUE:g} x / s) + noise of standard deviation {NOISE} (our constants). Above: the error over w; "
-            "the clients' best w agree only after each divides by its own standard deviation. Below: over w and γ, "
-            f"shaded where the error is below {', '.join(f'{v:g}' for v in LEVELS)}. With w averaged and γ kept at "
-            f"home it is {kept[0]:.2f} at client 1 and {kept[1]:.2f} at client 2; with both averaged, {lost[0]:.2f} "
-            f"and {lost[1]:.2f}."
+            "the clients have the same best w only if each divides by its own standard deviation. Below: over w and γ, "
+            f"shaded where the error is below {', '.join(f'{v:g}' for v in LEVELS)}. With w averaged and γ kept "
+            f"local, the error is {local[0]:.2f} at client 1 and {local[1]:.2f} at client 2; with both averaged, it is "
+            f"{both[0]:.2f} and {both[1]:.2f}."
         )
 
     def draw(self, results: Results) -> str:
@@ -75,24 +75,24 @@ class Toy(Figure):
 
 
 def client(k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and labels (SAMPLES,) of a client, always the same ones."""
+    """Return inputs and labels (SAMPLES,) of client `k`, always the same ones."""
     rng = stream("toy", k)
     z = rng.standard_normal(SAMPLES)
     return STDS[k] * z, np.cos(W_TRUE * z) + NOISE * rng.standard_normal(SAMPLES)
 
 
 def error(w: Any, gamma: float, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Mean squared error of cos(w x / gamma) for each of some w (n,)."""
+    """Return the mean squared error of cos(w x / gamma) for each of the weights w (n,)."""
     return ((np.cos(np.outer(w, x / gamma)) - y) ** 2).mean(axis=1)
 
 
 def averaged(clients: list[tuple[np.ndarray, np.ndarray]]) -> list[list[tuple[float, float]]]:
-    """For each client, what it ends with as (w, gamma): w averaged and its own gamma, and both averaged.
+    """Return (w, gamma) of each client with w averaged and its own gamma, and with both averaged.
 
-    Before, each has its own standard deviation as gamma, and the w that is best with it.
+    Before averaging, gamma is the client's own standard deviation, and w is the best one for this gamma.
     """
     grid = np.linspace(*WEIGHTS, 2401)
     gammas = [float(x.std()) for x, _ in clients]
-    best = [float(grid[error(grid, g, *of).argmin()]) for g, of in zip(gammas, clients, strict=True)]
+    best = [float(grid[error(grid, g, *data).argmin()]) for g, data in zip(gammas, clients, strict=True)]
     w = float(np.mean(best))
     return [[(w, g), (w, float(np.mean(gammas)))] for g in gammas]

@@ -1,37 +1,248 @@
-"""Where things lie: the files that pass between the rules of the workflow."""
+"""Names of all files that pass between the steps of the workflow, and of the folders that hold them.
+
+The Snakefile, the command line and every room spell a file by asking here. The classes below hold paths alone: they
+open no file, and `{wildcards}` of Snakemake may stand in place of a name.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-TRAINED = ("spec.json", "model.safetensors", "clients.safetensors", "rounds.parquet", "manifest.json")
-"""Files of a run that is trained."""
+STUDIES = Path("config", "studies")
+"""Folder of the studies of a project, unless another one is named."""
+
+
+def papers(studies: Path = STUDIES) -> Path:
+    """Return the CSV file that lists tables and figures of papers: written by hand, beside the folder of studies."""
+    return studies.parent / "papers.csv"
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Files of one folder."""
+
+    folder: Path
+
+
+class DataFiles(_Files):
+    """Files of a prepared dataset. `fedshift prepare` writes all of them at once."""
+
+    @property
+    def images(self) -> Path:
+        """All images as one array that can be memory-mapped."""
+        return self.folder / "images.npy"
+
+    @property
+    def samples(self) -> Path:
+        """The table of samples: a row for each image, with its site, label, patient and, where known, base."""
+        return self.folder / "samples.parquet"
+
+    @property
+    def card(self) -> Path:
+        """The data card: source, licence, sizes, classes and checksums."""
+        return self.folder / "card.json"
+
+
+class RunFiles(_Files):
+    """Files of one run. `fedshift train` writes them, except for the predictions."""
+
+    @property
+    def spec(self) -> Path:
+        """All settings of the run, defaults included."""
+        return self.folder / "spec.json"
+
+    @property
+    def model(self) -> Path:
+        """Tensors of the global network."""
+        return self.folder / "model.safetensors"
+
+    @property
+    def clients(self) -> Path:
+        """Tensors that stay at the clients, by client."""
+        return self.folder / "clients.safetensors"
+
+    @property
+    def rounds(self) -> Path:
+        """The table of rounds: losses, accuracies, floats moved and seconds, by site and split."""
+        return self.folder / "rounds.parquet"
+
+    @property
+    def manifest(self) -> Path:
+        """The provenance of the run: versions, digests, machine, seconds and the selected round. Written last."""
+        return self.folder / "manifest.json"
+
+    @property
+    def trained(self) -> tuple[Path, ...]:
+        """All files of a finished training: the outputs of the workflow's rule `train`."""
+        return self.spec, self.model, self.clients, self.rounds, self.manifest
+
+    @property
+    def round_log(self) -> Path:
+        """One JSON line for each round, appended while the training goes on."""
+        return self.folder / "rounds.jsonl"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of the checkpoint, which is removed when the training has ended."""
+        return self.folder / "checkpoint"
+
+    @property
+    def state(self) -> Path:
+        """Tensors of the federation after the last round that was kept: what a stopped training goes on from."""
+        return self.checkpoint / "state.safetensors"
+
+    @property
+    def lock(self) -> Path:
+        """The file that a training keeps locked while it is at work."""
+        return self.checkpoint / "lock"
+
+    def predictions(self, sweep: str) -> Path:
+        """Return the table of predictions of the test images by a sweep of inferences: by `fedshift predict`."""
+        return self.folder / f"predictions-{sweep}.parquet"
+
+
+class StudyFiles(_Files):
+    """Files of one study at one scale: tables for programs, and figures and tables for people."""
+
+    @property
+    def scores(self) -> Path:
+        """Every score: a row for each run, inference, site and metric. Written by `fedshift score`."""
+        return self.folder / "scores.csv"
+
+    @property
+    def missing(self) -> Path:
+        """The runs and inferences that have no predictions, with the reason. Written by `fedshift score`."""
+        return self.folder / "missing.json"
+
+    @property
+    def ledger(self) -> Path:
+        """The traffic of each condition, as measured. Written by `fedshift ledger --write`."""
+        return self.folder / "ledger.csv"
+
+    @property
+    def summary(self) -> Path:
+        """Means, deviations and intervals over seeds. Written by `fedshift summarise`."""
+        return self.folder / "summary.csv"
+
+    @property
+    def effects(self) -> Path:
+        """Paired differences from the baseline. Written by `fedshift summarise`."""
+        return self.folder / "effects.csv"
+
+    @property
+    def comparison(self) -> Path:
+        """Our numbers beside the published ones. Written by `fedshift summarise`."""
+        return self.folder / "comparison.csv"
+
+    @property
+    def trends(self) -> Path:
+        """The orderings and gains that papers claim, held against our numbers. Written by `fedshift summarise`."""
+        return self.folder / "trends.csv"
+
+    @property
+    def unseen(self) -> Path:
+        """External scores, apart for images that clients trained on in another variant. By `fedshift summarise`."""
+        return self.folder / "unseen.csv"
+
+    @property
+    def headline(self) -> Path:
+        """The outcome in a few numbers, for the index of all studies. Written by `fedshift page`."""
+        return self.folder / "headline.json"
+
+    def table(self, name: str, form: str) -> Path:
+        """Return the file of a table for people; `form` is csv, md or tex. Written by `fedshift summarise`."""
+        return self.folder / "tables" / f"{name}.{form}"
+
+    def figure(self, name: str) -> Path:
+        """Return the SVG file of a figure. Written by `fedshift figure`."""
+        return self.folder / "figures" / f"{name}.svg"
+
+
+TRAINED = tuple(path.name for path in RunFiles(Path()).trained)
+"""Names of the files of a finished training."""
 
 
 @dataclass(frozen=True)
 class Paths:
-    """All files of a project folder. The Snakefile and the command line share these names."""
+    """All files of a project folder, by the ids of data, partitions and runs and by the names of studies."""
 
     root: Path = Path()
 
+    @property
+    def results(self) -> Path:
+        """The folder of all that is computed; the raw data and the pages lie elsewhere."""
+        return self.root / "results"
+
     def raw(self, raw: str) -> Path:
+        """Return the folder of a dataset's raw files. Filled by `fedshift download`."""
         return self.root / "resources" / raw
 
+    def source(self, raw: str) -> Path:
+        """Return the file that says which dataset the raw files are. Written last by `fedshift download`."""
+        return self.raw(raw) / "source.json"
+
     def data(self, data: str) -> Path:
-        return self.root / "results" / "data" / data
+        """Return the folder of a prepared dataset."""
+        return self.results / "data" / data
+
+    def data_files(self, data: str) -> DataFiles:
+        """Return the files of a prepared dataset."""
+        return DataFiles(self.data(data))
 
     def partition(self, partition: str) -> Path:
-        return self.root / "results" / "partitions" / f"{partition}.parquet"
+        """Return the table of the roles and splits of samples. Written by `fedshift partition`."""
+        return self.results / "partitions" / f"{partition}.parquet"
 
     def run(self, run: str) -> Path:
-        return self.root / "results" / "runs" / run
+        """Return the folder of a run."""
+        return self.results / "runs" / run
+
+    def run_files(self, run: str) -> RunFiles:
+        """Return the files of a run."""
+        return RunFiles(self.run(run))
+
+    def every_run(self) -> list[RunFiles]:
+        """Return the files of all runs whose folders exist, in the order of their ids."""
+        return [RunFiles(folder) for folder in sorted((self.results / "runs").glob("*/"))]
 
     def predictions(self, run: str, inference: str) -> Path:
-        return self.run(run) / f"predictions-{inference}.parquet"
+        """Return the table of predictions of a run. Written by `fedshift predict`."""
+        return self.run_files(run).predictions(inference)
 
     def study(self, study: str) -> Path:
-        return self.root / "results" / "studies" / study
+        """Return the folder of a study's scores, tables and figures."""
+        return self.results / "studies" / study
+
+    def study_files(self, study: str) -> StudyFiles:
+        """Return the files of a study."""
+        return StudyFiles(self.study(study))
+
+    def every_study(self) -> list[StudyFiles]:
+        """Return the files of all studies whose folders exist, in the order of their names."""
+        return [StudyFiles(folder) for folder in sorted((self.results / "studies").glob("*/"))]
 
     def page(self, study: str) -> Path:
+        """Return the page of a study, or of all studies where `study` is "index". Written by `fedshift page`."""
         return self.root / "reports" / f"{study}.html"
+
+    def log(self, rule: str, name: str) -> Path:
+        """Return the log of a job, by its rule and its wildcards joined by "-". Written by Snakemake's shell."""
+        return self.results / "logs" / rule / f"{name}.log"
+
+    def benchmark(self, rule: str, name: str) -> Path:
+        """Return the table of a job's seconds and memory. Written by Snakemake."""
+        return self.results / "benchmarks" / rule / f"{name}.tsv"
+
+    def applied(self, run: str) -> Path:
+        """Return the folder of what `fedshift apply` writes about a run, if no other one is named."""
+        return self.results / "applied" / run
+
+    def bundle(self, run: str) -> Path:
+        """Return the folder of the MONAI bundle of a run, if no other one is named. Written by `fedshift bundle`."""
+        return self.results / "bundles" / run
+
+    @property
+    def exports(self) -> Path:
+        """The folder of what `fedshift export` writes, if no other place is named."""
+        return self.results / "exports"

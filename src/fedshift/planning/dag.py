@@ -1,4 +1,4 @@
-"""Which jobs Snakemake would run, asked of Snakemake itself by a dry run."""
+"""The jobs that Snakemake would run, from a dry run of Snakemake itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.errors import UserError
 
 @dataclass(frozen=True)
 class Job:
-    """A job that would run: its rule, its wildcards' values joined by "-", and Snakemake's first reason."""
+    """A job that would run: its rule, the values of its wildcards joined by "-", and Snakemake's first reason."""
 
     rule: str
     id: str
@@ -22,7 +22,7 @@ class Job:
 
 
 class _Listener(logging.Handler):
-    """Keeps what Snakemake says of each job, and its errors."""
+    """A log handler that collects the jobs and the errors which Snakemake reports."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,42 +30,43 @@ class _Listener(logging.Handler):
         self.errors: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Collect a job or an error."""
         from snakemake_interface_logger_plugins.common import LogEvent
 
         if getattr(record, "event", None) == LogEvent.JOB_INFO:
-            told: Any = record
-            reason = re.split("[:;]", str(told.reason))[0].strip().lower()
-            self.jobs.append(Job(told.rule_name, "-".join(map(str, told.wildcards.values())), reason))
+            job: Any = record
+            reason = re.split("[:;]", str(job.reason))[0].strip().lower()
+            self.jobs.append(Job(job.rule_name, "-".join(map(str, job.wildcards.values())), reason))
         elif record.levelno >= logging.ERROR:
             self.errors.append(record.getMessage())
 
 
 MISSING = "missing output files"
-"""The reason of a job whose files are not all there."""
+"""The reason of a job some of whose files do not exist."""
 
 
-def upcoming(settings: Mapping[str, Any], snakefile: Path = Path("Snakefile")) -> list[Job]:
-    """The jobs that `snakemake --config` with these settings would run now, in the folder of `snakefile`.
+def pending_jobs(config: Mapping[str, Any], snakefile: Path = Path("Snakefile")) -> list[Job]:
+    """Return the jobs that `snakemake --config` with these values would run now, in the folder of `snakefile`.
 
-    Takes seconds. Raises UserError where there is no such file, and where Snakemake cannot tell.
+    This takes seconds. Raises UserError where there is no such file, and where the dry run fails.
     """
     from snakemake.api import SnakemakeApi
     from snakemake.logging import logger
     from snakemake.settings.types import ConfigSettings, DAGSettings, OutputSettings, ResourceSettings
 
     if not snakefile.is_file():
-        raise UserError(snakefile, "no such file", "call this in the project's folder")
+        raise UserError(snakefile, "no such file", "run this command in the project's folder")
     listener = _Listener()
     with SnakemakeApi(OutputSettings(dryrun=True)) as api:
         logger.handlers[:] = [listener]
         try:
             workflow = api.workflow(
                 resource_settings=ResourceSettings(cores=1),
-                config_settings=ConfigSettings(config=dict(settings)),
+                config_settings=ConfigSettings(config=dict(config)),
                 snakefile=snakefile,
             )
             workflow.dag(DAGSettings()).execute_workflow(executor="dryrun")
         except Exception as error:
-            said = listener.errors or [str(error) or type(error).__name__]
-            raise UserError(snakefile, f"Snakemake's dry run failed: {said[-1]}", "see snakemake -n") from error
+            messages = listener.errors or [str(error) or type(error).__name__]
+            raise UserError(snakefile, f"Snakemake's dry run failed: {messages[-1]}", "see snakemake -n") from error
     return [job for job in listener.jobs if job.rule != "all"]

@@ -1,4 +1,4 @@
-"""How much disk a study's files will take: by files like them, else by what is stated or counted; else unknown."""
+"""Estimates of the disk space of a study's files: from similar files, else from stated or counted sizes."""
 
 from __future__ import annotations
 
@@ -7,85 +7,89 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core import digest
+from ..core.units import FLOAT_BYTES
 from ..io.paths import Paths
 from ..study.run import Data, Run
-from .sample_counts import Amounts
+from .sample_counts import SampleCounts
 
-STATED = "as their sources state"
-LIKE = "as much as for runs like them"
-COUNTED = "4 bytes for each number in the network, counted"
-UNPREPARED = "not known before data and partition are made"
-PROBABILITIES = "a rule of thumb: 8 bytes a probability, and 25 a test image"
+STATED = "as stated by their sources"
+LIKE = "as for similar runs"
+COUNTED = "counted: 4 bytes for each number in the network"
+UNPREPARED = "unknown before data and partition are made"
+PROBABILITIES = "rule of thumb: 8 bytes for each probability and 25 for each test image"
 
 
 @dataclass(frozen=True)
 class Size:
-    """Bytes on disk; None where unknown. `source` says whence."""
+    """Bytes on disk, None where unknown, and the source of this estimate."""
 
     bytes: float | None
     source: str
 
 
-ARRAYS = Size(None, "the job says it before it begins, and does not begin where there is too little room")
+ARRAYS = Size(None, "unknown before the job starts; it does not start if there is too little space")
 
 
 def raw(data: Data) -> Size:
-    """Of raw files, unpacked. Miniatures take next to nothing, and own files lie where they are."""
+    """Return the size of raw files, unpacked. Miniatures are tiny, and the user's own files are not copied."""
     if data.synthetic or data.dataset.inputs():
         return Size(0, STATED)
     sizes = [source.unpacked_size or source.size for source in data.dataset.sources()]
-    return Size(sum(filter(None, sizes)), STATED) if sizes and all(sizes) else Size(None, "not stated")
+    return Size(sum(filter(None, sizes)), STATED) if sizes and all(sizes) else Size(None, "not stated by their sources")
 
 
 class Models:
-    """Of the files of trained runs, by those that lie in a project folder."""
+    """Sizes of the models of runs, estimated from the trained runs of a project folder."""
 
-    def __init__(self, trained: Iterable[Run], amounts: Amounts, paths: Paths) -> None:
-        self.amounts = amounts
-        lying = ((run, [paths.run(run.id) / f"{name}.safetensors" for name in ("model", "clients")]) for run in trained)
-        self.known = {_kind(run): _lying(files) for run, files in lying if all(file.exists() for file in files)}
+    def __init__(self, trained: Iterable[Run], counts: SampleCounts, paths: Paths) -> None:
+        self.counts = counts
+        saved = ((run, paths.run_files(run.id)) for run in trained)
+        models = ((run, (files.model, files.clients)) for run, files in saved)
+        self.known = {_kind(run): _saved(files) for run, files in models if all(file.exists() for file in files)}
 
-    def of(self, run: Run) -> Size:
-        """The global model, and what stays at the clients."""
+    def size(self, run: Run) -> Size:
+        """Return the size of the global model and of the tensors that stay at the clients."""
         kind = _kind(run)
         if kind not in self.known:
-            shape = self.amounts.shape(run)
+            shape = self.counts.shape(run)
             self.known[kind] = Size(counted(run, shape), COUNTED) if shape else Size(None, UNPREPARED)
         return self.known[kind]
 
 
 def _kind(run: Run) -> str:
-    """What decides the sizes of a run's files."""
+    """Return a digest of all that the sizes of a run's models depend on."""
     plugins = [run.model.spec(), run.algorithm.spec(), run.addon and run.addon.spec()]
     return digest.of([run.data.id, *plugins, run.bn, len(run.partition.internal)])
 
 
 def counted(run: Run, shape: tuple[int, ...]) -> int:
-    """Bytes of a run's models, for images of `shape` (channels, height, width), from a network without memory."""
+    """Return the bytes of a run's models, for images of `shape` (channels, height, width).
+
+    The network is built on torch's meta device, which allocates no memory.
+    """
     import torch
 
     from ..addons import extended
-    from ..engine.ledger import BYTES
     from ..models import initialise
     from ..nn.bn_policy import POLICIES
     from ..nn.flat_state import Layout
 
-    elsewhere = {"pretrained": False} if hasattr(run.model, "pretrained") else {}  # weights from there change no size
+    untrained = {"pretrained": False} if hasattr(run.model, "pretrained") else {}  # weights change no size
     with torch.device("meta"):
-        network = initialise(run.model.model_copy(update=elsewhere), shape, len(run.data.dataset.classes), run.seed)
+        network = initialise(run.model.model_copy(update=untrained), shape, len(run.data.dataset.classes), run.seed)
         model = extended(run.addon, extended(run.algorithm, network, run.seed), run.seed)
     layout = Layout(model, stays=run.addon.stays(model) if run.addon else ())
     shared = run.algorithm.shared(POLICIES[run.bn], layout)
-    own = layout.size - (shared.stop - shared.start)
+    local = layout.size - (shared.stop - shared.start)
     clients = run.algorithm.collaboration.count(len(run.partition.internal))
-    return BYTES * (layout.size + clients * own)
+    return FLOAT_BYTES * (layout.size + clients * local)
 
 
 def predictions(run: Run, images: int, inferences: int) -> Size:
-    """Of a job's table, for so many test images."""
+    """Return the size of the table of a prediction job with this number of test images."""
     each = 8 * len(run.data.dataset.classes) + 25
     return Size(images * inferences * each, PROBABILITIES) if images else Size(None, UNPREPARED)
 
 
-def _lying(files: Sequence[Path]) -> Size:
+def _saved(files: Sequence[Path]) -> Size:
     return Size(sum(file.stat().st_size for file in files), LIKE)

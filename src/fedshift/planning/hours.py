@@ -1,4 +1,4 @@
-"""How long trainings and predictions will take, by those that were timed before; what nothing tells is unknown."""
+"""Estimates of the hours of trainings and predictions, from jobs that were timed before."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ..io.paths import Paths
 from ..io.text import read_json
 from ..study.run import Run
 from .run_state import State
-from .sample_counts import Amounts
+from .sample_counts import SampleCounts
 
 UNKNOWN = "no run of the same model was timed in this folder, or data and partition are not made yet"
-PREDICTED = "predictions by the same model, by images and their size"
-THIRD = "a rule of thumb: an image tested takes a third of the time of one trained on"
+PREDICTED = "predictions of the same model, scaled by the number of images and their size"
+THIRD = "rule of thumb: testing an image takes a third of the time of training on it"
 COSTS = ("participation", "local_epochs", "local_steps", "batch_size", "equal_steps", "precision", "channels_last")
 """Settings of the training that decide how long a round takes."""
 
 
 def _kin(run: Run) -> list[Any]:
-    """What decides how long a round takes, but for the algorithm and the number of images."""
+    """Return all that the time of a round depends on, except for the algorithm and the number of images."""
     costs = [getattr(run.training, name) for name in COSTS]
     return [run.data.id, run.model.spec(), [transform.spec() for transform in run.transforms], costs]
 
@@ -36,21 +36,28 @@ def _algorithm(run: Run) -> list[Any]:
     return [*_kin(run), run.algorithm.name, run.addon and run.addon.spec()]
 
 
-KIN = "other algorithms on the same data, by rounds and images"
-MODEL = "the same model on other data or in other batches, by rounds, images and their size: rough"
+KIN = "other algorithms on the same data, scaled by rounds and images"
+MODEL = "the same model on other data or with other batches, scaled by rounds, images and their size: rough"
 LEVELS: dict[str, Callable[[Run], Any]] = {
-    "the same run, so far or before": lambda run: run.id,
+    "this run, so far or earlier": lambda run: run.id,
     "other seeds of the same condition": lambda run: {**run.spec, "seed": None},
-    "the same algorithm on the same data, by rounds and images": _algorithm,
+    "the same algorithm on the same data, scaled by rounds and images": _algorithm,
     KIN: _kin,
     MODEL: lambda run: run.model.spec(),
 }
-"""Timed runs tell of another where they agree with it in this; the first kind of which there are any does."""
+"""Levels of similarity, closest first, with what similar runs share. The first level with timed runs decides."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A run that was timed: seconds of a GPU, or of a CPU's core, for so many rounds; `device`: "" if not recorded."""
+    """A run that was timed.
+
+    Attributes
+    ----------
+    seconds : seconds of a GPU, or of one core of a CPU, for all these rounds
+    rounds : number of rounds that were timed
+    device : name of the device; "" if it was not recorded
+    """
 
     run: Run
     seconds: float
@@ -60,7 +67,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of a GPU, or of a CPU's core; None where unknown. `source` says whence."""
+    """Seconds of a GPU or of one core of a CPU, None where unknown; the source of the estimate, and the device."""
 
     seconds: float | None
     source: str = UNKNOWN
@@ -69,39 +76,42 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What Snakemake measured of a job: seconds by the clock, and those of all cores together, 0 if not measured."""
+    """Seconds of a job, measured by Snakemake: elapsed, and of all cores together (0 if not measured)."""
 
     wall: float
     cores: float
 
     @classmethod
     def read(cls, paths: Paths, rule: str, name: str) -> Benchmark | None:
-        """None where there is none, or none that can be read."""
+        """Read the benchmark of a job. Returns None where there is none that can be read."""
         try:
-            file = paths.root / "results" / "benchmarks" / rule / f"{name}.tsv"
-            row = list(csv.DictReader(file.read_text(encoding="utf-8").splitlines(), delimiter="\t"))[-1]
+            text = paths.benchmark(rule, name).read_text(encoding="utf-8")
+            row = list(csv.DictReader(text.splitlines(), delimiter="\t"))[-1]
             return cls(float(row["s"]), float(row.get("cpu_time") or 0))
         except (OSError, KeyError, ValueError, TypeError, IndexError):
             return None
 
     def seconds(self, device: str) -> float:
-        """Of a GPU, or of a CPU's core: what others did on the machine makes no job longer."""
+        """Return the seconds of a GPU, or of one CPU core, which other programs on the machine do not change."""
         return self.cores if device.startswith("CPU") and self.cores else self.wall
 
 
 def timed(runs: Mapping[str, Run], states: Mapping[str, State], paths: Paths) -> Iterator[Timed]:
-    """Finished runs in the project, of whatever study, and those of `runs` that are under way or left a benchmark."""
+    """Yield the timed runs of a project.
+
+    These are the finished runs of all studies, and those of `runs` that are being trained or have left a benchmark.
+    """
     finished = set()
-    for file in sorted((paths.root / "results" / "runs").glob("*/manifest.json")):
-        key = file.parent.name
+    for files in paths.every_run():
+        key = files.folder.name
         try:
-            told = read_json(file)
-            run = runs.get(key) or validated(Run, read_json(file.with_name("spec.json")), str(file))
-            seconds = _seconds(told, Benchmark.read(paths, "train", key))
-            yield Timed(run, seconds, int(told["rounds"]), str(told["device"]))
+            manifest = read_json(files.manifest)
+            run = runs.get(key) or validated(Run, read_json(files.spec), str(files.spec))
+            seconds = _seconds(manifest, Benchmark.read(paths, "train", key))
+            yield Timed(run, seconds, int(manifest["rounds"]), str(manifest["device"]))
             finished.add(run.id)
         except (UserError, KeyError, TypeError, ValueError):
-            continue  # of an earlier version, or not whole: it tells nothing
+            continue  # not finished, or written by an earlier version
     for key in runs.keys() - finished:
         state, before = states.get(key), Benchmark.read(paths, "train", key)
         if state and state.round and state.seconds_a_round is not None:
@@ -111,7 +121,11 @@ def timed(runs: Mapping[str, Run], states: Mapping[str, State], paths: Paths) ->
 
 
 def _seconds(manifest: Mapping[str, Any], measured: Benchmark | None) -> float:
-    """By the benchmark; or by the manifest, which counts all rounds, where that saw the end of a resumed run alone."""
+    """Return the seconds of a finished run.
+
+    They come from the benchmark; or from the manifest, which counts all rounds, if the benchmark saw only the last part
+    of a run that was resumed.
+    """
     rounds, device = float(manifest["seconds"]), str(manifest["device"])
     if measured and measured.wall >= rounds:
         return measured.seconds(device)
@@ -119,26 +133,26 @@ def _seconds(manifest: Mapping[str, Any], measured: Benchmark | None) -> float:
 
 
 class Clock:
-    """Estimates, from runs that were timed."""
+    """Estimates of seconds from timed runs."""
 
-    def __init__(self, given: Iterable[Timed], amounts: Amounts, paths: Paths) -> None:
-        self.amounts, self.paths = amounts, paths
+    def __init__(self, timed: Iterable[Timed], counts: SampleCounts, paths: Paths) -> None:
+        self.counts, self.paths = counts, paths
         self._keys: dict[str, dict[str, str]] = {}
         self._trained: dict[str, Estimate] = {}
         self._benchmark = functools.cache(functools.partial(Benchmark.read, paths))
         self.known: dict[tuple[str, str], list[Timed]] = defaultdict(list)
-        for one in given:
+        for one in timed:
             for level, key in self.keys(one.run).items():
                 self.known[level, key].append(one)
 
     def keys(self, run: Run) -> dict[str, str]:
-        """What a run agrees with others in, by level."""
+        """Return the key of a run at each level of similarity: similar runs have the same key."""
         if run.id not in self._keys:
             self._keys[run.id] = {level: digest.of(key(run)) for level, key in LEVELS.items()}
         return self._keys[run.id]
 
     def train(self, run: Run) -> Estimate:
-        """All rounds of a run."""
+        """Estimate the seconds of all rounds of a run."""
         if run.id not in self._trained:
             self._trained[run.id] = self._train(run)
         return self._trained[run.id]
@@ -151,12 +165,12 @@ class Clock:
         return Estimate(None)
 
     def predict(self, run: Run, sweep: str, inferences: int) -> Estimate:
-        """A job of one or several inferences, each over all test images."""
-        images, trained = self.amounts.tested(run), self.amounts.trained(run)
+        """Estimate the seconds of a prediction job, whose inferences each predict all test images."""
+        images, trained = self.counts.tested(run), self.counts.trained(run)
         rated = []
         for one in self.known.get((MODEL, self.keys(run)[MODEL]), []):
             took = self._benchmark("predict", f"{one.run.id}-{sweep}")
-            if took and (ratio := self._by_size(images, run, self.amounts.tested(one.run), one.run)):
+            if took and (ratio := self._by_size(images, run, self.counts.tested(one.run), one.run)):
                 rated.append((replace(one, seconds=took.seconds(one.device)), ratio))
         if rated:
             return _median(rated, PREDICTED)
@@ -166,27 +180,27 @@ class Clock:
         return Estimate(whole.seconds / (run.training.rounds * trained) * images * inferences / 3, THIRD, whole.device)
 
     def _ratio(self, run: Run, one: Timed) -> float:
-        """How many times as long as a timed run another takes; 0 where not known."""
+        """Return how many times as long as the timed run `one` a run takes; 0 where unknown."""
         rounds = run.training.rounds / one.rounds
         if run.partition_id == one.run.partition_id and self._kin(run, one.run):
             return rounds
-        return rounds * self._by_size(self.amounts.trained(run), run, self.amounts.trained(one.run), one.run)
+        return rounds * self._by_size(self.counts.trained(run), run, self.counts.trained(one.run), one.run)
 
     def _by_size(self, images: float, run: Run, others: float, other: Run) -> float:
-        """The ratio of two numbers of images, each weighed with their size; 0 where not known."""
+        """Return the ratio of two numbers of images, each multiplied by their size; 0 where unknown."""
         if not images or not others:
             return 0.0
         if self._kin(run, other):
             return images / others
-        mine, theirs = self.amounts.values(run), self.amounts.values(other)
-        return images * mine / (others * theirs) if theirs else 0.0
+        size, other_size = self.counts.values(run), self.counts.values(other)
+        return images * size / (others * other_size) if other_size else 0.0
 
     def _kin(self, run: Run, other: Run) -> bool:
         return self.keys(run)[KIN] == self.keys(other)[KIN]
 
 
 def _median(rated: list[tuple[Timed, float]], source: str) -> Estimate:
-    """Of the runs on the device that most of them ran on, each times its ratio."""
+    """Return the median of seconds times ratio, over the runs on the most common device."""
     device = Counter(one.device for one, _ in rated).most_common(1)[0][0]
     seconds = [one.seconds * ratio for one, ratio in rated if one.device == device]
     return Estimate(statistics.median(seconds), source, device)

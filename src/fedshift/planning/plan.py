@@ -1,4 +1,4 @@
-"""What a call of Snakemake would do for some studies: jobs by rule, time and disk, and whence each estimate comes."""
+"""The plan of a call of Snakemake: jobs by rule, time and disk space, and the source of each estimate."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..study.run import Run
 from . import disk as sizes
 from .dag import MISSING, Job
 from .hours import Clock, timed
-from .run_state import State, look
-from .sample_counts import Amounts
+from .run_state import State, state_of
+from .sample_counts import SampleCounts
 
 
 @dataclass(frozen=True)
 class Count:
-    """Jobs of a rule, how many of them need not run, and why the others do, as Snakemake says."""
+    """Jobs of a rule: how many there are, how many of them need not run, and Snakemake's reasons to run the others."""
 
     rule: str
     jobs: int
@@ -32,9 +32,13 @@ class Count:
 
 @dataclass(frozen=True)
 class Need:
-    """What jobs of a rule need together, estimated in one way: hours, or bytes; None where that is unknown.
+    """Hours or bytes that some jobs of a rule need together.
 
-    Hours are those of a GPU, or of one core of a CPU; `device` is "" where it was not recorded.
+    Attributes
+    ----------
+    amount : hours of a GPU or of one core of a CPU, or bytes; None where unknown
+    source : source of the estimate
+    device : name of the device that hours are for; "" where it was not recorded
     """
 
     rule: str
@@ -46,7 +50,17 @@ class Need:
 
 @dataclass(frozen=True)
 class Survey:
-    """Of the runs to train, so many are at work, go on from a checkpoint, or may end early for lack of patience."""
+    """Jobs of studies, and what those that would run need.
+
+    Attributes
+    ----------
+    counts : jobs by rule
+    hours, bytes : needs of the jobs that would run
+    free_bytes : free space of the disk
+    at_work : runs to train that are being trained now
+    going_on : runs to train that resume from a checkpoint
+    may_end_early : runs to train that have a patience
+    """
 
     counts: list[Count]
     hours: list[Need]
@@ -57,13 +71,13 @@ class Survey:
     may_end_early: int
 
     def plain(self) -> dict[str, Any]:
-        """The same as mappings and lists."""
+        """Return all fields as mappings and lists."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A job of one or several inferences of a run."""
+    """A prediction job of a run, with one or several inferences."""
 
     run: Run
     sweep: str
@@ -71,7 +85,7 @@ class Prediction:
 
 
 def survey(plans: Mapping[str, Plan], pending: Sequence[Job], paths: Paths) -> Survey:
-    """What some studies ask for, what of it is there, and what the `pending` jobs take."""
+    """Return the jobs of studies, and the hours and bytes that the `pending` ones need."""
     runs = {key: run for plan in plans.values() for key, run in plan.runs.items()}
     predictions = {
         f"{run}-{sweep}": Prediction(runs[run], sweep, len(plan.sweeps[sweep]))
@@ -79,14 +93,14 @@ def survey(plans: Mapping[str, Plan], pending: Sequence[Job], paths: Paths) -> S
         for run, sweeps in plan.asked.items()
         for sweep in sweeps
     }
-    states = {job.id: look(runs[job.id], paths) for job in pending if job.rule == "train"}
-    amounts, known = Amounts(paths), list(timed(runs, states, paths))
-    models = sizes.Models((one.run for one in known), amounts, paths)
+    states = {job.id: state_of(runs[job.id], paths) for job in pending if job.rule == "train"}
+    counts, known = SampleCounts(paths), list(timed(runs, states, paths))
+    models = sizes.Models((one.run for one in known), counts, paths)
     missing = [job for job in pending if job.reason == MISSING]
     return Survey(
-        counts=[_count(rule, jobs, pending) for rule, jobs in asked(plans).items() if jobs],
-        hours=_gathered(_hours(pending, states, runs, predictions, Clock(known, amounts, paths))),
-        bytes=_gathered(_bytes(missing, runs, predictions, models, amounts)),
+        counts=[_count(rule, jobs, pending) for rule, jobs in job_counts(plans).items() if jobs],
+        hours=_gathered(_hours(pending, states, runs, predictions, Clock(known, counts, paths))),
+        bytes=_gathered(_bytes(missing, runs, predictions, models, counts)),
         free_bytes=shutil.disk_usage(paths.root).free,
         at_work=sum(state.state == "running" for state in states.values()),
         going_on=sum(state.state != "running" and _left(state) < 1 for state in states.values()),
@@ -94,15 +108,17 @@ def survey(plans: Mapping[str, Plan], pending: Sequence[Job], paths: Paths) -> S
     )
 
 
-def asked(plans: Mapping[str, Plan]) -> dict[str, int]:
-    """How many jobs of each rule some studies need in all."""
+def job_counts(plans: Mapping[str, Plan]) -> dict[str, int]:
+    """Return the number of jobs of each rule that studies need in all."""
     runs = {key: run for plan in plans.values() for key, run in plan.runs.items()}
     return {
         "download": len({run.data.raw for run in runs.values()}),
         "prepare": len({run.data.id for run in runs.values()}),
         "partition": len({run.partition_id for run in runs.values()}),
         "train": len(runs),
-        "predict": len({(run, sweep) for plan in plans.values() for run, of in plan.asked.items() for sweep in of}),
+        "predict": len(
+            {(run, sweep) for plan in plans.values() for run, sweeps in plan.asked.items() for sweep in sweeps}
+        ),
         "score": len(plans),
         "ledger": sum(map(of_ledger, plans.values())),
         "summarise": len(plans),
@@ -118,7 +134,7 @@ def _count(rule: str, jobs: int, pending: Iterable[Job]) -> Count:
 
 
 def _left(state: State) -> float:
-    """The share of a run's rounds that is still to be trained, if its checkpoint is of the same code and data."""
+    """Return the share of a run's rounds that is left to train, if its checkpoint has the same code and data."""
     passed = {"running": state.round, "done": 0}.get(state.state, state.checkpoint)
     return 1 - (passed or 0) / state.rounds
 
@@ -130,17 +146,17 @@ def _hours(
     predictions: Mapping[str, Prediction],
     clock: Clock,
 ) -> Iterator[Need]:
-    """Of trainings and predictions, job by job. The other rules are not timed."""
+    """Yield the hours of each training and prediction. Jobs of other rules are not timed."""
     for job in pending:
         if job.rule == "train":
-            found, share = clock.train(runs[job.id]), _left(states[job.id])
+            estimate, share = clock.train(runs[job.id]), _left(states[job.id])
         elif job.rule == "predict":
             one = predictions[job.id]
-            found, share = clock.predict(one.run, one.sweep, one.inferences), 1.0
+            estimate, share = clock.predict(one.run, one.sweep, one.inferences), 1.0
         else:
             continue
-        hours = None if found.seconds is None else found.seconds * share / 3600
-        yield Need(job.rule, 1, hours, found.source, found.device)
+        hours = None if estimate.seconds is None else estimate.seconds * share / 3600
+        yield Need(job.rule, 1, hours, estimate.source, estimate.device)
 
 
 def _bytes(
@@ -148,9 +164,9 @@ def _bytes(
     runs: Mapping[str, Run],
     predictions: Mapping[str, Prediction],
     models: sizes.Models,
-    amounts: Amounts,
+    counts: SampleCounts,
 ) -> Iterator[Need]:
-    """Of files that are not there yet, job by job. Tables and pages are too small to count."""
+    """Yield the bytes of each job whose files do not exist yet. Tables and pages are too small to count."""
     data = {run.data.raw: run.data for run in runs.values()}
     for job in missing:
         if job.rule == "download":
@@ -158,10 +174,10 @@ def _bytes(
         elif job.rule == "prepare":
             size = sizes.ARRAYS
         elif job.rule == "train":
-            size = models.of(runs[job.id])
+            size = models.size(runs[job.id])
         elif job.rule == "predict":
             one = predictions[job.id]
-            size = sizes.predictions(one.run, amounts.tested(one.run), one.inferences)
+            size = sizes.predictions(one.run, counts.tested(one.run), one.inferences)
         else:
             continue
         if size.bytes != 0:
@@ -169,44 +185,44 @@ def _bytes(
 
 
 def _gathered(needs: Iterable[Need]) -> list[Need]:
-    """Those of one rule, source and device as one."""
-    found: dict[tuple[str, str, str], Need] = {}
+    """Return needs in which those of one rule, source and device are added up."""
+    sums: dict[tuple[str, str, str], Need] = {}
     for need in needs:
         key = need.rule, need.source, need.device
-        so_far = found.get(key, replace(need, jobs=0, amount=None if need.amount is None else 0.0))
+        so_far = sums.get(key, replace(need, jobs=0, amount=None if need.amount is None else 0.0))
         amount = None if need.amount is None else need.amount + (so_far.amount or 0)
-        found[key] = replace(so_far, jobs=so_far.jobs + 1, amount=amount)
-    return list(found.values())
+        sums[key] = replace(so_far, jobs=so_far.jobs + 1, amount=amount)
+    return list(sums.values())
 
 
-def lines(found: Survey) -> Iterator[str]:
-    """A survey for people: a table of jobs, then what they take and how that is known."""
+def lines(survey: Survey) -> Iterator[str]:
+    """Yield the lines of a plan: a table of jobs, then what they need and the source of each estimate."""
     yield f"{'rule':10} {'jobs':>6} {'cached':>7} {'to run':>7}"
-    for c in found.counts:
+    for c in survey.counts:
         why = ", ".join(f"{n} {reason}" for reason, n in c.why.items())
         yield f"{c.rule:10} {c.jobs:6} {c.cached:7} {c.to_run:7}   {why}".rstrip()
-    sums = [sum(getattr(c, key) for c in found.counts) for key in ("jobs", "cached", "to_run")]
+    sums = [sum(getattr(c, key) for c in survey.counts) for key in ("jobs", "cached", "to_run")]
     yield "{:10} {:6} {:7} {:7}".format("all", *sums)
-    if found.at_work or found.going_on:
-        at_work = f"Runs to train that are at work now: {found.at_work}"
-        yield f"{at_work}; that go on from a checkpoint, if code and data are as they were: {found.going_on}."
-    yield from _part("Time of training and prediction", found.hours, _hours_in_words)
-    if found.may_end_early:
-        yield f"  runs with patience, which may end early and count in full: {found.may_end_early}"
-    yield from _part("Disk", found.bytes, _bytes_in_words)
-    needed = sum(need.amount or 0 for need in found.bytes)
-    yield f"  free: {_bytes_in_words(found.free_bytes)}" + ", too little" * (needed > found.free_bytes)
+    if survey.at_work or survey.going_on:
+        resumed = f"resume from a checkpoint (if code and data have not changed): {survey.going_on}"
+        yield f"Runs to train: running now: {survey.at_work}; {resumed}."
+    yield from _part("Time for training and prediction", survey.hours, _hours_in_words)
+    if survey.may_end_early:
+        yield f"  runs that may end early because of their patience, and are counted in full: {survey.may_end_early}"
+    yield from _part("Disk space", survey.bytes, _bytes_in_words)
+    needed = sum(need.amount or 0 for need in survey.bytes)
+    yield f"  free: {_bytes_in_words(survey.free_bytes)}" + ", which is too little" * (needed > survey.free_bytes)
 
 
 def _part(title: str, needs: Sequence[Need], in_words: Callable[[float, str], str]) -> Iterator[str]:
-    """A sum for each kind of device, and what it is made of. Where a part is unknown, the sum is a lower bound."""
+    """Yield the sum of needs for each device, then each need. Where one is unknown, the sum is a lower bound."""
     sums: dict[str, float] = {}
     for need in needs:
         if need.amount is not None:
             sums[need.device] = sums.get(need.device, 0) + need.amount
     least = "at least " if sums and any(need.amount is None for need in needs) else ""
-    told = " and ".join(in_words(amount, device) for device, amount in sums.items())
-    yield f"{title}: {least}{told or ('unknown' if needs else 'none')}"
+    total = " and ".join(in_words(amount, device) for device, amount in sums.items())
+    yield f"{title}: {least}{total or ('unknown' if needs else 'none')}"
     for need in needs:
         amount = "unknown" if need.amount is None else in_words(need.amount, need.device)
         yield f"  {need.rule:8} {need.jobs:6}   {amount:16} {need.source}"

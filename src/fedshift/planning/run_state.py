@@ -1,4 +1,4 @@
-"""How a run stands, by its files alone: from any process or node, and without disturbing one at work."""
+"""The state of a run, read from its files alone: from any process or node, without disturbing the training."""
 
 from __future__ import annotations
 
@@ -12,33 +12,43 @@ from typing import Any, Literal
 
 from ..core.errors import UserError
 from ..io.disk import try_lock
-from ..io.paths import TRAINED, Paths
+from ..io.paths import Paths, RunFiles
 from ..io.text import read_json
 from ..study.run import Run
 
-Standing = Literal["done", "running", "stopped", "failed", "waiting"]
+StateName = Literal["done", "running", "stopped", "failed", "waiting"]
 QUIET = 60.0
-"""Seconds without news that are nothing to speak of, however short the rounds."""
+"""Seconds without output that are normal, however short the rounds are."""
 PIECE = 1 << 16
-"""Bytes that are read from the end of a file at first."""
-OWN_WORDS = re.compile(r"round \d+/\d+ |resuming after round |starting anew: |stopped; start again |interrupted$|\s")
-"""What a log may end with when nothing went wrong; indented lines are the second halves of warnings."""
+"""Bytes that are read from the end of a file at first; more are read if they hold no whole line."""
+NORMAL = re.compile(r"round \d+/\d+ |resuming after round |starting anew: |stopped; start again |interrupted$|\s")
+"""Last lines of a log when nothing went wrong; indented lines are the second halves of warnings."""
 KILLED = re.compile(r"slurmstepd: |srun: |Killed|Terminated")
-"""What it ends with when someone else ended the job."""
+"""Last lines of a log when another program ended the job."""
 
 
 @dataclass(frozen=True)
 class State:
-    """Of one run: rounds counted from 1, times in seconds; None where it does not apply or is not known.
+    """The state of one run. Rounds count from 1, times are in seconds; None stands for unknown or not applicable.
 
-    `checkpoint` is the last round that need not be trained again, `silent` how long there has been no news, `said` the
-    log's last line where it tells of trouble, or what is waited for. `changed`: trained by other code than today's.
+    Attributes
+    ----------
+    rounds : rounds of the whole training
+    round, loss : last round that was trained, and its mean loss over clients
+    seconds_a_round, eta : mean time of a round since the process started, and time left
+    silent : time since the run's files last changed
+    checkpoint : last round that need not be trained again
+    best_round, best_value : selected round, and its mean validation value
+    seconds, finished : training time of a finished run, and when it finished
+    changed : whether the run was trained with code other than today's
+    message : last line of the log if it reports a problem, or what the run waits for
+    log : path of the log
     """
 
     run: str
     held_out: str
     seed: int
-    state: Standing
+    state: StateName
     rounds: int
     round: int | None = None
     loss: float | None = None
@@ -51,20 +61,19 @@ class State:
     seconds: float | None = None
     finished: str | None = None
     changed: bool = False
-    said: str = ""
+    message: str = ""
     log: str = ""
 
 
-def look(run: Run, paths: Paths, code: str = "") -> State:
-    """How a run stands. `code` is the digest of the code that would train it today."""
-    folder, log = paths.run(run.id), log_of(paths, "train", run.id)
-    at_work = held(folder / "checkpoint" / "lock")
-    if not at_work and all((folder / name).exists() for name in TRAINED):
-        return _done(run, folder / "manifest.json", code)
-    entry = last_round(folder / "rounds.jsonl")
+def state_of(run: Run, paths: Paths, code: str = "") -> State:
+    """Return the state of a run. `code` is the digest of the code that would train it today."""
+    files, log = paths.run_files(run.id), paths.log("train", run.id)
+    locked = is_locked(files.lock)
+    if not locked and all(file.exists() for file in files.trained):
+        return _done(run, files.manifest, code)
+    entry = last_round(files.round_log)
     number, pace, eta = _pace(entry, run.training.rounds)
-    news = [folder / "rounds.jsonl", *(folder / "checkpoint" / name for name in ("lock", "state.safetensors")), log]
-    times = [t for path in news if (t := touched(path)) is not None]
+    times = [t for path in (files.round_log, files.lock, files.state, log) if (t := modified(path)) is not None]
     silent = max(0.0, time.time() - max(times)) if times else None
     state = State(
         run.id,
@@ -76,54 +85,54 @@ def look(run: Run, paths: Paths, code: str = "") -> State:
         loss=entry.get("loss"),
         seconds_a_round=pace,
         silent=silent,
-        checkpoint=after(folder),
+        checkpoint=checkpoint_round(files),
         log=str(log),
     )
     last, fresh = last_line(log), silent is not None and silent < max(QUIET, 3 * (pace or 0))
     opening = log.exists() and not last
     closing = number == run.training.rounds and not _trouble(last)
-    if at_work or (fresh and (at_work is None or opening or closing)):
+    if locked or (fresh and (locked is None or opening or closing)):
         return replace(state, eta=None if eta is None else max(0.0, eta - min(silent or 0, pace or 0)))
     if _trouble(last):
-        return replace(state, state="failed", said=last)
-    if number or state.checkpoint or (folder / "checkpoint").exists():
-        return replace(state, state="stopped", said=last if KILLED.match(last) else "")
-    return replace(state, state="waiting", silent=None, said=_awaited(run, paths))
+        return replace(state, state="failed", message=last)
+    if number or state.checkpoint or files.checkpoint.exists():
+        return replace(state, state="stopped", message=last if KILLED.match(last) else "")
+    return replace(state, state="waiting", silent=None, message=_awaited(run, paths))
 
 
 def _done(run: Run, file: Path, code: str) -> State:
     try:
-        told = dict(read_json(file))
+        manifest = dict(read_json(file))
     except (UserError, TypeError, ValueError):
-        told = {}
+        manifest = {}
     return State(
         run.id,
         run.partition.title,
         run.seed,
         "done",
         run.training.rounds,
-        round=told.get("rounds"),
-        best_round=told.get("best_round"),
-        best_value=told.get("best_value"),
-        seconds=told.get("seconds"),
-        finished=datetime.fromtimestamp(touched(file) or 0).isoformat(" ", "minutes"),
-        changed=bool(code) and told.get("code") != code,
+        round=manifest.get("rounds"),
+        best_round=manifest.get("best_round"),
+        best_value=manifest.get("best_value"),
+        seconds=manifest.get("seconds"),
+        finished=datetime.fromtimestamp(modified(file) or 0).isoformat(" ", "minutes"),
+        changed=bool(code) and manifest.get("code") != code,
     )
 
 
-def touched(path: Path) -> float | None:
-    """When a file was changed last, in seconds since 1970; None where there is none."""
+def modified(path: Path) -> float | None:
+    """Return when a file was last modified, in seconds since 1970; None if it does not exist."""
     try:
         return path.stat().st_mtime
     except OSError:
         return None
 
 
-def held(lock: Path) -> bool | None:
-    """Whether a process holds a lock file; None where the file system does not tell.
+def is_locked(lock: Path) -> bool | None:
+    """Return whether a process holds a lock file; None where the file system cannot tell.
 
-    A shared lock is asked for, without waiting, and given back at once: one who holds the lock does not notice, and one
-    who asks for it at that moment asks again (`disk.locked`).
+    A shared lock is requested without waiting and released at once. The holder does not notice it, and a process that
+    requests the lock at this moment tries again (`disk.locked`).
     """
     try:
         with lock.open("rb") as file:
@@ -134,19 +143,19 @@ def held(lock: Path) -> bool | None:
         return None
 
 
-def after(folder: Path) -> int | None:
-    """The round after which a run would go on, by its checkpoint; None where there is none that can be read."""
+def checkpoint_round(files: RunFiles) -> int | None:
+    """Return the last round of a run's checkpoint; None if there is none that can be read."""
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(folder / "checkpoint" / "state.safetensors", framework="numpy") as file:
+        with safe_open(files.state, framework="numpy") as file:
             return int(json.loads(file.metadata()["progress"])["round"])
     except (OSError, SafetensorError, ValueError, KeyError, TypeError):
         return None
 
 
 def last_round(log: Path) -> dict[str, Any]:
-    """The last whole line of rounds.jsonl; empty where there is none. One that is being written does not count."""
+    """Return the last whole line of rounds.jsonl as a mapping; empty if there is none."""
     size = PIECE
     while True:
         text, whole = _tail(log, size)
@@ -162,13 +171,13 @@ def last_round(log: Path) -> dict[str, Any]:
 
 
 def last_line(log: Path) -> str:
-    """The last line with any words in it of what a job said; empty where it said nothing."""
+    """Return the last line of a log that has a letter or a digit; empty if there is none."""
     lines = _tail(log, PIECE)[0].replace("\r", "\n").replace("\0", "").split("\n")
     return next((line.rstrip() for line in reversed(lines) if any(c.isalnum() for c in line)), "")
 
 
 def _tail(path: Path, size: int) -> tuple[str, bool]:
-    """At most `size` bytes from the end of a file, and whether that is all of it."""
+    """Return at most `size` bytes from the end of a file, and whether these are the whole file."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, 2)
@@ -179,11 +188,11 @@ def _tail(path: Path, size: int) -> tuple[str, bool]:
 
 
 def _trouble(line: str) -> bool:
-    return bool(line) and not OWN_WORDS.match(line) and not KILLED.match(line)
+    return bool(line) and not NORMAL.match(line) and not KILLED.match(line)
 
 
 def _pace(entry: dict[str, Any], rounds: int) -> tuple[int | None, float | None, float | None]:
-    """Of the last round that was told of: its number, seconds a round since this process began, and seconds left."""
+    """Return the number of the last logged round, mean seconds a round since the process started, and seconds left."""
     if not entry:
         return None, None, None
     number, eta = entry["round"], entry.get("eta")
@@ -192,15 +201,10 @@ def _pace(entry: dict[str, Any], rounds: int) -> tuple[int | None, float | None,
     return number, entry.get("seconds"), eta
 
 
-def log_of(paths: Paths, rule: str, name: str) -> Path:
-    """Where the workflow keeps what a job said."""
-    return paths.root / "results" / "logs" / rule / f"{name}.log"
-
-
 def _awaited(run: Run, paths: Paths) -> str:
-    """What a run waits for; of its data, also how far they are."""
-    if not (paths.data(run.data.id) / "card.json").exists():
-        jobs = ("prepare", run.data.id), ("download", run.data.raw)
-        said = next(filter(None, (last_line(log_of(paths, *job)) for job in jobs)), "")
-        return f"its data ({said})" if said else "its data"
+    """Return what a run waits for: its data, with the last line of their log; its partition; or its turn."""
+    if not paths.data_files(run.data.id).card.exists():
+        logs = paths.log("prepare", run.data.id), paths.log("download", run.data.raw)
+        line = next(filter(None, map(last_line, logs)), "")
+        return f"its data ({line})" if line else "its data"
     return "its turn" if paths.partition(run.partition_id).exists() else "its partition"

@@ -1,4 +1,4 @@
-"""How much a run trains on and is tested with, as far as data and partition are there to tell."""
+"""Numbers of training and test images of runs, as far as data and partition exist."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
+
+import numpy as np
 
 from ..core.errors import UserError
 from ..io.paths import Paths
@@ -17,42 +19,45 @@ from ..transforms import shape_after
 Shape = tuple[int, ...]
 
 
-class Amounts:
-    """Counts of a project folder, each file read once."""
+class SampleCounts:
+    """Counts of images in a project folder. Each file is read once."""
 
     def __init__(self, paths: Paths) -> None:
         self._samples: Callable[[str], Counter[tuple[str, str]]] = functools.cache(
             lambda p: _samples(paths.partition(p))
         )
-        self._shape: Callable[[str], Shape] = functools.cache(lambda d: _shape(paths.data(d) / "images.npy"))
+        self._shape: Callable[[str], Shape] = functools.cache(lambda d: _shape(paths.data_files(d).images))
 
     def shape(self, run: Run) -> Shape:
-        """(channels, height, width), or (features,), of what goes into the network; empty where not known."""
+        """Return the shape of the network's input: (channels, height, width) or (features,); () where unknown."""
         return shape_after(run.transforms, run.data.dataset.shape or self._shape(run.data.id))
 
     def values(self, run: Run) -> int:
-        """Numbers in an image that goes into the network; 0 where not known."""
+        """Return how many numbers one input of the network has; 0 where unknown."""
         shape = self.shape(run)
         return prod(shape) if shape else 0
 
     def trained(self, run: Run) -> float:
-        """Images that all clients together train on in a round, an image twice in two epochs; 0 where not known."""
-        samples, how, sites = self._samples(run.partition_id), run.training, run.partition.internal
+        """Return how many images all clients together train on in a round, counted in each epoch; 0 where unknown."""
+        samples, training, sites = self._samples(run.partition_id), run.training, run.partition.internal
         if not samples:
             return 0.0
         each = [samples[site, "train"] for site in sites]
-        each = [how.local_steps * how.batch_size if how.local_steps else how.local_epochs * n for n in each]
-        each = [max(each)] * len(each) if how.equal_steps else each
-        return sum(each) * how.clients_in_round(len(sites)) / len(sites)
+        if training.local_steps:
+            each = [training.local_steps * training.batch_size] * len(sites)
+        else:
+            each = [training.local_epochs * images for images in each]
+        each = [max(each)] * len(each) if training.equal_steps else each
+        return sum(each) * training.clients_in_round(len(sites)) / len(sites)
 
     def tested(self, run: Run) -> int:
-        """Test images of all sites; 0 where not known."""
+        """Return the number of test images of all sites; 0 where unknown."""
         samples = self._samples(run.partition_id)
         return sum(samples[site, "test"] for site in run.tested)
 
 
 def _samples(partition: Path) -> Counter[tuple[str, str]]:
-    """By site and split; none before the partition is made, or where it cannot be read."""
+    """Count the samples by site and split. Empty if the file does not exist or cannot be read."""
     try:
         table = read_table(partition, ["site", "split"]) if partition.exists() else {"site": (), "split": ()}
     except UserError:
@@ -61,8 +66,7 @@ def _samples(partition: Path) -> Counter[tuple[str, str]]:
 
 
 def _shape(images: Path) -> Shape:
-    import numpy as np
-
+    """Read the shape of one image, channels first. Empty if the file does not exist or cannot be read."""
     try:
         *space, channels = np.load(images, mmap_mode="r").shape[1:]
     except (OSError, ValueError, EOFError):  # the last for an empty file

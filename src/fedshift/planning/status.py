@@ -1,4 +1,4 @@
-"""How the runs of studies stand, for people: a line each, and one of them all."""
+"""The state of the runs of studies, in words: a line for each run, and one for all of them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from .. import study
 from ..core.console import duration
 from ..io.paths import Paths
 from ..study.plan import Plan
-from .run_state import QUIET, Standing, State, look
+from .run_state import QUIET, State, StateName, state_of
 
 
 def states(plans: Mapping[str, Plan], paths: Paths) -> list[State]:
-    """How each run of some studies stands."""
+    """Return the state of each run of studies."""
     runs = {key: run for plan in plans.values() for key, run in plan.runs.items()}
-    return [look(run, paths, study.code("jobs.train", *run.plugins)) for run in runs.values()]
+    return [state_of(run, paths, study.code("jobs.train", *run.plugins)) for run in runs.values()]
 
 
 def plain(states: Iterable[State], again: str) -> dict[str, Any]:
-    """All that is known, as mappings and lists. `again` is the command that trains RUN by hand."""
+    """Return all states as mappings and lists. `again` is the command that trains RUN by hand."""
     states = list(states)
     return {"runs": [asdict(state) for state in states], "total": total(states), "resume": again}
 
 
 def total(states: Iterable[State]) -> dict[str, Any]:
-    """How many stand how, and the least time until all but the failed ones are trained.
+    """Return the number of runs in each state, and `eta`, the least time until all but the failed ones are trained.
 
-    `eta` supposes as many at work at once as now, and that those which have not begun take a round as long as the
-    others; None where nothing runs or nothing is known.
+    `eta` (seconds) assumes that as many runs are trained at once as now, and that rounds of the other runs take as long
+    as those of runs so far. It is None where nothing is running or no time is known.
     """
     states = list(states)
     counts = Counter(state.state for state in states)
@@ -46,13 +46,13 @@ def total(states: Iterable[State]) -> dict[str, Any]:
     longest = max(map(left, running), default=0.0)
     known = running and pace is not None
     return {
-        **{name: counts[name] for name in get_args(Standing)},
+        **{name: counts[name] for name in get_args(StateName)},
         "eta": max(longest, sum(ahead) / len(running)) if known else None,
     }
 
 
 def lines(states: Iterable[State], again: str) -> list[str]:
-    """One line a run, and one of them all. `again` is the command that trains RUN by hand."""
+    """Return a line for each run, and one for all. `again` is the command that trains RUN by hand."""
     states = list(states)
     several = len({s.held_out for s in states}) > 1
     names = [f"{s.run}  {s.held_out}" if several else s.run for s in states]
@@ -62,34 +62,34 @@ def lines(states: Iterable[State], again: str) -> list[str]:
         for name, s in zip(names, states, strict=True)
     ]
     counts = total(states)
-    told = [f"{counts[name]} {name}" for name in get_args(Standing) if counts[name]]
+    parts = [f"{counts[name]} {name}" for name in get_args(StateName) if counts[name]]
     if counts["eta"] is not None:
-        told.append(f"trained in {duration(counts['eta'])} at least, {counts['running']} at once as now")
-    out.append(f"{len(states)} runs: {', '.join(told)}")
+        parts.append(f"at least {duration(counts['eta'])} left, with {counts['running']} at once as now")
+    out.append(f"{len(states)} runs: {', '.join(parts)}")
     if changed := sum(s.changed for s in states):
-        out.append(f"{changed} of those done were trained by other code than today's, and would train again")
+        out.append(f"{changed} of the finished runs were trained with other code, and would be trained again")
     if counts["stopped"]:
-        out.append(f"Stopped runs go on with the next call of Snakemake, or by hand: {again}")
+        out.append(f"Stopped runs resume with the next call of Snakemake, or by hand: {again}")
     return out
 
 
 def _words(s: State, again: str) -> str:
-    """What a person reads of one run."""
+    """Return the state of one run in words."""
     fresh = (s.silent or 0) <= max(QUIET, 3 * (s.seconds_a_round or 0))
-    goes_on = f"goes on after round {s.checkpoint}" if s.checkpoint else "starts anew"
+    resumes = f"resumes after round {s.checkpoint}" if s.checkpoint else "starts again from round 1"
     if s.state == "done":
         took = f" in {duration(s.seconds)}" if s.seconds is not None else ""
         best = f", best {s.best_value:.4f} in round {s.best_round}" if s.best_value is not None else ""
-        return f"{s.finished}, {s.round} rounds{took}{best}" + "; by other code" * s.changed
+        return f"{s.finished}, {s.round} rounds{took}{best}" + "; trained with other code" * s.changed
     if s.state == "running":
         return _progress(s) + ("" if fresh else _silence(s))
     if s.state == "stopped":
-        said = f" ({s.said})" if s.said else ""
-        unseen = ", unless it is at work on a node whose locks are not seen here" if fresh else ""
-        return f"after round {s.round or 0}/{s.rounds}{_silence(s)}{said}; {goes_on}{unseen}"
+        message = f" ({s.message})" if s.message else ""
+        unseen = ", unless it is still running on another node, whose locks are not visible here" if fresh else ""
+        return f"after round {s.round or 0}/{s.rounds}{_silence(s)}{message}; {resumes}{unseen}"
     if s.state == "failed":
-        return f"{s.said} ({s.log}); once mended it {goes_on}: {again.replace('RUN', s.run)}"
-    return f"for {s.said}"
+        return f"{s.message} (see {s.log}); when this is fixed, it {resumes}: {again.replace('RUN', s.run)}"
+    return f"for {s.message}"
 
 
 def _progress(s: State) -> str:
@@ -103,4 +103,4 @@ def _progress(s: State) -> str:
 
 
 def _silence(s: State) -> str:
-    return f", no news for {duration(s.silent)}" if s.silent is not None else ""
+    return f", no output for {duration(s.silent)}" if s.silent is not None else ""

@@ -1,12 +1,14 @@
-"""What a run will send, measured in rounds of one client with two random images: no formula stands twice."""
+"""Forecasts of traffic, measured in rounds of one client with two random images: no formula is written twice."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
+from ..core.units import FLOAT_BYTES
 from ..engine.federation import Federation
-from ..engine.ledger import BYTES
 from ..models import initialise
 
 if TYPE_CHECKING:
@@ -15,10 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Phase:
-    """Rounds that are alike: how many, and what one of them moves.
+    """Rounds with the same traffic.
 
-    `down` and `up` are floats of one client, of which `parameters` and `statistics` are the model's and the rest is the
-    algorithm's. `messages` counts those in one direction. `clients` take part.
+    Attributes
+    ----------
+    rounds : number of these rounds
+    clients : number of clients that take part in one of them
+    parameters, statistics : floats of the model that travel; all other floats are the algorithm's own
+    down, up : floats that one client receives and sends in a round, the model's included
+    messages : messages of a round in one direction
     """
 
     rounds: int
@@ -31,54 +38,53 @@ class Phase:
 
     @property
     def extra(self) -> int:
-        """Floats a client beyond the model, both ways."""
+        """Floats that one client receives and sends in a round in addition to the model."""
         return self.down + self.up - 2 * (self.parameters + self.statistics)
 
     def floats(self, *, broadcast: bool, statistics: bool = True) -> int:
-        """Of a round, all clients together; the way down counts once if it is `broadcast`."""
+        """Return the floats of a round, all clients together. With `broadcast`, what the server sends counts once."""
         left_out = 0 if statistics else self.statistics
         return self._of_all(left_out, broadcast)
 
     def extra_floats(self, *, broadcast: bool) -> int:
-        """Of a round, all clients together, beyond the model."""
+        """Return the floats of a round in addition to the model, all clients together."""
         return self._of_all(self.parameters + self.statistics, broadcast)
 
     def _of_all(self, left_out: int, broadcast: bool) -> int:
-        """All clients' floats, without so many of each client and way."""
+        """Return the floats of all clients, without `left_out` of them for each client and direction."""
         return (self.down - left_out) * (1 if broadcast else self.clients) + (self.up - left_out) * self.clients
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What all rounds of a run move."""
+    """The traffic of all rounds of a run."""
 
     phases: tuple[Phase, ...]
 
     @property
     def rounds(self) -> int:
+        """The number of all rounds."""
         return sum(p.rounds for p in self.phases)
 
     @property
     def messages(self) -> int:
+        """The number of messages in one direction, in all rounds."""
         return sum(p.rounds * p.messages for p in self.phases)
 
     def bytes(self, *, broadcast: bool, statistics: bool = True) -> int:
-        """In all rounds."""
-        return sum(BYTES * p.rounds * p.floats(broadcast=broadcast, statistics=statistics) for p in self.phases)
+        """Return the bytes of all rounds, all clients together; `broadcast` as in `Phase.floats`."""
+        return sum(FLOAT_BYTES * p.rounds * p.floats(broadcast=broadcast, statistics=statistics) for p in self.phases)
 
     def extra_bytes(self, *, broadcast: bool) -> int:
-        """In all rounds, beyond the model."""
-        return sum(BYTES * p.rounds * p.extra_floats(broadcast=broadcast) for p in self.phases)
+        """Return the bytes of all rounds in addition to the model; `broadcast` as in `Phase.floats`."""
+        return sum(FLOAT_BYTES * p.rounds * p.extra_floats(broadcast=broadcast) for p in self.phases)
 
 
 def forecast(run: Run, shape: tuple[int, ...], classes: int) -> Forecast:
-    """What a run on images of `shape` (channels, height, width) moves, if no patience ends it early.
+    """Return the traffic of a run on images of `shape` (channels, height, width), if no patience ends it early.
 
-    Rounds that an algorithm treats alike are measured once: those with a joint first step, with frozen statistics, or
-    neither.
+    One round of each kind is measured: rounds with a joint first step, with frozen statistics, with both or neither.
     """
-    import torch
-
     training, algorithm, count = run.training, run.algorithm, len(run.partition.internal)
     kinds: dict[tuple[bool, bool], list[int]] = {}
     for number in range(1, training.rounds + 1):

@@ -1,4 +1,4 @@
-"""What a study asks for: its YAML, the runs that it stands for, and what it names of the papers.
+"""Studies: their YAML files, the runs that they stand for, and the published tables and claims that they name.
 
 A study is read and expanded here without torch and without pandas, since Snakemake does it at every call.
 Numbers, jobs and pages do not belong here.

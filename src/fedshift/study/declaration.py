@@ -1,4 +1,4 @@
-"""A study as its YAML declares it: keys, scales, schema. `study` says which runs it stands for. Imports no torch."""
+"""A study as its YAML file declares it: keys, scales and schema. The module `plan` expands it to runs."""
 
 from __future__ import annotations
 
@@ -31,32 +31,36 @@ from .fields import (
 from .published import Published, Trend
 
 
-class _Settings(Training):
-    """Training without the rules by which settings go together: they are held against the whole."""
+class _Separate(Training):
+    """Training without the rules that compare settings: these are checked when a grid is merged with its study."""
 
     def _together(self) -> Training:  # type: ignore[override]
         return self
 
 
 def _setting(values: dict[str, Any]) -> dict[str, Any]:
-    """Some settings of the training, each checked by itself."""
-    validated(_Settings, values, registry.HERE)
+    """Return settings of the training, after checking each of them alone."""
+    validated(_Separate, values, registry.HERE)
     return values
 
 
 class Grid(Frozen):
-    """Some runs of a study: each key one value, or a list of values, of which every combination is run."""
+    """Some runs of a study. A key has one value, or a list of values; every combination of values is run."""
 
-    algorithm: Annotated[tuple[AlgorithmField, ...], Field(min_length=1), *MANY]
-    bn: Annotated[tuple[BNName, ...], Field(min_length=1), *MANY] | None = Field(
-        None, description="default: what each algorithm asks for"
+    algorithm: Annotated[tuple[AlgorithmField, ...], Field(min_length=1), *MANY] = Field(
+        description="one algorithm or several, by name or with settings"
     )
-    addon: Annotated[tuple[AddonField | None, ...], Field(min_length=1), *MANY] = (None,)
+    bn: Annotated[tuple[BNName, ...], Field(min_length=1), *MANY] | None = Field(
+        None, description="one BN policy or several; default: the usual policy of each algorithm"
+    )
+    addon: Annotated[tuple[AddonField | None, ...], Field(min_length=1), *MANY] = Field(
+        (None,), description="one add-on or several; null stands for none"
+    )
     model: ModelField | None = Field(None, description="default: the study's model")
     dataset: dict[str, Any] = Field({}, description="settings that differ from the study's dataset")
     partition: dict[str, Any] = Field({}, description="settings that differ from the study's partitions")
     seeds: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
-        None, min_length=1, description="default: the study's"
+        None, min_length=1, description="default: the study's seeds"
     )
     training: Annotated[dict[str, Any], AfterValidator(_setting)] = Field(
         {}, description="settings that differ from the study's training"
@@ -67,44 +71,49 @@ class Grid(Frozen):
 
 
 class Study(Frozen):
-    """What is asked, of which data, by which runs, and how it is shown."""
+    """A study: its question, its data, its runs, and how results are shown."""
 
-    title: str = Field(description="one line")
-    question: str = Field("", description="what the reader wants to know")
-    notes: tuple[str, ...] = Field((), description="caveats and decisions shown on the page")
-    dataset: DatasetField
+    title: str = Field(description="title of the page, in one line")
+    question: str = Field("", description="the question that the study answers")
+    notes: tuple[str, ...] = Field((), description="caveats and decisions, shown on the page")
+    dataset: DatasetField = Field(description="the dataset, by name or with settings")
     partition: Annotated[tuple[Partition, ...], *MANY] = Field(
-        min_length=1, description="one, or several, each trained on"
+        min_length=1, description="one partition or several; every run is trained once on each of them"
     )
-    model: ModelField
-    transforms: tuple[TransformField, ...] = ()
-    training: Training = Training()
-    runs: tuple[Grid, ...] = Field(min_length=1)
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field((0,), min_length=1)
+    model: ModelField = Field(description="the network, by name or with settings")
+    transforms: tuple[TransformField, ...] = Field((), description="transforms of the images, in order")
+    training: Training = Field(Training(), description="settings of the training that all runs share")
+    runs: tuple[Grid, ...] = Field(min_length=1, description="the runs; a list of values stands for a run each")
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (0,), min_length=1, description="every run is trained once with each seed"
+    )
     inferences: tuple[InferenceField, ...] = Field(
-        min_length=1, description="a setting that is a list stands for an inference each, predicted in one job"
+        min_length=1,
+        description="how images are predicted; a setting with a list of values stands for an inference each, all "
+        "predicted in one job",
     )
-    metrics: tuple[MetricName, ...] = (
-        "accuracy",
-        "balanced_accuracy",
-        "auc",
-        "sensitivity",
-        "specificity",
-        "brier",
-        "ece",
+    metrics: tuple[MetricName, ...] = Field(
+        ("accuracy", "balanced_accuracy", "auc", "sensitivity", "specificity", "brier", "ece"),
+        description="the metrics that are computed",
     )
-    headline: MetricName = Field("accuracy", description="the metric that the page leads with")
-    figures: tuple[FigureName, ...] = ("convergence", "patches", "sites")
-    reproduces: tuple[str, ...] = Field((), description="tables and figures of papers: ids of config/papers.csv")
-    published: Published | None = Field(None, description="printed tables, and what their words stand for")
-    trends: tuple[Trend, ...] = Field((), description="what the papers claim, and is held against our numbers")
+    headline: MetricName = Field("accuracy", description="the metric that the page shows first")
+    figures: tuple[FigureName, ...] = Field(
+        ("convergence", "patches", "sites"), description="figures of the page, in order"
+    )
+    reproduces: tuple[str, ...] = Field(
+        (), description="tables and figures of papers that the study reproduces: ids of config/papers.csv"
+    )
+    published: Published | None = Field(
+        None, description="published tables to compare with, and the meaning of their words"
+    )
+    trends: tuple[Trend, ...] = Field((), description="claims of papers that are checked with our numbers")
     scales: dict[Scale, dict[str, Any]] = Field(
-        {}, description="what differs at a scale; merged into the study, key by key"
+        {}, description="keys that differ at a scale; merged into the study key by key"
     )
 
 
 def read(path: Path, scale: Scale) -> Study:
-    """A study at a scale, checked. Raises UserErrors that name the file and every wrong key."""
+    """Read a study at a scale and check it. Raises UserErrors that name the file and every wrong key."""
     raw = read_yaml(path)
     if not isinstance(raw, dict):
         raise UserError(path, "is not a mapping of keys", "see docs/add-a-study.md")
@@ -114,12 +123,12 @@ def read(path: Path, scale: Scale) -> Study:
     if not isinstance(scales, dict) or not all(isinstance(v, dict) for v in scales.values()):
         raise UserError(f"{path}.scales", "is not a mapping of scale to keys")
     over = scales.get(scale, {})
-    found: Study = validated(Study, _scaled(merge(raw, over), over), str(path))
-    return found
+    study: Study = validated(Study, _scaled(merge(raw, over), over), str(path))
+    return study
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid on `base`, mappings key by key, all else replaced."""
+    """Return `base` updated with `over`: mappings are merged key by key, other values are replaced."""
     out = dict(base)
     for key, value in over.items():
         old = out.get(key)
@@ -133,20 +142,20 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scaled(study: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """What a scale says of training, dataset and partition holds for all runs, whatever they say themselves."""
+    """Return a study whose runs take the scale's values for training, dataset and partition, which override theirs."""
     if "runs" in over or not isinstance(study.get("runs"), list):
         return study
-    held = {key: over[key] for key in ("training", "dataset", "partition") if isinstance(over.get(key), Mapping)}
+    overrides = {key: over[key] for key in ("training", "dataset", "partition") if isinstance(over.get(key), Mapping)}
 
-    def laid_on(grid: Any) -> Any:
+    def overridden(grid: Any) -> Any:
         if not isinstance(grid, Mapping):
             return grid
-        said = {key: grid[key] for key in held if isinstance(grid.get(key), Mapping)}
-        return {**grid, **{key: merge(own, held[key]) for key, own in said.items()}}
+        values = {key: grid[key] for key in overrides if isinstance(grid.get(key), Mapping)}
+        return {**grid, **{key: merge(value, overrides[key]) for key, value in values.items()}}
 
-    return study | {"runs": [laid_on(grid) for grid in study["runs"]]}
+    return study | {"runs": [overridden(grid) for grid in study["runs"]]}
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of a study's YAML, plug-ins and all, for editors and for `config/study.schema.json`."""
+    """Return the JSON schema of a study's YAML file, with all plug-ins: for editors and `config/study.schema.json`."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Study.model_json_schema()}

@@ -1,4 +1,4 @@
-"""How plug-ins stand in a study's YAML: by name, or with settings; and how the schema says so."""
+"""Fields of a study that hold plug-ins, given by name or with settings, and their part of the JSON schema."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..nn.bn_policy import POLICIES
 from ..transforms import Transform
 
 MOST = 1000
-"""Combinations that one entry with lists of settings may stand for."""
+"""The most combinations that one entry with lists of settings may have."""
 
 
 class _Named:
-    """Lets a plug-in stand in YAML as its name, or as a mapping with `name` and settings; and says so in the schema."""
+    """Schema of a plug-in that is given by its name, or as a mapping with `name` and settings."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -50,7 +50,7 @@ def _constant(*names: str) -> dict[str, Any]:
 
 
 def _inline(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema whose references to its own definitions are replaced by these."""
+    """Return a schema in which each reference to a definition is replaced by that definition."""
     definitions = schema.pop("$defs", {})
 
     def resolved(part: Any) -> Any:
@@ -75,7 +75,7 @@ def _named(kind: str) -> tuple[Any, ...]:
 
 
 class _Sweep:
-    """Says in the schema that every setting of a plug-in may be a list of values."""
+    """Schema of a plug-in each setting of which may be a list of values."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -84,28 +84,28 @@ class _Sweep:
         schema = _Named(self.kind).__get_pydantic_json_schema__(core, handler)
         for option in schema["anyOf"][1:]:
             option["properties"] = {
-                name: given if name == "name" else {"anyOf": [given, {"type": "array", "items": given, "minItems": 1}]}
-                for name, given in option["properties"].items()
+                name: value if name == "name" else {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}]}
+                for name, value in option["properties"].items()
             }
         return schema
 
 
 def _swept(kind: str, value: Any) -> tuple[Any, ...]:
-    """Every combination of settings that are lists, each a plug-in; one where there is no list."""
-    settings = dict(value) if isinstance(value, dict) else {}
-    lists = {k: v for k, v in settings.items() if isinstance(v, list) and k != "name"}
+    """Return a plug-in for every combination of the settings that are lists; one plug-in if none is a list."""
+    fields = dict(value) if isinstance(value, dict) else {}
+    lists = {k: v for k, v in fields.items() if isinstance(v, list) and k != "name"}
     if empty := [k for k, v in lists.items() if not v]:
         raise UserError(f"{registry.HERE}.{empty[0]}", "is an empty list", "give at least one value")
     if not lists:
         return (registry.build(kind, value, registry.HERE),)
     if (number := math.prod(map(len, lists.values()))) > MOST:
-        raise UserError(registry.HERE, f"its lists stand for {number} combinations, more than {MOST}", "shorten them")
+        raise UserError(registry.HERE, f"its lists make {number} combinations, more than {MOST}", "shorten them")
     combinations = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
-    return tuple(registry.build(kind, settings | values, registry.HERE) for values in combinations)
+    return tuple(registry.build(kind, fields | values, registry.HERE) for values in combinations)
 
 
 class _Known:
-    """Lets a plug-in stand by its name alone."""
+    """Schema of a plug-in that is given by its name alone."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -119,7 +119,7 @@ def _known(kind: str) -> tuple[Any, ...]:
 
 
 class _Single:
-    """Says in the schema that a list of one may stand without its brackets."""
+    """Schema of a list that may be written without brackets if it has one member."""
 
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         several = handler(core)
@@ -136,7 +136,7 @@ InferenceField = Annotated[
     PlainSerializer(lambda plugins: [plugin.spec() for plugin in plugins]),
     _Sweep("inference"),
 ]
-"""One inference, or a sweep: a setting that is a list of values stands for one inference each."""
+"""One inference, or a sweep: each value of a setting that is a list stands for one inference."""
 TransformField = Annotated[Transform, *_named("transform")]
 MetricName = Annotated[str, *_known("metric")]
 FigureName = Annotated[str, *_known("figure")]

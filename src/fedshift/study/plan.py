@@ -1,4 +1,4 @@
-"""A study, turned into runs. Imports no torch: Snakemake imports this while it builds the DAG."""
+"""A study, expanded to runs. Imports no torch: Snakemake imports this module while it builds the DAG."""
 
 from __future__ import annotations
 
@@ -20,11 +20,21 @@ from .published import table_path
 from .run import Data, Run
 
 MOST = 20_000
-"""Runs of a study."""
+"""The most runs that a study may have."""
 
 
 class Plan:
-    """A study at a scale: its runs and the files they need, by id."""
+    """A study at a scale, expanded to the jobs that it needs, by id.
+
+    Attributes
+    ----------
+    data : datasets
+    runs : trainings
+    inferences : inferences of all runs
+    sweeps : ids of the inferences that one prediction job makes, by the id of the job
+    asked : ids of the prediction jobs of each run
+    published : files of published tables
+    """
 
     def __init__(self, name: str, path: Path, scale: Scale, study: Study) -> None:
         self.name, self.path, self.scale, self.study = name, path, scale, study
@@ -34,14 +44,14 @@ class Plan:
         self.sweeps: dict[str, tuple[str, ...]] = {}
         self.asked: dict[str, list[str]] = {}
         if sum(_number(study, grid) for grid in study.runs) > MOST:
-            raise UserError(f"{path}.runs", f"stand for more than {MOST} runs", "make several studies of them")
+            raise UserError(f"{path}.runs", f"are more than {MOST} runs", "divide them into several studies")
         faults = [fault for n, grid in enumerate(study.runs) for fault in self._take_up(grid, f"{path}.runs.{n}")]
         if faults:
             raise UserErrors({str(fault): fault for fault in faults}.values())
         self.published = [table_path(name, path.parent) for name in study.published.tables] if study.published else []
 
     def _take_up(self, grid: Grid, where: str) -> list[UserError]:
-        """Add the runs of a grid. Returns what is wrong with its algorithms; raises UserError for all else."""
+        """Add the runs of a grid. Returns errors of its algorithms; raises UserError for any other error."""
         study = self.study
         data = self._data(grid, where)
         training: Training = _training(study, grid, f"{where}.training")
@@ -72,7 +82,7 @@ class Plan:
         return list(_faults(grid, training, where))
 
     def _data(self, grid: Grid, where: str) -> Data:
-        """The dataset of a grid, whose images may be drawn, and what is done to them once."""
+        """Add the dataset of a grid, with the transforms of the step `prepare`, and return it."""
         dataset, study = self.study.dataset, self.study
         if grid.dataset:
             dataset = registry.build("dataset", merge(dataset.spec(), grid.dataset), f"{where}.dataset")
@@ -82,7 +92,7 @@ class Plan:
         return data
 
     def _sweep(self, sweep: tuple[Inference, ...]) -> str:
-        """Take up the inferences of one prediction job. Returns its id, which names its file."""
+        """Add the inferences of one prediction job. Returns its id, which names its file."""
         members = {inference_id(i): i for i in sweep}
         self.inferences |= members
         name = f"{sweep[0].name}-sweep-{digest.of(sorted(members), 8)}" if len(members) > 1 else next(iter(members))
@@ -91,45 +101,45 @@ class Plan:
 
     @property
     def partitions(self) -> list[Partition]:
-        """Those of all runs, each once, in their order."""
+        """The partitions of all runs, each once, in the order of the runs."""
         return list(dict.fromkeys(run.partition for run in self.runs.values()))
 
     def predictions(self, run: str) -> dict[str, str]:
-        """The inferences asked of a run, and the id of the job that makes each."""
-        found: dict[str, str] = {}
+        """Return the id of the prediction job for each inference of a run, by the id of the inference."""
+        jobs: dict[str, str] = {}
         for sweep in self.asked[run]:
             for inference in self.sweeps[sweep]:
-                found.setdefault(inference, sweep)
-        return found
+                jobs.setdefault(inference, sweep)
+        return jobs
 
     def require_files(self) -> None:
-        """Raise UserErrors for files that the study names and that are not there."""
-        given = [("dataset", file) for data in self.data.values() for file in data.dataset.inputs()]
-        given += [("published.tables", file) for file in self.published]
-        lost = [(key, file) for key, file in given if not _there(file)]
+        """Raise UserErrors for files that the study names and that do not exist."""
+        files = [("dataset", file) for data in self.data.values() for file in data.dataset.inputs()]
+        files += [("published.tables", file) for file in self.published]
+        lost = [(key, file) for key, file in files if not _exists(file)]
         if lost:
             raise UserErrors(UserError(f"{self.path}.{key}", f"no such file: {file}") for key, file in lost)
 
     @functools.cached_property
     def view(self) -> str:
-        """A digest of all that the study says, comments apart: its tables and page are made anew when it changes."""
+        """A digest of the whole study, without comments: its tables and page are written again when it changes."""
         return digest.of(self.study.model_dump(mode="json"))
 
 
 def _pairs(grid: Grid) -> Iterator[tuple[Algorithm, str]]:
-    """Each algorithm with each BN policy that is asked of it."""
+    """Yield each algorithm with each of its BN policies in the grid."""
     for algorithm in grid.algorithm:
         for bn in grid.bn or algorithm.policies[:1]:
             yield algorithm, bn
 
 
 def _number(study: Study, grid: Grid) -> int:
-    """Of the runs that a grid stands for."""
+    """Return the number of runs that a grid stands for."""
     return len(study.partition) * len(list(_pairs(grid))) * len(grid.addon) * len(grid.seeds or study.seeds)
 
 
 def _faults(grid: Grid, training: Training, where: str) -> Iterator[UserError]:
-    """What algorithms, BN policies and training have against one another."""
+    """Yield an error for each algorithm that cannot have its BN policy or the settings of the training."""
     for algorithm, bn in _pairs(grid):
         try:
             algorithm.require(training, bn)
@@ -146,17 +156,17 @@ def _training(study: Study, grid: Grid, where: str) -> Training:
 
 
 def _require_validation(training: Training, partitions: Sequence[Partition], where: str) -> None:
-    """Raise UserError where rounds are selected by samples that are not there."""
+    """Raise UserError if rounds are to be selected by validation, but a partition has no validation samples."""
     if training.select == "best_validation" and any(p.split.val == 0 for p in partitions):
         raise UserError(
             f"{where}.select",
             "is best_validation, but partition.split leaves nothing to validate on",
-            "say select: last, or give val a share",
+            "set select: last, or give val a share",
         )
 
 
-def _there(file: Path) -> bool:
-    """Whether it is a file that can be reached: a name may be too long, or a folder closed."""
+def _exists(file: Path) -> bool:
+    """Return whether a file can be reached. A name may be too long, or a folder closed."""
     try:
         return file.is_file()
     except OSError:
@@ -169,13 +179,13 @@ def code(stage: str, *plugins: Plugin | type[Plugin]) -> str:
 
 
 def inference_id(inference: Inference) -> str:
-    """The name, with a digest of the settings where they differ from the defaults: part of a file's name."""
+    """Return the id of an inference: its name and, if options differ from the defaults, a digest of these."""
     changed = inference.model_dump(mode="json", exclude_defaults=True)
     return f"{inference.name}-{digest.of(changed, 8)}" if changed else inference.name
 
 
 def find(name: str, folder: Path) -> Path:
-    """The file of a study: a path, or a name in the folder of studies."""
+    """Return the file of a study, which is named by its path or by its name in the folder of studies."""
     if name.endswith((".yaml", ".yml")):
         return Path(name)
     path = folder / f"{name}.yaml"
@@ -185,7 +195,7 @@ def find(name: str, folder: Path) -> Path:
 
 
 def names(folder: Path) -> list[str]:
-    """All studies in a folder."""
+    """Return the names of all studies in a folder."""
     return sorted(p.stem for p in Path(folder).glob("*.yaml"))
 
 
@@ -195,13 +205,15 @@ def load(path: Path, scale: Scale) -> Plan:
     if path.stem == "index":
         raise UserError(path, "reports/index.html is the index of all studies", "rename the file")
     if not re.fullmatch(r"\w[\w.+ -]{0,99}", path.stem):
-        what = "names files and rules: up to 100 letters, digits, spaces and .+-_, of which the first is no mark"
+        what = (
+            "is no name for a study: use up to 100 letters, digits, spaces and .+-_, and begin with a letter or digit"
+        )
         raise UserError(path, what, "rename the file")
     return Plan(path.stem, path, scale, declared)
 
 
 def select(names_: str, scale: Scale, folder: Path) -> dict[str, Plan]:
-    """The plans of `all` studies, or of those named with commas between."""
+    """Return the plans of `all` studies, or of those whose names are given, separated by commas."""
     wanted = names(folder) if names_ == "all" else [n.strip() for n in names_.split(",")]
     plans: dict[str, Plan] = {}
     for path in (find(n, folder) for n in wanted):

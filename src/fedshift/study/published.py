@@ -1,4 +1,4 @@
-"""What was published: the items of the papers, their tables, and their claims, as a study names them.
+"""The published tables and claims that a study is compared with.
 
 Imports no torch and no pandas: Snakemake reads a study before anything runs.
 """
@@ -12,39 +12,41 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ..core import registry
 from ..core.errors import UserError
-from ..core.frozen import Frozen
+from ..io.paths import STUDIES
 from .fields import MANY
+from .run import Frozen
 from .selector import Selector, checked
 
 RECORDED = {"training_loss": False, "validation_accuracy": True, "traffic": False}
-"""What a trend may be of beside metrics, from the record of the rounds; whether more is better."""
+"""Quantities of a trend that come from the table of rounds; whether more of each is better."""
 
 
 class Published(Frozen):
-    """Printed tables, and what their words stand for."""
+    """Published tables, and the conditions that their words stand for."""
 
     tables: Annotated[tuple[str, ...], Field(min_length=1), *MANY] = Field(
-        description="names of files in config/published; or paths of CSVs, seen from the study's folder"
+        description="names of files in config/published, or paths of CSV files relative to the study's folder"
     )
     words: dict[str, Selector | None] = Field(
         {},
-        description="of the columns method, variant (parts between ';') and site; null: known, and left out on "
-        "purpose. A * stands for any text. A plug-in's name need not be told",
+        description="the meaning of each word in the columns method, variant (words are separated by ';') and site; "
+        "null: the word is known, and its rows are left out on purpose. A * stands for any text. Names of plug-ins "
+        "need no entry",
     )
-    where: Selector = Field({}, description="what holds for every row")
+    where: Selector = Field({}, description="settings that hold for every row")
     seeds: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = Field(
-        5, description="trainings behind a printed value; or by table (others: 5)"
+        5, description="number of trainings behind a printed value: one for all tables, or by table (others: 5)"
     )
-    statistics: bool = Field(True, description="of traffic: whether the model's running statistics count")
-    not_comparable: str = Field("", description="why no verdict is to be given, if so")
+    statistics: bool = Field(True, description="whether traffic includes the model's running statistics")
+    not_comparable: str = Field("", description="the reason why no verdict is given, if none is to be given")
 
     def trainings(self, table: str) -> int:
-        """How many trainings a value of a table is the mean of."""
+        """Return the number of trainings whose mean a value of a table is."""
         return self.seeds if isinstance(self.seeds, int) else self.seeds.get(table, 5)
 
 
 def _side(value: Any) -> Any:
-    """Words to be merged, several such lists, or a selector."""
+    """Return one side of a trend: words to be merged, a selector, or several of these."""
     if isinstance(value, str):
         return (value,)
     if isinstance(value, dict):
@@ -53,7 +55,7 @@ def _side(value: Any) -> Any:
         if all(isinstance(v, str) for v in value):
             return tuple(value)
         return tuple(_side(v) for v in value)
-    raise UserError(registry.HERE, "is a list of words, or a mapping of settings", f"got {value!r}")
+    raise UserError(registry.HERE, "must be a list of words, or a mapping of settings", f"got {value!r}")
 
 
 Side = Annotated[
@@ -68,28 +70,37 @@ def _of(name: str) -> str:
 
 
 class Trend(Frozen):
-    """An ordering, or a gain, that a paper claims."""
+    """A claim of a paper: that one condition is better than another, or that both are alike."""
 
-    claim: str = Field(description="in one sentence, in your words")
-    better: Side = Field(description="words of `published`, merged; or settings; of several of these, the best counts")
-    than: Side = Field(description="the same")
-    at: Literal["all", "internal", "external"] | tuple[str, ...] = Field("all", description="a role, or sites")
+    claim: str = Field(description="the claim, in one sentence of your own words")
+    better: Side = Field(
+        description="the side that is better: words of `published`, merged, or settings; of several, the best counts"
+    )
+    than: Side = Field(description="the other side, given in the same way")
+    at: Literal["all", "internal", "external"] | tuple[str, ...] = Field(
+        "all", description="the sites that count: a role, or a list of sites"
+    )
     of: Annotated[str, AfterValidator(_of)] = Field(
         "accuracy",
-        description="a metric; or training_loss, validation_accuracy (mean over rounds) or traffic (floats, summed)",
+        description="the quantity: a metric, training_loss or validation_accuracy (means over rounds), or traffic "
+        "(2^20 bytes of a client, sum over rounds)",
     )
-    by: float = Field(0.0, description="the least difference, in points of a percentage, or in the metric's own unit")
+    by: float = Field(
+        0.0, description="the smallest difference that counts, in percentage points or in the unit of the metric"
+    )
     within: float | None = Field(
-        None, gt=0, description="in place of `by`: the most that both may differ in either direction, in its unit"
+        None,
+        gt=0,
+        description="instead of `by`: the largest difference, in either direction, with which both sides are alike",
     )
     at_least: Annotated[int, Field(ge=1)] | Literal["all"] | None = Field(
-        None, description="sites at which it must hold, or all; default: the mean over sites decides"
+        None, description="number of sites at which the claim must hold, or all; default: the mean over sites decides"
     )
 
     @model_validator(mode="after")
     def _one_bound(self) -> Trend:
         if self.within is not None and self.by:
-            raise UserError(f"{registry.HERE}.within", "and by: a trend has one bound", "leave out one of them")
+            raise UserError(f"{registry.HERE}.within", "and by: a trend has one bound", "remove one of the two")
         return self
 
 
@@ -98,4 +109,4 @@ def table_path(name: str, folder: Path) -> Path:
     if name.endswith(".csv"):
         return folder / name
     beside = folder.parent / "published" / f"{name}.csv"
-    return beside if beside.exists() else Path("config", "published", beside.name)
+    return beside if beside.exists() else STUDIES.parent / "published" / beside.name

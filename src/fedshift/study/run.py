@@ -1,4 +1,4 @@
-"""One training, and the data that it is made on. Imports no torch."""
+"""Runs and their data, with the ids that name their folders."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from .fields import AddonField, AlgorithmField, BNName, DatasetField, ModelField
 
 
 class Data(Frozen):
-    """A dataset with what is done to its images once. Its ids name folders.
+    """A dataset, and the transforms that are applied to its images once. Its ids name folders.
 
-    `synthetic` means the miniature: images drawn by this project, of which no result comes.
+    Attributes
+    ----------
+    synthetic : whether images are those of the miniature, drawn by this project; they give no scientific result
     """
 
     dataset: DatasetField
@@ -29,16 +31,17 @@ class Data(Frozen):
 
     @property
     def card(self) -> Card:
-        """Of the miniature or of the real set; as the study words it now, whenever it was prepared."""
+        """The data card of the miniature or of the real set, in the words of the study as it is now."""
         return self.dataset.miniature_card() if self.synthetic else self.dataset.card()
 
     @functools.cached_property
     def raw(self) -> str:
-        """Name of the folder of raw files."""
+        """The id of the raw files: the name of their folder."""
         return f"{self.dataset.identity_name}-{digest.of(self._files)}"
 
     @functools.cached_property
     def id(self) -> str:
+        """The id of the prepared images: the name of their folder."""
         return f"{self.dataset.identity_name}-{digest.of([self._source, [t.identity() for t in self.prepare]])}"
 
     @functools.cached_property
@@ -52,7 +55,11 @@ class Data(Frozen):
 
 
 class Run(Frozen):
-    """One training. Equal runs are one, whichever studies ask for them; words that only people read do not count."""
+    """One training.
+
+    Runs with equal settings have the same id and are trained once, whichever studies ask for them. Titles and other
+    texts for readers do not count.
+    """
 
     data: Data
     partition: Partition
@@ -66,16 +73,17 @@ class Run(Frozen):
 
     @functools.cached_property
     def spec(self) -> dict[str, Any]:
-        """All settings, defaults included, as plain data."""
+        """All fields, defaults included, as plain data."""
         return self.model_dump(mode="json")
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
-        """The same by dotted path: `training.batch_size`, `partition.limit.train`, ..."""
+        """All fields by dotted path: `training.batch_size`, `partition.limit.train`, ..."""
         return dict(_flat(self.spec))
 
     @functools.cached_property
     def id(self) -> str:
+        """The id of the run, which names its folder: algorithm, BN policy and a digest of all fields."""
         parts = {
             "data": self.data.id,
             "partition": self.partition_id,
@@ -91,21 +99,22 @@ class Run(Frozen):
 
     @functools.cached_property
     def partition_id(self) -> str:
+        """The id of the partition of this dataset: the name of its file."""
         return self.partition.identity(self.data.id)
 
     @property
     def tested(self) -> tuple[str, ...]:
-        """The sites that are predicted: no external ones where each client trains alone."""
+        """The sites that are predicted: without the external ones if each client trains alone."""
         return self.algorithm.collaboration.tested(self.partition.internal, self.partition.external)
 
     @property
     def plugins(self) -> list[Plugin]:
-        """All plug-ins that take part in training, and in prediction, which needs the same network."""
+        """All plug-ins that training and prediction use: both need the same network."""
         return [self.model, self.algorithm, *self.transforms, *([self.addon] if self.addon else [])]
 
 
 def _flat(spec: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested mappings as one, with dotted paths."""
+    """Yield all values of nested mappings, each with its dotted path."""
     for key, value in spec.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")

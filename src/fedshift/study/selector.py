@@ -1,8 +1,8 @@
-"""Selectors: some of a study's conditions, told by their settings.
+"""Selectors: conditions of a study, chosen by their settings.
 
     { algorithm: fedavg, bn: local, training.local_epochs: 4, inference: { name: tsmobn, momentum: 0.5 } }
 
-Published figures and trends name what they are about by them. Imports no torch.
+Published tables and trends name conditions by them. Imports no torch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHOICES = {"bn": tuple(POLICIES), "role": ("internal", "external")}
 NAMES = ("held_out", "site")
 
 PARTS = ("algorithm", "addon", "model", "training", "partition", "data")
-"""What a setting by its dotted path begins with."""
+"""First parts of the dotted path of a setting."""
 
 BASELINE = "source"
 
@@ -37,19 +37,19 @@ ABSENT = object()
 
 
 def checked(values: dict[str, Any]) -> dict[str, Any]:
-    """A selector with plug-ins as mappings, and settings as they stand in a run. Raises UserErrors, one a wrong key."""
-    found: dict[str, Any] = {}
+    """Return a selector with plug-ins as mappings, and values as a run writes them. Raises UserErrors for bad keys."""
+    selector: dict[str, Any] = {}
     faults: list[UserError] = []
     for key, value in values.items():
         try:
-            found[key] = _value(str(key), value, f"{registry.HERE}.{key}")
+            selector[key] = _value(str(key), value, f"{registry.HERE}.{key}")
         except UserErrors as errors:
             faults += errors.errors
         except UserError as error:
             faults.append(error)
     if faults:
         raise UserErrors(faults)
-    return found
+    return selector
 
 
 Selector = Annotated[
@@ -74,7 +74,7 @@ def _value(key: str, value: Any, where: str) -> Any:
         return value
     if key in NAMES:
         if not isinstance(value, str):
-            raise UserError(where, f"is a name (got {value!r})", "put it in quotes")
+            raise UserError(where, f"must be a name (got {value!r})", "put it in quotes")
         return value
     part, _, rest = key.partition(".")
     if part not in PARTS or not rest:
@@ -89,14 +89,14 @@ def _value(key: str, value: Any, where: str) -> Any:
 def _plugin(kind: str, value: Any, where: str) -> dict[str, Any]:
     spec = {"name": value} if isinstance(value, str) else value
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
-        raise UserError(where, "is a name, or a mapping with the key 'name'", f"got {value!r}")
+        raise UserError(where, "must be a name, or a mapping with the key 'name'", f"got {value!r}")
     cls = registry.get(kind, spec["name"], where)
     settings = {k: _setting(cls.model_fields, str(k), v, f"{where}.{k}") for k, v in spec.items() if k != "name"}
     return {"name": cls.name, **settings}
 
 
 def _setting(fields: Mapping[str, FieldInfo], name: str, value: Any, where: str) -> Any:
-    """A setting as it is written in a run's spec: 1e-3, which YAML takes for text, is 0.001."""
+    """Return a value as a run writes it: 1e-3, which YAML reads as text, becomes 0.001. Raises UserError if invalid."""
     if name not in fields:
         raise UserError(where, f"unknown setting {name!r}", did_you_mean(name, fields))
     adapter: TypeAdapter[Any] = TypeAdapter(fields[name].rebuild_annotation())
@@ -107,7 +107,7 @@ def _setting(fields: Mapping[str, FieldInfo], name: str, value: Any, where: str)
 
 
 def merged(selectors: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """All that the selectors say. Raises UserError, about the key, where two contradict each other."""
+    """Return one selector with the keys of all. Raises UserError at a key with two different values."""
     out: dict[str, Any] = {}
     for selector in selectors:
         for key, value in selector.items():
@@ -124,18 +124,22 @@ def merged(selectors: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def resolved(selector: Mapping[str, Any]) -> dict[str, Any]:
-    """The selector of what a study runs under these names.
+    """Return the selector of the runs that a study trains under these names.
 
-    A named algorithm is without an add-on and has its usual BN policy, unless the selector says otherwise; FedBN is
-    FedAvg with local BN. Raises UserError for a BN policy that the algorithm cannot have.
+    An algorithm has no add-on and its usual BN policy, unless the selector names others. FedBN becomes FedAvg with
+    local BN, as in a study. Raises UserError for a BN policy that the algorithm cannot have.
     """
     out = dict(selector)
-    if not (named := out.get("algorithm")):
+    if not (algorithm := out.get("algorithm")):
         return out
-    cls: type[Algorithm] = registry.get("algorithm", named["name"])  # type: ignore[assignment]
+    cls: type[Algorithm] = registry.get("algorithm", algorithm["name"])  # type: ignore[assignment]
     bn = out.setdefault("bn", cls.policies[0])
     if bn not in cls.policies:
-        raise UserError("bn", f"{bn!r} has no meaning with {cls.name}: {cls.why}", f"leave it, or say {cls.policies}")
-    out["algorithm"] = named | {"name": cls.stands_for or cls.name}
+        raise UserError(
+            "bn",
+            f"{bn!r} has no meaning with {cls.name}: {cls.why}",
+            f"remove it, or use one of {', '.join(cls.policies)}",
+        )
+    out["algorithm"] = algorithm | {"name": cls.stands_for or cls.name}
     out.setdefault("addon", None)
     return out

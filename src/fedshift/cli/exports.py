@@ -1,0 +1,31 @@
+"""The command that exports a study to an experiment tracker."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..core.console import say
+from ..io.paths import Paths
+from .group import Group, one_plan
+
+
+def add(group: Group) -> None:
+    """Add the command export."""
+    command = group.add(
+        export, "export", "export rounds and scores of a study's runs to MLflow or TensorBoard", "format", "study"
+    )
+    command.add_argument(
+        "--to", metavar="WHERE", help="a tracking URI for mlflow, a folder for tensorboard; default: in results/exports"
+    )
+
+
+def export(args: argparse.Namespace) -> None:
+    """Export the rounds and scores of all trained runs of a study."""
+    from ..export import mlflow, tensorboard
+    from ..export.account import accounts, trained
+
+    plan, tracker = one_plan(args), {"mlflow": mlflow, "tensorboard": tensorboard}[args.format]
+    runs = trained(plan, Paths())
+    say(tracker.export(accounts(plan, Paths(), runs), plan.name, args.to))
+    if left := len(plan.runs) - len(runs):
+        say(f"left out {left} of {len(plan.runs)} runs, which are not trained; see fedshift status")

@@ -1,0 +1,96 @@
+"""Groups of commands, and look-up of the studies, runs and datasets that their arguments name."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from .. import study
+from ..core.errors import UserError, did_you_mean
+from ..datasets import Scale
+from ..io.paths import STUDIES
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+TRACKERS = ("mlflow", "tensorboard")
+"""Formats that a study can be exported to."""
+HELP = {
+    "study": "name of a study, or path to its YAML file",
+    "id": "id of the raw data, dataset, partition or run; fedshift check --ids lists them",
+    "run": "folder of a trained run, or its id under results/runs",
+    "images": "a folder; or a CSV file with the column path and, if known, label, site and patient",
+    "inference": "id of an inference, or of a sweep of inferences; fedshift check --ids lists them",
+    "figure": "name of a figure; fedshift list figures prints them",
+    "format": "program to write for",
+}
+"""Help of the positional arguments that several commands share."""
+CHOICES = {"format": TRACKERS}
+
+
+class Group:
+    """Commands that belong together, listed under one title by `fedshift --help`."""
+
+    def __init__(self, title: str, commands: Commands) -> None:
+        self.title, self.commands = title, commands
+        self.summaries: dict[str, str] = {}
+
+    def add(
+        self,
+        call: Callable[[argparse.Namespace], None],
+        name: str,
+        summary: str,
+        *arguments: str,
+        scale: str | None = "mini",
+    ) -> argparse.ArgumentParser:
+        """Add a command that runs `call`, with positional `arguments` and the options that all commands have.
+
+        `scale` is the default of `--scale`, which every command that takes a study has; None stands for all scales.
+        """
+        self.summaries[name] = summary
+        command: argparse.ArgumentParser = self.commands.add_parser(
+            name, description=f"{summary[0].upper()}{summary[1:]}."
+        )
+        command.set_defaults(call=call)
+        command.add_argument("--studies", type=Path, default=STUDIES, help="folder of studies (default: %(default)s)")
+        command.add_argument("--threads", type=_positive, default=1, help="threads of this job (default: %(default)s)")
+        for argument in arguments:
+            command.add_argument(argument, help=HELP[argument], choices=CHOICES.get(argument))
+        if "study" in arguments:
+            default = "default: %(default)s" if scale else "default: every scale"
+            command.add_argument("--scale", default=scale, choices=get_args(Scale), help=default)
+        return command
+
+    def help(self) -> str:
+        """Return the title of the group, and a line for each command."""
+        return "\n".join([f"{self.title}:", *(f"  {name:12} {text}" for name, text in self.summaries.items())])
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
+
+
+def plans(args: argparse.Namespace) -> dict[str, study.Plan]:
+    """Return the plans of the studies that were named, by name."""
+    return study.select(args.study, args.scale, args.studies)
+
+
+def one_plan(args: argparse.Namespace) -> study.Plan:
+    """Return the plan of the one study that was named."""
+    return study.load(study.find(args.study, args.studies), args.scale)
+
+
+def member(args: argparse.Namespace, kind: str, members: Callable[[study.Plan], Mapping[str, Any]]) -> Any:
+    """Return the member of the named studies that has the id `args.id`. Raises UserError if there is none.
+
+    `kind` is what the error calls such a member; `members` returns those of a plan, by id.
+    """
+    by_id = {key: value for plan in plans(args).values() for key, value in members(plan).items()}
+    if args.id not in by_id:
+        where = f"study {args.study} at scale {args.scale}"
+        raise UserError(where, f"has no {kind} {args.id!r}", did_you_mean(args.id, by_id))
+    return by_id[args.id]

@@ -1,0 +1,27 @@
+"""Commands that print generated documentation."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from ..study import declaration
+from .group import Group
+
+
+def add(group: Group) -> None:
+    """Add the commands algorithms and schema."""
+    group.add(algorithms, "algorithms", "print docs/algorithms.md: what each algorithm does, sends and keeps")
+    group.add(schema, "schema", "print the JSON schema of a study's YAML file")
+
+
+def algorithms(args: argparse.Namespace) -> None:
+    """Print the table of algorithms in Markdown."""
+    from .catalogue import algorithms as page
+
+    print(page(), end="")
+
+
+def schema(args: argparse.Namespace) -> None:
+    """Print the JSON schema of a study's YAML file."""
+    print(json.dumps(declaration.schema(), indent=2))

@@ -1,0 +1,88 @@
+"""Commands that make scores, tables, figures and pages of a study from its predictions."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..core.console import say
+from ..io.paths import Paths
+from .group import Group, one_plan
+
+
+def add(group: Group) -> None:
+    """Add the commands score, summarise, figure, page, report, ledger and index."""
+    group.add(score, "score", "write scores.csv of a study", "study")
+    group.add(summarise, "summarise", "write summary.csv and the tables of a study", "study")
+    group.add(figure, "figure", "draw one figure of a study", "study", "figure")
+    group.add(page, "page", "write the page of a study", "study")
+    group.add(
+        report, "report", "score, summarise, draw and write the page of what there is; runs may be missing", "study"
+    )
+    command = group.add(
+        ledger,
+        "ledger",
+        "print what each condition of a study sends: floats, messages and bytes",
+        "study",
+        scale="paper",
+    )
+    command.add_argument("--write", action="store_true", help="write the study's ledger.csv, and print nothing")
+    group.add(index, "index", "write reports/index.html: all studies, what they reproduce and the outcome")
+
+
+def score(args: argparse.Namespace) -> None:
+    """Write the scores of a study."""
+    from ..analysis.score import score as job
+
+    say(f"wrote {job(one_plan(args), Paths())}")
+
+
+def summarise(args: argparse.Namespace) -> None:
+    """Write the summary and the tables of a study."""
+    from ..report.summary import summarise as job
+
+    say(f"wrote {job(one_plan(args), Paths())}")
+
+
+def figure(args: argparse.Namespace) -> None:
+    """Draw a figure of a study."""
+    from ..analysis.results import draw
+
+    say(f"wrote {draw(one_plan(args), Paths(), args.figure)}")
+
+
+def page(args: argparse.Namespace) -> None:
+    """Write the page of a study."""
+    from ..report.page import write
+
+    plan = one_plan(args)
+    say(f"wrote {write(plan, Paths(), Paths().page(plan.name))}")
+
+
+def report(args: argparse.Namespace) -> None:
+    """Score, summarise, draw and write the page of what there is. Runs may be missing."""
+    score(args)
+    summarise(args)
+    for name in one_plan(args).study.figures:
+        figure(argparse.Namespace(**vars(args) | {"figure": name}))
+    page(args)
+
+
+def ledger(args: argparse.Namespace) -> None:
+    """Print the traffic tables of a study in Markdown, with its notes; or write ledger.csv for the summary."""
+    from ..planning.communication import tables, write
+
+    plan = one_plan(args)
+    if args.write:
+        say(f"wrote {write(plan, Paths())}")
+        return
+    for table in tables(plan, Paths()):
+        print(table.md())
+    for note in plan.study.notes:
+        print(f"Note: {note}")
+
+
+def index(args: argparse.Namespace) -> None:
+    """Write the index of all studies."""
+    from ..report.gallery import write
+
+    say(f"wrote {write(args.studies, Paths())}")

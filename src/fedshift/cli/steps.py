@@ -1,0 +1,73 @@
+"""Commands that are one step of the workflow each, from raw data to predictions: Snakemake calls them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .. import study
+from ..core.errors import UserError, did_you_mean
+from ..io.paths import Paths
+from ..jobs.devices import one_gpu
+from .group import Group, member, plans
+
+
+def add(group: Group) -> None:
+    """Add the commands download, prepare, partition, train and predict."""
+    command = group.add(download, "download", "download raw files, from a mirror or the official source", "study", "id")
+    command.add_argument("--mirror", type=Path, help="folder to copy files from, if they are there")
+    group.add(prepare, "prepare", "write the memory-mapped arrays of a dataset", "study", "id")
+    group.add(partition, "partition", "assign samples to roles and splits", "study", "id")
+    group.add(train, "train", "train one run, or resume it", "study", "id")
+    group.add(predict, "predict", "predict all test images with one run and one inference", "study", "id", "inference")
+
+
+def download(args: argparse.Namespace) -> None:
+    """Download the raw files of a dataset."""
+    from ..jobs.prepare import obtain
+
+    data = member(args, "raw data", lambda plan: {d.raw: d for d in plan.data.values()})
+    obtain(data, Paths().raw(data.raw), args.mirror)
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """Write the arrays, the table of samples and the data card of a dataset."""
+    from ..jobs.prepare import prepare as job
+
+    data = member(args, "dataset", lambda plan: plan.data)
+    code = study.code("jobs.prepare", data.dataset, *data.prepare)
+    job(data, Paths().raw(data.raw), Paths().data(data.id), args.threads, code)
+
+
+def partition(args: argparse.Namespace) -> None:
+    """Write the table of a partition."""
+    from ..io.tables import read_table, write_table
+
+    run = member(args, "partition", lambda plan: {run.partition_id: run for run in plan.runs.values()})
+    samples = read_table(Paths().data_files(run.data.id).samples)
+    write_table(Paths().partition(args.id), run.partition.assign(samples))
+
+
+def train(args: argparse.Namespace) -> None:
+    """Train a run, or resume it from its checkpoint."""
+    run = member(args, "run", lambda plan: plan.runs)
+    from ..jobs.train import train as job
+
+    with one_gpu():
+        job(run, Paths(), code=study.code("jobs.train", *run.plugins), threads=args.threads)
+
+
+def predict(args: argparse.Namespace) -> None:
+    """Write the predictions of a run by an inference, or by all inferences of a sweep."""
+    sweeps = {
+        key: {inference: plan.inferences[inference] for inference in inferences}
+        for plan in plans(args).values()
+        for key, inferences in plan.sweeps.items()
+    }
+    if args.inference not in sweeps:
+        raise UserError("inference", f"no study asks for {args.inference!r}", did_you_mean(args.inference, sweeps))
+    from ..jobs.predict import predict as job
+
+    out = Paths().predictions(args.id, args.inference)
+    with one_gpu():
+        job(Paths().run(args.id), sweeps[args.inference], Paths(), out, threads=args.threads)

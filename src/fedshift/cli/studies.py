@@ -1,0 +1,108 @@
+"""Commands about studies as a whole: what there is to choose from, what a study will take, and how its runs stand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import get_args
+
+from .. import study
+from ..core import registry
+from ..datasets import Scale
+from ..io.paths import STUDIES, Paths
+from ..papers.pairs import require
+from .group import Group, plans
+
+
+def add(group: Group) -> None:
+    """Add the commands list, check, plan and status."""
+    command = group.add(list_, "list", "print the names of plug-ins or studies, one a line")
+    command.add_argument("kind", choices=[*(f"{kind}s" for kind in registry.KINDS), "studies"])
+    command = group.add(
+        check,
+        "check",
+        "check a study (or several, separated by commas, or all) and print every error at once",
+        "study",
+        scale=None,
+    )
+    command.add_argument("--ids", action="store_true", help="also print the ids that other commands take")
+    command = group.add(plan, "plan", "print the jobs that would run, and the time and disk space they need", "study")
+    _add_json(command)
+    command = group.add(
+        status, "status", "print the state of each run: done, running, stopped, failed or waiting", "study"
+    )
+    _add_json(command)
+
+
+def _add_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def list_(args: argparse.Namespace) -> None:
+    """Print the names of all plug-ins of a kind, or of all studies."""
+    of_studies = args.kind == "studies"
+    names = study.names(args.studies) if of_studies else sorted(registry.discover(args.kind.removesuffix("s")))
+    for name in names:
+        print(name)
+
+
+def check(args: argparse.Namespace) -> None:
+    """Check studies at one scale or at all, and print how many runs each of them has. Raises UserError for faults."""
+    for scale in [args.scale] if args.scale else get_args(Scale):
+        for checked in study.select(args.study, scale, args.studies).values():
+            _require_inputs(checked)
+            counts = f"{len(checked.runs)} runs, {len(checked.inferences)} ways of inference"
+            print(f"{checked.path} at scale {scale}: {counts}")
+            if args.ids:
+                _print_ids(checked)
+
+
+def _require_inputs(plan: study.Plan) -> None:
+    """Raise UserError for a lost file, an unknown word of a paper, or own images that cannot be split or trained on."""
+    plan.require_files()
+    require(plan)
+    samples = {key: data.dataset.open(Path()).samples for key, data in plan.data.items() if data.dataset.inputs()}
+    runs = [run for run in plan.runs.values() if run.data.id in samples]
+    partitions = {run.partition_id: run.partition.assign(samples[run.data.id]) for run in runs}
+    for run in runs:
+        part = partitions[run.partition_id]
+        train = part[(part["role"] == "internal") & (part["split"] == "train")]
+        for site, count in train.groupby("site").size().items():
+            run.training.require_batch(str(site), int(count))
+
+
+def _print_ids(plan: study.Plan) -> None:
+    """Print the ids of the jobs of a study."""
+    for key, data in plan.data.items():
+        print(f"  raw data {data.raw}, prepared {key}")
+    for key in dict.fromkeys(run.partition_id for run in plan.runs.values()):
+        print(f"  partition {key}")
+    for key, run in plan.runs.items():
+        print(f"  run {key}: {run.algorithm.label}, bn {run.bn}, {run.partition.title}, seed {run.seed}")
+    for key, inferences in plan.sweeps.items():
+        print(f"  inference {key}" + (f": {', '.join(inferences)}" if len(inferences) > 1 else ""))
+
+
+def plan(args: argparse.Namespace) -> None:
+    """Print the jobs of studies that would run, by rule, and what they need."""
+    from ..planning.dag import pending_jobs
+    from ..planning.plan import lines, survey
+
+    chosen = plans(args)
+    for one in chosen.values():
+        one.require_files()
+    pending = pending_jobs({"study": args.study, "scale": args.scale, "studies": str(args.studies)})
+    result = survey(chosen, pending, Paths())
+    print(json.dumps(result.plain(), indent=2) if args.json else "\n".join(lines(result)))
+
+
+def status(args: argparse.Namespace) -> None:
+    """Print the state of each run of studies."""
+    from ..planning.status import lines, plain, states
+
+    runs = states(plans(args), Paths())
+    folder = [] if args.studies == STUDIES else ["--studies", str(args.studies)]
+    again = shlex.join(["fedshift", "train", args.study, "RUN", "--scale", args.scale, *folder])
+    print(json.dumps(plain(runs, again), indent=2) if args.json else "\n".join(lines(runs, again)))

@@ -1,0 +1,60 @@
+"""Commands that use one trained run: on your own images, or in another program."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..core.console import say
+from ..io.paths import Paths
+from ..jobs.devices import one_gpu
+from .group import Group
+
+
+def add(group: Group) -> None:
+    """Add the commands apply and bundle."""
+    command = group.add(apply, "apply", "predict your own images with a trained run", "run", "images")
+    _add_inference(command, "results/applied")
+    command.add_argument("--no-examples", action="store_true", help="show no images on the page")
+    command.add_argument("--skip-unreadable", action="store_true", help="leave out and list files that are no images")
+    command = group.add(
+        bundle, "bundle", "write a trained run as a MONAI bundle, which monai.bundle verifies and runs", "run"
+    )
+    _add_inference(command, "results/bundles")
+
+
+def _add_inference(command: argparse.ArgumentParser, folder: str) -> None:
+    """Add the options that choose an inference, a client's network and a folder inside `folder`."""
+    command.add_argument(
+        "--inference", default="source", metavar="NAME", help="such as source or tsmobn (default: %(default)s)"
+    )
+    command.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="option of the inference: momentum=0.8"
+    )
+    command.add_argument(
+        "--client", metavar="SITE", help="use the tensors that stayed at this client; default: the global network"
+    )
+    command.add_argument("--out", type=Path, metavar="DIR", help=f"folder to write; default: one in {folder}")
+
+
+def apply(args: argparse.Namespace) -> None:
+    """Predict images with a trained run, and write predictions.csv and a page."""
+    from ..jobs.apply import apply as job
+    from ..jobs.apply import chosen, find
+    from ..report.applied import write
+
+    inference = chosen(args.inference, args.set, args.client)
+    options = {"threads": args.threads, "skip_unreadable": args.skip_unreadable, "examples": not args.no_examples}
+    with one_gpu():
+        result = job(find(args.run, Paths()), Path(args.images), inference, args.out, **options)
+    say(f"wrote {result.out / 'predictions.csv'} and {write(result)}")
+
+
+def bundle(args: argparse.Namespace) -> None:
+    """Write the MONAI bundle of a trained run."""
+    from ..export.bundle import export
+    from ..jobs.apply import chosen, find
+
+    folder = find(args.run, Paths())
+    out = args.out or Paths().bundle(folder.resolve().name)
+    say(f"wrote {export(folder, chosen(args.inference, args.set, args.client), out)}")

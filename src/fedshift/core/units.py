@@ -1,0 +1,10 @@
+"""Units of what travels and of what is stored."""
+
+from __future__ import annotations
+
+FLOAT_BYTES = 4
+"""Bytes of a float: models travel, and are stored, as float32."""
+MIB, GIB = 2**20, 2**30
+"""Bytes of a binary megabyte and gigabyte."""
+GBIT = 2**27
+"""Bytes of a binary gigabit: 2^30 bits."""
