@@ -236,7 +236,7 @@ def test_every_inference_leaves_the_model_as_it_was(train: bool, norm: str, name
 
 @named("inference")
 def test_every_inference_says_what_scores_need(name: str) -> None:
-    assert set(made("inference", name).settings()) == {"momentum", "batch_size", "order"}
+    assert set(made("inference", name).score_columns()) == {"momentum", "batch_size", "order"}
 
 
 @named("inference")

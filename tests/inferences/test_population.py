@@ -15,11 +15,11 @@ from toy import differing, network
 
 from fedshift.core.registry import discover
 from fedshift.data.samples import TensorSamples
+from fedshift.engine.prediction import probabilities
 from fedshift.inferences import Inference
 from fedshift.inferences.population import Population
 from fedshift.inferences.source import Source
 from fedshift.inferences.tsmobn import TsmoBN
-from fedshift.jobs.predict import probabilities
 
 Array = NDArray[np.float64]
 CHANNELS, EPS = 4, 1e-5
@@ -192,9 +192,9 @@ def test_with_two_layers_they_do() -> None:
 
 
 def test_its_batches_and_their_order_are_told() -> None:
-    assert Population().settings() == {"momentum": None, "batch_size": 32, "order": 0}
+    assert Population().score_columns() == {"momentum": None, "batch_size": 32, "order": 0}
     stored = {"momentum": None, "batch_size": 7, "order": None}
-    assert Population(batch_size=7, order=None).settings() == stored
+    assert Population(batch_size=7, order=None).score_columns() == stored
     sizes: list[int] = []
 
     class Counting(TensorSamples):

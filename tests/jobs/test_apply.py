@@ -192,7 +192,7 @@ def test_a_run_on_no_images_is_refused(project: Project) -> None:
 def test_a_dataset_as_the_docs_say_can_be_applied(project: Project) -> None:
     text = (Path(__file__).parents[2] / "docs" / "add-a-dataset.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
-    here: dict[str, Any] = vars(importlib.import_module("fedshift.dataset")) | {"__name__": "mine"}
+    here: dict[str, Any] = vars(importlib.import_module("fedshift.datasets._base")) | {"__name__": "mine"}
     exec(code, here)
     data = project.data.model_copy(update={"dataset": here["MyDataset"]()})
     run = project.run().model_copy(update={"data": data})
@@ -328,7 +328,11 @@ def test_a_run_whose_clients_trained_alone_needs_one_of_them(project: Project) -
         (["momentum=2"], None, "--inference (tsmobn).momentum: Input should be less than or equal to 1 (got 2)"),
         (["momentum"], None, "--set: 'momentum' is no setting; write KEY=VALUE, such as momentum=0.8"),
         (["var_center=batsch"], None, "unknown value 'batsch'; did you mean 'batch'?"),
-        (['personalise={"steps": 1}'], None, "--inference: personalise takes labelled images"),
+        (
+            ['personalise={"steps": 1}'],
+            None,
+            "--inference: tsmobn is to be adapted to labelled images of a site, and no",
+        ),
         ([], "nord", "client: 'nord' is no internal site; did you mean 'north'?"),
     ],
 )

@@ -55,7 +55,7 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
 
 
 def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[str, Any]:
-    """The content of metadata.json; `monai.bundle verify_net_in_out` holds its shapes and types against the network."""
+    """Return the content of metadata.json; `monai.bundle verify_net_in_out` compares it with the network."""
     card, classes = run.data.card, run.data.dataset.classes
     x, logits = _extremes(run, model, shape)
     names = {str(k): name for k, name in enumerate(classes)}
@@ -106,7 +106,7 @@ def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[s
 
 
 def configuration(inference: Inference) -> dict[str, Any]:
-    """The content of inference.json. `bundle_root`, `dataset_dir` and `inference` are what users set."""
+    """Return the content of inference.json. Users set `bundle_root`, `dataset_dir` and `inference`."""
     parts = f"{PARTS}.{{}}".format
     return {
         "imports": ["$import torch"],
@@ -131,7 +131,13 @@ def configuration(inference: Inference) -> dict[str, Any]:
             "batch_size": "$@how.batch_size",
             "sampler": {"_target_": parts("order"), "how": "@how", "n": "$len(@dataset)"},
         },
-        "inferer": {"_target_": "monai.inferers.SimpleInferer"},
+        "inferer": {
+            "_target_": parts("SiteInferer"),
+            "how": "@how",
+            "model": "@network",
+            "loader": "@dataloader",
+            "device": "@device",
+        },
         "postprocessing": {"_target_": "monai.transforms.Activationsd", "keys": "pred", "softmax": True},
         "handlers": [
             {
@@ -140,13 +146,7 @@ def configuration(inference: Inference) -> dict[str, Any]:
                 "load_dict": {"model": "@network"},
                 "strict": True,
             },
-            {
-                "_target_": parts("SiteStatistics"),
-                "how": "@how",
-                "model": "@network",
-                "loader": "@dataloader",
-                "device": "@device",
-            },
+            "@inferer",
             {
                 "_target_": "monai.handlers.ClassificationSaver",
                 "output_dir": "@output_dir",
@@ -218,7 +218,7 @@ def _sites(run: Run) -> str:
 
 
 def _extremes(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-    """A black and a white image as the network sees them (2, channels, height, width), and its logits (2, classes)."""
+    """Return a black and a white image as the network sees them (2, channels, height, width), and its logits."""
     import numpy as np
     import torch
 

@@ -17,6 +17,7 @@ from ..core import digest, registry
 from ..core.console import Progress
 from ..core.errors import UserError
 from ..core.rng import stream
+from ..engine.prediction import probabilities
 from ..io.disk import existing, require_space, sweep
 from ..io.owned import require_own
 from ..io.paths import Paths
@@ -25,7 +26,7 @@ from ..io.text import read_json, write_json
 from ..study.plan import inference_id
 from .devices import take_device
 from .own_images import FileSamples, ImageFiles
-from .predict import Network, load_run, probabilities
+from .predict import Network, load_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,8 +142,9 @@ def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
 
 def require_network(run: Run, inference: Inference) -> None:
     """Raise UserError where a run has no network that can be asked so."""
-    if inference.personalise:
-        raise UserError("--inference", "personalise takes labelled images of the run's own data", "leave it out")
+    if inference.uses_labels:
+        what = f"{inference.name} is to be adapted to labelled images of a site, and no labels are taken here"
+        raise UserError("--inference", what, "leave out the settings that ask for it")
     run.partition.require_client(inference.client, f"run {run.id}")
     if run.algorithm.isolated and inference.client is None:
         what = "each client trained alone: there is no network for others"
