@@ -15,7 +15,7 @@ from toy import differing, network
 
 from fedshift.core.registry import discover
 from fedshift.data.samples import TensorSamples
-from fedshift.engine.prediction import probabilities
+from fedshift.engine.prediction import probabilities, site_predictor
 from fedshift.inferences import Inference
 from fedshift.inferences.population import Population
 from fedshift.inferences.source import Source
@@ -251,3 +251,10 @@ def test_no_inference_takes_labels_unless_asked_to() -> None:
     for cls in discover("inference").values():
         assert cls.model_fields["personalise"].get_default() is None
     assert [i.personalise for i in (Population(), Source(), TsmoBN())] == [None] * 3
+
+
+@pytest.mark.parametrize("inference", [Source(), Population(), TsmoBN()], ids=lambda i: i.name)
+def test_without_batch_norm_each_is_ordinary_evaluation(inference: Inference) -> None:
+    model, x = network("group norm").eval(), torch.from_numpy(np.random.default_rng(0).normal(size=(13, 2, 6, 6)))
+    with site_predictor(model, inference, lambda: iter([x])) as predict:
+        assert torch.equal(predict(x), network("group norm").eval()(x))

@@ -81,7 +81,8 @@ class Inference(Plugin):
 
                 from fedshift.nn.batchnorm import affine_parameters, batch_norm_by, by_batch
 
-                optimiser = SGD(affine_parameters(model), lr=self.lr)
+                # the group may be empty: without batch norm a network is predicted as it is
+                optimiser = SGD([{"params": affine_parameters(model)}], lr=self.lr)
 
                 def predict(x: Tensor) -> Tensor:
                     logits = model(x)
