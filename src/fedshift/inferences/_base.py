@@ -98,7 +98,7 @@ class Inference(Plugin):
 
     kind: ClassVar[str] = "inference"
     gradients: ClassVar[bool] = False
-    """Whether gradients are recorded while a site is predicted; without them predictions take less memory."""
+    """True for methods that need gradients at test time; without gradients, predictions take less memory."""
     batch_size: int = Field(32, ge=1, description="images a batch")
     personalise: Personalise | None = Field(None, description="adapt to labelled images of the site first")
     client: str | None = Field(

@@ -88,7 +88,7 @@ class Network:
     def __init__(self, run: Run, folder: Path, shape: tuple[int, ...], device: torch.device) -> None:
         self.folder = folder
         self.shared, _ = read_tensors(folder / "model.safetensors")
-        self.own, _ = read_tensors(folder / "clients.safetensors")
+        self.local, _ = read_tensors(folder / "clients.safetensors")
         self.model = architecture(run, shape).to(device)
 
     def at(self, site: str) -> nn.Module:
@@ -97,7 +97,7 @@ class Network:
         It is the same module at each call. Raises UserError where the tensors are not those of the run's model.
         """
         try:
-            self.model.load_state_dict({k: self.own.get(f"{site}/{k}", v) for k, v in self.shared.items()})
+            self.model.load_state_dict({k: self.local.get(f"{site}/{k}", v) for k, v in self.shared.items()})
         except RuntimeError as error:
             what = "its tensors are not those of the model in its spec.json"
             raise UserError(self.folder, what, "train it anew") from error
