@@ -132,7 +132,8 @@ class ImageFiles(Manifest):
 def _images(folder: Path) -> Iterator[str]:
     """Yield the paths of all images below a folder, relative to it.
 
-    Folders that are links are followed, and each folder is visited once. Raises UserError for a name that no file could keep as text.
+    Folders that are links are followed, and each folder is visited once. Raises UserError for a name that no text file
+    could hold.
     """
 
     def refuse(error: OSError) -> None:
