@@ -213,7 +213,7 @@ def test_inferences_that_differ_beyond_their_columns_are_told_apart(tmp_path: Pa
 
 
 def test_inferences_whose_columns_say_the_same_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TsmoBN, "settings", lambda self: {"momentum": 0.5, "batch_size": 1, "order": 1})
+    monkeypatch.setattr(TsmoBN, "score_columns", lambda self: {"momentum": 0.5, "batch_size": 1, "order": 1})
     given = [{"name": "tsmobn", "momentum": 0.5}, {"name": "tsmobn", "momentum": 0.5, "batch_size": 1}]
     found = predictions.inferences(fake_study.plan(tmp_path, inferences=given)).values()
     assert [f["inference"] for f in found] == ["tsmobn(momentum=0.5)", "tsmobn(batch_size=1, momentum=0.5)"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import tempfile
@@ -14,13 +13,16 @@ import pytest
 import torch
 from pydantic import ValidationError
 from torch import nn
-from toy import BATCH_NORMS, CLASSES, LARGE, NORMS, SHAPE, TRAVELS, clients, differing, network
+from toy import BATCH_NORMS, CLASSES, LARGE, NORMS, SHAPE, TRAVELS, clients, differing, fingerprint, network
 
 from fedshift import Federation, UserError
 from fedshift.algorithms import Algorithm, Local
 from fedshift.core.registry import KINDS, Plugin, build, discover
 from fedshift.core.rng import stream
+from fedshift.data.samples import TensorSamples
 from fedshift.engine.local_training import HARMLESS, gradients_together
+from fedshift.engine.prediction import probabilities
+from fedshift.inferences import Inference, Personalise
 from fedshift.io.tensors import read_tensors, write_tensors
 from fedshift.models import Model, initialise
 from fedshift.nn.bn_policy import POLICIES
@@ -253,35 +255,62 @@ class TestModel:
 # ---- inferences
 
 
+class Failing(TensorSamples):
+    """Samples whose third batch cannot be read."""
+
+    read = 0
+
+    def batch(self, index: np.ndarray, rng: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
+        self.read += 1
+        if self.read == 3:
+            raise OSError
+        return super().batch(index)
+
+
+def inferred(name: str, model: nn.Module, client: str, samples: type[TensorSamples] = TensorSamples) -> np.ndarray:
+    """Probabilities of a client's images in batches of 5."""
+    inference = made("inference", name).model_copy(update={"batch_size": 5})
+    return probabilities(model, samples(*clients()[client]), inference)
+
+
 @named("inference")
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("train", [False, True])
-def test_every_inference_leaves_the_model_as_it_was(train: bool, norm: str, name: str) -> None:
-    model = network(norm).train(train)
-    before, attributes = copy.deepcopy(model.state_dict()), [set(vars(m)) for m in model.modules()]
-    x = clients()["b"][0]
-    with torch.no_grad():
-        model.eval()
-        with made("inference", name).on_site(model, lambda: iter(x.split(5))):
-            for batch in x.split(5):
-                assert model(batch).isfinite().all()
-        model.train(train)
-    assert not differing(model.state_dict(), before)
-    assert [set(vars(m)) for m in model.modules()] == attributes
-    assert all(m.training is train for m in model.modules())
-    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+@pytest.mark.parametrize("fails", [False, True])
+def test_every_inference_leaves_every_bit_of_the_model(fails: bool, train: bool, norm: str, name: str) -> None:
+    """Tensors, gradients, modes, hooks and forward passes; also after an error in the middle of a site."""
+    model = network(norm, dropout=0.2).train(train)
+    model(clients()["a"][0]).sum().backward()
+    before, generator = fingerprint(model), torch.random.get_rng_state()
+    if fails:
+        with pytest.raises(OSError):
+            inferred(name, model, "b", Failing)
+    else:
+        assert np.isfinite(inferred(name, model, "b")).all()
+    assert fingerprint(model) == before
+    assert torch.is_grad_enabled()
+    assert torch.equal(torch.random.get_rng_state(), generator)
+
+
+@named("inference")
+@pytest.mark.parametrize("norm", NORMS)
+def test_every_inference_predicts_a_site_as_if_it_were_alone(norm: str, name: str) -> None:
+    model = network(norm, dropout=0.2)
+    first, other = inferred(name, model, "b"), inferred(name, model, "a")
+    assert np.array_equal(inferred(name, model, "b"), first)
+    assert np.array_equal(inferred(name, network(norm, dropout=0.2), "a"), other)
+    np.testing.assert_allclose(first.sum(1), 1)
 
 
 @named("inference")
 def test_every_inference_says_what_scores_need(name: str) -> None:
-    assert set(made("inference", name).settings()) == {"momentum", "batch_size", "order"}
-
-
-@named("inference")
-def test_every_inference_is_ordinary_evaluation_without_batch_norm(name: str) -> None:
-    model, x = network("group norm").eval(), clients()["a"][0]
-    with torch.no_grad(), made("inference", name).on_site(model, lambda: iter([x])):
-        assert torch.equal(model(x), network("group norm").eval()(x))
+    inference: Inference = made("inference", name)
+    assert set(inference.score_columns()) == {"momentum", "batch_size", "order"}
+    assert (inference.uses_labels, inference.labels_used, inference.caveat("it")) == (False, "", "")
+    asked = inference.model_copy(update={"personalise": Personalise()})
+    assert asked.uses_labels
+    assert asked.labels_used == "val, steps 1, batch 32, lr 0.01, seed 0"
+    assert asked.caveat("it").startswith("it first takes 1 gradient step on up to 32 labelled images of the site")
 
 
 # ---- metrics

@@ -6,19 +6,26 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from own_images import CLASSES, Project, listing, rows
+from torch import Tensor, nn
+from toy import clients, fingerprint, network
 
 from fedshift.cli import parser as cli
 from fedshift.core.errors import UserError
+from fedshift.data.samples import TensorSamples
+from fedshift.engine.prediction import probabilities
 from fedshift.export.bundle import export
 from fedshift.export.places import MARKER
+from fedshift.inferences import Inference, Predict
 from fedshift.jobs.apply import chosen
 
 pytest.importorskip("ignite", reason="pytorch-ignite is not installed: the extra 'bundle'")
@@ -166,3 +173,54 @@ def test_runs_without_a_network_for_others(project: Project, tmp_path: Path, cap
     assert cli.main(["bundle", str(project.folder("local")), "--out", str(tmp_path / "bundle")]) == 2
     assert "--client" in capsys.readouterr().err
     assert not (tmp_path / "bundle").exists()
+
+
+def test_an_evaluator_without_gradients_lets_an_inference_take_steps() -> None:
+    """The handler's life: in at the start, out at the end or after an error; the network keeps every bit."""
+    from ignite.engine import Engine
+
+    from fedshift.export.monai_parts import SiteInferer
+
+    class Steps(Inference):
+        """A step on all parameters after each batch."""
+
+        gradients: ClassVar[bool] = True
+
+        @contextmanager
+        def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
+            optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+
+            def predict(x: Tensor) -> Tensor:
+                logits: Tensor = model(x)
+                optimiser.zero_grad()
+                logits.square().sum().backward()
+                optimiser.step()
+                return logits
+
+            yield predict
+
+    model, (x, y) = network(), clients()["b"]
+    before, loader = fingerprint(model), [{"image": part} for part in x.split(5)]
+    inferer = SiteInferer(Steps(), model, loader, "cpu")
+    logits: list[Tensor] = []
+
+    def step(_: Engine, batch: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            logits.append(inferer(batch["image"], model))
+        if len(logits) == fails_at:
+            raise OSError
+
+    for fails_at in (-1, 2):
+        logits.clear()
+        engine = Engine(step)
+        inferer.attach(engine)
+        if fails_at > 0:
+            with pytest.raises(OSError):
+                engine.run(loader)
+        else:
+            engine.run(loader)
+            expected = probabilities(model, TensorSamples(x, y), Steps(batch_size=5))
+            np.testing.assert_allclose(torch.cat(logits).softmax(1), expected, rtol=1e-12)
+        assert inferer.predict is None
+        assert fingerprint(model) == before
+        assert torch.is_grad_enabled()

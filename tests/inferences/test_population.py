@@ -15,11 +15,11 @@ from toy import differing, network
 
 from fedshift.core.registry import discover
 from fedshift.data.samples import TensorSamples
+from fedshift.engine.prediction import probabilities, site_predictor
 from fedshift.inferences import Inference
 from fedshift.inferences.population import Population
 from fedshift.inferences.source import Source
 from fedshift.inferences.tsmobn import TsmoBN
-from fedshift.jobs.predict import probabilities
 
 Array = NDArray[np.float64]
 CHANNELS, EPS = 4, 1e-5
@@ -192,9 +192,9 @@ def test_with_two_layers_they_do() -> None:
 
 
 def test_its_batches_and_their_order_are_told() -> None:
-    assert Population().settings() == {"momentum": None, "batch_size": 32, "order": 0}
+    assert Population().score_columns() == {"momentum": None, "batch_size": 32, "order": 0}
     stored = {"momentum": None, "batch_size": 7, "order": None}
-    assert Population(batch_size=7, order=None).settings() == stored
+    assert Population(batch_size=7, order=None).score_columns() == stored
     sizes: list[int] = []
 
     class Counting(TensorSamples):
@@ -251,3 +251,10 @@ def test_no_inference_takes_labels_unless_asked_to() -> None:
     for cls in discover("inference").values():
         assert cls.model_fields["personalise"].get_default() is None
     assert [i.personalise for i in (Population(), Source(), TsmoBN())] == [None] * 3
+
+
+@pytest.mark.parametrize("inference", [Source(), Population(), TsmoBN()], ids=lambda i: i.name)
+def test_without_batch_norm_each_is_ordinary_evaluation(inference: Inference) -> None:
+    model, x = network("group norm").eval(), torch.from_numpy(np.random.default_rng(0).normal(size=(13, 2, 6, 6)))
+    with site_predictor(model, inference, lambda: iter([x])) as predict:
+        assert torch.equal(predict(x), network("group norm").eval()(x))

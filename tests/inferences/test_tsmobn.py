@@ -16,9 +16,9 @@ from toy import differing
 from fedshift.core.errors import UserError
 from fedshift.core.rng import stream
 from fedshift.data.samples import TensorSamples
+from fedshift.engine.prediction import probabilities
 from fedshift.inferences.source import Source
 from fedshift.inferences.tsmobn import TsmoBN
-from fedshift.jobs.predict import probabilities
 
 Array = NDArray[np.float64]
 CHANNELS, EPS = 5, 1e-5

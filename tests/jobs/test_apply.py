@@ -328,7 +328,11 @@ def test_a_run_whose_clients_trained_alone_needs_one_of_them(project: Project) -
         (["momentum=2"], None, "--inference (tsmobn).momentum: Input should be less than or equal to 1 (got 2)"),
         (["momentum"], None, "--set: 'momentum' is no setting; write KEY=VALUE, such as momentum=0.8"),
         (["var_center=batsch"], None, "unknown value 'batsch'; did you mean 'batch'?"),
-        (['personalise={"steps": 1}'], None, "--inference: personalise takes labelled images"),
+        (
+            ['personalise={"steps": 1}'],
+            None,
+            "--inference: tsmobn is to be adapted to labelled images of a site, and no",
+        ),
         ([], "nord", "client: 'nord' is no internal site; did you mean 'north'?"),
     ],
 )

@@ -24,7 +24,7 @@ from fedshift.inferences import Inference, Personalise
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
 from fedshift.io.tensors import read_tensors
-from fedshift.jobs.predict import adapt, predict
+from fedshift.jobs.predict import predict
 from fedshift.report import page, summary
 from fedshift.report.tables import overview
 from fedshift.study.plan import Plan
@@ -100,7 +100,7 @@ def test_steps_by_hand(steps: int, source: Any) -> None:
     how = Personalise(source=source, steps=steps, batch_size=8, lr=0.3)
     model, test, val = network(), Noted(20, 0), Noted(11, 1)
     before = arrays(model)
-    adapt(model, test, val, how, "far")
+    how.adapt(model, test, val, "far")
     given, other = (val, test) if source == "val" else (test, val)
     (first, *rest), none = given.taken, other.taken
     assert not none
@@ -126,7 +126,7 @@ def test_steps_by_hand(steps: int, source: Any) -> None:
 def test_what_must_not_be_scored_are_the_test_images_it_was_adapted_to(source: Any, vals: int, marked: int) -> None:
     how = Personalise(source=source, batch_size=8)
     test, val = Noted(20, 0), Noted(vals, 1)
-    seen = adapt(network(), test, val, how, "far")
+    seen = how.adapt(network(), test, val, "far")
     assert seen.dtype == bool
     assert (len(seen), int(seen.sum())) == (20, marked)
     if marked:
@@ -135,7 +135,7 @@ def test_what_must_not_be_scored_are_the_test_images_it_was_adapted_to(source: A
 
 def test_no_more_images_than_there_are() -> None:
     test = Noted(5, 0)
-    seen = adapt(network(), test, Noted(0, 1), Personalise(source="test_excluded", batch_size=32), "far")
+    seen = Personalise(source="test_excluded", batch_size=32).adapt(network(), test, Noted(0, 1), "far")
     assert seen.all()
     assert sorted(test.taken[0]) == list(range(5))
 
@@ -143,7 +143,7 @@ def test_no_more_images_than_there_are() -> None:
 def test_the_draw_depends_on_seed_and_site_and_not_on_the_model() -> None:
     def drawn(seed: int, site: str, model: nn.Module) -> list[int]:
         test = Noted(40, 0)
-        adapt(model, test, Noted(0, 1), Personalise(source="test_excluded", batch_size=8, seed=seed), site)
+        Personalise(source="test_excluded", batch_size=8, seed=seed).adapt(model, test, Noted(0, 1), site)
         return list(test.taken[0])
 
     wider = nn.Sequential(nn.Linear(FEATURES, 9), nn.ReLU(), nn.Linear(9, CLASSES)).double()
@@ -157,7 +157,7 @@ def test_the_draw_depends_on_seed_and_site_and_not_on_the_model() -> None:
 def test_dropout_in_the_steps_is_the_same_each_time_and_leaves_torch_alone() -> None:
     def once() -> dict[str, torch.Tensor]:
         model = nn.Sequential(nn.Dropout(0.5), *network())
-        adapt(model, Noted(20, 0), Noted(0, 1), Personalise(source="test_excluded", steps=2, lr=0.3), "far")
+        Personalise(source="test_excluded", steps=2, lr=0.3).adapt(model, Noted(20, 0), Noted(0, 1), "far")
         return model.state_dict()
 
     one, state = once(), torch.get_rng_state()
@@ -165,7 +165,7 @@ def test_dropout_in_the_steps_is_the_same_each_time_and_leaves_torch_alone() -> 
     assert not differing(one, two)
     assert torch.equal(torch.get_rng_state(), state)
     still = nn.Sequential(nn.Identity(), *network())
-    adapt(still, Noted(20, 0), Noted(0, 1), Personalise(source="test_excluded", steps=2, lr=0.3), "far")
+    Personalise(source="test_excluded", steps=2, lr=0.3).adapt(still, Noted(20, 0), Noted(0, 1), "far")
     assert "1.weight" in differing(one, still.state_dict())
 
 
@@ -220,8 +220,8 @@ def adapted(plan: Plan, paths: Paths, site: str, inference: Inference) -> tuple[
         return TensorSamples(x, torch.from_numpy(prepared.samples["label"].to_numpy()[rows]))
 
     test, seen = part("test"), np.zeros(0, dtype=bool)
-    if inference.personalise:
-        seen = adapt(model, test, part("val"), inference.personalise, site)
+    if inference.uses_labels:
+        seen = inference.adapt_to_labels(model, test, part("val"), site)
     return model, test, seen.tolist()
 
 

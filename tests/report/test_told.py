@@ -23,7 +23,6 @@ from fedshift.data.samples import TensorSamples
 from fedshift.inferences import Personalise
 from fedshift.io.paths import Paths
 from fedshift.io.text import write_json
-from fedshift.jobs.predict import adapt
 from fedshift.report import history, summary
 from fedshift.report.answer import answer
 from fedshift.report.tables import overview, sites
@@ -206,7 +205,7 @@ def test_one_labelled_image_is_refused_before_the_model_is_touched() -> None:
     model = nn.Linear(3, 2)
     before, one = model.weight.detach().clone(), TensorSamples(torch.ones(1, 3), torch.zeros(1))
     with pytest.raises(UserError, match=r"^site 'far': has 1 labelled images to adapt to; leave personalise out$"):
-        adapt(model, one, TensorSamples(torch.ones(0, 3), torch.zeros(0)), Personalise(), "far")
+        Personalise().adapt(model, one, TensorSamples(torch.ones(0, 3), torch.zeros(0)), "far")
     assert torch.equal(model.weight, before)
 
 

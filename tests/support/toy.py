@@ -122,3 +122,18 @@ def gap(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> float:
     """The largest difference between equally named tensors, relative to the larger of 1 and their size."""
     assert one.keys() == two.keys()
     return max(float(((one[k] - two[k]).abs() / two[k].abs().clamp(min=1)).max()) for k in one)
+
+
+def fingerprint(model: nn.Module) -> list[tuple[Any, ...]]:
+    """All that a network consists of: tensors by identity, bits and gradient, and modules with modes and hooks."""
+    parts: list[tuple[Any, ...]] = []
+    for path, module in model.named_modules():
+        own = {k: list(v) if isinstance(v, dict) else v for k, v in vars(module).items()}
+        parts.append((path, id(module), type(module), repr(own)))
+        tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        for name, tensor in tensors:
+            gradient = None if tensor.grad is None else (id(tensor.grad), tensor.grad.numpy().tobytes())
+            place, bits = tensor.data_ptr(), tensor.detach().numpy().tobytes()
+            hooks = None if tensor._backward_hooks is None else list(tensor._backward_hooks)
+            parts.append((path, name, id(tensor), place, bits, tensor.requires_grad, gradient, hooks))
+    return parts

@@ -110,7 +110,7 @@ def _minus(left: pd.DataFrame, right: pd.DataFrame, level: str) -> pd.DataFrame:
 
 def plain(plan: Plan) -> str | None:
     """The inference that others are held against: training statistics, and no labels of the site."""
-    return next((k for k, i in plan.inferences.items() if i.name == BASELINE and not i.personalise), None)
+    return next((k for k, i in plan.inferences.items() if i.name == BASELINE and not i.uses_labels), None)
 
 
 def by_seed(plan: Plan, scores: pd.DataFrame) -> pd.DataFrame:

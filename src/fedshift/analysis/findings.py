@@ -112,7 +112,7 @@ class Findings:
         """Inferences whose gain over the baseline is told: where that was asked for, and without labels of the site."""
         if self.baseline not in (group.asked if group else self.keys):
             return []
-        return [k for k in self.others(group) if not self.plan.inferences[k].personalise]
+        return [k for k in self.others(group) if not self.plan.inferences[k].uses_labels]
 
     def value(self, group: Group, role: str, site: str, key: str, metric: str = "") -> Value:
         """One row of the summary; empty where it is not there."""
@@ -192,14 +192,13 @@ class Findings:
     def name(self, key: str) -> str:
         """An inference for people: its name, and the settings where several share it."""
         inference = self.plan.inferences[key]
-        name, how = type(inference).__name__, inference.personalise
+        name = type(inference).__name__
         alike = [i for i in self.plan.inferences.values() if i.name == inference.name]
         specs = [i.model_dump(mode="json") for i in alike]
-        given = inference.model_dump(mode="json", exclude={"personalise"})
-        own = [f"{k} {v}" for k, v in given.items() if v is not None and len({str(s[k]) for s in specs}) > 1]
-        if how:
-            settings = [f"steps {how.steps}", f"batch {how.batch_size}", f"lr {how.lr:g}", f"seed {how.seed}"]
-            own.append(", ".join([f"{LABELS}: {how.source.replace('_', ' ')}", *settings]))
+        single = {k: v for k, v in inference.model_dump(mode="json").items() if not isinstance(v, dict | None)}
+        own = [f"{k} {v}" for k, v in single.items() if len({str(s[k]) for s in specs}) > 1]
+        if inference.uses_labels:
+            own.append(f"{LABELS}: {inference.labels_used}")
         return f"{name} ({', '.join(own)})" if own else name
 
     def _index(self, table: pd.DataFrame, extra: list[str]) -> dict[tuple[str, ...], Value]:

@@ -86,11 +86,8 @@ def inferences(plan: Plan) -> dict[str, dict[str, Any]]:
     """
     columns: dict[str, dict[str, Any]] = {}
     for name, inference in plan.inferences.items():
-        told = inference.settings()
-        changed = inference.model_dump(mode="json", exclude_defaults=True)
-        if inference.personalise:  # in full: which labels were used must be told
-            changed["personalise"] = inference.personalise.model_dump(mode="json")
-        own = {k: v for k, v in changed.items() if k not in told or told[k] != v}
+        told = inference.score_columns()
+        own = {k: v for k, v in inference.changed().items() if k not in told or told[k] != v}
         inside = ", ".join(f"{k}={v}" for k, v in own.items())
         columns[name] = {"inference": f"{inference.name}({inside})" if inside else inference.name, **told}
     for group in _groups((name, tuple(about.values())) for name, about in columns.items()):

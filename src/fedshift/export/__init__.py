@@ -1,1 +1,4 @@
-"""What a study or a run found, in the formats of other tools."""
+"""Exports of studies and runs in the formats of other tools.
+
+Pages of this project belong to `report`.
+"""

@@ -1,4 +1,4 @@
-"""What there is to tell of a trained run, whichever tracker it is told to."""
+"""Settings, curves and scores of a trained run, in a form that every tracker takes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MEANS = ("loss", "accuracy")
-"""Columns of rounds.parquet that are told by site, and as the plain mean over sites."""
+"""Columns of rounds.parquet that are exported for each site, and as the plain mean over sites."""
 TOTALS = ("floats_down", "floats_up", "messages", "seconds")
-"""Columns of it that are told as the sum over all rows of a round."""
+"""Columns of rounds.parquet that are exported as the sum over all rows of a round."""
 MEAN = "mean"
-"""In the place of a site's name: the mean over sites."""
+"""Name of the mean over sites, in the place of a site's name."""
 LONGEST = 100
-"""Characters of a site or a setting in a tag: MLflow takes 250 for a whole one."""
+"""Most characters of a site or a setting in a tag: MLflow takes 250 for a whole tag."""
 MARKED = re.compile(r"-[0-9a-f]{8}\Z")
-"""What `word` ends a changed text with."""
+"""Ending that `word` gives to a changed text."""
 
 Scalar = tuple[str, int, float]
 Score = tuple[str, float]
@@ -44,11 +44,12 @@ Score = tuple[str, float]
 class Account:
     """One run, in words that every tracker takes: names of letters, digits and `_-.`, tags with `/` too; finite values.
 
-    `settings` are those of the run by dotted path, and of its inferences what differs from the defaults. `rounds` has
-    (tag, round, value), with tags as `loss/train/SITE`, `loss/train/mean` and `total/floats_up`; `scores` has (tag,
-    value), as `accuracy/tsmobn/SITE`, of the network as it was after round `kept`. `clock` says when rounds ended, in
-    seconds since 1970, and under 0 when the first began: what they took, counted from when the last process took up
-    the run. Of an interrupted run the rounds are thus dated later than they were.
+    `settings` are those of the run by dotted path, and the settings of its inferences that differ from the defaults.
+    `rounds` has (tag, round, value), with tags such as `loss/train/SITE`, `loss/train/mean` and `total/floats_up`;
+    `scores` has (tag, value), such as `accuracy/tsmobn/SITE`, for the network after round `kept`. `clock` maps a round
+    to the time when it ended, in seconds since 1970, and 0 to the start of the first. Times are the durations of rounds
+    added to the start of the last process that trained the run: after an interruption, rounds have later times than
+    their true ones.
     """
 
     id: str
@@ -61,26 +62,26 @@ class Account:
 
     @property
     def name(self) -> str:
-        """For people, and for folders: drawn images are never passed over in silence."""
+        """Return the name for people and folders; it says so where images are synthetic."""
         return f"{self.id}-synthetic" if self.facts["synthetic"] else self.id
 
     @property
     def digest(self) -> str:
-        """Of all that is told."""
+        """Return a digest of all that is exported."""
         return digest.of(asdict(self), 16)
 
 
 def trained(plan: Plan, paths: Paths) -> list[Run]:
-    """The runs of a study whose files are all there. Raises UserError where there is none."""
-    found = [r for r in plan.runs.values() if all((paths.run(r.id) / name).exists() for name in TRAINED)]
-    if not found:
+    """Return the runs of a study whose files are all there. Raises UserError where there is none."""
+    runs = [r for r in plan.runs.values() if all((paths.run(r.id) / name).exists() for name in TRAINED)]
+    if not runs:
         where = f"study {plan.name} at scale {plan.scale}"
         raise UserError(where, "no run is trained: there is nothing to export", f"train: {score.command(plan, paths)}")
-    return found
+    return runs
 
 
 def accounts(plan: Plan, paths: Paths, runs: Iterable[Run]) -> Iterator[Account]:
-    """What there is to tell of some runs of a study, one after another. Raises UserError for a file that is damaged."""
+    """Yield the account of each run, one after another. Raises UserError for a damaged file."""
     scores = _scores(plan, paths)
     for run in runs:
         manifest, started = _manifest(paths.run(run.id) / "manifest.json")
@@ -97,7 +98,10 @@ def accounts(plan: Plan, paths: Paths, runs: Iterable[Run]) -> Iterator[Account]
 
 
 def word(name: str) -> str:
-    """A name as part of a tag. What trackers do not take is replaced, and a digest then keeps apart what differed."""
+    """Return a name as part of a tag.
+
+    Characters that trackers do not take are replaced; a digest at the end then keeps different names apart.
+    """
     clean = re.sub(r"[^\w.-]", "_", name[:LONGEST])
     if clean == name and name.strip(".") and name != MEAN and not MARKED.search(name):
         return name
@@ -105,21 +109,21 @@ def word(name: str) -> str:
 
 
 def text(value: Any) -> str:
-    """A setting or a fact as trackers show it: a word as it is, all else, an empty one too, as JSON."""
+    """Return a setting or a fact as trackers show it: words as they are, all other values and empty words as JSON."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
 
 def _settings(plan: Plan, run: Run) -> dict[str, Any]:
-    """Of the run, of files their names alone; under `inferences.ID` those of an inference that are no defaults."""
-    asked = {name: plan.inferences[name] for name in plan.predictions(run.id)}
-    changed = {f"inferences.{name}": i.model_dump(mode="json", exclude_defaults=True) for name, i in asked.items()}
+    """Return the settings of a run, without folders of files, and changed ones of inferences as `inferences.ID`."""
+    inferences = {name: plan.inferences[name] for name in plan.predictions(run.id)}
+    changed = {f"inferences.{name}": i.model_dump(mode="json", exclude_defaults=True) for name, i in inferences.items()}
     return {word(key): value for key, value in without_places(run).settings.items()} | {
         k: v for k, v in changed.items() if v
     }
 
 
 def _rounds(table: pd.DataFrame) -> Iterator[Scalar]:
-    """Of each round the values of every site, their means, and totals. The mean is unknown where one of them is."""
+    """Yield the values of every site, their means and totals for each round. A mean is NaN where a value is."""
     sites = {site: word(site) for site in table["site"].unique()}
     parts: Iterable[tuple[Any, pd.DataFrame]] = table.groupby(["round", "split"])
     for (number, split), rows in parts:
@@ -136,31 +140,32 @@ def _rounds(table: pd.DataFrame) -> Iterator[Scalar]:
 
 
 def _scores(plan: Plan, paths: Paths) -> dict[str, list[Score]]:
-    """What scores.csv says of each run; nothing where there is none. Metrics that are not defined are left out."""
-    found: dict[str, list[Score]] = defaultdict(list)
+    """Return the scores of each run in scores.csv, without undefined ones; nothing where the file is not there."""
+    scores: dict[str, list[Score]] = defaultdict(list)
     path = paths.study(plan.name) / "scores.csv"
     if path.exists():
         table = effects.with_key(plan, score.read_tidy(path))
         columns = ["run", "metric", "key", "site", "value"]
         for run, metric, inference, site, value in table[columns].itertuples(index=False):
             if math.isfinite(value):
-                found[run].append((f"{metric}/{inference}/{word(site)}", float(value)))
-    return found
+                scores[run].append((f"{metric}/{inference}/{word(site)}", float(value)))
+    return scores
 
 
 def _manifest(path: Path) -> tuple[dict[str, Any], float]:
-    """manifest.json of a run, and when the run was taken up, in seconds since 1970."""
-    found = read_json(path)
+    """Return manifest.json of a run, and when its last process started, in seconds since 1970."""
+    manifest = read_json(path)
     try:
-        return {**found, "best_round": int(found["best_round"])}, datetime.fromisoformat(found["started"]).timestamp()
+        started = datetime.fromisoformat(manifest["started"]).timestamp()
+        return {**manifest, "best_round": int(manifest["best_round"])}, started
     except (KeyError, TypeError, ValueError):
         raise UserError(path, "is no manifest of a trained run", "remove it, and train the run again") from None
 
 
 def _facts(run: Run, manifest: dict[str, Any]) -> dict[str, Any]:
     git = manifest.get("git") or {}
-    told = {key: manifest.get(key) for key in ("best_round", "best_value", "seconds", "device", "started", "code")}
-    facts = {"synthetic": run.data.synthetic, **told, "commit": git.get("commit"), "uncommitted": git.get("dirty")}
+    training = {key: manifest.get(key) for key in ("best_round", "best_value", "seconds", "device", "started", "code")}
+    facts = {"synthetic": run.data.synthetic, **training, "commit": git.get("commit"), "uncommitted": git.get("dirty")}
     return {key: value for key, value in facts.items() if value is not None}
 
 

@@ -1,7 +1,7 @@
-"""A trained run as a MONAI bundle: what `monai.bundle` and the tools that read bundles verify and run.
+"""Export of a trained run as a MONAI bundle, which `monai.bundle` and other tools verify and run.
 
-It holds the network's tensors, the run's settings and a configuration that names fedshift's own parts, so that images
-are read and batch norm is treated as in `fedshift apply`; fedshift must be installed where it runs.
+A bundle holds the network's tensors, the run's settings and a configuration that names parts of fedshift, so that
+images are read and predicted as in `fedshift apply`; fedshift must be installed where it runs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 PARTS = "fedshift.export.monai_parts"
 IGNITE = "0.5"
-"""The earliest pytorch-ignite that will do."""
+"""Earliest version of pytorch-ignite that works."""
 FILES = "--meta_file configs/metadata.json --config_file configs/inference.json"
 
 
 def export(folder: Path, inference: Inference, out: Path) -> Path:
-    """Write the bundle of the run in `folder`, whole or not at all, in the place of an earlier one.
+    """Write the bundle of the run in `folder`, whole or not at all, in the place of an earlier one. Returns `out`.
 
     The network is the global one, or that of the inference's client. Raises UserError where the run has no such
     network, was not trained on square images, or `out` holds anything else than an earlier bundle, such as images.
@@ -42,20 +42,20 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
     require_network(run, inference)
     shape = ImageFiles.of(run, Path()).stored
     model = Network(run, folder, shape, torch.device("cpu")).at(inference.client or "")
-    told = without_places(run)
+    public = without_places(run)
     with own_folder(out, "--out") as new:
         for name in ("configs", "docs", "models"):
             (new / name).mkdir()
         torch.save(model.state_dict(), new / "models" / "model.pt")
-        write_json(new / "models" / "spec.json", told.spec)
-        write_json(new / "configs" / "metadata.json", metadata(told, model, shape))
+        write_json(new / "models" / "spec.json", public.spec)
+        write_json(new / "configs" / "metadata.json", metadata(public, model, shape))
         write_json(new / "configs" / "inference.json", configuration(inference))
-        write_text(new / "docs" / "README.md", readme(told, run.id, inference.client))
+        write_text(new / "docs" / "README.md", readme(public, run.id, inference.client))
     return out
 
 
 def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[str, Any]:
-    """The content of metadata.json; `monai.bundle verify_net_in_out` holds its shapes and types against the network."""
+    """Return the content of metadata.json; `monai.bundle verify_net_in_out` compares it with the network."""
     card, classes = run.data.card, run.data.dataset.classes
     x, logits = _extremes(run, model, shape)
     names = {str(k): name for k, name in enumerate(classes)}
@@ -106,7 +106,7 @@ def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[s
 
 
 def configuration(inference: Inference) -> dict[str, Any]:
-    """The content of inference.json. `bundle_root`, `dataset_dir` and `inference` are what users set."""
+    """Return the content of inference.json. Users set `bundle_root`, `dataset_dir` and `inference`."""
     parts = f"{PARTS}.{{}}".format
     return {
         "imports": ["$import torch"],
@@ -131,7 +131,13 @@ def configuration(inference: Inference) -> dict[str, Any]:
             "batch_size": "$@how.batch_size",
             "sampler": {"_target_": parts("order"), "how": "@how", "n": "$len(@dataset)"},
         },
-        "inferer": {"_target_": "monai.inferers.SimpleInferer"},
+        "inferer": {
+            "_target_": parts("SiteInferer"),
+            "how": "@how",
+            "model": "@network",
+            "loader": "@dataloader",
+            "device": "@device",
+        },
         "postprocessing": {"_target_": "monai.transforms.Activationsd", "keys": "pred", "softmax": True},
         "handlers": [
             {
@@ -140,13 +146,7 @@ def configuration(inference: Inference) -> dict[str, Any]:
                 "load_dict": {"model": "@network"},
                 "strict": True,
             },
-            {
-                "_target_": parts("SiteStatistics"),
-                "how": "@how",
-                "model": "@network",
-                "loader": "@dataloader",
-                "device": "@device",
-            },
+            "@inferer",
             {
                 "_target_": "monai.handlers.ClassificationSaver",
                 "output_dir": "@output_dir",
@@ -168,7 +168,7 @@ def configuration(inference: Inference) -> dict[str, Any]:
 
 
 def readme(run: Run, name: str, client: str | None) -> str:
-    """docs/README.md: what the network of run `name` is, where it comes from and how it is run."""
+    """Return docs/README.md: what the network of run `name` is, where it comes from and how to run it."""
     card = run.data.card
     network = f"that of the client {client}, with what stayed there" if client else "the global one"
     facts = [
@@ -192,7 +192,7 @@ writes eval/predictions.csv: path, and a probability for each class. Another tre
 
     python -m monai.bundle run {FILES} --dataset_dir FOLDER --inference '{{"name": "tsmobn", "momentum": 0.9}}'
 
-The metadata are held against the network by
+This compares the metadata with the network:
 
     python -m monai.bundle verify_net_in_out network_def {FILES}
 """
@@ -218,7 +218,7 @@ def _sites(run: Run) -> str:
 
 
 def _extremes(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-    """A black and a white image as the network sees them (2, channels, height, width), and its logits (2, classes)."""
+    """Return a black and a white image as the network sees them (2, channels, height, width), and its logits."""
     import numpy as np
     import torch
 

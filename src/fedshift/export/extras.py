@@ -1,4 +1,4 @@
-"""Packages that only an export needs."""
+"""Optional packages that only an export needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..core.errors import UserError
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Around the imports of an optional dependency `fedshift[name]`: UserError where it is not installed."""
+    """Raise UserError where an import within the block fails: `fedshift[name]` is not installed."""
     try:
         yield
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""A study's runs in MLflow: an experiment for the study, a run for each run, written by the client alone."""
+"""Export of a study to MLflow: one experiment, with a run for each run, written by MLflow's client alone."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 HOME = Path("results", "exports")
 DATABASE = f"sqlite:///{HOME / 'mlflow.db'}"
 RUN, DIGEST = "fedshift.run", "fedshift.digest"
-"""Tags by which an export knows its runs again. The digest is set when all else is there."""
+"""Tags by which an export recognises its runs. The digest is set last, when a run is complete."""
 METRICS, PARAMS = 1000, 100
-"""The most of a batch."""
+"""Most metrics and parameters of a batch."""
 LONGEST = 6000
-"""Characters of a parameter."""
+"""Most characters of a parameter."""
 PATIENCE = 10
-"""Seconds in which a server is to answer."""
+"""Seconds within which a server must answer."""
 
 
 def export(accounts: Iterable[Account], study: str, where: str | None = None) -> str:
-    """Log the runs of a study to the tracking URI `where`. Returns what was done.
+    """Log the runs of a study to the tracking URI `where`. Returns a sentence for people.
 
-    By default it is what MLFLOW_TRACKING_URI says, or a database of this project. A run that is there as it would be
-    logged now is left alone; any other of the same name is deleted once the new one is whole. Raises UserError where
-    the packages are missing, or the server does not answer or refuses.
+    The default is the URI in MLFLOW_TRACKING_URI, or a database of this project. A run that was already logged with the
+    same content is left alone; any other of the same name is deleted once the new one is complete. Raises UserError
+    where the packages are missing, or the server does not answer or refuses.
     """
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing is told to anyone who was not named
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing is sent to a server that the user did not name
     with extra("mlflow"):
-        import alembic  # noqa: F401 - mlflow would miss it later, and in other words
+        import alembic  # noqa: F401 - mlflow would miss it later, with a message that is harder to act on
         import sqlalchemy  # noqa: F401
         from mlflow import MlflowClient
     uri = where or os.environ.get("MLFLOW_TRACKING_URI") or DATABASE
@@ -58,13 +58,13 @@ def export(accounts: Iterable[Account], study: str, where: str | None = None) ->
 
 
 def _shown(uri: str) -> str:
-    """Without a user's name and password."""
+    """Return the URI without a user's name and password."""
     return re.sub(r"//[^/@\s]*@", "//", uri)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Inside, loggers tell of errors alone, and nothing is printed: MLflow has words for each table and each run."""
+    """Let loggers report only errors, and print nothing, within the block: MLflow comments on each table and run."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.WARNING))
     try:
@@ -76,21 +76,23 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _plain_errors(uri: str) -> Iterator[None]:
-    """Turns what MLflow, its database or a missing driver says into a UserError."""
+    """Turn an error of MLflow, of its database or of a missing driver into a UserError, within the block."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
     except (MlflowException, SQLAlchemyError, ImportError) as error:
-        said = _shown(textwrap.shorten(str(error).partition("\n")[0], 300))
-        raise UserError(_shown(uri), f"MLflow cannot log there: {said}", "see --to and MLFLOW_TRACKING_URI") from error
+        message = _shown(textwrap.shorten(str(error).partition("\n")[0], 300))
+        raise UserError(
+            _shown(uri), f"MLflow cannot log there: {message}", "see --to and MLFLOW_TRACKING_URI"
+        ) from error
 
 
 def _require_answer(uri: str) -> None:
-    """Raise UserError where no server, or no database, is there: MLflow itself would go on trying for minutes."""
-    look = {"http": _require_server, "https": _require_server, "sqlite": _require_database}
-    look.get(uri.partition(":")[0], lambda _: None)(uri)
+    """Raise UserError where no server or database answers: MLflow itself would keep trying for minutes."""
+    checks = {"http": _require_server, "https": _require_server, "sqlite": _require_database}
+    checks.get(uri.partition(":")[0], lambda _: None)(uri)
 
 
 def _require_server(uri: str) -> None:
@@ -107,7 +109,7 @@ def _require_server(uri: str) -> None:
 
 
 def _require_database(uri: str) -> None:
-    """A SQLite file that can be opened, or made."""
+    """Raise UserError for a SQLite file that can neither be opened nor made."""
     from sqlalchemy.engine import make_url
 
     path = Path(make_url(uri).database or ":memory:")
@@ -120,24 +122,24 @@ def _require_database(uri: str) -> None:
 
 
 def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
-    """The id of an experiment, which is made where there is none."""
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    """Return the id of an experiment, which is made where there is none."""
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
         return str(client.create_experiment(name, artifact_location=artifacts))
-    if found.lifecycle_stage != "active":
+    if experiment.lifecycle_stage != "active":
         raise UserError(f"experiment {name}", "was deleted in MLflow", "restore it there, or remove it for good")
-    return str(found.experiment_id)
+    return str(experiment.experiment_id)
 
 
 def _keep(client: MlflowClient, experiment: str, account: Account) -> bool:
-    """See to it that a run is there, whole, once and as it is now. Returns whether it had to be logged."""
-    found = client.search_runs([experiment], f"tags.`{RUN}` = '{account.id}'")
-    whole = [run for run in found if _is(run, account.digest)]
-    kept = whole[0].info.run_id if whole else _log(client, experiment, account)
-    for run in found:
-        if run.info.run_id != kept:
+    """Ensure that a run is logged completely, once and with its present content. Return whether it had to be logged."""
+    logged = client.search_runs([experiment], f"tags.`{RUN}` = '{account.id}'")
+    complete = [run for run in logged if _is(run, account.digest)]
+    remaining = complete[0].info.run_id if complete else _log(client, experiment, account)
+    for run in logged:
+        if run.info.run_id != remaining:
             client.delete_run(run.info.run_id)
-    return not whole
+    return not complete
 
 
 def _is(run: Run, digest: str) -> bool:
@@ -145,7 +147,7 @@ def _is(run: Run, digest: str) -> bool:
 
 
 def _log(client: MlflowClient, experiment: str, account: Account) -> str:
-    """A new run with all that there is to tell. Returns MLflow's id of it."""
+    """Log an account as a new run, and return MLflow's id of it."""
     from mlflow.entities import Metric, Param, RunTag
 
     when = {number: int(1000 * seconds) for number, seconds in account.clock.items()}

@@ -1,4 +1,4 @@
-"""What the configuration of an exported bundle names: parts for a MONAI workflow, for use by `monai.bundle` alone."""
+"""Parts of a MONAI workflow that the configuration of an exported bundle names, for use by `monai.bundle` alone."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ from torch import Tensor, nn
 
 from ..core import registry
 from ..core.registry import validated
-from ..inferences import Inference
+from ..engine.prediction import image_order, site_predictor
+from ..inferences import Inference, Predict
 from ..io.text import read_json
 from ..jobs.own_images import FileSamples, ImageFiles
-from ..jobs.predict import architecture, image_order
+from ..jobs.predict import architecture
 from ..study.run import Run
 
 
 def run(spec: str) -> Run:
-    """The run that a bundle holds, from its spec.json."""
+    """Return the run that a bundle holds, read from its spec.json."""
     return validated(Run, read_json(Path(spec)), spec)
 
 
 def network(of: Run) -> nn.Module:
-    """Its network, with initial weights: the trained ones are in the bundle's model.pt."""
+    """Return the network of a run with initial weights; the trained ones are in the bundle's model.pt."""
     return architecture(of, ImageFiles.of(of, Path()).stored)
 
 
 def inference(settings: Mapping[str, Any]) -> Inference:
-    """A way of inference by its name and settings, such as `{"name": "tsmobn", "momentum": 0.9}`."""
-    found: Inference = registry.build("inference", dict(settings), "inference")
-    return found
+    """Return a way of inference by its name and settings, such as `{"name": "tsmobn", "momentum": 0.9}`."""
+    built: Inference = registry.build("inference", dict(settings), "inference")
+    return built
 
 
 def listed(of: Run, source: str) -> list[dict[str, str]]:
-    """The images of a folder, or of a CSV with the column `path`: all of one hospital."""
+    """Return the paths of the images of a folder, or of a CSV with the column `path`: all of one hospital."""
     files = ImageFiles.of(of, Path(source))
     rows = files.listed()
     files.require(rows["path"])
@@ -47,51 +48,61 @@ def listed(of: Run, source: str) -> list[dict[str, str]]:
 
 
 def order(how: Inference, n: int) -> list[int]:
-    """The order of `n` images, as a sampler: batches decide what a test-time statistic sees."""
+    """Return the order of `n` images, for use as a sampler: batches decide what a test-time statistic sees."""
     return [int(i) for i in image_order(how, n)]
 
 
 class ReadImage(Transform):
-    """Adds `image` (channels, height, width), float32, to `{"path": ...}`: read, scaled and transformed as by a run."""
+    """Transform that adds `image` (channels, height, width), float32, to `{"path": ...}`, prepared as for a run."""
 
     def __init__(self, of: Run, source: str) -> None:
         self.files, self.transforms = ImageFiles.of(of, Path(source)), of.transforms
 
     def __call__(self, data: Mapping[str, str]) -> dict[str, Any]:
+        """Return `data` with the image that its `path` names."""
         samples = FileSamples(self.files, pd.Series([data["path"]]), self.transforms)
         return {**data, "image": samples.batch(torch.zeros(1, dtype=torch.long).numpy())[0][0]}
 
 
-class SiteStatistics:
-    """Handler that lets a way of inference see one hospital's images: on it goes at the start, off at the end."""
+class SiteInferer:
+    """Inferer and handler of a MONAI evaluator that predicts one hospital's images by a way of inference.
+
+    As a handler it enters the inference when the evaluator starts, and leaves it at the end, also after an error. As an
+    inferer it predicts one batch, by a copy of the network that it took at the start.
+    """
 
     def __init__(self, how: Inference, model: nn.Module, loader: Iterable[Mapping[str, Any]], device: Any) -> None:
         self.how, self.model, self.loader, self.device = how, model, loader, device
         self.stack = ExitStack()
+        self.predict: Predict | None = None
 
     def attach(self, engine: Engine) -> None:
-        """As ignite's handlers are."""
+        """Add the handlers to an engine."""
         engine.add_event_handler(Events.STARTED, self._enter)
         engine.add_event_handler(Events.COMPLETED, self._leave)
         engine.add_event_handler(Events.EXCEPTION_RAISED, self._fail)
 
+    def __call__(self, inputs: Tensor, _: nn.Module) -> Tensor:
+        """Return the logits (batch, classes) of one batch (batch, channels, height, width)."""
+        assert self.predict is not None, "the evaluator has not started"
+        return self.predict(inputs)
+
     def _enter(self, _: Engine) -> None:
-        self.model.eval()
-        with torch.no_grad():
-            self.stack.enter_context(self.how.on_site(self.model, self._inputs))
+        self.predict = self.stack.enter_context(site_predictor(self.model, self.how, self._inputs))
 
     def _inputs(self) -> Iterator[Tensor]:
         for batch in self.loader:
             yield batch["image"].to(self.device)
 
     def _leave(self, _: Engine) -> None:
+        self.predict = None
         self.stack.close()
 
-    def _fail(self, _: Engine, error: BaseException) -> None:
-        self.stack.close()
+    def _fail(self, engine: Engine, error: BaseException) -> None:
+        self._leave(engine)
         raise error
 
 
 def named(key: str = "path") -> Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]:
-    """What `ClassificationSaver` takes for the names of a batch's files."""
+    """Return the function from a batch to the names of its files that `ClassificationSaver` asks for."""
     return lambda batch: [{"filename_or_obj": one[key]} for one in batch]

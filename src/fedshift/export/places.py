@@ -1,4 +1,4 @@
-"""Where exports lie, and what they tell of other places."""
+"""Folders of exports, and runs without the places of their files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..io.text import write_json
 from ..study.run import Run
 
 MARKER = "fedshift-export.json"
-"""Lists the files of an export: what may be replaced by the next one."""
+"""File that lists the files of an export: the next export may replace these."""
 
 
 @contextmanager
 def own_folder(out: Path, option: str) -> Iterator[Path]:
-    """An empty folder to fill, which then replaces an earlier export in `out`; nothing changes if the block fails.
+    """Yield an empty folder to fill, which then replaces an earlier export in `out`; nothing changes after an error.
 
-    Raises UserError where `out` holds anything that an earlier export did not write there, and names the `option` by
-    which another folder is chosen.
+    Raises UserError where `out` holds anything that an earlier export did not write there, and names the `option` that
+    chooses another folder.
     """
     require_own(out, MARKER, option)
     with atomic_folder(out.resolve()) as new:
@@ -30,7 +30,7 @@ def own_folder(out: Path, option: str) -> Iterator[Path]:
 
 
 def without_places(run: Run) -> Run:
-    """The run with names alone of files, which may lie in someone's home."""
+    """Return the run with the names of its files but not their folders, which may be private."""
     data = run.data.dataset
     names = {key: Path(value.name) for key, value in data if isinstance(value, PurePath)}
     return run.model_copy(update={"data": run.data.model_copy(update={"dataset": data.model_copy(update=names)})})

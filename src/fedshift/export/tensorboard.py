@@ -1,4 +1,4 @@
-"""A study's runs as TensorBoard reads them: a folder of events each, which the tab HPARAMS compares by their scores."""
+"""Export of a study to TensorBoard: a folder of events for each run, which the tab HPARAMS compares by scores."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ HOME = Path("results", "exports", "tensorboard")
 
 
 def export(accounts: Iterable[Account], study: str, where: str | None = None) -> str:
-    """Write the folder `where`, whole or not at all, in the place of an earlier export. Returns what was done.
+    """Write the folder `where`, whole or not at all, in the place of an earlier export. Returns a sentence for people.
 
     Raises UserError where the folder holds anything else, or the package is missing. Numbers are float32.
     """
     with extra("tensorboard"):
-        import tensorboard  # noqa: F401 - named first, for torch's own error tells of a version
+        import tensorboard  # noqa: F401 - imported first, since torch's own error speaks of a version
         from torch.utils.tensorboard import SummaryWriter
     out = Path(where) if where else HOME / study
     settings, tags, names = dict[str, Any](), dict[str, int](), list[str]()
@@ -39,7 +39,7 @@ def export(accounts: Iterable[Account], study: str, where: str | None = None) ->
 
 
 def _write(account: Account, writer: SummaryWriter) -> None:
-    """One run: its rounds, its scores at the round that was kept, its settings, and facts for people."""
+    """Write one run: its rounds, its scores at the selected round, its settings, and facts for people."""
     from torch.utils.tensorboard.summary import hparams
 
     end = max(account.clock.values())
@@ -54,9 +54,9 @@ def _write(account: Account, writer: SummaryWriter) -> None:
 
 
 def _shown(account: Account) -> dict[str, Any]:
-    """Settings as HPARAMS takes them: numbers and words. What a run has not set is left blank."""
-    given = {key: value for key, value in account.settings.items() if value is not None}
-    return {k: v if isinstance(v, int | float) and not isinstance(v, bool) else text(v) for k, v in given.items()}
+    """Return settings as HPARAMS takes them, as numbers and words; a setting without a value is left out."""
+    values = {key: value for key, value in account.settings.items() if value is not None}
+    return {k: v if isinstance(v, int | float) and not isinstance(v, bool) else text(v) for k, v in values.items()}
 
 
 def _declare(settings: dict[str, Any], tags: dict[str, int], writer: SummaryWriter) -> None:

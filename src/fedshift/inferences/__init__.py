@@ -1,9 +1,11 @@
 """Ways of predicting a site with a trained network, one file each.
 
 A file here says how batch norm, or the network, is adapted at test time, and in which order images are seen.
-Loading runs and writing predictions belong to `jobs`.
+The class `Inference` says how one is written. Loading runs and writing predictions belong to `jobs`, and the pass over
+a site's batches to `engine.prediction`.
 """
 
-from ._base import Inference, Personalise
+from ._base import ORDERED, Inference, Predict
+from ._personalise import Personalise
 
-__all__ = ["Inference", "Personalise"]
+__all__ = ["ORDERED", "Inference", "Personalise", "Predict"]

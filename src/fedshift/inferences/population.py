@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from ._base import Inference
+from ._base import ORDERED, Inference, Predict
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -25,15 +23,11 @@ class Population(Inference):
     would; with one batch it is exact. It needs all images at once.
     """
 
-    order: int | None = Field(
-        0, ge=0, description="seed of the test order; null keeps the stored order, which may be sorted"
-    )
-
-    def settings(self) -> dict[str, Any]:
-        return {"momentum": None, "batch_size": self.batch_size, "order": self.order}
+    order: int | None = ORDERED
 
     @contextmanager
-    def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[None]:
+    def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
+        """Take the statistics in a first pass, then yield the network with BN layers that use them."""
         from ..nn.batchnorm import batch_norm_by
 
         pooled: dict[nn.Module, _Pooled] = {}
@@ -46,7 +40,7 @@ class Population(Inference):
             for x in batches():
                 model(x)
         with batch_norm_by(model, lambda layer: pooled[layer].normalise):
-            yield
+            yield model
 
 
 class _Pooled:
@@ -56,8 +50,8 @@ class _Pooled:
         self.layer, self.n = layer, 0
 
     def collect(self, x: Tensor) -> Tensor:
-        """Normalise a batch with its own statistics, and count them in."""
-        from ..nn.batchnorm import moments
+        """Normalise a batch with its own statistics, and add these to the statistics of all."""
+        from ..nn.batchnorm import moments, normalise
 
         mean, var = moments(x)
         n = x.numel() // len(mean)
@@ -68,18 +62,12 @@ class _Pooled:
             self.mean = self.mean + part * away
             self.var = (1 - part) * self.var + part * var + part * (1 - part) * away**2
         self.n += n
-        return self._apply(x, mean, var)
+        return normalise(self.layer, x, mean, var)
 
     def normalise(self, x: Tensor) -> Tensor:
         """Normalise a batch with the statistics of all."""
-        from ..nn.batchnorm import require_spread
+        from ..nn.batchnorm import normalise, require_spread
 
         require_spread(self.n == 1)
-        kind = self.layer.weight.dtype if self.layer.affine else x.dtype
-        return self._apply(x, self.mean.to(kind), self.var.to(kind))
-
-    def _apply(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
-        from torch.nn.functional import batch_norm
-
-        layer = self.layer
-        return batch_norm(x, mean, var, layer.weight, layer.bias, training=False, eps=layer.eps)
+        dtype = self.layer.weight.dtype if self.layer.affine else x.dtype
+        return normalise(self.layer, x, self.mean.to(dtype), self.var.to(dtype))

@@ -1,5 +1,7 @@
 """Prediction with training statistics."""
 
+from typing import Any
+
 from pydantic import Field
 
 from ._base import Inference
@@ -9,3 +11,7 @@ class Source(Inference):
     """Ordinary evaluation: batch norm uses the running statistics of training, and batches do not matter."""
 
     batch_size: int = Field(256, ge=1, description="images a batch; no effect on the result")
+
+    def score_columns(self) -> dict[str, Any]:
+        """Return no values: neither momentum nor batches have a meaning here."""
+        return {"momentum": None, "batch_size": None, "order": None}

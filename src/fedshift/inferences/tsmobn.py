@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from ._base import Inference
+from ._base import ORDERED, Inference, Predict
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,28 +31,28 @@ class TsmoBN(Inference):
         0.9, ge=0, le=1, description="tau, the weight of history (not PyTorch's momentum, its complement)"
     )
     batch_size: int = Field(32, ge=1, description="images a test batch; the last may be smaller")
-    order: int | None = Field(
-        0, ge=0, description="seed of the test order; null keeps the stored order, which may be sorted"
-    )
+    order: int | None = ORDERED
     var_center: Literal["updated", "batch"] = Field(
         "updated", description="centre of the variance: the updated mu, as printed, or the batch's own mean"
     )
     affine: bool = Field(True, description="apply the trained gamma and beta")
     init: Literal["first_batch", "train_stats"] = Field("first_batch", description="what history starts from")
 
-    def settings(self) -> dict[str, Any]:
-        return {"momentum": self.momentum, "batch_size": self.batch_size, "order": self.order}
+    def score_columns(self) -> dict[str, Any]:
+        """Return momentum (tau), batch_size and order."""
+        return super().score_columns() | {"momentum": self.momentum}
 
     @contextmanager
-    def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[None]:
+    def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
+        """Yield the network with BN layers that track the statistics of this site."""
         from ..nn.batchnorm import batch_norm_by
 
         with batch_norm_by(model, lambda layer: _Track(self, layer).forward):
-            yield
+            yield model
 
 
 class _Track:
-    """The running test statistics of one layer on one site."""
+    """Test statistics of one layer on one site, tracked over its batches."""
 
     def __init__(self, settings: TsmoBN, layer: _BatchNorm) -> None:
         self.settings, self.layer = settings, layer
@@ -64,9 +64,8 @@ class _Track:
     def forward(self, x: Tensor) -> Tensor:
         """Normalise one batch (batch, channels, ...) with the statistics up to and including it."""
         import torch
-        from torch.nn.functional import batch_norm
 
-        from ..nn.batchnorm import moments, require_spread
+        from ..nn.batchnorm import moments, normalise, require_spread
 
         s, layer = self.settings, self.layer
         mean_b, var_b = moments(x)
@@ -75,10 +74,9 @@ class _Track:
             require_spread(alone)
             self.mean, self.var = mean_b, var_b
         elif not (alone and s.momentum == 0):
-            self.mean = torch.lerp(mean_b, self.mean, s.momentum)
+            self.mean = torch.lerp(mean_b, self.mean.detach(), s.momentum)
             if s.var_center == "updated":
                 # mean (x - mu)^2 = Var_b + (m - mu)^2
                 var_b = var_b + (mean_b - self.mean) ** 2
-            self.var = torch.lerp(var_b, self.var, s.momentum)
-        weight, bias = (layer.weight, layer.bias) if s.affine else (None, None)
-        return batch_norm(x, self.mean, self.var, weight, bias, training=False, eps=layer.eps)
+            self.var = torch.lerp(var_b, self.var.detach(), s.momentum)
+        return normalise(layer, x, self.mean, self.var, s.affine)

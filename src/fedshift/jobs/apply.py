@@ -1,4 +1,4 @@
-"""A trained run on images of a hospital that is no site of its study."""
+"""Application of a trained run to images of a hospital that is no site of its study."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..core import digest, registry
 from ..core.console import Progress
 from ..core.errors import UserError
 from ..core.rng import stream
+from ..engine.prediction import probabilities
 from ..io.disk import existing, require_space, sweep
 from ..io.owned import require_own
 from ..io.paths import Paths
@@ -25,7 +26,7 @@ from ..io.text import read_json, write_json
 from ..study.plan import inference_id
 from .devices import take_device
 from .own_images import FileSamples, ImageFiles
-from .predict import Network, load_run, probabilities
+from .predict import Network, load_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,28 +35,29 @@ if TYPE_CHECKING:
     from ..study.run import Run
 
 EXAMPLES = 4
-"""Images of each predicted class that are kept to be shown."""
+"""Number of images of each predicted class that the page shows."""
 BLOCK = 1024
-"""Files that are looked at in one go."""
+"""Number of files that are checked together."""
 ROW = 200
-"""Bytes of a row of predictions.csv, roughly."""
+"""Approximate size of a row of predictions.csv, in bytes."""
 WRITTEN = ("predictions.csv", "page.html")
-"""What lies in `out` in the end; the page is written by the report."""
+"""Files that `out` holds in the end; the report writes the page."""
 MARKER = "fedshift-applied.json"
-"""Lists them: what may be replaced when images are predicted again."""
+"""File that lists these: they may be replaced when images are predicted again."""
 
 Each = Callable[..., Iterator[Any]]
-"""`map`, or that of a pool of threads."""
+"""The function `map`, or that of a pool of threads."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What a run says of images.
+    """Predictions of a run for images that it was not trained on.
 
     `table` has a row for each image that was read: path; label (Int64, missing where unknown), site and patient where
-    given; predicted (Int64), the most probable class; p0, p1, ... (float64). `unreadable` says of all others, by path,
-    why not. `scaled` counts images that had another size than the run's. `examples` has a few images of each class
-    that was predicted, (n, height, width, channels) uint8. `out` is the folder of predictions.csv.
+    the source has them; predicted (Int64), the most probable class; p0, p1, ... (float64). `unreadable` maps the path
+    of every other image to the reason. `scaled` counts images that had another size than the run's. `examples` has a
+    few images of each class that was predicted, (n, height, width, channels) uint8. `out` is the folder of
+    predictions.csv.
     """
 
     run: Run
@@ -81,10 +83,10 @@ def apply(
 ) -> Applied:
     """Predict the images of `source`, a folder or a CSV, with the run in `folder`, and write predictions.csv.
 
-    They are taken as one site's, or as those of the sites that the CSV names: what an inference tracks, it tracks for
-    each site. The network is the global one, or that of the inference's client. Memory holds a batch of images, and a
-    row of numbers for each. With `skip_unreadable`, every file is read once beforehand, and what is no image is left
-    out. Raises UserError where the run has no network for these images, one of them cannot be read, or `out` holds
+    All images belong to one site, or to the sites that the CSV names; an inference adapts to each site by itself. The
+    network is the global one, or that of the inference's client. Memory holds one batch of images, and a row of numbers
+    for each image. With `skip_unreadable`, every file is read once beforehand, and files that are no images are left
+    out. Raises UserError where the run has no network for these images, an image cannot be read, or `out` holds
     anything that was not written there by an earlier call.
     """
     run, manifest, device = load_run(folder), _manifest(folder), take_device(threads)
@@ -118,12 +120,15 @@ def apply(
 
 
 def find(run: str, paths: Paths) -> Path:
-    """The folder of a run, given itself or by its id."""
+    """Return the folder of a run from its path or its id."""
     return Path(run) if (Path(run) / "spec.json").is_file() else paths.run(run)
 
 
 def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
-    """An inference by name, with settings as `momentum=0.8`. Raises UserErrors for what it does not know."""
+    """Return an inference by name, with settings such as `momentum=0.8`.
+
+    Raises UserErrors for a name or a setting that is not known.
+    """
     values: dict[str, Any] = {}
     for text in settings:
         key, equals, value = text.partition("=")
@@ -140,9 +145,10 @@ def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
 
 
 def require_network(run: Run, inference: Inference) -> None:
-    """Raise UserError where a run has no network that can be asked so."""
-    if inference.personalise:
-        raise UserError("--inference", "personalise takes labelled images of the run's own data", "leave it out")
+    """Raise UserError where a run has no network for this inference at a site outside of its study."""
+    if inference.uses_labels:
+        what = f"{inference.name} is to be adapted to labelled images of a site, and no labels are taken here"
+        raise UserError("--inference", what, "leave out the settings that ask for it")
     run.partition.require_client(inference.client, f"run {run.id}")
     if not run.algorithm.collaboration.has_global_model and inference.client is None:
         what = "each client trained alone: there is no network for others"
@@ -150,15 +156,15 @@ def require_network(run: Run, inference: Inference) -> None:
 
 
 def _place(run: Run, inference: Inference, source: Path) -> Path:
-    """Where results lie if nothing else is said: named by run, images, the digest of where they lie, and inference."""
-    whole = source.resolve()
-    name = whole.stem if whole.is_file() else whole.name
-    parts = name or "images", digest.of(str(whole), 6), inference_id(inference)
+    """Return the default folder of results, named by run, images, a digest of their place, and inference."""
+    place = source.resolve()
+    name = place.stem if place.is_file() else place.name
+    parts = name or "images", digest.of(str(place), 6), inference_id(inference)
     return Path("results", "applied", run.id, "-".join(parts))
 
 
 def _require_place(out: Path, source: Path) -> None:
-    """Raise UserError where no file can be written, or what is not ours would be lost, before hours have gone by."""
+    """Raise UserError, before hours of work, where no file can be written or files of other origin would be lost."""
     nearest = existing(out)
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise UserError(out, f"{nearest} is no folder that can be written to", "choose another with --out")
@@ -170,7 +176,7 @@ def _require_place(out: Path, source: Path) -> None:
 
 @contextmanager
 def _reading(threads: int) -> Iterator[Each]:
-    """How files are read: one after another, or by several threads."""
+    """Yield the function that reads files: one after another, or by several threads."""
     if threads == 1:
         yield map
         return
@@ -179,20 +185,20 @@ def _reading(threads: int) -> Iterator[Each]:
 
 
 def _unreadable(files: ImageFiles, paths: np.ndarray, each: Each) -> dict[str, str]:
-    """Why files are no images, by path; all are read. Raises UserError where none is."""
-    found: dict[str, str] = {}
+    """Read all files and return why some are no images, by path. Raises UserError where none is an image."""
+    reasons: dict[str, str] = {}
     with Progress("check", len(paths), "files") as bar:
         for start in range(0, len(paths), BLOCK):
             block = paths[start : start + BLOCK]
-            found |= {path: why for path, why in zip(block, each(files.fault, block), strict=True) if why}
+            reasons |= {path: why for path, why in zip(block, each(files.fault, block), strict=True) if why}
             bar.update(len(block))
-    if len(found) == len(paths):
-        raise UserError(files.table, "no image can be read", next(iter(found.values())))
-    return found
+    if len(reasons) == len(paths):
+        raise UserError(files.table, "no image can be read", next(iter(reasons.values())))
+    return reasons
 
 
 def _by_site(table: pd.DataFrame, read: np.ndarray) -> Iterator[np.ndarray]:
-    """The rows of each site, of those that can be read; of all together where no sites are known."""
+    """Yield the readable rows of each site; all readable rows together where no sites are known."""
     if "site" not in table:
         yield read
         return
@@ -201,7 +207,7 @@ def _by_site(table: pd.DataFrame, read: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _with_predictions(table: pd.DataFrame, probability: np.ndarray, read: np.ndarray) -> pd.DataFrame:
-    """The table with the columns predicted (Int64), p0, p1, ...; missing but for the rows that were read."""
+    """Add the columns predicted (Int64), p0, p1, ... to the table; they are missing in rows that were not read."""
     import pandas as pd
 
     best = pd.Series(probability[read].argmax(1), index=read, dtype="Int64")
@@ -209,7 +215,10 @@ def _with_predictions(table: pd.DataFrame, probability: np.ndarray, read: np.nda
 
 
 def _write(path: Path, table: pd.DataFrame, classes: Sequence[str], unreadable: dict[str, str] | None) -> None:
-    """A row an image, in the order given; classes by name and, where it was asked, why an image is left out."""
+    """Write a row for each image, in the order of the table, with classes by name.
+
+    With `unreadable`, a column says why an image was left out.
+    """
     names = dict(enumerate(classes))
     words = {column: table[column].map(names) for column in ("label", "predicted") if column in table}
     if unreadable is not None:
@@ -218,18 +227,18 @@ def _write(path: Path, table: pd.DataFrame, classes: Sequence[str], unreadable: 
 
 
 def _examples(files: ImageFiles, table: pd.DataFrame, run: str) -> dict[int, np.ndarray]:
-    """Images of each predicted class, drawn at random and always the same."""
-    found, predicted = {}, table["predicted"].to_numpy(dtype=int)
+    """Return images of each predicted class, drawn at random but the same in every call."""
+    examples, predicted = {}, table["predicted"].to_numpy(dtype=int)
     for k in np.unique(predicted):
         drawn = np.sort(stream("examples", run, k).permutation(np.flatnonzero(predicted == k))[:EXAMPLES])
-        found[int(k)] = np.stack([files.read(path)[0] for path in table["path"].iloc[drawn]])
-    return found
+        examples[int(k)] = np.stack([files.read(path)[0] for path in table["path"].iloc[drawn]])
+    return examples
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """manifest.json of the run, if it came with it."""
+    """Return the content of the run's manifest.json; nothing where it has none."""
     path = folder / "manifest.json"
-    found = read_json(path) if path.exists() else {}
-    if not isinstance(found, dict) or not all(isinstance(found.get(k, {}), dict) for k in ("git", "versions")):
+    manifest = read_json(path) if path.exists() else {}
+    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(k, {}), dict) for k in ("git", "versions")):
         raise UserError(path, "is no manifest of a run", "remove it, or copy the run's folder anew")
-    return found
+    return manifest

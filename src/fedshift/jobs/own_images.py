@@ -1,4 +1,4 @@
-"""Image files of a folder or a table, for a run to be applied to: listed all, and read batch by batch."""
+"""Image files of a folder or a table to which a run is applied: all are listed, and read batch by batch."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from ..study.run import Run
 
 CARRIED = ("label", "site", "patient")
-"""What a table may say of an image beside its path."""
+"""Columns of a table that are kept, beside the path of an image."""
 ENDINGS = (".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-"""By which images are known in a folder; a table may list any format that Pillow reads."""
+"""Endings by which images in a folder are recognised; a table may list any format that Pillow reads."""
 
 
 class ImageFiles(OwnImages):
-    """Anyone's images, brought to what those of a run are: read and scaled as dataset `own_images` does.
+    """Image files of any source, read and scaled to the form of a run's images as the dataset `own_images` does.
 
-    `table` is a CSV of which only the column `path` must be there, or a folder.
+    `table` is a folder, or a CSV that needs only the column `path`.
     """
 
     channels: int = 3
@@ -40,7 +40,10 @@ class ImageFiles(OwnImages):
 
     @classmethod
     def of(cls, run: Run, source: Path) -> ImageFiles:
-        """Images for a run. Raises UserError where its dataset's are not square, or of no stated shape."""
+        """Return the files of `source` for a run.
+
+        Raises UserError where the images of the run's dataset are not square, or their shape is not stated.
+        """
         data = run.data.dataset
         side = getattr(data, "size", None)  # of datasets that bring their images to one size
         shape = data.shape or (side and (3, side, side))
@@ -53,14 +56,15 @@ class ImageFiles(OwnImages):
 
     @property
     def stored(self) -> tuple[int, int, int]:
-        """Shape of an image once it is read: (channels, height, width)."""
+        """Return the shape of an image after reading: (channels, height, width)."""
         return self.channels, self.size, self.size
 
     def listed(self) -> pd.DataFrame:
-        """A row an image: path and, where a table has them, label (Int64, missing where unknown), site, patient.
+        """Return a row for each image: path and, where a table has them, label (Int64), site and patient.
 
-        Images of a folder are sorted by path; those of a table stand as they do there, be it twice, and the index tells
-        where. Raises UserError where there are none, a path or a site is empty, or a label is of no class of the run.
+        A label is missing where it is unknown. Images of a folder are sorted by path. Images of a table keep its order
+        and repetitions, and the index is that of the table. Raises UserError where there are no images, a path or a
+        site is empty, or a label is no class of the run.
         """
         import pandas as pd
 
@@ -77,7 +81,7 @@ class ImageFiles(OwnImages):
         return rows
 
     def _rows(self) -> pd.DataFrame:
-        """Those of the table."""
+        """Return the rows of the table that names the images."""
         rows = read_rows(self.table)
         if "path" not in rows:
             raise UserError(self.table, "no column 'path'", f"it has {', '.join(rows.columns)}")
@@ -92,16 +96,16 @@ class ImageFiles(OwnImages):
 
     @property
     def base(self) -> Path:
-        """What paths are relative to."""
+        """Return the folder to which paths are relative."""
         return self.table if self.table.is_dir() else self.table.parent
 
     def require(self, paths: pd.Series) -> None:
-        """Raise UserError for a path, as listed from the table, where no file is."""
+        """Raise UserError for a path of the table that names no file."""
         if not self.table.is_dir():
             require_images(self.table, self.base, paths)
 
     def fault(self, path: str) -> str:
-        """Why a file is no image; nothing if it is one."""
+        """Return why a file is no image; an empty text if it is one."""
         try:
             self.read(path)
         except UserError as error:
@@ -109,7 +113,7 @@ class ImageFiles(OwnImages):
         return ""
 
     def read(self, path: str) -> tuple[np.ndarray, bool]:
-        """An image (height, width, channels) uint8 of the run's size, and whether it had another size.
+        """Read an image (height, width, channels), uint8, in the run's size, and say whether it was scaled.
 
         Raises UserError that names the file.
         """
@@ -126,9 +130,10 @@ class ImageFiles(OwnImages):
 
 
 def _images(folder: Path) -> Iterator[str]:
-    """Paths of the images below a folder, from there; folders that are links count, and each folder once.
+    """Yield the paths of all images below a folder, relative to it.
 
-    Raises UserError for a name that no file could keep as text.
+    Folders that are links are followed, and each folder is visited once. Raises UserError for a name that no text file
+    could hold.
     """
 
     def refuse(error: OSError) -> None:
@@ -155,7 +160,7 @@ def _images(folder: Path) -> Iterator[str]:
 
 
 def _inner(place: Path, folders: list[str]) -> list[str]:
-    """Folders to look into, links last: what lies here as well is then named by where it lies."""
+    """Return the folders to visit, links last, so that a folder that lies here too keeps its real name."""
     return sorted((f for f in folders if not f.startswith(".")), key=lambda f: ((place / f).is_symlink(), f))
 
 
@@ -172,14 +177,15 @@ class FileSamples:
 
     Parameters
     ----------
-    files : what reads them
-    paths : which, in order
-    transforms : what a batch goes through, as in `MappedSamples`
-    each : `map`, or that of a pool of threads
+    files : the reader of the images
+    paths : paths of the images, in order
+    transforms : transforms of a batch, as in `MappedSamples`
+    device : device of the batches
+    each : the function `map`, or that of a pool of threads
 
     Attributes
     ----------
-    scaled : (n,) bool, the images read so far that had another size than the run's
+    scaled : (n,) bool, true for images read so far that had another size than the run's
     """
 
     random = False
@@ -199,6 +205,7 @@ class FileSamples:
         return len(self.paths)
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return inputs (batch, channels, height, width), float32, and labels (batch,), int64, which are all 0."""
         images, self.scaled[index] = zip(*self.each(self.files.read, self.paths.iloc[index]), strict=True)
         rows = np.arange(len(index))
         return MappedSamples(np.stack(images), rows, np.zeros_like(rows), self.transforms, self.device).batch(rows, rng)

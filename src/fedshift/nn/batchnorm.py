@@ -1,9 +1,6 @@
-"""The state of a network as one flat float vector.
+"""Tools for batch-norm layers: find them, replace their forward pass, and keep their running statistics.
 
-The order is `[private | affine | weights | statistics]`: parameters that never leave a client (of add-ons; mostly
-none), batch-norm gamma and beta (A), every other trainable tensor (W), batch-norm running mean and variance (S). In
-this order the trainable part is one piece, and so is what travels under every BN policy: an aggregation is one fused
-sum. Batch-norm layers are found by type, never by name.
+Layers are found by type, never by name.
 """
 
 from __future__ import annotations
@@ -12,25 +9,63 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from torch import Tensor, nn
+from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
 from ..core.errors import UserError
 
 
 def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
-    """All batch-norm layers of a model by name, found by type."""
+    """Return all batch-norm layers of a model by name, found by type."""
     return {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm)}
 
 
-def moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance (channels,) of a batch (batch, channels, ...), at least in float32.
+def affine_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return gamma and beta of every batch-norm layer that has them, in the order of the layers."""
+    return [parameter for layer in batch_norms(model).values() for parameter in layer.parameters(recurse=False)]
 
-    In two passes, which torch.var_mean does several times slower over such dimensions on a CPU.
+
+def moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and biased variance (channels,) of a batch (batch, channels, ...), at least in float32.
+
+    Gradients flow through both. It takes two passes, which torch.var_mean does several times slower over such
+    dimensions on a CPU.
     """
     x = x.float() if x.dtype.itemsize < 4 else x
     dims = [0, *range(2, x.dim())]
     mean = x.mean(dims, keepdim=True)
     return mean.flatten(), (x - mean).square_().mean(dims)
+
+
+def normalise(layer: _BatchNorm, x: Tensor, mean: Tensor, var: Tensor, affine: bool = True) -> Tensor:
+    """Return a batch (batch, channels, ...) normalised with given statistics, then scaled by gamma and moved by beta.
+
+    `mean` and `var` have the shape (channels,). Gradients flow to the batch, to gamma and beta, and to the statistics
+    where these depend on tensors that need them. Without `affine`, gamma and beta are left out.
+    """
+    weight, bias = (layer.weight, layer.bias) if affine else (None, None)
+    if not (mean.requires_grad or var.requires_grad):
+        return batch_norm(x, mean, var, weight, bias, training=False, eps=layer.eps)
+    # torch's function takes statistics for constants
+    shape = (-1, *(1,) * (x.dim() - 2))
+    scale = (var + layer.eps).rsqrt() if weight is None else (var + layer.eps).rsqrt() * weight
+    out = (x - mean.view(shape)) * scale.view(shape)
+    return out if bias is None else out + bias.view(shape)
+
+
+def by_batch(layer: _BatchNorm) -> Callable[[Tensor], Tensor]:
+    """Return a forward pass for `layer` by the mean and the biased variance of the batch itself, as in training.
+
+    For use with `batch_norm_by`. Gradients flow through the batch's statistics, and running statistics stay as they
+    are. The pass raises UserError for a batch with a single value a channel.
+    """
+
+    def forward(x: Tensor) -> Tensor:
+        mean, var = moments(x)
+        require_spread(x.numel() == len(mean))
+        return normalise(layer, x, mean, var)
+
+    return forward
 
 
 def require_spread(alone: bool) -> None:
@@ -42,9 +77,11 @@ def require_spread(alone: bool) -> None:
 
 @contextmanager
 def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm], Callable[[Tensor], Tensor]]) -> Iterator[None]:
-    """Inside, every BN layer normalises a batch by what `make(layer)` returns.
+    """Replace the forward pass of every BN layer by the function that `make(layer)` returns, within the block.
 
-    Raises UserError for a layer that does more than to normalise: nothing would be left of it.
+    Afterwards, also after an error, every layer has the forward pass that it had before. A layer that the network
+    calls several times uses the same function each time. Raises UserError for a layer that does more than to
+    normalise: nothing would be left of it.
     """
     named = batch_norms(model)
     for name, layer in named.items():
@@ -52,18 +89,23 @@ def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm], Callable[[Tenso
             what = f"{type(layer).__name__} does more than batch norm, and its statistics are to be others"
             raise UserError(f"layer {name}", what, "make two modules of it: batch norm, and what it adds")
     layers = list(named.values())
-    for layer, forward in zip(layers, list(map(make, layers)), strict=True):
-        layer.forward = forward  # type: ignore[method-assign, assignment]
+    functions = list(map(make, layers))
+    replaced = [vars(layer).get("forward") for layer in layers]
+    for layer, function in zip(layers, functions, strict=True):
+        layer.forward = function  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        for layer in layers:
-            del layer.forward
+        for layer, before in zip(layers, replaced, strict=True):
+            if before is None:
+                del layer.forward
+            else:
+                layer.forward = before  # type: ignore[method-assign]
 
 
 @contextmanager
 def untracked(model: nn.Module) -> Iterator[None]:
-    """Inside, BN layers in training mode normalise by batch, but leave running statistics and counters as they are."""
+    """Let BN layers in training mode leave running statistics and counters as they are, within the block."""
     tracking = [layer for layer in batch_norms(model).values() if layer.track_running_stats]
     for layer in tracking:
         layer.track_running_stats = False

@@ -114,7 +114,7 @@ def _rows(words: Words, values: Values, targets: list[Target]) -> Iterator[dict[
 def _adapts(words: Words, target: Target) -> bool:
     """Whether our network was adapted to labels of the site: by which, papers do not say enough to follow them."""
     key = target.cell.inference if target.cell else ""
-    return bool(key and words.plan.inferences[key].personalise)
+    return bool(key and words.plan.inferences[key].uses_labels)
 
 
 def _inference(words: Words, target: Target) -> str:

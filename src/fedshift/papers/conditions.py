@@ -110,7 +110,7 @@ class Finder:
         if given := wanted.get("inference"):
             fit = [key for key, i in asked.items() if all(i.spec().get(k) == v for k, v in given.items())]
             return [key for key in fit if _rest_is_default(asked[key], given)] or fit
-        plain = [key for key, i in asked.items() if i.name == BASELINE and not i.personalise]
+        plain = [key for key, i in asked.items() if i.name == BASELINE and not i.uses_labels]
         return plain[:1] or list(asked)
 
 

@@ -203,14 +203,14 @@ def _note(findings: Findings, group: Group, value: Value, change: bool = False, 
 
 def _told(findings: Findings, group: Group) -> str:
     """The inference that levels are told of: the baseline, or the first where that was not asked for."""
-    plain = [k for k in group.asked if not findings.plan.inferences[k].personalise]
+    plain = [k for k in group.asked if not findings.plan.inferences[k].uses_labels]
     return findings.baseline if findings.baseline in plain else (plain or group.asked)[0]
 
 
 def _other(findings: Findings, group: Group) -> str | None:
     """The inference that is told of: the first that needs no labels of the site and is not the baseline's like."""
     inferences = findings.plan.inferences
-    others = [k for k in findings.others(group) if not inferences[k].personalise]
+    others = [k for k in findings.others(group) if not inferences[k].uses_labels]
     return next((k for k in others if inferences[k].name != BASELINE), next(iter(others), None))
 
 

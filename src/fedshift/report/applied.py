@@ -170,7 +170,7 @@ def _figure(outcome: Outcome) -> str:
 def _how(applied: Applied) -> Iterator[tuple[str, list[str]]]:
     """How the images were read and predicted."""
     run, inference = applied.run, applied.inference
-    settings = inference.model_dump(mode="json", exclude={"client", "personalise"}).items()
+    settings = {name: value for name, value in inference.described().items() if name != "client"}
     whose = (
         f"that of client {inference.client}, with the tensors that stayed there"
         if inference.client
@@ -179,7 +179,10 @@ def _how(applied: Applied) -> Iterator[tuple[str, list[str]]]:
     yield "Network", [whose]
     yield "Batch norm statistics", [f"{type(inference).__name__}: {inference.summary().replace('`', '')}"]
     described = type(inference).model_fields
-    yield "Settings", [f"{name} = {json.dumps(value)}: {described[name].description}" for name, value in settings]
+    yield (
+        "Settings",
+        [f"{name} = {json.dumps(value)}: {described[name].description}" for name, value in settings.items()],
+    )
     yield "Transforms", [t.label for t in (*run.data.prepare, *run.transforms) if t.when != "train"] or ["none"]
 
 

@@ -162,16 +162,8 @@ def _caveats(findings: Findings, people: list[Cohort], runs: list[Trained]) -> l
 def _with_labels(findings: Findings) -> Iterator[str]:
     """What is not to be compared with the rest."""
     for key, inference in findings.plan.inferences.items():
-        if how := inference.personalise:
-            leak = (
-                ", and these images are scored too: it has seen their answers"
-                if how.source == "test_included"
-                else ", which are not scored, so that its gain is not over the same images"
-            )
-            yield (
-                f"{findings.name(key)} first takes {how.steps} gradient step{'s' * (how.steps > 1)} on up to "
-                f"{how.batch_size} labelled images of the site{leak}. It is not comparable with what needs no labels."
-            )
+        if caveat := inference.caveat(findings.name(key)):
+            yield caveat
 
 
 def _alone(findings: Findings) -> Iterator[str]:

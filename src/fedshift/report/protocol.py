@@ -96,8 +96,7 @@ def _inference(findings: Findings, key: str) -> Iterator[str]:
     """What it does, and every setting with its meaning."""
     inference = findings.plan.inferences[key]
     yield f"{findings.name(key)}: {inference.summary().replace('`', '')}"
-    unused = set() if inference.personalise else {"personalise"}
-    for name, value in inference.model_dump(mode="json", exclude=unused).items():
+    for name, value in inference.described().items():
         text = type(inference).model_fields[name].description or ""
         yield f"{name.replace('_', ' ')} = {json.dumps(value).strip(chr(34))}{f': {text}' if text else ''}"
 

@@ -114,7 +114,7 @@ def complete(value: Value, findings: Findings, group: Group, key: str) -> str:
 
 def recovered(findings: Findings, group: Group, key: str, held_out: str | None = None) -> str:
     """Share of the external loss, in percent, where there is a loss to speak of, and no labels were used."""
-    if findings.baseline is None or key == findings.baseline or findings.plan.inferences[key].personalise:
+    if findings.baseline is None or key == findings.baseline or findings.plan.inferences[key].uses_labels:
         return DASH
     gap = findings.gap(group, findings.baseline, held_out)
     if not gap.known:

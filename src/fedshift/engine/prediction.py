@@ -1,0 +1,95 @@
+"""Prediction of one site by a trained network under one way of inference."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..core.console import Progress
+from ..core.errors import UserError
+from ..core.rng import keyed, stream
+from ..data.samples import Samples
+from ..inferences import Inference, Predict
+
+
+def image_order(inference: Inference, n: int) -> np.ndarray:
+    """Return the order (n,) in which the images of a site are predicted."""
+    return np.arange(n) if inference.order is None else stream(inference.order, "test order").permutation(n)
+
+
+@contextmanager
+def site_predictor(
+    model: nn.Module, inference: Inference, batches: Callable[[], Iterator[Tensor]]
+) -> Iterator[Predict]:
+    """Yield the function from a batch (batch, ...) to logits (batch, classes) for one site; they need no gradients.
+
+    The inference works on a copy of the network in evaluation mode. Whatever it does there, also if it fails, `model`
+    keeps every bit of its parameters, buffers, gradients, modes and hooks, and torch's default generators keep their
+    state. `batches` begins a pass over the site's inputs each time that it is called.
+    """
+    device = next((p.device for p in model.parameters()), None)
+    with keyed("test time", device=device), ExitStack() as site:
+        with torch.set_grad_enabled(inference.gradients):
+            predict = site.enter_context(inference.on_site(copy.deepcopy(model).eval(), batches))
+
+        def logits(x: Tensor) -> Tensor:
+            with torch.set_grad_enabled(inference.gradients):
+                return predict(x).detach()
+
+        yield logits
+
+
+def probabilities(
+    model: nn.Module,
+    samples: Samples,
+    inference: Inference,
+    device: torch.device | str = "cpu",
+    bar: Progress | None = None,
+) -> np.ndarray:
+    """Return class probabilities (n, classes), float64, of one site's samples, and leave the model as it is.
+
+    Rows are in stored order, whatever the test order; without samples the shape is (0, 0).
+    """
+    order = image_order(inference, len(samples))
+    indices = [order[start : start + inference.batch_size] for start in range(0, len(order), inference.batch_size)]
+
+    def batches() -> Iterator[Tensor]:
+        for index in indices:
+            yield samples.batch(index)[0].to(device)
+
+    out = np.empty((0, 0))
+    with site_predictor(model, inference, batches) as predict:
+        for index, x in zip(indices, batches(), strict=True):
+            p = predict(x).double().softmax(1).cpu().numpy()
+            out = out if len(out) else np.empty((len(order), p.shape[1]))
+            out[index] = p
+            if bar:
+                bar.update(len(index))
+    return out
+
+
+def adapted_probabilities(
+    model: nn.Module,
+    test: Samples,
+    val: Samples,
+    inference: Inference,
+    site: str,
+    device: torch.device | str = "cpu",
+    bar: Progress | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `probabilities` of test samples by a network that was first adapted to labelled images of the site.
+
+    The second value says which test samples (n,), bool, must not be scored, since the network has seen their labels.
+    The model is left as it is. Raises UserError where too few images are there to adapt to, or none is left to score.
+    """
+    model = copy.deepcopy(model)
+    adapted = inference.adapt_to_labels(model, test, val, site)
+    if adapted.all():
+        what = f"all {len(test)} test images would be adapted to, and none left to score"
+        raise UserError(f"site {site!r}", what, "adapt to fewer labelled images")
+    return probabilities(model, test, inference, device, bar), adapted

@@ -1,0 +1,89 @@
+"""Gradient steps on labelled images of a site before it is predicted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+from pydantic import Field
+
+from ..core.errors import UserError
+from ..core.frozen import Frozen
+from ..core.rng import keyed, stream
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+class Labelled(Protocol):
+    """Labelled images of a site, fetched by batch."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, index: np.ndarray, /) -> tuple[Tensor, Tensor]:
+        """Return the inputs (batch, ...) and labels (batch,) of the images at the positions `index`."""
+        ...
+
+
+class Personalise(Frozen, allow_inf_nan=False):
+    """SGD steps on labelled images of a site before it is predicted, as Per-FedAvg asks for.
+
+    Every step takes the same images of the site, drawn once: `val`, an internal site's validation images and, where a
+    site has none, as `test_excluded`; `test_excluded`, test images, which are then not scored; `test_included`, test
+    images that are scored too, which leaks labels and is what UniFed describes. BN uses the batch's statistics in
+    these steps and keeps its running ones (our decision).
+    """
+
+    source: Literal["val", "test_excluded", "test_included"] = Field("val", description="labelled images to adapt to")
+    steps: int = Field(1, ge=1, description="SGD steps")
+    batch_size: int = Field(32, ge=2, description="labelled images")
+    lr: float = Field(0.01, gt=0, description="rate of the steps; for Per-FedAvg, as the alpha of training")
+    seed: int = Field(0, ge=0, description="of the draw of images, the same for all runs")
+
+    def adapt(self, model: nn.Module, test: Labelled, val: Labelled, site: str) -> np.ndarray:
+        """Take the steps with all trainable parameters of `model`, in place, and leave it in training mode.
+
+        Returns which test images (n,) must not be scored, since the model has seen their labels; none where
+        `test_included` asks for the leak. Raises UserError for a site with a single image.
+        """
+        import torch
+        from torch.nn.functional import cross_entropy
+
+        from ..nn.batchnorm import untracked
+
+        images = val if self.source == "val" and len(val) else test
+        index = stream(self.seed, "personalise", site).permutation(len(images))[: self.batch_size]
+        if len(index) < 2:
+            raise UserError(f"site {site!r}", f"has {len(index)} labelled images to adapt to", "leave personalise out")
+        device = next(model.parameters()).device
+        optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=self.lr)
+        model.train()
+        with torch.enable_grad(), untracked(model), keyed(self.seed, "personalise", site, "dropout", device=device):
+            for _ in range(self.steps):
+                x, y = images.batch(index)
+                optimiser.zero_grad()
+                cross_entropy(model(x), y).backward()
+                optimiser.step()
+        optimiser.zero_grad()
+        seen = np.zeros(len(test), dtype=bool)
+        if images is test and self.source != "test_included":
+            seen[index] = True
+        return seen
+
+    @property
+    def title(self) -> str:
+        """Return which images are used and how, in short words for a table."""
+        settings = [f"steps {self.steps}", f"batch {self.batch_size}", f"lr {self.lr:g}", f"seed {self.seed}"]
+        return ", ".join([self.source.replace("_", " "), *settings])
+
+    def caveat(self, name: str) -> str:
+        """Return the sentences that a report must say of an inference called `name` that takes these steps."""
+        leak = (
+            ", and these images are scored too: it has seen their answers"
+            if self.source == "test_included"
+            else ", which are not scored, so that its gain is not over the same images"
+        )
+        return (
+            f"{name} first takes {self.steps} gradient step{'s' * (self.steps > 1)} on up to "
+            f"{self.batch_size} labelled images of the site{leak}. It is not comparable with what needs no labels."
+        )
