@@ -134,7 +134,7 @@ def test_words_follow_the_numbers(tmp_path: Path, source: float, tsmobn: float, 
 
 def test_no_external_site(tmp_path: Path) -> None:
     plan, paths, html = made(tmp_path, partition={"internal": ["centre0", "centre3"]}, figures=["sites"])
-    told = answer(Findings.read(plan, paths))
+    told = answer(results.load(plan, paths).findings)
     assert told.lead.endswith("The study has no external site, so it cannot say how the model travels.")
     assert told.others and not any("external" in text for text in told.others)
     assert Outline(html).text.count("The study has no external site") == 1
@@ -145,7 +145,7 @@ def test_no_external_site(tmp_path: Path) -> None:
 def test_no_external_site_is_said_where_the_first_condition_is_of_clients_alone(tmp_path: Path) -> None:
     runs = [{"algorithm": ["local", "fedavg", "fedprox"], "bn": "local"}]
     plan, paths, _ = made(tmp_path, partition={"internal": ["centre0", "centre3"]}, runs=runs, figures=[])
-    told = answer(Findings.read(plan, paths))
+    told = answer(results.load(plan, paths).findings)
     said = [text.count("The study has no external site") for text in (told.lead, *told.others)]
     assert said == [0, 1, 0]
 
@@ -165,7 +165,7 @@ def shows(monkeypatch: pytest.MonkeyPatch, root: Path, gain: Value, gap: Value) 
     summary.summarise(plan, paths)
     monkeypatch.setattr(Findings, "gap", lambda *_: gap)
     monkeypatch.setattr(Findings, "gain", lambda _, group, key, role, **__: gain if role == "external" else Value())
-    return answer(Findings.read(plan, paths))
+    return answer(results.load(plan, paths).findings)
 
 
 SURE = Value(mean=0.3, std=0.01, seeds=3, low=0.2, high=0.4)
@@ -335,7 +335,7 @@ UNTESTED = {
 def test_internal_sites_without_test_samples_are_left_out(tmp_path: Path) -> None:
     plan, paths, html = made(tmp_path, partition=UNTESTED, figures=["sites"])
     text = Outline(html).text
-    told = answer(Findings.read(plan, paths))
+    told = answer(results.load(plan, paths).findings)
     assert "internal" not in told.lead + " ".join(told.others)
     assert "at external sites, with training statistics. TsmoBN adds 20.0 points at external sites" in told.lead
     assert [t.label.partition(",")[0] for t in told.tiles] == ["External sites", "External sites", "Change outside"]
@@ -434,11 +434,11 @@ def test_the_protocol_has_every_setting_of_each_inference(whole: tuple[Plan, Pat
 
 def test_the_protocol_names_the_data_and_no_more(whole: tuple[Plan, Paths, str]) -> None:
     plan = whole[0]
-    lines = dict(protocol(Findings.read(plan, whole[1])))
+    lines = dict(protocol(results.load(plan, whole[1]).findings))
     assert lines["Dataset"] == ["Invented patches, version 1.0"]
     own = Manifest(table=Path("s.csv"), archive="a.tar", sha256="0" * 64, title="Ours", licence="ask us")
     bare = Plan("fake", plan.path, "mini", fake_study.study(dataset=own))
-    findings = Findings.read(plan, whole[1])
+    findings = results.load(plan, whole[1]).findings
     findings.plan = bare
     assert dict(protocol(findings))["Dataset"] == ["Ours"]
 

@@ -1,8 +1,7 @@
-"""What a study's runs predicted, and what tables call each run and each inference."""
+"""The predictions of a study's runs, and the columns that describe an inference in scores.csv."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -18,65 +17,11 @@ from ..study.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-CONDITION = ["algorithm", "bn", "addon", "held_out"]
 INFERENCE = ["inference", "momentum", "batch_size", "order"]
+"""The columns of scores.csv that describe an inference in words."""
+TYPES = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}
+"""Types of the columns that are neither text nor plain floats."""
 SITE = ["site", "role"]
-_NONE = "null"
-
-
-def conditions(plan: Plan) -> dict[str, dict[str, str]]:
-    """What scores.csv says of each run: algorithm, bn, addon and held_out.
-
-    Runs of a condition differ in their seed only. Where others would be called the same, settings that tell them
-    apart are added to the algorithm: nothing but seeds is ever averaged.
-    """
-    columns = {
-        name: {
-            "algorithm": run.algorithm.label,
-            "bn": run.bn,
-            "addon": run.addon.label if run.addon else "",
-            "held_out": run.partition.title,
-        }
-        for name, run in plan.runs.items()
-    }
-    same = _groups((name, (*columns[name].values(), run.seed)) for name, run in plan.runs.items())
-    settings = {name: {k: json.dumps(v) for k, v in run.settings.items()} for name, run in plan.runs.items()}
-    for group in same:
-        told = _telling([settings[name] for name in group])
-        for name in group if len(group) > 1 else ():
-            own = {k: settings[name][k] for k in told if settings[name].get(k, _NONE) != _NONE}
-            inside = ", ".join(f"{k.removeprefix('training.')}={v}" for k, v in own.items())
-            columns[name]["algorithm"] += f" [{inside}]" if inside else ""
-    return columns
-
-
-def _telling(runs: list[dict[str, str]]) -> list[str]:
-    """The settings in which runs differ, without lists and numbers that another one decides, which is told itself.
-
-    So runs that differ in any setting differ in these. Of those that decide each other, one is told that every run has,
-    the first by name.
-    """
-    columns = {key: [run.get(key, _NONE) for run in runs] for run in runs for key in run}
-    told = [key for key, values in columns.items() if len(set(values)) > 1]
-    told.sort(key=lambda key: (_lists(columns[key]), _NONE in columns[key], key))
-
-    def decides(other: str, one: str) -> bool:
-        pairs = set(zip(columns[other], columns[one], strict=True))
-        return not _lists(columns[other]) and len(pairs) == len(set(columns[other]))
-
-    for one in told[::-1]:
-        if not _words(columns[one]) and any(decides(other, one) for other in told if other != one):
-            told.remove(one)
-    return sorted(told)
-
-
-def _lists(values: list[str]) -> bool:
-    return any(value.startswith("[") for value in values)
-
-
-def _words(values: list[str]) -> bool:
-    """Whether any is a text or a truth: these are always told."""
-    return any(value.startswith(('"', "t", "f")) for value in values)
 
 
 def inferences(plan: Plan) -> dict[str, dict[str, Any]]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ..analysis.names import IDS, LEVELS
 from ..analysis.table import Table
 from ..analysis.values import DASH
 from .values import Measure, Values, finite, incomparable
 from .words import OVER, Target, Words
 
 COLUMNS = [
+    *IDS,
     *("table", "method", "variant", "site", "metric", "condition", "inference", "published", "published_std"),
     *("mean", "std", "seeds", "difference", "combined", "verdict", "reason"),
 ]
@@ -55,60 +56,60 @@ def combined(std: float, seeds: int, published_std: float, trainings: int) -> fl
 
 
 def table(words: Words, values: Values) -> pd.DataFrame:
-    """comparison.csv: a row for each published value that the study does not leave out.
+    """Return comparison.csv: a row for each published value that the study does not leave out.
 
     Values of metrics are from 0 to 1 where the metric is a share; those of the ledger in the printed unit. `mean` and
     `std` are over the seeds that are there.
     """
-    rows = [row for path in words.plan.published for row in _rows(words, values, words.of(path))]
+    rows = [_compared(words, values, target) for path in words.plan.published for target in words.of(path)]
     return pd.DataFrame(rows, columns=COLUMNS).astype({"seeds": "Int64"})
 
 
-def _rows(words: Words, values: Values, targets: list[Target]) -> Iterator[dict[str, Any]]:
+def _compared(words: Words, values: Values, target: Target) -> dict[str, Any]:
+    """Return the row of comparison.csv for one published value."""
     assert words.published is not None
-    plan = words.plan
-    for target in targets:
-        row, cell, scale = target.row, target.cell, target.scale
-        mean = std = limit = math.nan
-        seeds = 0
-        reason = words.published.not_comparable or row.misprint
-        if target.ledger:
-            mean = _traffic(words, values, target)
-            scaled = plan.scale == "mini" and plan.study.scales.get("mini")
-            reason = reason or ("mini scale" if scaled else "")
-            limit = 0.0
-        else:
-            reason = reason or incomparable(values) or (ADAPTED if _adapts(words, target) else "")
-            if cell and (known := finite(values.by_seed(cell, target.metric))):
-                numbers = np.array(list(known.values()))
-                mean, seeds = float(numbers.mean()), len(numbers)
-                std = float(numbers.std(ddof=1)) if seeds > 1 else math.nan
-                limit = combined(std, seeds, row.std * scale, words.published.trainings(row.table))
-        limit += row.precision * scale / 2
-        difference = mean - row.value * scale
-        verdict = "within" if abs(difference) <= limit + 1e-9 else "outside"
-        if math.isnan(mean) or math.isnan(row.value):
-            verdict, reason = "not run", ""
-        elif reason:
-            verdict = "not comparable"
-        elif math.isnan(limit):
-            verdict, reason = "no spread", "one seed, and no printed standard deviation"
-        inference = _inference(words, target)
-        yield {
-            **{name: getattr(row, name) for name in ("table", "method", "variant", "site")},
-            "metric": target.metric,
-            "condition": values.title(cell) if cell else "",
-            "inference": inference,
-            "published": row.value * scale,
-            "published_std": row.std * scale,
-            "mean": mean,
-            "std": std,
-            "seeds": seeds,
-            "difference": difference,
-            "combined": limit,
-            "verdict": verdict,
-            "reason": reason,
-        }
+    plan, row, cell, scale = words.plan, target.row, target.cell, target.scale
+    mean = std = limit = math.nan
+    seeds = 0
+    reason = words.published.not_comparable or row.misprint
+    if target.ledger:
+        mean = _traffic(words, values, target)
+        scaled = plan.scale == "mini" and plan.study.scales.get("mini")
+        reason = reason or ("mini scale" if scaled else "")
+        limit = 0.0
+    else:
+        reason = reason or incomparable(values) or (ADAPTED if _adapts(words, target) else "")
+        if cell and (known := finite(values.by_seed(cell, target.metric))):
+            numbers = np.array(list(known.values()))
+            mean, seeds = float(numbers.mean()), len(numbers)
+            std = float(numbers.std(ddof=1)) if seeds > 1 else math.nan
+            limit = combined(std, seeds, row.std * scale, words.published.trainings(row.table))
+    limit += row.precision * scale / 2
+    difference = mean - row.value * scale
+    verdict = "within" if abs(difference) <= limit + 1e-9 else "outside"
+    if math.isnan(mean) or math.isnan(row.value):
+        verdict, reason = "not run", ""
+    elif reason:
+        verdict = "not comparable"
+    elif math.isnan(limit):
+        verdict, reason = "no spread", "one seed, and no printed standard deviation"
+    return {
+        "condition_id": cell.condition.id if cell else "",
+        "inference_id": cell.inference if cell else "",
+        **{name: getattr(row, name) for name in ("table", "method", "variant", "site")},
+        "metric": target.metric,
+        "condition": values.title(cell) if cell else "",
+        "inference": _inference(words, target),
+        "published": row.value * scale,
+        "published_std": row.std * scale,
+        "mean": mean,
+        "std": std,
+        "seeds": seeds,
+        "difference": difference,
+        "combined": limit,
+        "verdict": verdict,
+        "reason": reason,
+    }
 
 
 def _adapts(words: Words, target: Target) -> bool:
@@ -137,24 +138,21 @@ def _traffic(words: Words, values: Values, target: Target) -> float:
     return 100 * (sent / base - 1) if base else math.nan
 
 
-def published(words: Words, values: Values) -> pd.DataFrame:
-    """`published` and `published_std` of the rows of summary.csv: LEVELS and the two; the first table counts."""
-    from ..analysis.effects import LEVELS
-
-    found: dict[tuple[str, ...], tuple[float, float]] = {}
+def published(words: Words) -> pd.DataFrame:
+    """Return `published` and `published_std` of rows of summary.csv, by LEVELS. The first table that has one counts."""
+    printed: dict[tuple[str, ...], tuple[float, float]] = {}
     for target in words.targets():
         if target.cell and not target.ledger:
-            row = target.row.value * target.scale, target.row.std * target.scale
-            found.setdefault(values.key(target.cell, target.metric), row)
-    rows = [(*key, *row) for key, row in found.items()]
-    kinds = dict.fromkeys(LEVELS, "str") | dict.fromkeys(("published", "published_std"), "float64")
-    return pd.DataFrame(rows, columns=list(kinds)).astype(kinds)
+            value = target.row.value * target.scale, target.row.std * target.scale
+            printed.setdefault(target.cell.key(target.metric), value)
+    index = pd.MultiIndex.from_tuples(list(printed), names=LEVELS)
+    return pd.DataFrame([*printed.values()], index, ["published", "published_std"], dtype="float64")
 
 
 def counts(found: pd.DataFrame) -> dict[str, int]:
     """How many published values got each verdict; one that two tables print counts once, as the first has it."""
-    cell = ["condition", "inference", "site", "metric"]
-    found = found[~found.duplicated(cell) | (found["condition"] == "")]
+    cell = [*IDS, "site", "metric"]
+    found = found[~found.duplicated(cell) | (found["condition_id"] == "")]
     return {verdict: int((found["verdict"] == verdict).sum()) for verdict in VERDICTS}
 
 

@@ -130,11 +130,11 @@ def _cells(words: Words, selector: dict[str, Any], trend: Trend, where: str) -> 
 
 def _by_site(cells: list[Cell], named: set[str], where: str) -> dict[tuple[str, str], dict[str, Cell]]:
     """By role and site, and then by all settings but the named ones."""
-    hidden = {"seed", *named, *(["partition"] if "held_out" in named else [])}
+    hidden = {*named, *(["partition"] if "held_out" in named else [])}
     out: dict[tuple[str, str], dict[str, Cell]] = {}
     for cell in cells:
-        flat = cell.condition.flat().items()
-        rest = {k: v for k, v in flat if not any(k == name or k.startswith(f"{name}.") for name in hidden)}
+        settings = cell.condition.settings.items()
+        rest = {k: v for k, v in settings if not any(k == name or k.startswith(f"{name}.") for name in hidden)}
         key = json.dumps([rest, "" if "inference" in named else cell.inference], sort_keys=True)
         at = out.setdefault((cell.role, cell.site), {})
         if key in at:

@@ -20,10 +20,13 @@ from .values import Measure, Values, finite, incomparable
 from .words import Words
 
 COLUMNS = [
-    *("study", "claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites"),
+    *("study", "better_ids", "than_ids", "claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites"),
     *("published_difference", "published_for", "doubt", "reason"),
 ]
-"""`held` is yes, no or not run; `doubt` what takes from it; `reason` why it does not count."""
+"""`better_ids` and `than_ids` name the conditions and inferences of both sides, as `condition_id/inference_id`.
+
+`held` is yes, no or not run; `doubt` says what weakens it; `reason` says why it does not count.
+"""
 MEANING = (
     "The difference is the mean over sites, turned so that positive is better; its standard error is over seeds, each "
     "seed held against itself. What is not twice its standard error away from the claim is within the noise of seeds."
@@ -31,7 +34,7 @@ MEANING = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrendResult:
     """A trend in numbers: `away` holds each pair's difference in each seed (pairs, seeds), positive is better.
 
     `places` are the positions of these pairs among all that the trend compares.
@@ -87,14 +90,21 @@ def table(words: Words, values: Values) -> pd.DataFrame:
 
 
 def _row(
-    words: Words, values: Values, number: int, trend: Trend, printed: Mapping[tuple[Cell, str], float]
+    words: Words, values: Values, number: int, trend: Trend, printed: Mapping[tuple[str, ...], float]
 ) -> dict[str, Any]:
     measure, found = Measure.of(trend.of), pairs(words, number, trend)
     sides = [
         [_best([values.by_seed(c, trend.of) for c in side], measure) for side in (p.better, p.than)] for p in found
     ]
     outcome, lost = _outcome(found, sides, measure, trend, words.plan)
-    row: dict[str, Any] = {"study": words.plan.name, "claim": trend.claim, "doubt": "", "reason": incomparable(values)}
+    ids = {f"{side}_ids": _ids(cell for pair in found for cell in getattr(pair, side)) for side in ("better", "than")}
+    row: dict[str, Any] = {
+        "study": words.plan.name,
+        **ids,
+        "claim": trend.claim,
+        "doubt": "",
+        "reason": incomparable(values),
+    }
     if outcome is None:
         return row | {"sentence": f"{_names(trend, measure)}: {lost}", "held": "not run"}
     wanted = len(outcome.sites) if trend.at_least == "all" else trend.at_least
@@ -113,6 +123,11 @@ def _row(
     }
 
 
+def _ids(cells: Iterable[Cell]) -> str:
+    """Return the ids of cells, each once, with spaces between them."""
+    return " ".join(dict.fromkeys(cell.ids for cell in cells))
+
+
 def _best(options: list[dict[int, float]], measure: Measure) -> dict[int, float] | None:
     """Of several cells that with the best mean; nothing where one of them is not there."""
     if not options or not all(options):
@@ -125,7 +140,7 @@ def _best(options: list[dict[int, float]], measure: Measure) -> dict[int, float]
 
 def _outcome(
     found: list[Pair], sides: list[list[dict[int, float] | None]], measure: Measure, trend: Trend, plan: Plan
-) -> tuple[Outcome | None, str]:
+) -> tuple[TrendResult | None, str]:
     """The differences, over the seeds that all pairs have; and which of those asked for are not there.
 
     Pairs at which the metric is not defined are left out; a pair that has not been run leaves no outcome.
@@ -145,7 +160,7 @@ def _outcome(
     away = np.array([[sign * (left[s] - right[s]) for s in seeds] for left, right in defined.values()])
     asked = [{plan.runs[run].seed for run in c.condition.runs} for p in found for c in (*p.better, *p.than)]
     wanted = len(set.intersection(*asked))
-    outcome = Outcome(away, tuple(defined), *_bounds(trend, measure))
+    outcome = TrendResult(away, tuple(defined), *_bounds(trend, measure))
     return outcome, f"{len(seeds)} of {wanted} seeds" if len(seeds) < wanted else ""
 
 
@@ -155,32 +170,32 @@ def _bounds(trend: Trend, measure: Measure) -> tuple[float, float | None]:
     return trend.by / unit, None if trend.within is None else trend.within / unit
 
 
-def _doubt(outcome: Outcome, lost: str) -> str:
+def _doubt(outcome: TrendResult, lost: str) -> str:
     if math.isnan(outcome.error):
         return ", ".join(filter(None, [lost, "one seed: its noise is not known"]))
     return ", ".join(filter(None, [lost, "within the noise of seeds" if outcome.noisy else ""]))
 
 
-def _printed(words: Words) -> dict[tuple[Cell, str], float]:
+def _printed(words: Words) -> dict[tuple[str, ...], float]:
     """Published values by cell and metric; the first table counts."""
-    found: dict[tuple[Cell, str], float] = {}
+    found: dict[tuple[str, ...], float] = {}
     for target in words.targets():
         if target.cell and not target.ledger and not target.row.misprint:
-            found.setdefault((target.cell, target.metric), target.row.value * target.scale)
+            found.setdefault(target.cell.key(target.metric), target.row.value * target.scale)
     return found
 
 
 def _paper(
-    found: list[Pair], trend: Trend, measure: Measure, printed: Mapping[tuple[Cell, str], float]
-) -> Outcome | None:
+    found: list[Pair], trend: Trend, measure: Measure, printed: Mapping[tuple[str, ...], float]
+) -> TrendResult | None:
     """The same of the published values, of the pairs that have them on both sides."""
     rows = {}
     for place, pair in enumerate(found):
-        sides = [[printed.get((cell, trend.of), NAN) for cell in side] for side in (pair.better, pair.than)]
+        sides = [[printed.get(cell.key(trend.of), NAN) for cell in side] for side in (pair.better, pair.than)]
         if not any(math.isnan(v) for side in sides for v in side):
             left, right = (max(side) if measure.higher else min(side) for side in sides)
             rows[place] = [left - right if measure.higher else right - left]
-    return Outcome(np.array([*rows.values()]), tuple(rows), *_bounds(trend, measure)) if rows else None
+    return TrendResult(np.array([*rows.values()]), tuple(rows), *_bounds(trend, measure)) if rows else None
 
 
 def _names(trend: Trend, measure: Measure) -> str:
@@ -191,7 +206,12 @@ def _names(trend: Trend, measure: Measure) -> str:
 
 
 def _sentence(
-    trend: Trend, measure: Measure, outcome: Outcome, found: list[Pair], paper: Outcome | None, wanted: int | None
+    trend: Trend,
+    measure: Measure,
+    outcome: TrendResult,
+    found: list[Pair],
+    paper: TrendResult | None,
+    wanted: int | None,
 ) -> str:
     """What was found, what was claimed, and what the paper's own numbers say."""
     role = f"{trend.at} " if trend.at in ("internal", "external") else ""

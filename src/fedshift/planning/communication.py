@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
-from ..analysis.findings import Group, full_title, groups, several
+from ..analysis.conditions import Condition, conditions, several
 from ..analysis.table import Table
 from ..analysis.values import DASH
 from ..core.errors import UserError
@@ -37,9 +37,9 @@ def tables(plan: Plan, paths: Paths) -> list[Table]:
     Measured with random images of the right shape: neither data nor a trained run need be there, unless only the
     data tell the shape.
     """
-    found = groups(plan)
+    known = conditions(plan).values()
     amounts = Amounts(paths)
-    entries = [_entry(group, amounts, full_title(group, several(found))) for group in found]
+    entries = [_entry(one, amounts, one.full_title(several(known))) for one in known]
     out = [_round(entries), _total(entries, statistics=True)]
     if any(phase.statistics for entry in entries for phase in entry.moved.phases):
         out.append(_total(entries, statistics=False))
@@ -55,8 +55,8 @@ def write(plan: Plan, paths: Paths) -> Path:
     import pandas as pd
 
     rows, amounts = [], Amounts(paths)
-    for group in groups(plan):
-        moved, run = _entry(group, amounts, "").moved, next(iter(group.runs))
+    for condition in conditions(plan).values():
+        moved, run = _entry(condition, amounts, "").moved, condition.run.id
         for statistics in (True, False):
             for quantity, value in _quantities(moved, statistics):
                 rows.append((run, statistics, quantity, value))
@@ -78,8 +78,8 @@ def _quantities(moved: Forecast, statistics: bool) -> Iterator[tuple[str, float]
     yield "exchanged_total_as_printed_GB", sent / GBIT
 
 
-def _entry(group: Group, amounts: Amounts, title: str) -> _Entry:
-    run = group.run
+def _entry(condition: Condition, amounts: Amounts, title: str) -> _Entry:
+    run = condition.run
     shape = amounts.shape(run)
     if not shape:
         raise UserError(run.data.id, "the size of its images is not known before they are prepared", "prepare it first")

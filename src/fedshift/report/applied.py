@@ -20,7 +20,7 @@ from .answer import Tile
 from .history import Trained, facts
 from .html import render
 from .outcome import Outcome
-from .page import Cell, Shown, plain
+from .page import PageCell, PageTable, plain
 
 EDGE = 96
 """Pixels a side of an image on the page."""
@@ -130,21 +130,21 @@ def _first(outcome: Outcome) -> str:
     return f", the first {MOST} of {len(outcome.sites)}" if len(outcome.sites) > MOST else ""
 
 
-def _metrics(outcome: Outcome, scores: list[Value]) -> Shown:
+def _metrics(outcome: Outcome, scores: list[Value]) -> PageTable:
     """All metrics on the labelled images, together and at each site."""
     several = outcome.sites[:MOST] if len(outcome.sites) > 1 else []
     lines = [("All images", scores), *((str(site), outcome.scores(site)) for site in several)]
     rows = []
     for name, values in lines:
         pairs = list(zip(values, outcome.metrics, strict=True))
-        cells = [Cell(number(v.mean, m), between(v, m) if v.low == v.low else "") for v, m in pairs]
-        rows.append([Cell(name), Cell(f"{values[0].n:,}"), *cells])
+        cells = [PageCell(number(v.mean, m), between(v, m) if v.low == v.low else "") for v, m in pairs]
+        rows.append([PageCell(name), PageCell(f"{values[0].n:,}"), *cells])
     header = ("Site", "Labelled images", *(f"{m.title} (%)" if m.percent else m.title for m in outcome.metrics))
     caption = f"Metrics{_first(outcome)}; below, the 95% interval over {outcome.unit}"
-    return Shown("metrics", caption, header, rows, 1)
+    return PageTable("metrics", caption, header, rows, 1)
 
 
-def _unreadable(applied: Applied) -> Shown:
+def _unreadable(applied: Applied) -> PageTable:
     rows = tuple(applied.unreadable.items())[:MOST]
     caption = f"Files that could not be read, {len(rows)} of {len(applied.unreadable)}"
     return plain("unreadable", Table(caption, ("File", "Why"), rows, 2))
