@@ -13,7 +13,7 @@ import pytest
 from fake_study import EVIL
 
 from fedshift.analysis import predictions, results, score
-from fedshift.analysis.conditions import conditions, telling_settings
+from fedshift.analysis.conditions import conditions, distinguishing_settings
 from fedshift.analysis.statistics import DRAWS
 from fedshift.core.errors import UserError
 from fedshift.core.rng import stream
@@ -197,7 +197,7 @@ def settings(**given: Any) -> dict[str, str]:
 )
 def test_settings_that_another_one_decides_are_not_told(runs: list[dict[str, Any]], told: list[str]) -> None:
     specs = [settings(**run) for run in runs]
-    assert telling_settings(specs) == told
+    assert distinguishing_settings(specs) == told
     assert len({tuple(spec.get(key) for key in told) for spec in specs}) == len(specs)
 
 

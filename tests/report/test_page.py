@@ -21,6 +21,7 @@ from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.io.text import write_json
 from fedshift.report import page, summary
+from fedshift.report import protocol as protocol_module
 from fedshift.report.answer import Answer, answer
 from fedshift.report.protocol import protocol
 from fedshift.study.plan import Plan
@@ -236,7 +237,7 @@ def test_few_patients_outside_take_the_interval_and_the_colour(tmp_path: Path, m
     assert f"(too few test patients at centre0, centre3, centre1 and {EVIL})" in text
     assert 'class="good"' not in html
     assert "below, the 95% interval" not in text
-    assert "excludes no change" not in text
+    assert "have a 95% interval that excludes zero" not in text
     assert "no interval" in text
 
 
@@ -459,6 +460,41 @@ def test_the_scale_is_named_where_there_are_scales(tmp_path: Path) -> None:
     assert "Mini scale" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("accuracy", "highest mean validation accuracy over clients"),
+        ("auc", "highest mean validation AUC over clients"),
+        ("brier", "lowest mean validation brier score over clients"),
+        ("loss", "lowest mean validation loss (cross-entropy) over clients"),
+    ],
+)
+def test_the_protocol_says_by_which_value_rounds_are_chosen(name: str, words: str) -> None:
+    assert protocol_module.best_by(name) == words
+
+
+def test_the_round_is_chosen_by_validation_accuracy(whole: tuple[Plan, Paths, str]) -> None:
+    words = "The round with the highest mean validation accuracy over clients. Test data play no part."
+    assert dict(protocol(results.load(*whole[:2]).findings))["Model selection"] == [words]
+
+
+def test_runs_that_were_accepted_as_unchanged_are_named_with_reason_and_date(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, figures=[], seeds=[0, 1])
+    change = {"code": "a", "was": "b", "reason": "Only <b>messages</b> changed", "date": "2026-01-31", "version": "1"}
+    for run in plan.runs.values():
+        accepted = {"accepted": [change]} if run.seed else {}
+        write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | accepted)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    html = page.write(plan, paths).read_text()
+    assert "Accepted as unchanged Only <b>messages</b> changed (2026-01-31)" in Outline(html).text
+    assert "<b>messages" not in html
+
+
+def test_without_accepted_runs_nothing_is_said_of_them(whole: tuple[Plan, Paths, str]) -> None:
+    assert "Accepted as unchanged" not in whole[2]
+
+
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_a_best_last_round_is_no_alarm_where_the_rate_falls_to_zero(tmp_path: Path, schedule: str) -> None:
     plan, paths = fake_study.build(tmp_path, figures=[], training={"rounds": 4, "schedule": schedule})
@@ -537,7 +573,7 @@ def test_bare_files_do(tmp_path: Path) -> None:
             path.unlink()
     text = Outline(page.write(plan, paths).read_text()).text
     assert "This figure has not been drawn." in text
-    assert "The samples or the partition of this study are not there." in text
+    assert "The samples or the partition of this study are missing." in text
 
 
 def test_provenance(whole: tuple[Plan, Paths, str]) -> None:

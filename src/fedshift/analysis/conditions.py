@@ -147,9 +147,9 @@ def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
         alike.setdefault(columns, []).append(id_)
     for group in alike.values():
         settings = {id_: _settings(runs[id_]) for id_ in group} if len(group) > 1 else {}
-        telling = telling_settings(list(settings.values()))
+        names = distinguishing_settings(list(settings.values()))
         for id_, values in settings.items():
-            present = {key: values[key] for key in telling if values.get(key, _NONE) != _NONE}
+            present = {key: values[key] for key in names if values.get(key, _NONE) != _NONE}
             inside = ", ".join(f"{key.removeprefix('training.')}={value}" for key, value in present.items())
             algorithm, bn, addon, held_out = words[id_]
             words[id_] = (f"{algorithm} [{inside}]" if inside else algorithm, bn, addon, held_out)
@@ -160,24 +160,24 @@ def _settings(run: Run) -> dict[str, str]:
     return {key: json.dumps(value) for key, value in run.settings.items() if key != "seed"}
 
 
-def telling_settings(runs: list[dict[str, str]]) -> list[str]:
+def distinguishing_settings(runs: list[dict[str, str]]) -> list[str]:
     """Return the settings that tell runs apart, sorted by name.
 
     Lists and numbers that another such setting decides are left out, so that runs that differ in any setting differ in
     these. Of settings that decide each other one is returned: one that every run has, the first by name.
     """
     columns = {key: [run.get(key, _NONE) for run in runs] for run in runs for key in run}
-    telling = [key for key, values in columns.items() if len(set(values)) > 1]
-    telling.sort(key=lambda key: (_has_lists(columns[key]), _NONE in columns[key], key))
+    names = [key for key, values in columns.items() if len(set(values)) > 1]
+    names.sort(key=lambda key: (_has_lists(columns[key]), _NONE in columns[key], key))
 
     def decides(other: str, one: str) -> bool:
         pairs = set(zip(columns[other], columns[one], strict=True))
         return not _has_lists(columns[other]) and len(pairs) == len(set(columns[other]))
 
-    for one in telling[::-1]:
-        if not _has_words(columns[one]) and any(decides(other, one) for other in telling if other != one):
-            telling.remove(one)
-    return sorted(telling)
+    for one in names[::-1]:
+        if not _has_words(columns[one]) and any(decides(other, one) for other in names if other != one):
+            names.remove(one)
+    return sorted(names)
 
 
 def _has_lists(values: list[str]) -> bool:

@@ -97,10 +97,10 @@ def _mean_over_partitions(level: pd.DataFrame, wide: pd.DataFrame, conditions: M
     """Return the mean over the partitions that have a mean for each role that has sites."""
 
     def roles(table: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
-        found: dict[tuple[str, str], set[str]] = defaultdict(set)
+        present: dict[tuple[str, str], set[str]] = defaultdict(set)
         for condition, role, metric in _tuples(table, ["condition_id", "role", "metric"]):
-            found[conditions[condition].run.partition_id, metric].add(role)
-        return found
+            present[conditions[condition].run.partition_id, metric].add(role)
+        return present
 
     known, wanted = roles(level), roles(wide)
     partitions = [(conditions[c].run.partition_id, metric) for c, metric in _tuples(level, ["condition_id", "metric"])]

@@ -25,19 +25,20 @@ SITE = ["site", "role"]
 
 
 def inferences(plan: Plan) -> dict[str, dict[str, Any]]:
-    """What scores.csv says of each inference: name, momentum, batch_size and order.
+    """Return the columns INFERENCE of each inference: name, momentum, batch_size and order.
 
-    Changed settings that no column tells are added to the name: no two inferences of a study are called the same.
+    Changed settings that have no column of their own are added to the name, so that no two inferences of a study agree
+    in all columns.
     """
     columns: dict[str, dict[str, Any]] = {}
     for name, inference in plan.inferences.items():
-        told = inference.settings()
+        settings = inference.settings()
         changed = inference.model_dump(mode="json", exclude_defaults=True)
-        if inference.personalise:  # in full: which labels were used must be told
+        if inference.personalise:  # in full: which labels were used must be known
             changed["personalise"] = inference.personalise.model_dump(mode="json")
-        own = {k: v for k, v in changed.items() if k not in told or told[k] != v}
-        inside = ", ".join(f"{k}={v}" for k, v in own.items())
-        columns[name] = {"inference": f"{inference.name}({inside})" if inside else inference.name, **told}
+        rest = {k: v for k, v in changed.items() if k not in settings or settings[k] != v}
+        inside = ", ".join(f"{k}={v}" for k, v in rest.items())
+        columns[name] = {"inference": f"{inference.name}({inside})" if inside else inference.name, **settings}
     for group in _groups((name, tuple(about.values())) for name, about in columns.items()):
         for name in group if len(group) > 1 else ():  # columns that say the same of different settings
             columns[name]["inference"] = plan.inferences[name].label
@@ -52,10 +53,10 @@ def _groups(keyed: Iterable[tuple[str, Hashable]]) -> list[list[str]]:
 
 
 def read(plan: Plan, paths: Paths, run: Run, inference: str) -> pd.DataFrame:
-    """The predictions of a run: sample, site, role, label, p0, p1, ... of every test sample, sorted.
+    """Return the predictions of a run: sample, site, role, label, p0, p1, ... of every test sample, sorted.
 
-    Test samples whose labels the model was adapted to are left out. Raises UserError where the file is not there, or
-    not whole.
+    Test samples whose labels the model was adapted to are left out. Raises UserError where the file is missing or
+    incomplete.
     """
     path = paths.predictions(run.id, plan.predictions(run.id)[inference])
     if not path.exists():
@@ -81,15 +82,15 @@ def read(plan: Plan, paths: Paths, run: Run, inference: str) -> pd.DataFrame:
 
 
 def probabilities(table: pd.DataFrame) -> list[str]:
-    """The columns p0, p1, ... in this order."""
-    found: list[str] = []
-    while (name := f"p{len(found)}") in table:
-        found.append(name)
-    return found
+    """Return the columns p0, p1, ... in this order."""
+    columns: list[str] = []
+    while (name := f"p{len(columns)}") in table:
+        columns.append(name)
+    return columns
 
 
 def why_absent(paths: Paths, run: str) -> str:
-    """How far a run without predictions came."""
+    """Return how far a run without predictions came."""
     folder = paths.run(run)
     if (folder / "manifest.json").exists():
         return "trained, but not predicted"
@@ -99,16 +100,16 @@ def why_absent(paths: Paths, run: str) -> str:
 
 
 def _not_whole(paths: Paths, run: Run, table: pd.DataFrame) -> str:
-    """What is wrong with a file that lacks test samples, has others, or has some twice; else nothing."""
+    """Return what is wrong with predictions that lack test samples, have others, or have some twice; else nothing."""
     if table["sample"].duplicated().any():
         return f"sample {table.loc[table['sample'].duplicated(), 'sample'].iloc[0]!r} is predicted twice"
     partition = paths.partition(run.partition_id)
     if not partition.exists():
-        return f"its partition {partition.name} is not there"
+        return f"its partition {partition.name} is missing"
     wanted = read_table(partition, ["sample", "site", "split"])
     wanted = wanted[wanted["site"].astype(str).isin(run.tested)]
     test = set(wanted.loc[wanted["split"] == "test", "sample"].astype(str))
-    got = set(table["sample"])
-    if test - got:
-        return f"partial: {len(test - got)} of {len(test)} test samples are not predicted"
-    return f"{len(got - test)} samples are no test samples of the partition" if got - test else ""
+    predicted = set(table["sample"])
+    if test - predicted:
+        return f"partial: {len(test - predicted)} of {len(test)} test samples are not predicted"
+    return f"{len(predicted - test)} samples are no test samples of the partition" if predicted - test else ""

@@ -1,4 +1,4 @@
-"""Ours beside the published numbers: comparison.csv, and its tables."""
+"""Published values beside ours: comparison.csv, and its tables."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ VERDICTS = ("within", "outside", "no spread", "not comparable", "not run")
 LEVEL = 0.95
 ADAPTED = "ours is adapted to labelled validation images of the site"
 MEANING = (
-    "A difference is ours minus the published value. It is “within” where the draw of seeds may explain it: where the "
-    "95% interval of the difference of the two means (Welch's t) includes none, give or take half a unit of the last "
-    "printed digit. The combined uncertainty (±) is half the width of that interval. It says nothing of other splits, "
-    "other data or other code; and of twenty values that agree, one will be outside by chance. Where no standard "
-    "deviation was printed, theirs is taken to be as large as ours; where ours has one seed, ours as large as theirs. "
-    "What is counted, such as traffic, has no spread: there it is half a unit of the last printed digit."
+    "A difference is ours minus the published value. It is “within” where the choice of seeds may explain it: where "
+    "the 95% interval of the difference of the two means (Welch's t) includes zero, to within half a unit of the last "
+    "printed digit. The combined uncertainty (±) is half the width of that interval. It says nothing about other "
+    "splits, other data or other code; and of twenty values that agree, one will be outside by chance. Where no "
+    "standard deviation was printed, theirs is taken to be as large as ours; where ours has one seed, ours as large as "
+    "theirs. Counted quantities, such as traffic, have no spread: there the uncertainty is half a unit of the last "
+    "printed digit."
 )
 
 
 def combined(std: float, seeds: int, published_std: float, trainings: int) -> float:
-    """Half the width of the 95% interval of the difference of two means over trainings; NaN where no spread is known.
+    """Return half the width of the 95% interval of the difference of two means over trainings.
+
+    It is NaN where no spread is known.
 
     Both stds are of single trainings (n - 1), so that the difference of the means has the variance
     s_o^2 / n_o + s_p^2 / n_p, and Welch-Satterthwaite's degrees of freedom. The 95% interval is stricter than two
@@ -113,7 +116,7 @@ def _compared(words: Words, values: Values, target: Target) -> dict[str, Any]:
 
 
 def _adapts(words: Words, target: Target) -> bool:
-    """Whether our network was adapted to labels of the site: by which, papers do not say enough to follow them."""
+    """Return whether our network was adapted to labels of the site. Papers do not say by which labels theirs was."""
     key = target.cell.inference if target.cell else ""
     return bool(key and words.plan.inferences[key].personalise)
 
@@ -125,7 +128,7 @@ def _inference(words: Words, target: Target) -> str:
 
 
 def _traffic(words: Words, values: Values, target: Target) -> float:
-    """A quantity of the ledger, or the share in percent that a condition sends beyond another."""
+    """Return a quantity of the ledger, or the share in percent that a condition sends beyond another."""
     assert words.published is not None
     counted = words.published.statistics
     if not target.cell:
@@ -149,17 +152,17 @@ def published(words: Words) -> pd.DataFrame:
     return pd.DataFrame([*printed.values()], index, ["published", "published_std"], dtype="float64")
 
 
-def counts(found: pd.DataFrame) -> dict[str, int]:
-    """How many published values got each verdict; one that two tables print counts once, as the first has it."""
+def counts(compared: pd.DataFrame) -> dict[str, int]:
+    """Return how many published values got each verdict. A value that two tables print counts once, in the first."""
     cell = [*IDS, "site", "metric"]
-    found = found[~found.duplicated(cell) | (found["condition_id"] == "")]
-    return {verdict: int((found["verdict"] == verdict).sum()) for verdict in VERDICTS}
+    compared = compared[~compared.duplicated(cell) | (compared["condition_id"] == "")]
+    return {verdict: int((compared["verdict"] == verdict).sum()) for verdict in VERDICTS}
 
 
-def sentence(found: pd.DataFrame) -> str:
-    """One table in a line: `41 of 56 within the combined uncertainty; largest difference −3.1 points (FedBN, dslr)`."""
-    count = counts(found)
-    judged = found[found["verdict"].isin(["within", "outside"])]
+def sentence(compared: pd.DataFrame) -> str:
+    """Return a summary of one table: `41 of 56 within the combined uncertainty; largest ... −3.1 (FedBN, dslr)`."""
+    count = counts(compared)
+    judged = compared[compared["verdict"].isin(["within", "outside"])]
     how = "within the combined uncertainty" if judged["seeds"].any() else "equal to the printed digits"
     parts = [f"{count['within']} of {len(judged)} {how}"] if len(judged) else []
     parts += [f"{count[v]} {v}" for v in VERDICTS[2:] if count[v]]
@@ -167,28 +170,30 @@ def sentence(found: pd.DataFrame) -> str:
         far = judged.sort_values("difference", key=abs).to_dict("records")[-1]
         what = ", ".join(filter(None, (far["method"], far["variant"], far["site"])))
         parts.append(f"largest difference {_number(far['difference'], far['metric'], sign=True)} ({what})")
-    return "; ".join(parts) or "nothing of it is run"
+    return "; ".join(parts) or "none of it is run"
 
 
-def tables(found: pd.DataFrame) -> list[tuple[Table, str]]:
-    """One for each published table, with its sentence; what all rows have in common stands in the caption."""
-    return [(_short(_table(str(name), part)), sentence(part)) for name, part in found.groupby("table", sort=False)]
+def tables(compared: pd.DataFrame) -> list[tuple[Table, str]]:
+    """Return one table for each published table, with its sentence. What all rows share moves to the caption."""
+    return [(_short(_table(str(name), part)), sentence(part)) for name, part in compared.groupby("table", sort=False)]
 
 
 def _short(table: Table) -> Table:
-    """Without the columns that say the same in all rows."""
+    """Return a table without the columns that are equal in all rows; the caption has their values."""
     columns = list(zip(*table.rows, strict=True))
     same = [n for n, name in enumerate(table.header) if name in _MAY_GO and len(set(columns[n])) == 1]
-    said = [f"{table.header[n].lower()} {columns[n][0]}" for n in same if columns[n][0] != DASH]
-    kept = [n for n in range(len(table.header)) if n not in same]
-    cut = [tuple(row[n] for n in kept) for row in (table.header, *table.rows)]
-    return Table("; ".join([table.caption, *said]), cut[0], tuple(cut[1:]), table.heads - len(same))
+    shared = [f"{table.header[n].lower()} {columns[n][0]}" for n in same if columns[n][0] != DASH]
+    rest = [n for n in range(len(table.header)) if n not in same]
+    cut = [tuple(row[n] for n in rest) for row in (table.header, *table.rows)]
+    return Table("; ".join([table.caption, *shared]), cut[0], tuple(cut[1:]), table.heads - len(same))
 
 
-def whole(found: pd.DataFrame) -> Table:
-    """All published tables in one, for the files."""
+def whole(compared: pd.DataFrame) -> Table:
+    """Return all published tables in one, for the files."""
     rows = [
-        (str(name), *row) for name, part in found.groupby("table", sort=False) for row in _table(str(name), part).rows
+        (str(name), *row)
+        for name, part in compared.groupby("table", sort=False)
+        for row in _table(str(name), part).rows
     ]
     return Table("Ours beside the published values. " + MEANING, ("Table", *_HEADER), tuple(rows), 7)
 
@@ -226,7 +231,7 @@ def _measure(metric: str) -> Measure | None:
 
 
 def _number(value: float, metric: str, sign: bool = False) -> str:
-    """A value of a metric with a digit more than usual, as papers print; of the ledger with four decimals."""
+    """Return a value of a metric with one digit more than usual, as papers print; of the ledger with four decimals."""
     if math.isnan(value):
         return DASH
     measure = _measure(metric)

@@ -87,12 +87,12 @@ class Finder:
         return tuple(cells)
 
     def _inferences(self, condition: Condition, wanted: Mapping[str, Any]) -> list[str]:
-        asked = {key: self.plan.inferences[key] for key in condition.inferences}
+        inferences = {key: self.plan.inferences[key] for key in condition.inferences}
         if named := wanted.get("inference"):
-            fit = [key for key, i in asked.items() if all(i.spec().get(k) == v for k, v in named.items())]
-            return [key for key in fit if _rest_is_default(asked[key], named)] or fit
-        plain = [key for key, i in asked.items() if i.name == BASELINE and not i.personalise]
-        return plain[:1] or list(asked)
+            fit = [key for key, i in inferences.items() if all(i.spec().get(k) == v for k, v in named.items())]
+            return [key for key in fit if _rest_is_default(inferences[key], named)] or fit
+        plain = [key for key, i in inferences.items() if i.name == BASELINE and not i.personalise]
+        return plain[:1] or list(inferences)
 
 
 def _rest_is_default(inference: Inference, named: Mapping[str, Any]) -> bool:

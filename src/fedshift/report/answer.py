@@ -146,7 +146,7 @@ def _tone(gain: Value) -> str:
 
 
 def _inside(findings: Findings, condition: Condition, across: bool) -> Iterator[str]:
-    """Yield a sentence about what the same inference changes at internal sites, and its gap, where there is a change."""
+    """Yield a sentence about what the same inference changes at internal sites, with the gap that it leaves."""
     key = _compared_inference(findings, condition)
     if findings.baseline is None or key is None:
         return

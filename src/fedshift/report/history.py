@@ -169,5 +169,5 @@ def caveats(findings: Findings, runs: list[Trained]) -> Iterator[str]:
 
 
 def specs(findings: Findings) -> list[tuple[str, str]]:
-    """Return title and full specification of each condition. It is that of the first run; the others change the seed."""
+    """Return title and full specification of each condition. Its runs differ in their seed."""
     return [(findings.full(c), json.dumps(c.run.spec, indent=1, ensure_ascii=False)) for c in findings.conditions]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..analysis import results, score, unseen
+from ..analysis import score, unseen
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
-from ..analysis.results import StudyResults
+from ..analysis.results import StudyResults, load
 from ..analysis.table import Table
 from ..analysis.values import between, inner, listed, spread
 from ..core import registry
@@ -79,29 +79,29 @@ def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     Returns the page: `out`, or by default reports/{study}.html.
     """
     out = out or paths.page(plan.name)
-    found = results.load(plan, paths)
-    content = context(found)
+    results = load(plan, paths)
+    content = context(results)
     write_text(out, render("page.html.j2", content))
-    headline.write(found, content["answer"].lead, content["reproduction"])
+    headline.write(results, content["answer"].lead, content["reproduction"])
     return out
 
 
-def context(found: StudyResults) -> dict[str, Any]:
+def context(results: StudyResults) -> dict[str, Any]:
     """Return everything that the template shows."""
-    plan, findings = found.plan, found.findings
-    runs, people = trained(found), cohorts(plan, found.paths)
+    plan, findings = results.plan, results.findings
+    runs, people = trained(results), cohorts(plan, results.paths)
     unit = "patients" if all(cohort.patients for cohort in people) else "images"
     sites = [_sites(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)]
-    reproduction = Reproduction.of(found)
-    not_trained_on = unseen.shown(findings, found.unseen)
+    reproduction = Reproduction.of(results)
+    not_trained_on = unseen.shown(findings, results.unseen)
     return {
         "plan": plan,
         "study": plan.study,
-        "synthetic": found.synthetic,
-        "cards": found.cards,
-        "missing": _missing(found),
+        "synthetic": results.synthetic,
+        "cards": results.cards,
+        "missing": _missing(results),
         "scaled": scaled(plan),
-        "command": score.command(plan, found.paths),
+        "command": score.command(plan, results.paths),
         "archives": score.archives(plan),
         "answer": answer(findings, unit),
         "reproduction": reproduction,
@@ -114,24 +114,24 @@ def context(found: StudyResults) -> dict[str, Any]:
         "sites": sites,
         "coloured": any(cell.mark in ("better", "worse") for t in sites for row in t.rows for cell in row),
         "metrics": [_metrics(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)],
-        "figures": [_figure(found, name) for name in plan.study.figures],
+        "figures": [_figure(results, name) for name in plan.study.figures],
         "cohorts": [(c, plain(f"cohort-{n}", c.table)) for n, c in enumerate(people)],
         "protocol": protocol(findings),
         "costs": plain("costs", costs(runs)),
         "runs": plain("runs", runs_table(runs)),
         "facts": facts(runs),
         "specs": specs(findings),
-        "downloads": list(_downloads(found)),
+        "downloads": list(_downloads(results)),
         "several": findings.several,
     }
 
 
-def _missing(found: StudyResults) -> list[dict[str, str]]:
+def _missing(results: StudyResults) -> list[dict[str, str]]:
     """Return what could not be scored, one row where all inferences of a run are missing for one reason."""
-    findings = found.findings
+    findings = results.findings
     conditions = {name: condition for condition in findings.conditions for name in condition.runs}
     inferences: dict[tuple[str, str], list[str]] = {}
-    for item in found.missing:
+    for item in results.missing:
         inferences.setdefault((item["run"], item["why"]), []).append(findings.name(item["inference"]))
     return [
         {
@@ -262,26 +262,26 @@ def _metrics(n: int, findings: Findings, condition: Condition, unit: str) -> Pag
     return PageTable(f"metrics-{n}", caption, ("Site", "Role", "Inference", *units), rows, 3)
 
 
-def _figure(found: StudyResults, name: str) -> Drawn:
+def _figure(results: StudyResults, name: str) -> Drawn:
     """Return a figure as it was drawn by its rule."""
     from markupsafe import Markup
 
     figure: Figure = registry.build("figure", name)
-    path = found.folder / "figures" / f"{name}.svg"
+    path = results.folder / "figures" / f"{name}.svg"
     try:
         svg = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return Drawn(name, figure.title, "This figure has not been drawn.", "", [])
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(path, f"not a readable figure: {error}", "draw it again") from error
-    link = download("SVG", f"{found.plan.name}-{name}.svg", svg.encode(), "image/svg+xml")
-    caption = figure.caption(found.for_figures)
+    link = download("SVG", f"{results.plan.name}-{name}.svg", svg.encode(), "image/svg+xml")
+    caption = figure.caption(results.for_figures)
     return Drawn(name, figure.title, caption, Markup(svg), [link])  # our own file, escaped when drawn
 
 
-def _downloads(found: StudyResults) -> Iterator[tuple[str, list[Download], str]]:
+def _downloads(results: StudyResults) -> Iterator[tuple[str, list[Download], str]]:
     """Yield title, links, and place of each file of the study that a reader may want."""
-    study = found.plan.name
+    study = results.plan.name
     types = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex"}
     files = {
         "Overview table": "tables/overview",
@@ -295,9 +295,9 @@ def _downloads(found: StudyResults) -> Iterator[tuple[str, list[Download], str]]
     for title, stem in files.items():
         links = []
         for kind in types:
-            path = found.folder / f"{stem}.{kind}"
+            path = results.folder / f"{stem}.{kind}"
             if path.exists() and path.stat().st_size <= EMBED:
-                content = found.content(f"{stem}.{kind}")
+                content = results.content(f"{stem}.{kind}")
                 links.append(download(kind.upper(), f"{study}-{path.name}", content, types[kind]))
         yield title, links, f"results/studies/{study}/{stem}.csv"
 

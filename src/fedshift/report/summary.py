@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..analysis import effects, results, table, unseen
+from ..analysis import effects, table, unseen
 from ..analysis.conditions import CONDITION
 from ..analysis.findings import Findings
 from ..analysis.names import IDS, LEVELS
 from ..analysis.predictions import INFERENCE, SITE
+from ..analysis.results import load
 from ..io.paths import Paths
 from ..io.tables import write_table
 from ..papers import comparison, trends
@@ -33,24 +34,24 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     `high` are the 95% interval of the mean score under resampling of patients (see `statistics`). `published` and
     `published_std` are the printed values (see `comparison`), in the unit of the mean.
     """
-    found = results.load(plan, paths)
-    words, values = Words(plan), Values(found)
-    bounds, contrasts = effects.table(found.names, paths, found.scores)
-    summary = _over_seeds(found.scores).join(comparison.published(words)).join(bounds).reset_index()
-    summary = found.names.described(summary.assign(study=plan.name))[COLUMNS]
+    results = load(plan, paths)
+    words, values = Words(plan), Values(results)
+    bounds, contrasts = effects.table(results.names, paths, results.scores)
+    summary = _over_seeds(results.scores).join(comparison.published(words)).join(bounds).reset_index()
+    summary = results.names.described(summary.assign(study=plan.name))[COLUMNS]
     compared = comparison.table(words, values)
     files = {
         "effects": contrasts,
         "summary": summary,
         "comparison": compared,
         "trends": trends.table(words, values),
-        "unseen": unseen.table(found.names, paths),
+        "unseen": unseen.table(results.names, paths),
     }
     for name, rows in files.items():
-        write_table(found.folder / f"{name}.csv", rows)
-    tables.write(found.folder, Findings(found.names, summary, contrasts))
-    table.save(found.folder, "comparison", comparison.whole(compared))
-    return found.folder / "summary.csv"
+        write_table(results.folder / f"{name}.csv", rows)
+    tables.write(results.folder, Findings(results.names, summary, contrasts))
+    table.save(results.folder, "comparison", comparison.whole(compared))
+    return results.folder / "summary.csv"
 
 
 def _over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
