@@ -23,6 +23,7 @@ from fedshift.io.text import write_json
 from fedshift.report import page, summary
 from fedshift.report import protocol as protocol_module
 from fedshift.report.answer import Answer, answer
+from fedshift.report.history import Trained, runs_table
 from fedshift.report.protocol import protocol
 from fedshift.study.plan import Plan
 
@@ -476,6 +477,16 @@ def test_the_protocol_says_by_which_value_rounds_are_chosen(name: str, words: st
 def test_the_round_is_chosen_by_validation_accuracy(whole: tuple[Plan, Paths, str]) -> None:
     words = "The round with the highest mean validation accuracy over clients. Test data play no part."
     assert dict(protocol(results.load(*whole[:2]).findings))["Model selection"] == [words]
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "cell"),
+    [("accuracy", "Validation (%)", "52.3"), ("brier", "Validation", "0.523"), ("loss", "Validation", "0.523")],
+)
+def test_the_value_that_a_round_was_kept_for_has_its_unit(name: str, header: str, cell: str) -> None:
+    run = Trained("fedavg-0", "FedAvg", 0, {"best_value": 0.5231}, 4, 0.0, 0.0, 0.0, name)
+    table = runs_table([run])
+    assert dict(zip(table.header, table.rows[0], strict=True))[header] == cell
 
 
 def test_runs_that_were_accepted_as_unchanged_are_named_with_reason_and_date(tmp_path: Path) -> None:

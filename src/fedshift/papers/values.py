@@ -13,7 +13,6 @@ from ..analysis.names import LEVELS
 from ..analysis.results import StudyResults
 from ..analysis.values import inner, number
 from ..core import registry
-from ..core.errors import UserError
 from ..io.tables import read_table
 from ..metrics import Metric
 from ..study.published import RECORDED
@@ -84,9 +83,8 @@ class Values:
     @functools.cache  # noqa: B019 - lives as long as the summary is made
     def _recorded(self, run: str, quantity: str) -> dict[str, float]:
         """Return a quantity of each site, from the record of a run's rounds; empty where there is none."""
-        try:
-            table = read_table(self.results.paths.run(run) / "rounds.parquet")
-        except UserError:
+        table = self._rounds.get(run)
+        if table is None:
             return {}
         if quantity == "traffic":
             sent = table.assign(moved=(table["floats_down"] + table["floats_up"]) * _MB)
@@ -95,6 +93,10 @@ class Values:
             split, column = {"training_loss": ("train", "loss"), "validation_accuracy": ("val", "accuracy")}[quantity]
             series = table[table["split"] == split].groupby("site")[column].mean()
         return {str(site): float(value) for site, value in series.items()}
+
+    @functools.cached_property
+    def _rounds(self) -> dict[str, pd.DataFrame]:
+        return {str(run): rows for run, rows in self.results.rounds.groupby("run")}
 
     def ledger(self, cell: Cell, quantity: str, statistics: bool) -> float:
         """Return a quantity of a condition from ledger.csv; NaN where it is not there."""

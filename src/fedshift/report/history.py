@@ -12,7 +12,9 @@ from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, NAN
+from ..core import registry
 from ..core.console import duration
+from ..metrics import Metric
 
 FLOAT_BYTES = 4
 
@@ -21,7 +23,8 @@ FLOAT_BYTES = 4
 class Trained:
     """The record of one run. `manifest` is empty where the run has not finished.
 
-    Floats and seconds are sums over all clients and rounds, and over every process that worked on the run.
+    Floats and seconds are sums over all clients and rounds, and over every process that worked on the run. `select_by`
+    names the validation value that the kept round is best in: a metric, or `loss`.
     """
 
     name: str
@@ -32,6 +35,7 @@ class Trained:
     floats_down: float
     floats_up: float
     seconds: float
+    select_by: str = "accuracy"
 
 
 def trained(results: StudyResults) -> list[Trained]:
@@ -43,7 +47,11 @@ def trained(results: StudyResults) -> list[Trained]:
         table = rounds.groupby("run").agg(**sums, seconds=("seconds", "sum"))
         spent = {str(run): (int(r), float(d), float(u), float(s)) for run, r, d, u, s in table.itertuples()}
     return [
-        Trained(name, findings.full(one), run.seed, results.manifests[name], *spent.get(name, (0, NAN, NAN, NAN)))
+        Trained(
+            *(name, findings.full(one), run.seed, results.manifests[name]),
+            *spent.get(name, (0, NAN, NAN, NAN)),
+            getattr(run.training, "select_by", "accuracy"),
+        )
         for one in findings.conditions
         for name, run in one.runs.items()
     ]
@@ -92,7 +100,7 @@ def runs_table(runs: list[Trained]) -> Table:
             r.condition,
             str(r.seed),
             str(r.manifest.get("best_round", DASH)),
-            _percent(r.manifest.get("best_value")),
+            _validation(r),
             str(r.manifest.get("device", DASH)),
             str(r.manifest.get("threads", DASH)),
             str(r.manifest.get("started", DASH))[:16].replace("T", " "),
@@ -104,7 +112,7 @@ def runs_table(runs: list[Trained]) -> Table:
         "Condition",
         "Seed",
         "Kept round",
-        "Validation (%)",
+        "Validation (%)" if all(_in_percent(r) for r in runs) else "Validation",
         "Device",
         "Threads",
         "Started (UTC)",
@@ -112,8 +120,19 @@ def runs_table(runs: list[Trained]) -> Table:
     return Table("Runs of this study, with the round that model selection kept", header, tuple(rows), 2)
 
 
-def _percent(value: Any) -> str:
-    return f"{100 * value:.1f}" if isinstance(value, int | float) else DASH
+def _in_percent(run: Trained) -> bool:
+    if run.select_by == "loss":
+        return False
+    metric: Metric = registry.build("metric", run.select_by)
+    return metric.percent
+
+
+def _validation(run: Trained) -> str:
+    """Return the validation value of the kept round: percent with one decimal, or three decimals."""
+    value = run.manifest.get("best_value")
+    if not isinstance(value, int | float):
+        return DASH
+    return f"{100 * value:.1f}" if _in_percent(run) else f"{value:.3f}"
 
 
 def facts(runs: list[Trained]) -> list[tuple[str, str]]:
