@@ -31,6 +31,7 @@ COLUMNS = [
 ]
 Where = tuple[str, str, str, str]
 """Partition, role, site and metric."""
+_PLACE = ["role", "site", "metric"]
 
 
 def undefined(conditions: Mapping[str, Condition], scores: pd.DataFrame) -> set[Where]:
@@ -39,7 +40,7 @@ def undefined(conditions: Mapping[str, Condition], scores: pd.DataFrame) -> set[
     `scores` has the columns condition_id, role, site, metric and value.
     """
     partition = scores["condition_id"].map({key: one.run.partition_id for key, one in conditions.items()})
-    counts = scores.groupby([partition, "role", "site", "metric"], sort=False)["value"].count()
+    counts = scores.groupby([partition, *_PLACE], sort=False)["value"].count()
     return set(counts.index[counts == 0])
 
 
@@ -75,9 +76,6 @@ def effects(
         if len(part.T)
     ]
     return pd.concat(parts, axis=1) if parts else _no_columns([*LEVELS, "quantity"])
-
-
-_PLACE = ["role", "site", "metric"]
 
 
 def _no_columns(levels: list[str]) -> pd.DataFrame:

@@ -31,13 +31,13 @@ class Tile:
 class Answer:
     """The sentences about the first condition and the others, and the numbers of the first.
 
-    `untold` counts the conditions without a sentence.
+    `further` counts the conditions without a sentence.
     """
 
     lead: str
     others: list[str]
     tiles: list[Tile]
-    untold: int
+    further: int
 
 
 def answer(findings: Findings, unit: str = "patients") -> Answer:
