@@ -12,9 +12,8 @@ import pandas as pd
 import pytest
 from fake_study import EVIL
 
-from fedshift.analysis import predictions, score
-from fedshift.analysis.effects import ALL
-from fedshift.analysis.findings import Findings
+from fedshift.analysis import predictions, results, score
+from fedshift.analysis.conditions import conditions, distinguishing_settings
 from fedshift.analysis.statistics import DRAWS
 from fedshift.core.errors import UserError
 from fedshift.core.rng import stream
@@ -29,8 +28,8 @@ from fedshift.study.plan import Plan
 
 COLUMNS = "study run algorithm bn addon held_out site role inference momentum batch_size order seed metric value n"
 SUMMARY = (
-    "study algorithm bn addon held_out site role inference momentum batch_size order metric n mean std seeds "
-    "published published_std low high"
+    "study condition_id inference_id algorithm bn addon held_out site role inference momentum batch_size order "
+    "metric n mean std seeds published published_std low high"
 )
 
 
@@ -72,8 +71,8 @@ def test_effects_are_of_the_means_over_sites(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path, by_seed)
     score.score(plan, paths)
     summary.summarise(plan, paths)
-    found = Findings.read(plan, paths)
-    group = found.groups[0]
+    found = results.load(plan, paths).findings
+    group = found.conditions[0]
     level = found.effect("level", group, "source")
     assert (level.mean, level.std, level.seeds) == pytest.approx((0.6, 0.1, 3))
     assert found.gap(group, "source").mean == pytest.approx(0.3)
@@ -99,8 +98,9 @@ def test_a_mean_over_partitions_stands_beside_each(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path, right, partition=two)
     score.score(plan, paths)
     summary.summarise(plan, paths)
-    found = Findings.read(plan, paths)
-    means = [found.gap(found.groups[0], "source", held_out=h).mean for h in ("one", "three", ALL)]
+    found = results.load(plan, paths).findings
+    one, three = (next(c for c in found.conditions if c.held_out == h) for h in ("one", "three"))
+    means = [found.gap(one, "source").mean, found.gap(three, "source").mean, found.gap(one, "source", across=True).mean]
     assert means == pytest.approx([0.4, 0.2, 0.3])
 
 
@@ -172,7 +172,7 @@ def test_no_predictions_at_all_is_an_error_with_a_remedy(tmp_path: Path) -> None
 def test_runs_that_differ_in_training_only_are_told_apart(tmp_path: Path) -> None:
     runs = [{"algorithm": "fedavg"}, {"algorithm": "fedavg", "training": {"lr": 0.5}}]
     plan = fake_study.plan(tmp_path, runs=runs)
-    names = {c["algorithm"] for c in predictions.conditions(plan).values()}
+    names = {c.algorithm for c in conditions(plan).values()}
     assert names == {"fedavg [lr=0.01]", "fedavg [lr=0.5]"}
 
 
@@ -197,7 +197,7 @@ def settings(**given: Any) -> dict[str, str]:
 )
 def test_settings_that_another_one_decides_are_not_told(runs: list[dict[str, Any]], told: list[str]) -> None:
     specs = [settings(**run) for run in runs]
-    assert predictions._telling(specs) == told
+    assert distinguishing_settings(specs) == told
     assert len({tuple(spec.get(key) for key in told) for spec in specs}) == len(specs)
 
 
@@ -255,8 +255,8 @@ def test_partitions_do_not_make_new_patients(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path, by_seed, partition=two, change=uneven)
     score.score(plan, paths)
     summary.summarise(plan, paths)
-    found = Findings.read(plan, paths)
-    one, both = (found.effect("level", found.groups[0], "source", held_out=h) for h in ("one", ALL))
+    found = results.load(plan, paths).findings
+    one, both = (found.effect("level", found.conditions[0], "source", across=across) for across in (False, True))
     assert (both.low, both.high) == pytest.approx((one.low, one.high))
     assert one.low < one.high
 
@@ -274,8 +274,8 @@ def test_sites_that_show_the_same_images_do_not_make_new_ones(tmp_path: Path) ->
     for plan, paths in (by_image, alone):
         score.score(plan, paths)
         summary.summarise(plan, paths)
-        findings = Findings.read(plan, paths)
-        group = findings.groups[0]
+        findings = results.load(plan, paths).findings
+        group = findings.conditions[0]
         one, both = (
             findings.value(group, "internal", "centre0", "source"),
             findings.effect("level", group, "source", "internal"),
@@ -304,9 +304,9 @@ def test_a_partition_without_a_role_counts_in_no_mean_over_partitions(tmp_path: 
     )
     score.score(plan, paths)
     summary.summarise(plan, paths)
-    found = Findings.read(plan, paths)
+    found = results.load(plan, paths).findings
     assert found.left_out() == ["centre1"]
-    assert found.gap(found.groups[0], "source", held_out=ALL).mean == pytest.approx(0.2)
+    assert found.gap(found.conditions[0], "source", across=True).mean == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(

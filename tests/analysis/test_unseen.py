@@ -9,8 +9,8 @@ import fake_study
 import pandas as pd
 import pytest
 
-from fedshift.analysis import score, unseen
-from fedshift.analysis.findings import Findings
+from fedshift.analysis import results, score, unseen
+from fedshift.analysis.names import Names
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.report import page, summary
@@ -63,7 +63,7 @@ def test_what_was_trained_on_is_told_apart(tmp_path: Path) -> None:
     assert other["n"].unique().tolist() == [new]
     assert found["seeds"].unique().tolist() == [2]
     assert (seen, new) == (2 * 42, 2 * 18)
-    table = unseen.shown(Findings.read(plan, paths), found)
+    table = unseen.shown(results.load(plan, paths).findings, found)
     assert table is not None
     told = tuple(cell.replace("\N{NO-BREAK SPACE}", " ") for cell in table.rows[0])
     assert told == ("FedAvg, aggregated BN", "Source", "100.0 ± 0.0", "50.0 ± 70.7")
@@ -80,7 +80,7 @@ def test_where_no_image_has_another_guise_there_is_nothing_to_tell(tmp_path: Pat
     found = score.read_tidy(paths.study("fake") / "unseen.csv")
     assert found.empty
     assert list(found) == unseen.COLUMNS
-    assert unseen.shown(Findings.read(plan, paths), found) is None
+    assert unseen.shown(results.load(plan, paths).findings, found) is None
     assert "Not trained on" not in page.write(plan, paths).read_text(encoding="utf-8")
 
 
@@ -89,6 +89,6 @@ def test_a_run_that_is_not_there_counts_as_a_seed_less(tmp_path: Path) -> None:
     lost = next(name for name, run in plan.runs.items() if run.seed == 1 and run.bn == "local")
     for key in plan.predictions(lost):
         paths.predictions(lost, key).unlink()
-    found = unseen.table(plan, paths)
+    found = unseen.table(Names(plan), paths)
     assert found[found["bn"] == "local"]["seeds"].tolist() == [1] * 4
     assert found[found["bn"] == "aggregated"]["seeds"].tolist() == [2] * 4

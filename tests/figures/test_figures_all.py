@@ -86,7 +86,7 @@ def test_a_whole_study_can_draw_them(tmp_path: Path) -> None:
         text = results.draw(plan, paths, name).read_text(encoding="utf-8")
         assert ("Nothing to draw" in text) == (name == "test_curves"), "no site is watched"
         assert fake_study.EVIL not in text
-    found = results.load(plan, paths)
+    found = results.load(plan, paths).for_figures
     assert {"floats_down", "floats_up"} <= set(found.rounds)
     clients = {_series.client_of(i, found.internal) for i in found.scores["inference"]}
     assert clients == {None, "centre0"}

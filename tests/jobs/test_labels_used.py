@@ -16,8 +16,9 @@ from predicting import by_hand, trained
 from torch import nn
 from toy import differing
 
-from fedshift.analysis import effects, score
-from fedshift.analysis.findings import LABELS, Findings
+from fedshift.analysis import effects, results, score
+from fedshift.analysis.findings import LABELS
+from fedshift.analysis.names import Names
 from fedshift.data.prepared import Prepared
 from fedshift.data.samples import TensorSamples
 from fedshift.inferences import Inference, Personalise
@@ -251,8 +252,8 @@ def test_each_site_is_predicted_by_the_model_adapted_to_it_alone(made: tuple[Pla
 def sizes(plan: Plan, paths: Paths) -> dict[str, dict[str, int]]:
     """Images scored, by inference and site."""
     table = score.read_tidy(score.score(plan, paths))
-    keyed = effects.with_key(plan, table[table["metric"] == "accuracy"])
-    return {str(key): dict(zip(part["site"], part["n"], strict=True)) for key, part in keyed.groupby("key")}
+    keyed = Names(plan).identified(table[table["metric"] == "accuracy"])
+    return {str(key): dict(zip(part["site"], part["n"], strict=True)) for key, part in keyed.groupby("inference_id")}
 
 
 def test_images_it_was_adapted_to_stay_in_the_file_and_out_of_the_scores(made: tuple[Plan, Paths]) -> None:
@@ -280,8 +281,8 @@ def test_scores_are_those_of_the_images_that_are_left(made: tuple[Plan, Paths]) 
     left = table[~table["adapted"].astype(bool)]
     right = (left["p1"] > left["p0"]) == (left["label"] == 1)
     expected = right.groupby(left["site"]).mean().to_dict()
-    scores = effects.with_key(plan, score.read_tidy(score.score(plan, paths)))
-    mine = scores[(scores["key"] == name) & (scores["metric"] == "accuracy")]
+    scores = Names(plan).identified(score.read_tidy(score.score(plan, paths)))
+    mine = scores[(scores["inference_id"] == name) & (scores["metric"] == "accuracy")]
     assert dict(zip(mine["site"], mine["value"], strict=True)) == pytest.approx(expected)
 
 
@@ -305,12 +306,12 @@ def test_the_page_names_what_uses_labels_and_says_that_it_is_not_comparable(made
     plan, paths = made
     score.score(plan, paths)
     summary.summarise(plan, paths)
-    findings = Findings.read(plan, paths)
+    findings = results.load(plan, paths).findings
     names = [findings.name(key) for key in plan.inferences]
     assert [LABELS in name for name in names] == [True, False, True, True, True]
     assert len(set(names)) == 5
     assert {row[1] for row in overview(findings).rows} == set(names)
-    told = page.context(plan, paths)["caveats"]
+    told = page.context(results.load(plan, paths))["caveats"]
     for name, (key, inference) in zip(names, plan.inferences.items(), strict=True):
         mine = [line for line in told if line.startswith(f"{name} first takes")]
         assert len(mine) == bool(inference.personalise), key
@@ -332,9 +333,9 @@ def test_what_uses_labels_is_never_the_baseline(tmp_path: Path, place: int) -> N
     assert effects.plain(plan) == "source"
     score.score(plan, paths)
     summary.summarise(plan, paths)
-    findings = Findings.read(plan, paths)
+    findings = results.load(plan, paths).findings
     assert findings.baseline == "source"
-    assert findings.gain(findings.groups[0], "tsmobn", "external").mean == pytest.approx(0.2)
+    assert findings.gain(findings.conditions[0], "tsmobn", "external").mean == pytest.approx(0.2)
 
 
 def test_without_plain_source_there_is_no_baseline(tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ def test_values_are_held_against_the_cell_that_they_are_of(tmp_path: Path) -> No
     assert (near["published"], near["published_std"]) == pytest.approx((0.615, 0.1))
     assert near["difference"] == pytest.approx(-0.015)
     assert (near["verdict"], near["condition"], near["inference"]) == ("within", "FedAvg, aggregated BN", "source")
+    assert near["condition_id"].startswith("fedavg-aggregated-")
+    assert far["condition_id"].startswith("fedavg-local-")
+    assert [row["inference_id"] for row in (near, far, other)] == ["source", "source", "tsmobn"]
     # 0.7 against 0.2: by far more than about 4.3 x 0.1 / sqrt(3) = 0.25
     assert (far["verdict"], far["condition"]) == ("outside", "FedAvg, local BN")
     assert far["difference"] == pytest.approx(0.5)

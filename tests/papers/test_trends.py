@@ -31,6 +31,15 @@ def test_a_trend_that_holds(tmp_path: Path) -> None:
     assert "the difference is +10.0 points (standard error 0.0)" in found["sentence"]
 
 
+def test_the_ids_of_both_sides_are_listed(tmp_path: Path) -> None:
+    """Each side has one condition under one inference, or under none where the record of the rounds is compared."""
+    plan, paths = made(tmp_path, trends=[SIDES | {"at": "external"}, SIDES | {"of": "training_loss"}])
+    ids = {run.bn: run.condition for run in plan.runs.values()}
+    scored, recorded = read(plan, paths, "trends").to_dict("records")
+    assert (scored["better_ids"], scored["than_ids"]) == (f"{ids['local']}/source", f"{ids['aggregated']}/source")
+    assert (recorded["better_ids"], recorded["than_ids"]) == (ids["local"], ids["aggregated"])
+
+
 def test_a_trend_that_does_not(tmp_path: Path) -> None:
     found = row(tmp_path, trend={"better": {"bn": "aggregated"}, "than": {"bn": "local"}})
     assert (found["held"], found["sites_for"]) == ("no", 0)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedshift.analysis import score
+from fedshift.analysis import results, score
 from fedshift.analysis.findings import Findings
 from fedshift.analysis.score import command
 from fedshift.analysis.values import Value
@@ -24,7 +24,7 @@ def findings(root: Path, **changes: object) -> Findings:
     plan, paths = fake_study.build(root, **changes)  # type: ignore[arg-type]
     score.score(plan, paths)
     summary.summarise(plan, paths)
-    return Findings.read(plan, paths)
+    return results.load(plan, paths).findings
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_change_is_good_or_bad_only_if_its_interval_says_so(low: float, high: 
 def test_without_patients_enough_the_answer_says_that_there_is_no_interval(tmp_path: Path) -> None:
     """Two test patients at each internal site: no interval of the gap, and the answer does not pass over it."""
     found = findings(tmp_path)
-    assert math.isnan(found.gap(found.groups[0], "source").low)
+    assert math.isnan(found.gap(found.conditions[0], "source").low)
     assert "no interval can be given (too few test patients at centre0 and centre3)" in answer.answer(found).lead
 
 
@@ -55,7 +55,7 @@ def test_a_site_with_one_class_counts_in_no_mean(tmp_path: Path) -> None:
         return samples.assign(label=samples["label"].where(samples["site"] != "centre1", 1))
 
     found = findings(tmp_path, headline="balanced_accuracy", change=one_class)
-    group = found.groups[0]
+    group = found.conditions[0]
     assert not found.value(group, "external", "centre1", "source").known
     assert found.worst(group, "source") == fake_study.EVIL
     assert found.left_out("external") == ["centre1"]

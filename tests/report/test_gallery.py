@@ -140,9 +140,9 @@ def test_what_is_unfinished_or_out_of_date_is_told(project: Path) -> None:
     assert re.search(r"begun : incomplete: 1 of 2 runs trained at scale (mini|paper)", words)
     assert "new : not valid:" in words
     assert "fake , scale paper: out of date: the study has changed since" in words
-    assert "old : an old page: make it anew" in words
+    assert "old : an old page: run fedshift page again" in words
     (project / "reports" / "fake.html").unlink()
-    assert "its page is gone" in index(project)[1]
+    assert "its page is missing" in index(project)[1]
 
 
 def test_the_index_needs_no_list_of_papers(project: Path) -> None:

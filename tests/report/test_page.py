@@ -21,7 +21,9 @@ from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.io.text import write_json
 from fedshift.report import page, summary
+from fedshift.report import protocol as protocol_module
 from fedshift.report.answer import Answer, answer
+from fedshift.report.history import Trained, runs_table
 from fedshift.report.protocol import protocol
 from fedshift.study.plan import Plan
 
@@ -134,7 +136,7 @@ def test_words_follow_the_numbers(tmp_path: Path, source: float, tsmobn: float, 
 
 def test_no_external_site(tmp_path: Path) -> None:
     plan, paths, html = made(tmp_path, partition={"internal": ["centre0", "centre3"]}, figures=["sites"])
-    told = answer(Findings.read(plan, paths))
+    told = answer(results.load(plan, paths).findings)
     assert told.lead.endswith("The study has no external site, so it cannot say how the model travels.")
     assert told.others and not any("external" in text for text in told.others)
     assert Outline(html).text.count("The study has no external site") == 1
@@ -145,7 +147,7 @@ def test_no_external_site(tmp_path: Path) -> None:
 def test_no_external_site_is_said_where_the_first_condition_is_of_clients_alone(tmp_path: Path) -> None:
     runs = [{"algorithm": ["local", "fedavg", "fedprox"], "bn": "local"}]
     plan, paths, _ = made(tmp_path, partition={"internal": ["centre0", "centre3"]}, runs=runs, figures=[])
-    told = answer(Findings.read(plan, paths))
+    told = answer(results.load(plan, paths).findings)
     said = [text.count("The study has no external site") for text in (told.lead, *told.others)]
     assert said == [0, 1, 0]
 
@@ -165,7 +167,7 @@ def shows(monkeypatch: pytest.MonkeyPatch, root: Path, gain: Value, gap: Value) 
     summary.summarise(plan, paths)
     monkeypatch.setattr(Findings, "gap", lambda *_: gap)
     monkeypatch.setattr(Findings, "gain", lambda _, group, key, role, **__: gain if role == "external" else Value())
-    return answer(Findings.read(plan, paths))
+    return answer(results.load(plan, paths).findings)
 
 
 SURE = Value(mean=0.3, std=0.01, seeds=3, low=0.2, high=0.4)
@@ -236,7 +238,7 @@ def test_few_patients_outside_take_the_interval_and_the_colour(tmp_path: Path, m
     assert f"(too few test patients at centre0, centre3, centre1 and {EVIL})" in text
     assert 'class="good"' not in html
     assert "below, the 95% interval" not in text
-    assert "excludes no change" not in text
+    assert "have a 95% interval that excludes zero" not in text
     assert "no interval" in text
 
 
@@ -335,7 +337,7 @@ UNTESTED = {
 def test_internal_sites_without_test_samples_are_left_out(tmp_path: Path) -> None:
     plan, paths, html = made(tmp_path, partition=UNTESTED, figures=["sites"])
     text = Outline(html).text
-    told = answer(Findings.read(plan, paths))
+    told = answer(results.load(plan, paths).findings)
     assert "internal" not in told.lead + " ".join(told.others)
     assert "at external sites, with training statistics. TsmoBN adds 20.0 points at external sites" in told.lead
     assert [t.label.partition(",")[0] for t in told.tiles] == ["External sites", "External sites", "Change outside"]
@@ -434,11 +436,11 @@ def test_the_protocol_has_every_setting_of_each_inference(whole: tuple[Plan, Pat
 
 def test_the_protocol_names_the_data_and_no_more(whole: tuple[Plan, Paths, str]) -> None:
     plan = whole[0]
-    lines = dict(protocol(Findings.read(plan, whole[1])))
+    lines = dict(protocol(results.load(plan, whole[1]).findings))
     assert lines["Dataset"] == ["Invented patches, version 1.0"]
     own = OwnImages(table=Path("s.csv"), archive="a.tar", sha256="0" * 64, title="Ours", licence="ask us")
     bare = Plan("fake", plan.path, "mini", fake_study.study(dataset=own))
-    findings = Findings.read(plan, whole[1])
+    findings = results.load(plan, whole[1]).findings
     findings.plan = bare
     assert dict(protocol(findings))["Dataset"] == ["Ours"]
 
@@ -457,6 +459,51 @@ def test_the_scale_is_named_where_there_are_scales(tmp_path: Path) -> None:
     text = Outline(made(tmp_path / "two", figures=[], seeds=[0], scales={"mini": {"model": "mlp"}})[2]).text
     assert "Federated study fake , scale mini" in text
     assert "Mini scale" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("accuracy", "highest mean validation accuracy over clients"),
+        ("auc", "highest mean validation AUC over clients"),
+        ("brier", "lowest mean validation brier score over clients"),
+        ("loss", "lowest mean validation loss (cross-entropy) over clients"),
+    ],
+)
+def test_the_protocol_says_by_which_value_rounds_are_chosen(name: str, words: str) -> None:
+    assert protocol_module.best_by(name) == words
+
+
+def test_the_round_is_chosen_by_validation_accuracy(whole: tuple[Plan, Paths, str]) -> None:
+    words = "The round with the highest mean validation accuracy over clients. Test data play no part."
+    assert dict(protocol(results.load(*whole[:2]).findings))["Model selection"] == [words]
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "cell"),
+    [("accuracy", "Validation (%)", "52.3"), ("brier", "Validation", "0.523"), ("loss", "Validation", "0.523")],
+)
+def test_the_value_that_a_round_was_kept_for_has_its_unit(name: str, header: str, cell: str) -> None:
+    run = Trained("fedavg-0", "FedAvg", 0, {"best_value": 0.5231}, 4, 0.0, 0.0, 0.0, name)
+    table = runs_table([run])
+    assert dict(zip(table.header, table.rows[0], strict=True))[header] == cell
+
+
+def test_runs_that_were_accepted_as_unchanged_are_named_with_reason_and_date(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, figures=[], seeds=[0, 1])
+    change = {"code": "a", "was": "b", "reason": "Only <b>messages</b> changed", "date": "2026-01-31", "version": "1"}
+    for run in plan.runs.values():
+        accepted = {"accepted": [change]} if run.seed else {}
+        write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | accepted)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    html = page.write(plan, paths).read_text()
+    assert "Accepted as unchanged Only <b>messages</b> changed (2026-01-31)" in Outline(html).text
+    assert "<b>messages" not in html
+
+
+def test_without_accepted_runs_nothing_is_said_of_them(whole: tuple[Plan, Paths, str]) -> None:
+    assert "Accepted as unchanged" not in whole[2]
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
@@ -537,7 +584,7 @@ def test_bare_files_do(tmp_path: Path) -> None:
             path.unlink()
     text = Outline(page.write(plan, paths).read_text()).text
     assert "This figure has not been drawn." in text
-    assert "The samples or the partition of this study are not there." in text
+    assert "The samples or the partition of this study are missing." in text
 
 
 def test_provenance(whole: tuple[Plan, Paths, str]) -> None:

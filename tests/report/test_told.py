@@ -15,6 +15,7 @@ from predicting import complaint, load, predicted, trained
 from torch import nn
 
 from fedshift.analysis import predictions, results, score
+from fedshift.analysis.conditions import conditions
 from fedshift.analysis.findings import LABELS, Findings
 from fedshift.analysis.values import DASH
 from fedshift.cli import main
@@ -41,7 +42,7 @@ def scored(root: Path, right: Any = fake_study.helps, **changes: Any) -> tuple[F
     plan, paths = fake_study.build(root, right, **changes)
     score.score(plan, paths)
     summary.summarise(plan, paths)
-    return Findings.read(plan, paths), plan, paths
+    return results.load(plan, paths).findings, plan, paths
 
 
 # ---- settings without meaning
@@ -262,7 +263,7 @@ def test_code_differs_only_among_runs_with_the_same_plug_ins(tmp_path: Path, whi
     found, plan, paths = scored(tmp_path, runs=runs, seeds=[0, 1])
     for run in filter(which, plan.runs.values()):
         write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | {"code": "ba9876543210"})
-    done = history.trained(found, paths, results.load(plan, paths).rounds)
+    done = history.trained(results.load(plan, paths))
     assert len(done) == 6
     assert (VERSIONS in list(history.caveats(found, done))) is told
 
@@ -283,7 +284,7 @@ def test_code_differs_only_among_runs_with_the_same_plug_ins(tmp_path: Path, whi
 )
 def test_a_setting_that_is_not_there_is_not_told(tmp_path: Path, settings: list[Any], wanted: set[str]) -> None:
     plan = fake_study.plan(tmp_path, runs=[{"algorithm": "fedavg"} | own for own in settings])
-    labels = [c["algorithm"] for c in predictions.conditions(plan).values()]
+    labels = [c.algorithm for c in conditions(plan).values() for _ in c.runs]
     assert sorted(np.unique(labels, return_counts=True)[1].tolist()) == [3, 3]
     assert wanted <= set(labels)
     assert not any(word in label for label in labels for word in ("None", "null"))
@@ -296,7 +297,7 @@ def test_fedtan2_always_tells_when_its_exchange_ends(tmp_path: Path) -> None:
         {"name": "fedtan2", "exchange_rounds": 7},
     ]
     plan = fake_study.plan(tmp_path, runs=[{"algorithm": given}], training={"rounds": 100}, seeds=[0])
-    labels = {c["algorithm"] for c in predictions.conditions(plan).values()}
+    labels = {c.algorithm for c in conditions(plan).values()}
     assert labels == {"fedtan2(exchange_rounds=100)", "fedtan2(exchange_rounds=7)"}
     assert len(plan.runs) == 2
 
@@ -305,7 +306,7 @@ def test_the_table_of_a_condition_has_the_inferences_asked_of_it(tmp_path: Path)
     """And no gain of what uses labels, whose score is of other images or of known ones."""
     runs = [{"algorithm": "fedavg"}, {"algorithm": "perfedavg", "inferences": ["source", PERSONAL]}]
     findings, _, _ = scored(tmp_path, runs=runs, seeds=[0])
-    plain, personal = (sites(findings, group).header[3:] for group in findings.groups)
+    plain, personal = (sites(findings, group).header[3:] for group in findings.conditions)
     assert plain == ("Source", "TsmoBN", "Gain, TsmoBN")
     assert [LABELS in title for title in personal] == [False, True]
     assert not any(title.startswith("Gain") for title in personal)

@@ -1,196 +1,163 @@
-"""The numbers of a study, by name: what tables, sentences and the page are made of."""
+"""The numbers of a study by condition, site and inference: what tables, sentences and the page are made of."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import pandas as pd
 
-from ..data.partition import Partition
-from ..io.paths import Paths
 from ..metrics import Metric
-from ..study.plan import Plan
-from ..study.run import Run
-from . import effects, predictions, score
-from .predictions import CONDITION
+from . import effects, score
+from .conditions import ALL, Condition, several
+from .names import LEVELS, Names
 from .values import NAN, Value
 
 LABELS = "uses labels of the site"
-"""In the name of every inference that does."""
-
-
-class Condition(NamedTuple):
-    """What the runs of all seeds have in common, in the words of scores.csv."""
-
-    algorithm: str
-    bn: str
-    addon: str
-    held_out: str
-
-
-@dataclass(frozen=True)
-class Group:
-    """The runs of a condition, one a seed. `title` is for people and says all but the partition.
-
-    `asked` are the inferences that the study asks of them.
-    """
-
-    condition: Condition
-    title: str
-    partition: Partition
-    runs: dict[str, Run]
-    asked: tuple[str, ...]
-
-    @property
-    def run(self) -> Run:
-        """One of its runs: the others differ in their seed alone."""
-        return next(iter(self.runs.values()))
-
-    @property
-    def tests_inside(self) -> bool:
-        """Whether internal sites have test samples; if not, all of theirs train or validate."""
-        return self.partition.split.test > 0
-
-    def sites(self) -> Iterator[tuple[str, str]]:
-        """Role and site of those with test samples, internal ones first, in the order of the study."""
-        yield from (("internal", site) for site in self.partition.internal if self.tests_inside)
-        yield from (("external", site) for site in self.partition.external)
+"""Part of the name of every inference that uses labels."""
 
 
 class Findings:
-    """summary.csv and effects.csv of a plan, looked up by condition, role, site, inference and metric."""
+    """The rows of summary.csv and effects.csv by the ids of condition and inference, role, site and metric.
 
-    def __init__(self, plan: Plan, summary: pd.DataFrame, contrasts: pd.DataFrame) -> None:
-        self.plan = plan
-        self.metrics: dict[str, Metric] = {m.name: m for m in score.metrics(plan)}
-        self.headline = self.metrics[plan.study.headline]
-        self.groups = groups(plan)
-        self.keys = list(plan.inferences)
-        self.baseline = effects.plain(plan)
-        self._values = self._index(summary, [])
-        self._left_out = effects.undefined(summary.rename(columns={"mean": "value"}))
-        self._effects = self._index(contrasts, ["quantity"])
+    Attributes
+    ----------
+    conditions : list[Condition]
+        The conditions of the study, in its order.
+    keys : list[str]
+        The ids of the inferences.
+    baseline : str | None
+        The id of the inference that others are compared with, if the study has it.
+    """
 
-    @classmethod
-    def read(cls, plan: Plan, paths: Paths) -> Findings:
-        folder = paths.study(plan.name)
-        return cls(plan, *(score.read_tidy(folder / f"{name}.csv") for name in ("summary", "effects")))
+    def __init__(self, names: Names, summary: pd.DataFrame, contrasts: pd.DataFrame) -> None:
+        self.plan = names.plan
+        self.metrics: dict[str, Metric] = {m.name: m for m in score.metrics(self.plan)}
+        self.headline = self.metrics[self.plan.study.headline]
+        self.conditions = list(names.conditions.values())
+        self.keys = list(self.plan.inferences)
+        self.baseline = effects.plain(self.plan)
+        self._values = _by_level(summary, LEVELS)
+        self._left_out = effects.undefined(names.conditions, summary.rename(columns={"mean": "value"}))
+        self._effects = _by_level(contrasts, [*LEVELS, "quantity"])
 
     @property
     def several(self) -> bool:
-        """Whether there are several partitions."""
-        return several(self.groups)
+        """True where there are several partitions."""
+        return several(self.conditions)
 
     @property
     def averaged(self) -> bool:
-        """Whether a mean over partitions says something: where each leaves out other sites.
+        """True where a mean over partitions says something: where each of them leaves out other sites.
 
-        Those of the same clients (iid data, or not; more data, or less), or that leave out nothing (more clients, or
+        Partitions of the same clients (iid data or not, more data or less), or that leave out nothing (more clients or
         fewer), are compared, not averaged.
         """
-        clients = {g.condition.held_out: frozenset(g.partition.internal) for g in self.groups}
-        leave_out = all(g.partition.external for g in self.groups)
+        clients = {one.held_out: frozenset(one.partition.internal) for one in self.conditions}
+        leave_out = all(one.partition.external for one in self.conditions)
         return self.several and leave_out and len(set(clients.values())) == len(clients)
 
     @property
     def tests_inside(self) -> bool:
-        """Whether internal sites have test samples in any partition, so that there may be a gap."""
-        return any(g.tests_inside for g in self.groups)
+        """True where internal sites have test samples in any partition, so that there may be a gap."""
+        return any(one.tests_inside for one in self.conditions)
 
-    def full(self, group: Group) -> str:
-        """The title of a group, with its partition where there are several."""
-        return full_title(group, self.several)
+    def full(self, condition: Condition) -> str:
+        """Return the title of a condition, with its partition where there are several."""
+        return condition.full_title(self.several)
 
-    def others(self, group: Group | None = None) -> list[str]:
-        """All inferences but the baseline; those asked of a group."""
-        return [k for k in (group.asked if group else self.keys) if k != self.baseline]
+    def others(self, condition: Condition | None = None) -> list[str]:
+        """Return all inferences but the baseline, or those that the study asks of a condition."""
+        return [k for k in (condition.inferences if condition else self.keys) if k != self.baseline]
 
-    def compared(self, group: Group | None = None) -> list[str]:
-        """Inferences whose gain over the baseline is told: where that was asked for, and without labels of the site."""
-        if self.baseline not in (group.asked if group else self.keys):
+    def compared(self, condition: Condition | None = None) -> list[str]:
+        """Return the inferences whose gain over the baseline is shown: those that use no labels of the site.
+
+        There are none where the baseline is not asked for.
+        """
+        if self.baseline not in (condition.inferences if condition else self.keys):
             return []
-        return [k for k in self.others(group) if not self.plan.inferences[k].uses_labels]
+        return [k for k in self.others(condition) if not self.plan.inferences[k].uses_labels]
 
-    def value(self, group: Group, role: str, site: str, key: str, metric: str = "") -> Value:
-        """One row of the summary; empty where it is not there."""
-        return self._values.get((*group.condition, role, site, key, metric or self.headline.name), Value())
+    def value(self, condition: Condition, role: str, site: str, key: str, metric: str = "") -> Value:
+        """Return one row of the summary; an empty value where it is not there."""
+        return self._values.get((condition.id, role, site, key, metric or self.headline.name), Value())
 
     def effect(
         self,
         quantity: str,
-        group: Group,
+        condition: Condition,
         key: str,
         role: str = "external",
-        site: str = effects.ALL,
-        held_out: str | None = None,
+        site: str = ALL,
+        across: bool = False,
     ) -> Value:
-        """A level, gap or gain of the headline metric; see `effects.effects`."""
-        condition = group.condition if held_out is None else group.condition._replace(held_out=held_out)
-        return self._effects.get((*condition, role, site, key, self.headline.name, quantity), Value())
+        """Return a level, gap or gain of the headline metric (see `effects.effects`).
 
-    def gap(self, group: Group, key: str, held_out: str | None = None) -> Value:
-        """Inside minus outside; positive is a loss outside, also where lower is better."""
-        return self.better(self.effect("gap", group, key, "internal", held_out=held_out))
+        With `across` it is the mean over the partitions of the condition's family.
+        """
+        id_ = condition.family if across else condition.id
+        return self._effects.get((id_, role, site, key, self.headline.name, quantity), Value())
 
-    def gain(self, group: Group, key: str, role: str, site: str = effects.ALL, held_out: str | None = None) -> Value:
-        """What an inference adds to the baseline; positive is better, also where lower is better."""
-        return self.better(self.effect("gain", group, key, role, site, held_out))
+    def gap(self, condition: Condition, key: str, across: bool = False) -> Value:
+        """Return inside minus outside. Positive is a loss outside, also where lower is better."""
+        return self.better(self.effect("gap", condition, key, "internal", across=across))
+
+    def gain(self, condition: Condition, key: str, role: str, site: str = ALL, across: bool = False) -> Value:
+        """Return what an inference adds to the baseline. Positive is better, also where lower is better."""
+        return self.better(self.effect("gain", condition, key, role, site, across))
 
     def better(self, value: Value) -> Value:
-        """A difference, turned so that positive is better."""
+        """Return a difference, turned so that positive is better."""
         if self.headline.higher_is_better:
             return value
         return value._replace(mean=-value.mean, low=-value.high, high=-value.low)
 
-    def recovered(self, group: Group, key: str, held_out: str | None = None) -> float:
-        """Share of the external loss that an inference recovers: its external gain by the baseline's gap.
+    def recovered(self, condition: Condition, key: str, across: bool = False) -> float:
+        """Return the share of the external loss that an inference recovers: its external gain by the baseline's gap.
 
-        A ratio of two means over seeds; NaN without a gap. It is no share of the gap that the inference itself has,
-        since it may change internal sites too.
+        It is a ratio of two means over seeds; NaN without a gap. It is not the share by which the gap shrinks, since
+        an inference may change internal sites too.
         """
         if self.baseline is None or key == self.baseline:
             return NAN
-        gap = self.gap(group, self.baseline, held_out).mean
-        return self.gain(group, key, "external", held_out=held_out).mean / gap if gap > 0 else NAN
+        gap = self.gap(condition, self.baseline, across).mean
+        return self.gain(condition, key, "external", across=across).mean / gap if gap > 0 else NAN
 
-    def left_out(self, role: str = "", metric: str = "", groups: list[Group] | None = None) -> list[str]:
-        """Sites at which a metric is not defined, so that they count in no mean over sites."""
+    def left_out(self, role: str = "", metric: str = "", conditions: list[Condition] | None = None) -> list[str]:
+        """Return the sites at which a metric is not defined, so that they count in no mean over sites."""
         name = metric or self.headline.name
-        found = [
+        sites = [
             site
-            for g in (self.groups if groups is None else groups)
-            for r, site in g.sites()
-            if role in ("", r) and (g.condition.held_out, r, site, name) in self._left_out
+            for condition in (self.conditions if conditions is None else conditions)
+            for r, site in condition.sites()
+            if role in ("", r) and (condition.run.partition_id, r, site, name) in self._left_out
         ]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(sites))
 
-    def without_interval(self, groups: list[Group], roles: tuple[str, ...]) -> list[str]:
-        """Sites with a value of the headline metric, but too few patients for its interval."""
-        found: dict[str, None] = {}
-        for group in groups:
-            for role, site in group.sites():
-                values = [self.value(group, role, site, key) for key in self.keys] if role in roles else []
+    def without_interval(self, conditions: list[Condition], roles: tuple[str, ...]) -> list[str]:
+        """Return the sites with a value of the headline metric, but too few patients for its interval."""
+        sites: dict[str, None] = {}
+        for condition in conditions:
+            for role, site in condition.sites():
+                values = [self.value(condition, role, site, key) for key in self.keys] if role in roles else []
                 if any(v.known and math.isnan(v.low) for v in values):
-                    found[site] = None
-        return list(found)
+                    sites[site] = None
+        return list(sites)
 
-    def scored(self, group: Group, key: str) -> bool:
-        """Whether any run of it has been scored, be the metric defined or not."""
-        return any(self.value(group, role, site, key).seeds for role, site in group.sites())
+    def scored(self, condition: Condition, key: str) -> bool:
+        """Return whether any run of a condition has been scored, even if the metric is defined nowhere."""
+        return any(self.value(condition, role, site, key).seeds for role, site in condition.sites())
 
-    def worst(self, group: Group, key: str) -> str | None:
-        """The external site with the worst headline value."""
-        known = {s: self.value(group, "external", s, key).mean for s in group.partition.external}
-        known = {s: v for s, v in known.items() if not math.isnan(v)}
+    def worst(self, condition: Condition, key: str) -> str | None:
+        """Return the external site with the worst headline value, or None if no value is known."""
+        values = {s: self.value(condition, "external", s, key).mean for s in condition.partition.external}
+        known = {s: v for s, v in values.items() if not math.isnan(v)}
         if not known:
             return None
         return (min if self.headline.higher_is_better else max)(known, key=known.__getitem__)
 
     def name(self, key: str) -> str:
-        """An inference for people: its name, and the settings where several share it."""
+        """Return the name of an inference for people, with settings where several share the name."""
         inference = self.plan.inferences[key]
         name = type(inference).__name__
         alike = [i for i in self.plan.inferences.values() if i.name == inference.name]
@@ -201,43 +168,10 @@ class Findings:
             own.append(f"{LABELS}: {inference.labels_used}")
         return f"{name} ({', '.join(own)})" if own else name
 
-    def _index(self, table: pd.DataFrame, extra: list[str]) -> dict[tuple[str, ...], Value]:
-        keyed = effects.with_key(self.plan, table)
-        levels = [*effects.LEVELS, *extra]
-        columns = [c for c in Value._fields if c in keyed]
-        rows = zip(
-            keyed[levels].itertuples(index=False), keyed[columns].astype(object).itertuples(index=False), strict=True
-        )
-        return {tuple(key): Value(**dict(zip(columns, row, strict=True))) for key, row in rows}
 
-
-def several(found: list[Group]) -> bool:
-    """Whether groups are of several partitions."""
-    return len({g.condition.held_out for g in found}) > 1
-
-
-def full_title(group: Group, among_several: bool) -> str:
-    """The title of a group, with its partition where there are several."""
-    return f"{group.title}, held out {group.condition.held_out}" if among_several else group.title
-
-
-def groups(plan: Plan) -> list[Group]:
-    """The conditions of a plan, in its order."""
-    found: dict[Condition, dict[str, Run]] = {}
-    for name, columns in predictions.conditions(plan).items():
-        found.setdefault(Condition(*(columns[c] for c in CONDITION)), {})[name] = plan.runs[name]
-    return [_group(condition, runs, plan) for condition, runs in found.items()]
-
-
-def _group(condition: Condition, runs: dict[str, Run], plan: Plan) -> Group:
-    first = next(iter(runs.values()))
-    asked = {key for name in runs for key in plan.predictions(name)}
-    ordered = tuple(key for key in plan.inferences if key in asked)
-    return Group(condition, _title(condition, first), first.partition, runs, ordered)
-
-
-def _title(condition: Condition, run: Run) -> str:
-    """`FedAvg, aggregated BN`."""
-    name = condition.algorithm.replace(run.algorithm.name, type(run.algorithm).__name__, 1)
-    addon = f" + {condition.addon.replace(run.addon.name, type(run.addon).__name__, 1)}" if run.addon else ""
-    return f"{name}{addon}, {condition.bn.replace('_', ' ')} BN"
+def _by_level(table: pd.DataFrame, levels: list[str]) -> dict[tuple[str, ...], Value]:
+    """Return the values of a table by the columns `levels`."""
+    columns = [c for c in Value._fields if c in table]
+    keys = table[levels].itertuples(index=False, name=None)
+    rows = table[columns].astype(object).itertuples(index=False, name=None)
+    return {key: Value(**dict(zip(columns, row, strict=True))) for key, row in zip(keys, rows, strict=True)}

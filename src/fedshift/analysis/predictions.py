@@ -1,8 +1,7 @@
-"""What a study's runs predicted, and what tables call each run and each inference."""
+"""The predictions of a study's runs, and the columns that describe an inference in scores.csv."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -18,78 +17,25 @@ from ..study.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-CONDITION = ["algorithm", "bn", "addon", "held_out"]
 INFERENCE = ["inference", "momentum", "batch_size", "order"]
+"""The columns of scores.csv that describe an inference in words."""
+TYPES = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}
+"""Types of the columns that are neither text nor plain floats."""
 SITE = ["site", "role"]
-_NONE = "null"
-
-
-def conditions(plan: Plan) -> dict[str, dict[str, str]]:
-    """What scores.csv says of each run: algorithm, bn, addon and held_out.
-
-    Runs of a condition differ in their seed only. Where others would be called the same, settings that tell them
-    apart are added to the algorithm: nothing but seeds is ever averaged.
-    """
-    columns = {
-        name: {
-            "algorithm": run.algorithm.label,
-            "bn": run.bn,
-            "addon": run.addon.label if run.addon else "",
-            "held_out": run.partition.title,
-        }
-        for name, run in plan.runs.items()
-    }
-    same = _groups((name, (*columns[name].values(), run.seed)) for name, run in plan.runs.items())
-    settings = {name: {k: json.dumps(v) for k, v in run.settings.items()} for name, run in plan.runs.items()}
-    for group in same:
-        told = _telling([settings[name] for name in group])
-        for name in group if len(group) > 1 else ():
-            own = {k: settings[name][k] for k in told if settings[name].get(k, _NONE) != _NONE}
-            inside = ", ".join(f"{k.removeprefix('training.')}={v}" for k, v in own.items())
-            columns[name]["algorithm"] += f" [{inside}]" if inside else ""
-    return columns
-
-
-def _telling(runs: list[dict[str, str]]) -> list[str]:
-    """The settings in which runs differ, without lists and numbers that another one decides, which is told itself.
-
-    So runs that differ in any setting differ in these. Of those that decide each other, one is told that every run has,
-    the first by name.
-    """
-    columns = {key: [run.get(key, _NONE) for run in runs] for run in runs for key in run}
-    told = [key for key, values in columns.items() if len(set(values)) > 1]
-    told.sort(key=lambda key: (_lists(columns[key]), _NONE in columns[key], key))
-
-    def decides(other: str, one: str) -> bool:
-        pairs = set(zip(columns[other], columns[one], strict=True))
-        return not _lists(columns[other]) and len(pairs) == len(set(columns[other]))
-
-    for one in told[::-1]:
-        if not _words(columns[one]) and any(decides(other, one) for other in told if other != one):
-            told.remove(one)
-    return sorted(told)
-
-
-def _lists(values: list[str]) -> bool:
-    return any(value.startswith("[") for value in values)
-
-
-def _words(values: list[str]) -> bool:
-    """Whether any is a text or a truth: these are always told."""
-    return any(value.startswith(('"', "t", "f")) for value in values)
 
 
 def inferences(plan: Plan) -> dict[str, dict[str, Any]]:
-    """What scores.csv says of each inference: name, momentum, batch_size and order.
+    """Return the columns INFERENCE of each inference: name, momentum, batch_size and order.
 
-    Changed settings that no column tells are added to the name: no two inferences of a study are called the same.
+    Changed settings that have no column of their own are added to the name, so that no two inferences of a study agree
+    in all columns.
     """
     columns: dict[str, dict[str, Any]] = {}
     for name, inference in plan.inferences.items():
-        told = inference.score_columns()
-        own = {k: v for k, v in inference.changed().items() if k not in told or told[k] != v}
-        inside = ", ".join(f"{k}={v}" for k, v in own.items())
-        columns[name] = {"inference": f"{inference.name}({inside})" if inside else inference.name, **told}
+        shown = inference.score_columns()
+        rest = {k: v for k, v in inference.changed().items() if k not in shown or shown[k] != v}
+        inside = ", ".join(f"{k}={v}" for k, v in rest.items())
+        columns[name] = {"inference": f"{inference.name}({inside})" if inside else inference.name, **shown}
     for group in _groups((name, tuple(about.values())) for name, about in columns.items()):
         for name in group if len(group) > 1 else ():  # columns that say the same of different settings
             columns[name]["inference"] = plan.inferences[name].label
@@ -104,10 +50,10 @@ def _groups(keyed: Iterable[tuple[str, Hashable]]) -> list[list[str]]:
 
 
 def read(plan: Plan, paths: Paths, run: Run, inference: str) -> pd.DataFrame:
-    """The predictions of a run: sample, site, role, label, p0, p1, ... of every test sample, sorted.
+    """Return the predictions of a run: sample, site, role, label, p0, p1, ... of every test sample, sorted.
 
-    Test samples whose labels the model was adapted to are left out. Raises UserError where the file is not there, or
-    not whole.
+    Test samples whose labels the model was adapted to are left out. Raises UserError where the file is missing or
+    incomplete.
     """
     path = paths.predictions(run.id, plan.predictions(run.id)[inference])
     if not path.exists():
@@ -133,15 +79,15 @@ def read(plan: Plan, paths: Paths, run: Run, inference: str) -> pd.DataFrame:
 
 
 def probabilities(table: pd.DataFrame) -> list[str]:
-    """The columns p0, p1, ... in this order."""
-    found: list[str] = []
-    while (name := f"p{len(found)}") in table:
-        found.append(name)
-    return found
+    """Return the columns p0, p1, ... in this order."""
+    columns: list[str] = []
+    while (name := f"p{len(columns)}") in table:
+        columns.append(name)
+    return columns
 
 
 def why_absent(paths: Paths, run: str) -> str:
-    """How far a run without predictions came."""
+    """Return how far a run without predictions came."""
     folder = paths.run(run)
     if (folder / "manifest.json").exists():
         return "trained, but not predicted"
@@ -151,16 +97,16 @@ def why_absent(paths: Paths, run: str) -> str:
 
 
 def _not_whole(paths: Paths, run: Run, table: pd.DataFrame) -> str:
-    """What is wrong with a file that lacks test samples, has others, or has some twice; else nothing."""
+    """Return what is wrong with predictions that lack test samples, have others, or have some twice; else nothing."""
     if table["sample"].duplicated().any():
         return f"sample {table.loc[table['sample'].duplicated(), 'sample'].iloc[0]!r} is predicted twice"
     partition = paths.partition(run.partition_id)
     if not partition.exists():
-        return f"its partition {partition.name} is not there"
+        return f"its partition {partition.name} is missing"
     wanted = read_table(partition, ["sample", "site", "split"])
     wanted = wanted[wanted["site"].astype(str).isin(run.tested)]
     test = set(wanted.loc[wanted["split"] == "test", "sample"].astype(str))
-    got = set(table["sample"])
-    if test - got:
-        return f"partial: {len(test - got)} of {len(test)} test samples are not predicted"
-    return f"{len(got - test)} samples are no test samples of the partition" if got - test else ""
+    predicted = set(table["sample"])
+    if test - predicted:
+        return f"partial: {len(test - predicted)} of {len(test)} test samples are not predicted"
+    return f"{len(predicted - test)} samples are no test samples of the partition" if predicted - test else ""

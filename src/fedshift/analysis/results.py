@@ -1,8 +1,9 @@
-"""What figures are drawn from, read from the files of a study."""
+"""The results of a study: its files, each read once, and what figures are drawn from."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -19,65 +20,167 @@ from ..io.tables import read_table
 from ..io.text import read_json, write_text
 from ..study.plan import Plan
 from ..study.run import Data
-from . import effects, score
+from . import score
 from .findings import Findings
-from .predictions import CONDITION
+from .names import Names
 
 PATCHES = 6
+"""Images of each site that a figure may show."""
 
 
 def draw(plan: Plan, paths: Paths, name: str) -> Path:
-    """Writes figures/{name}.svg of a study."""
+    """Write figures/{name}.svg of a study."""
     figure: Figure = registry.build("figure", name)
     out = paths.study(plan.name) / "figures" / f"{name}.svg"
-    write_text(out, figure.draw(load(plan, paths)))
+    write_text(out, figure.draw(load(plan, paths).for_figures))
     return out
 
 
-def load(plan: Plan, paths: Paths) -> Results:
-    """Everything a figure may need. Runs without rounds are left out; the page names them."""
-    findings = Findings.read(plan, paths)
-    folder = paths.study(plan.name)
-    partitions = plan.partitions
-    return Results(
-        scores=_named(findings, score.read_tidy(folder / "scores.csv")),
-        summary=_named(findings, score.read_tidy(folder / "summary.csv")),
-        rounds=rounds(findings, paths),
-        patches=patches(plan, paths),
-        internal=tuple(dict.fromkeys(s for p in partitions for s in p.internal)),
-        external=tuple(dict.fromkeys(s for p in partitions for s in p.external)),
-        headline=findings.headline,
-        classes=plan.study.dataset.classes,
-        settings={name: run.settings for name, run in plan.runs.items()},
-        synthetic=any(card(paths, data)["synthetic"] for data in plan.data.values()),
-    )
+def load(plan: Plan, paths: Paths) -> StudyResults:
+    """Return the results of a study. Each file is read when it is first needed, and once only."""
+    return StudyResults(plan, paths)
+
+
+class StudyResults:
+    """The files of a study as tables, which have the ids of condition and inference in the columns `names.IDS`."""
+
+    def __init__(self, plan: Plan, paths: Paths) -> None:
+        self.plan, self.paths = plan, paths
+        self.folder = paths.study(plan.name)
+        self.names = Names(plan)
+        self._contents: dict[str, bytes] = {}
+
+    def content(self, name: str) -> bytes:
+        """Return the bytes of a file of the study's folder. Raises UserError where it is not there."""
+        if name not in self._contents:
+            path = self.folder / name
+            if not path.is_file():
+                raise UserError(path, "no such file", "score and summarise the study first")
+            self._contents[name] = path.read_bytes()
+        return self._contents[name]
+
+    def _table(self, name: str) -> pd.DataFrame:
+        return score.parse_tidy(self.content(f"{name}.csv"))
+
+    @functools.cached_property
+    def scores(self) -> pd.DataFrame:
+        """scores.csv, with the columns condition_id and inference_id added."""
+        return self.names.identified(self._table("scores"))
+
+    @functools.cached_property
+    def summary(self) -> pd.DataFrame:
+        """summary.csv."""
+        return self._table("summary")
+
+    @functools.cached_property
+    def effects(self) -> pd.DataFrame:
+        """effects.csv."""
+        return self._table("effects")
+
+    @functools.cached_property
+    def comparison(self) -> pd.DataFrame:
+        """comparison.csv."""
+        return self._table("comparison")
+
+    @functools.cached_property
+    def trends(self) -> pd.DataFrame:
+        """trends.csv."""
+        return self._table("trends")
+
+    @functools.cached_property
+    def unseen(self) -> pd.DataFrame:
+        """unseen.csv."""
+        return self._table("unseen")
+
+    @functools.cached_property
+    def findings(self) -> Findings:
+        """The numbers of summary.csv and effects.csv by their ids."""
+        return Findings(self.names, self.summary, self.effects)
+
+    @functools.cached_property
+    def missing(self) -> list[dict[str, str]]:
+        """The predictions that could not be scored: run, inference and why."""
+        return score.missing(self.plan, self.paths)
+
+    @functools.cached_property
+    def manifests(self) -> dict[str, dict[str, Any]]:
+        """manifest.json of each run by its id; empty where there is none that can be read."""
+        return {run: _manifest(self.paths.run(run) / "manifest.json") for run in self.plan.runs}
+
+    @functools.cached_property
+    def cards(self) -> list[dict[str, Any]]:
+        """The card of each dataset of the study."""
+        return [card(self.paths, data) for data in self.plan.data.values()]
+
+    @property
+    def synthetic(self) -> bool:
+        """True where any images of the study are invented."""
+        return any(card["synthetic"] for card in self.cards)
+
+    @functools.cached_property
+    def rounds(self) -> pd.DataFrame:
+        """rounds.parquet of all runs that have one, with the columns run, seed, condition_id, condition and held_out.
+
+        `condition` is the title of the condition.
+        """
+        parts = []
+        for condition in self.names.conditions.values():
+            for name, run in condition.runs.items():
+                try:
+                    table = read_table(self.paths.run(name) / "rounds.parquet")
+                except UserError:
+                    continue
+                about: dict[str, Any] = {"run": name, "seed": run.seed, "condition_id": condition.id}
+                parts.append(table.assign(**about, condition=condition.title, held_out=condition.held_out))
+        columns = ["round", "site", "split", "loss", "accuracy"]
+        columns += ["run", "seed", "condition_id", "condition", "held_out"]
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+
+    @functools.cached_property
+    def for_figures(self) -> Results:
+        """Everything that a figure may need. Runs without rounds are left out; the page names them."""
+        partitions = self.plan.partitions
+        return Results(
+            scores=self._titled(self.scores),
+            summary=self._titled(self.summary),
+            rounds=self.rounds,
+            patches=patches(self.plan, self.paths),
+            internal=tuple(dict.fromkeys(s for p in partitions for s in p.internal)),
+            external=tuple(dict.fromkeys(s for p in partitions for s in p.external)),
+            headline=self.findings.headline,
+            classes=self.plan.study.dataset.classes,
+            settings={name: run.settings for name, run in self.plan.runs.items()},
+            synthetic=self.synthetic,
+        )
+
+    def _titled(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a table with the columns `condition` and `shown`: the titles of condition and inference."""
+        titles = {key: condition.title for key, condition in self.names.conditions.items()}
+        names = {key: self.findings.name(key) for key in self.findings.keys}
+        return table.assign(condition=table["condition_id"].map(titles), shown=table["inference_id"].map(names))
 
 
 def card(paths: Paths, data: Data) -> dict[str, Any]:
-    """The card of prepared data, in the study's words of today; what only preparation tells is empty before it."""
+    """Return the card of prepared data, worded as the study words it now.
+
+    Facts that only preparation knows, such as checksums, are empty before it.
+    """
     path = paths.data(data.id) / "card.json"
     prepared = read_json(path) if path.exists() else {}
     return {"synthetic": data.synthetic, "checksums": {}} | prepared | dataclasses.asdict(data.card)
 
 
-def rounds(findings: Findings, paths: Paths) -> pd.DataFrame:
-    """rounds.parquet of all runs that have one, with run, seed, condition and held_out."""
-    parts = []
-    for group in findings.groups:
-        for name, run in group.runs.items():
-            try:
-                table = read_table(paths.run(name) / "rounds.parquet")
-            except UserError:
-                continue
-            about: dict[str, Any] = {"run": name, "seed": run.seed, "condition": group.title}
-            parts.append(table.assign(**about, held_out=group.condition.held_out))
-    columns = ["round", "site", "split", "loss", "accuracy", "run", "seed", "condition", "held_out"]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = read_json(path)
+    except UserError:
+        return {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 def patches(plan: Plan, paths: Paths) -> dict[str, np.ndarray]:
-    """A few images of each site, always the same ones; nothing where there are no images of two dimensions."""
-    found: dict[str, np.ndarray] = {}
+    """Return a few images of each site, always the same ones; none where the data are not images of two dimensions."""
+    chosen: dict[str, np.ndarray] = {}
     for data in plan.data:
         folder = paths.data(data)
         if not (folder / "images.npy").exists():
@@ -87,14 +190,6 @@ def patches(plan: Plan, paths: Paths) -> dict[str, np.ndarray]:
             continue
         samples = read_table(folder / "samples.parquet", ["site"]).astype({"site": str})
         for site, rows in samples.groupby("site", sort=False).indices.items():
-            chosen = stream("patches", data, site).permutation(rows)[:PATCHES]
-            found[str(site)] = np.asarray(images[np.sort(chosen)])
-    return found
-
-
-def _named(findings: Findings, table: pd.DataFrame) -> pd.DataFrame:
-    """Adds what people call the condition and the inference of each row."""
-    titles = {tuple(g.condition): g.title for g in findings.groups}
-    keyed = effects.with_key(findings.plan, table)
-    condition = [titles.get(tuple(c), "") for c in keyed[CONDITION].itertuples(index=False)]
-    return keyed.assign(condition=condition, shown=keyed["key"].map(findings.name)).drop(columns="key")
+            drawn = stream("patches", data, site).permutation(rows)[:PATCHES]
+            chosen[str(site)] = np.asarray(images[np.sort(drawn)])
+    return chosen

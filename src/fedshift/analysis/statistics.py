@@ -8,24 +8,26 @@ import numpy as np
 import pandas as pd
 
 FEWEST = 5
-"""Clusters under which there is no interval."""
+"""With fewer clusters there is no interval."""
 DRAWS = 2000
+"""Resamples behind an interval."""
 LEVEL = 0.95
+"""Probability that an interval covers."""
 _CHUNK = 4_000_000
 
 
 def by_cluster(values: pd.DataFrame, clusters: Sequence[str] | np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Sums of `values` (n, k), and counts of those that are not NaN, a row for each cluster (n,)."""
+    """Return sums of `values` (n, k), and counts of those that are not NaN, a row for each cluster (n,)."""
     sums, counts = (x.groupby(np.asarray(clusters)).sum() for x in (values.fillna(0.0), values.notna().astype(float)))
     return sums, counts
 
 
 def bootstrap(sums: np.ndarray, counts: np.ndarray, rng: np.random.Generator, draws: int = DRAWS) -> np.ndarray:
-    """Means of k columns in resamples of whole clusters with replacement: (draws, k).
+    """Return the means of k columns in resamples of whole clusters with replacement: (draws, k).
 
-    `sums` and `counts` (clusters, k) are as of `by_cluster`; a cluster is all samples of a patient, or a single
+    `sums` and `counts` (clusters, k) come from `by_cluster`; a cluster is all samples of a patient, or a single
     sample. All columns see the same resamples, so that differences of columns are paired. A column with samples in
-    fewer than FEWEST clusters is NaN throughout: next to nothing can be said of its spread.
+    fewer than FEWEST clusters is NaN throughout: they are too few to estimate its spread.
     """
     n = len(sums)
     out = np.full((draws, sums.shape[1]), np.nan)
@@ -41,7 +43,7 @@ def bootstrap(sums: np.ndarray, counts: np.ndarray, rng: np.random.Generator, dr
 
 
 def interval(draws: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
-    """The middle `level` of resampled means (draws,); NaN where there are none."""
+    """Return the bounds of the middle `level` of resampled means (draws,); NaN where there are none."""
     draws = draws[~np.isnan(draws)]
     if not len(draws):
         return float("nan"), float("nan")

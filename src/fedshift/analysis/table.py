@@ -1,4 +1,4 @@
-"""The tables of a study, as text cells: written as CSV, Markdown and LaTeX, and shown on the page."""
+"""Tables of text cells, written as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text. The first `heads` columns say what a row is about."""
+    """A table of text cells. The first `heads` columns name what a row is about."""
 
     caption: str
     header: tuple[str, ...]
@@ -37,12 +37,13 @@ class Table:
     heads: int = 1
 
     def csv(self) -> str:
-        """The cells, comma separated; what a spreadsheet would run as a formula gets an apostrophe."""
+        """Return the table as CSV. A cell that a spreadsheet would run as a formula gets an apostrophe."""
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows([[_inert(c) for c in row] for row in (self.header, *self.rows)])
         return out.getvalue()
 
     def md(self) -> str:
+        """Return the table in Markdown, with its caption below."""
         lines = [self.header, [":--"] * self.heads + ["--:"] * (len(self.header) - self.heads), *self.rows]
         escaped = [line if n == 1 else [_escape(c, _MARKDOWN) for c in line] for n, line in enumerate(lines)]
         return (
@@ -50,7 +51,7 @@ class Table:
         )
 
     def tex(self) -> str:
-        """A booktabs table."""
+        """Return the table in LaTeX, for the package booktabs."""
         align = "l" * self.heads + "r" * (len(self.header) - self.heads)
         lines = [" & ".join(_escape(c, _LATEX) for c in row) + r" \\" for row in (self.header, *self.rows)]
         return "\n".join(
@@ -83,6 +84,6 @@ def _inert(cell: str) -> str:
 
 
 def save(folder: Path, name: str, table: Table) -> None:
-    """Writes tables/{name}.{csv,md,tex} of a study."""
+    """Write tables/{name}.{csv,md,tex} of a study."""
     for kind in ("csv", "md", "tex"):
         write_text(folder / "tables" / f"{name}.{kind}", getattr(table, kind)())

@@ -1,4 +1,4 @@
-"""External sites that show training images in another guise: how well images fare that no client trained on."""
+"""Accuracy on images that no client trained on, where external sites show training images under other corruptions."""
 
 from __future__ import annotations
 
@@ -16,59 +16,67 @@ from ..io.tables import read_table
 from ..metrics import Metric
 from ..study.plan import Plan
 from ..study.run import Run
-from . import effects, predictions
+from . import predictions
+from .conditions import CONDITION
 from .findings import Findings
-from .predictions import CONDITION, INFERENCE
+from .names import IDS, Names
+from .predictions import INFERENCE
 from .table import Table
 from .values import DASH, Value, inner, spread
 
-KEYS = [*CONDITION, *INFERENCE]
-COLUMNS = [*KEYS, "trained_on", "metric", "n", "mean", "std", "seeds"]
+KEYS = [*IDS, "trained_on", "metric"]
+COLUMNS = [*IDS, *CONDITION, *INFERENCE, "trained_on", "metric", "n", "mean", "std", "seeds"]
 
 
-def table(plan: Plan, paths: Paths) -> pd.DataFrame:
-    """unseen.csv: the headline metric, mean over external sites, of images that were trained on and of others.
+def table(names: Names, paths: Paths) -> pd.DataFrame:
+    """Return unseen.csv: the headline metric, mean over external sites, of images that were trained on and of others.
 
-    `trained_on` says whether a client trained on the same image (column `base` of samples.parquet) in another guise;
-    `n` counts images over all external sites; `mean` and `std` are over `seeds`. Empty where images have no other
-    guise, or none that a client trained on.
+    `trained_on` says whether a client trained on the same image (column `base` of samples.parquet) under another
+    corruption; `n` counts images over all external sites; `mean` and `std` are over `seeds`. The table is empty where
+    no image is shown at several sites, or none of them is an image that a client trained on.
     """
-    rows = pd.DataFrame(_rows(plan, paths), columns=[*KEYS, "trained_on", "metric", "n", "value"])
-    grouped = rows.groupby([*KEYS, "trained_on", "metric"], sort=False, dropna=False)
-    found = grouped.agg(n=("n", "first"), mean=("value", "mean"), std=("value", "std"), seeds=("value", "count"))
-    return found.reset_index()[COLUMNS]
+    rows = pd.DataFrame(_values_by_run(names.plan, paths), columns=[*KEYS, "n", "value"])
+    grouped = rows.groupby(KEYS, sort=False, dropna=False)
+    means = grouped.agg(n=("n", "first"), mean=("value", "mean"), std=("value", "std"), seeds=("value", "count"))
+    return names.described(means.reset_index())[COLUMNS]
 
 
-def _rows(plan: Plan, paths: Paths) -> Iterator[dict[str, Any]]:
-    """A row for each run, inference, and kind of image."""
+def _values_by_run(plan: Plan, paths: Paths) -> Iterator[dict[str, Any]]:
+    """Yield a row for each run, inference, and kind of image: trained on or not."""
     metric: Metric = registry.build("metric", plan.study.headline)
-    conditions, inferences = predictions.conditions(plan), predictions.inferences(plan)
     trained_on = functools.cache(lambda data, partition: _trained_on(paths, data, partition))
     for name, run in plan.runs.items():
-        of = trained_on(run.data.id, run.partition_id)
-        for key in plan.predictions(name) if of.any() else ():
-            for seen, outside in _outside(plan, paths, run, key, of):
+        known = trained_on(run.data.id, run.partition_id)
+        for key in plan.predictions(name) if known.any() else ():
+            for seen, outside in _outside(plan, paths, run, key, known):
                 classes = predictions.probabilities(outside)
                 values = [
                     metric.value(site["label"].to_numpy(), site[classes].to_numpy(dtype=float))
                     for _, site in outside.groupby("site")
                 ]
-                about = {**conditions[name], **inferences[key], "trained_on": seen, "metric": metric.name}
+                ids = {"condition_id": run.condition, "inference_id": key}
+                about = {**ids, "trained_on": seen, "metric": metric.name}
                 yield {**about, "n": len(outside), "value": float(np.mean(values))}
 
 
-def _outside(plan: Plan, paths: Paths, run: Run, key: str, of: pd.Series) -> Iterator[tuple[bool, pd.DataFrame]]:
-    """Predictions of external sites, those of images trained on and the others; none where they cannot be read."""
+def _outside(
+    plan: Plan, paths: Paths, run: Run, key: str, trained_on: pd.Series
+) -> Iterator[tuple[bool, pd.DataFrame]]:
+    """Yield the predictions of external sites for images trained on, and for the others. None if unreadable."""
     try:
         predicted = predictions.read(plan, paths, run, key)
     except UserError:
         return  # score() lists it in missing.json
     outside = predicted[predicted["role"] == "external"]
-    yield from ((bool(seen), part) for seen, part in outside.groupby(of.reindex(outside["sample"]).to_numpy()))
+    parts = outside.groupby(trained_on.reindex(outside["sample"]).to_numpy())
+    yield from ((bool(seen), part) for seen, part in parts)
 
 
 def _trained_on(paths: Paths, data: str, partition: str) -> pd.Series:
-    """Of each sample of an external site, whether a client trained on its image; empty where images have one guise."""
+    """Return, for each sample of an external site, whether a client trained on its image.
+
+    Empty where samples have no `base`, so that no two of them show the same image.
+    """
     try:
         samples = read_table(paths.data(data) / "samples.parquet")
         assigned = read_table(paths.partition(partition), ["sample", "role", "split"])
@@ -81,25 +89,23 @@ def _trained_on(paths: Paths, data: str, partition: str) -> pd.Series:
     return pd.Series(outside["base"].isin(train.dropna()).to_numpy(), outside["sample"])
 
 
-def shown(findings: Findings, found: pd.DataFrame) -> Table | None:
-    """The same for the page: a row for each condition and inference."""
-    if found.empty:
+def shown(findings: Findings, unseen: pd.DataFrame) -> Table | None:
+    """Return unseen.csv for the page, a row for each condition and inference; None where it is empty."""
+    if unseen.empty:
         return None
-    metric, keyed = findings.headline, effects.with_key(findings.plan, found)
-    values = {
-        (*row[: len(CONDITION)], row[-5], row[-4]): Value(mean=row[-3], std=row[-2], seeds=int(row[-1]))
-        for row in keyed[[*CONDITION, "key", "trained_on", "mean", "std", "seeds"]].itertuples(index=False, name=None)
-    }
+    metric = findings.headline
+    columns = unseen[[*IDS, "trained_on", "mean", "std", "seeds"]].itertuples(index=False, name=None)
+    values = {tuple(ids): Value(mean=mean, std=std, seeds=int(seeds)) for *ids, mean, std, seeds in columns}
     rows = []
-    for group in findings.groups:
-        for key in group.asked:
-            both = [values.get((*group.condition, key, seen)) for seen in (True, False)]
+    for condition in findings.conditions:
+        for key in condition.inferences:
+            both = [values.get((condition.id, key, seen)) for seen in (True, False)]
             if any(both):
                 cells = (spread(value, metric) if value else DASH for value in both)
-                rows.append((findings.full(group), findings.name(key), *cells))
+                rows.append((findings.full(condition), findings.name(key), *cells))
     caption = (
-        f"External sites show training images in another guise. {metric.title} there, mean over external sites and "
-        "seeds, of images that a client trained on, and of images that none did: only the latter say how the model "
-        f"does on new images. Elsewhere {inner(metric)} is that of both together"
+        f"External sites show training images under a different corruption. {metric.title} there, mean over external "
+        "sites and seeds, of images that a client trained on, and of images that none did: only the latter say how "
+        f"the model does on new images. Elsewhere {inner(metric)} is that of both together"
     )
     return Table(caption, ("Condition", "Inference", "Trained on", "Not trained on"), tuple(rows), 2)

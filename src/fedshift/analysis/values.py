@@ -1,4 +1,4 @@
-"""A mean over seeds with its spread and its interval, and how it is written."""
+"""Means over seeds with their spread and interval, and the way they are written."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ class Value(NamedTuple):
 
     @property
     def known(self) -> bool:
+        """True where there is a mean."""
         return not math.isnan(self.mean)
 
 
 def number(x: float, metric: Metric, sign: bool = False) -> str:
-    """A value of a metric: percent with one decimal, or three decimals; a dash where it is not defined."""
+    """Return a value of a metric: percent with one decimal, or three decimals; a dash where it is not defined."""
     if math.isnan(x):
         return DASH
     text = f"{100 * x:+.1f}" if metric.percent else f"{x:+.3f}"
@@ -39,7 +40,7 @@ def number(x: float, metric: Metric, sign: bool = False) -> str:
 
 
 def spread(value: Value, metric: Metric, sign: bool = False) -> str:
-    """Mean ± standard deviation over seeds, the latter where there is one."""
+    """Return mean ± standard deviation over seeds, the latter where there is one."""
     mean = number(value.mean, metric, sign)
     return (
         mean
@@ -49,14 +50,14 @@ def spread(value: Value, metric: Metric, sign: bool = False) -> str:
 
 
 def inner(metric: Metric) -> str:
-    """The title of a metric inside a sentence."""
+    """Return the title of a metric as it stands inside a sentence."""
     return metric.title if metric.title.isupper() else metric.title[:1].lower() + metric.title[1:]
 
 
 def doubtful(value: Value) -> bool:
-    """Whether a difference may as well be none.
+    """Return whether a difference may be due to chance.
 
-    Its interval includes 0, or it is within its spread over seeds, or neither is known.
+    It may be where its interval includes 0, where it is within its spread over seeds, and where neither is known.
     """
     if math.isnan(value.low) and math.isnan(value.std):
         return True
@@ -64,12 +65,12 @@ def doubtful(value: Value) -> bool:
 
 
 def listed(names: list[str]) -> str:
-    """`a, b and c`."""
+    """Return names as a list in a sentence: `a, b and c`."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def between(value: Value, metric: Metric, sign: bool = False) -> str:
-    """The interval, or a dash."""
+    """Return the interval of a value, or a dash."""
     if math.isnan(value.low):
         return DASH
     return f"{number(value.low, metric, sign)} to {number(value.high, metric, sign)}"

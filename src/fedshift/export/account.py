@@ -12,7 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analysis import effects, score
+from ..analysis import score
+from ..analysis.names import Names
 from ..core import digest
 from ..core.errors import UserError
 from ..io.paths import TRAINED, Paths
@@ -144,8 +145,8 @@ def _scores(plan: Plan, paths: Paths) -> dict[str, list[Score]]:
     scores: dict[str, list[Score]] = defaultdict(list)
     path = paths.study(plan.name) / "scores.csv"
     if path.exists():
-        table = effects.with_key(plan, score.read_tidy(path))
-        columns = ["run", "metric", "key", "site", "value"]
+        table = Names(plan).identified(score.read_tidy(path))
+        columns = ["run", "metric", "inference_id", "site", "value"]
         for run, metric, inference, site, value in table[columns].itertuples(index=False):
             if math.isfinite(value):
                 scores[run].append((f"{metric}/{inference}/{word(site)}", float(value)))

@@ -17,18 +17,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Results:
-    """What a figure may draw from.
+    """The numbers and images that a figure may draw.
 
-    `scores`, `summary` : as in scores.csv and summary.csv, with the columns `condition` and `shown` added:
-        what to call the condition and the inference
-    `rounds` : rounds.parquet of all runs, with the columns run, seed, condition and held_out added
-    `patches` : a few images of each site (n, height, width, channels), uint8
-    `internal`, `external` : the sites in the order of the study; with several partitions, a site may be both
-    `headline` : the metric that the study leads with
-    `classes` : names of the classes
-    `synthetic` : whether the images are made up
-    `settings` : of each run by its id, every setting by its dotted path (`training.batch_size`,
-        `data.dataset.classes_per_client`, `partition.limit.train`, ...)
+    Attributes
+    ----------
+    scores, summary : pandas.DataFrame
+        scores.csv and summary.csv with the ids `condition_id` and `inference_id`, and with their titles for people in
+        the columns `condition` and `shown`
+    rounds : pandas.DataFrame
+        rounds.parquet of all runs, with the columns run, seed, condition_id, condition and held_out
+    patches : dict[str, numpy.ndarray]
+        a few images of each site (n, height, width, channels), uint8
+    internal, external : tuple[str, ...]
+        the sites in the order of the study; with several partitions, a site may be both
+    headline : Metric
+        the metric that the study leads with
+    classes : tuple[str, ...]
+        names of the classes
+    synthetic : bool
+        whether the images are invented
+    settings : Mapping[str, Mapping[str, Any]]
+        every setting of each run, by the id of the run and then by the setting's dotted path
+        (`training.batch_size`, `data.dataset.classes_per_client`, `partition.limit.train`, ...)
     """
 
     scores: pd.DataFrame
@@ -53,7 +63,7 @@ class Figure(Plugin):
     title: ClassVar[str] = ""
 
     def caption(self, results: Results) -> str:
-        """Return one or two sentences about these results: what is drawn, and what to conclude from it."""
+        """Return one or two sentences that are true of these results."""
         return ""
 
     def draw(self, results: Results) -> str:

@@ -1,4 +1,4 @@
-"""What of a study each trend compares: pairs of cells. Imports no torch and no pandas."""
+"""The pairs of cells that each trend of a study compares. Imports neither torch nor pandas."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two cells of a site; of several on one side, the best counts."""
+    """The cells of one site on both sides of a trend. Where a side has several, the best counts."""
 
     better: tuple[Cell, ...]
     than: tuple[Cell, ...]
 
     @property
     def site(self) -> str:
+        """The site of all cells of the pair."""
         return self.better[0].site
 
 
@@ -54,16 +55,16 @@ def require(plan: Plan) -> None:
 
 
 def of_rounds(plan: Plan) -> bool:
-    """Whether any trend is of what rounds.parquet tells."""
+    """Return whether any trend is about a quantity that is recorded in rounds.parquet."""
     return any(trend.of in RECORDED for trend in plan.study.trends)
 
 
 def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
-    """The pairs that a trend compares; none at mini scale where a side matches nothing.
+    """Return the pairs that a trend compares; none at mini scale where a side matches nothing.
 
-    Paired are cells of a site that agree in all settings which neither side names; where no two do, the only cell of
-    one side stands beside each of the other. Raises UserError, about the trend, for unknown words or sites, and where
-    nothing matches.
+    Two cells of a site are a pair if they agree in all settings that neither side names. Where no two do, the only cell
+    of one side is paired with each cell of the other. Raises UserError, about the trend, for unknown words or sites,
+    and where nothing matches.
     """
     plan, where = words.plan, f"{words.plan.path}.trends.{number}"
     if trend.of not in RECORDED and trend.of not in words.metrics:
@@ -73,15 +74,15 @@ def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
         raise UserError(f"{where}.at", f"unknown site {lost[0]!r}", did_you_mean(lost[0], words.sites))
     sides = {key: _options(words, getattr(trend, key), f"{where}.{key}") for key in ("better", "than")}
     named = {k for options in sides.values() for option in options for k in resolved(option)}
-    found = [
+    matched = [
         (key, _by_site(_cells(words, option, trend, f"{where}.{key}"), named, f"{where}.{key}"))
         for key, options in sides.items()
         for option in options
     ]
-    first = found[0][1]
+    first = matched[0][1]
     made = []
-    for at in (place for place in first if all(place in cells for _, cells in found)):
-        beside = [(key, _like(first[at], cells[at], where)) for key, cells in found]
+    for at in (place for place in first if all(place in cells for _, cells in matched)):
+        beside = [(key, _like(first[at], cells[at], where)) for key, cells in matched]
         made += [
             Pair(*(tuple(cells[rest] for key, cells in beside if key == side) for side in sides))
             for rest in first[at]
@@ -93,7 +94,7 @@ def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
 
 
 def _options(words: Words, side: Side, where: str) -> list[dict[str, Any]]:
-    """The merged selectors of a side: one, or several of which the best counts."""
+    """Return the merged selectors of a side: one, or several of which the best counts."""
     nested = isinstance(side, tuple) and not all(isinstance(part, str) for part in side)
     out = []
     for part in side if nested else (side,):
@@ -109,7 +110,7 @@ def _options(words: Words, side: Side, where: str) -> list[dict[str, Any]]:
 
 
 def _cells(words: Words, selector: dict[str, Any], trend: Trend, where: str) -> list[Cell]:
-    """What a selector matches at the sites of a trend."""
+    """Return the cells that a selector matches at the sites of a trend."""
     recorded, mini = trend.of in RECORDED, words.plan.scale == "mini"
     if recorded and "inference" in selector:
         raise UserError(where, f"names an inference, and {trend.of} is recorded in training", "leave it out")
@@ -129,12 +130,12 @@ def _cells(words: Words, selector: dict[str, Any], trend: Trend, where: str) -> 
 
 
 def _by_site(cells: list[Cell], named: set[str], where: str) -> dict[tuple[str, str], dict[str, Cell]]:
-    """By role and site, and then by all settings but the named ones."""
-    hidden = {"seed", *named, *(["partition"] if "held_out" in named else [])}
+    """Return cells by role and site, and then by all settings but the named ones."""
+    hidden = {*named, *(["partition"] if "held_out" in named else [])}
     out: dict[tuple[str, str], dict[str, Cell]] = {}
     for cell in cells:
-        flat = cell.condition.flat().items()
-        rest = {k: v for k, v in flat if not any(k == name or k.startswith(f"{name}.") for name in hidden)}
+        settings = cell.condition.settings.items()
+        rest = {k: v for k, v in settings if not any(k == name or k.startswith(f"{name}.") for name in hidden)}
         key = json.dumps([rest, "" if "inference" in named else cell.inference], sort_keys=True)
         at = out.setdefault((cell.role, cell.site), {})
         if key in at:
@@ -145,7 +146,7 @@ def _by_site(cells: list[Cell], named: set[str], where: str) -> dict[tuple[str, 
 
 
 def _like(first: dict[str, Cell], other: dict[str, Cell], where: str) -> dict[str, Cell]:
-    """For the cells of `first`, those of `other` that agree in the rest; the only one for all where none does."""
+    """Return, for the cells of `first`, those of `other` that agree in the rest; the only one for all if none does."""
     if set(first) & set(other):
         return {rest: other[rest] for rest in first if rest in other}
     if len(other) == 1:

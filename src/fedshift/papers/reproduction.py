@@ -1,4 +1,4 @@
-"""What a study says of the papers: trends and published values, for its page and for the index of all studies."""
+"""The trends and published values of a study's papers, for its page and for the index of all studies."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from ..analysis import score
+from ..analysis.results import StudyResults
 from ..analysis.table import Table
-from ..io.paths import Paths
-from ..study.plan import Plan
 from . import comparison
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A trend in words. `held` is yes, no or not run; `doubt` what takes from it."""
+    """A trend in words. `held` is yes, no or not run; `doubt` says what weakens it."""
 
     claim: str
     held: str
@@ -27,36 +25,37 @@ class Claim:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """comparison.csv and trends.csv, read. `reason`: why the trends do not count, if so."""
+    """comparison.csv and trends.csv of a study. `reason` says why the trends do not count, if so."""
 
     compared: pd.DataFrame
     claims: list[Claim]
     reason: str
 
     @classmethod
-    def read(cls, plan: Plan, paths: Paths) -> Reproduction:
-        """Empty where the study names nothing published."""
-        folder = paths.study(plan.name)
-        compared, trends = (score.read_tidy(folder / f"{name}.csv") for name in ("comparison", "trends"))
-        rows = [{str(k): v for k, v in row.items()} for row in trends.to_dict("records")]
+    def of(cls, results: StudyResults) -> Reproduction:
+        """Return the reproduction of a study. It is empty where the study names nothing published."""
+        rows = [{str(k): v for k, v in row.items()} for row in results.trends.to_dict("records")]
         claims = [Claim(*(str(row[name]) for name in Claim.__dataclass_fields__)) for row in rows]
-        return cls(compared, claims, next((str(row["reason"]) for row in rows if row["reason"]), ""))
+        reason = next((str(row["reason"]) for row in rows if row["reason"]), "")
+        return cls(results.comparison, claims, reason)
 
     @functools.cached_property
     def tables(self) -> list[tuple[Table, str]]:
-        """A table for each published one, with its line."""
+        """A table for each published one, with the sentence above it."""
         return comparison.tables(self.compared)
 
     @property
     def held(self) -> int:
+        """The number of trends that hold."""
         return sum(claim.held == "yes" for claim in self.claims)
 
     @property
     def judged(self) -> int:
+        """The number of trends that were run."""
         return sum(claim.held != "not run" for claim in self.claims)
 
     def headline(self) -> dict[str, Any]:
-        """For headline.json."""
+        """Return the part of headline.json that is about the papers."""
         return {
             "trends": {"held": self.held, "judged": self.judged, "of": len(self.claims), "reason": self.reason},
             "published": comparison.counts(self.compared),

@@ -1,6 +1,6 @@
-"""What was published: the items of the papers, their tables, and their claims, as a study names them.
+"""The tables and figures of the papers, and the values that the tables print.
 
-Imports no torch and no pandas: Snakemake reads a study before anything runs.
+Imports neither torch nor pandas: Snakemake reads a study before anything runs.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ class Item:
 
 
 def items(path: Path) -> dict[str, Item]:
-    """The list of all tables and figures, by id. Raises UserError for an unknown kind, or an id that stands twice."""
-    found: dict[str, Item] = {}
+    """Return all tables and figures by id. Raises UserError for an unknown kind, or an id that is listed twice."""
+    by_id: dict[str, Item] = {}
     for line, row in _read(path, tuple(Item.__dataclass_fields__)):
         item = Item(**{name: row[name] for name in Item.__dataclass_fields__})
         if item.kind not in KINDS:
             raise UserError(f"{path}, row {line}", f"unknown kind {item.kind!r}", f"known: {', '.join(KINDS)}")
-        if item.id in found:
-            raise UserError(f"{path}, row {line}", f"{item.id!r} stands twice")
-        found[item.id] = item
-    return found
+        if item.id in by_id:
+            raise UserError(f"{path}, row {line}", f"{item.id!r} is listed twice", "remove one of the rows")
+        by_id[item.id] = item
+    return by_id
 
 
 def said(folder: Path) -> dict[str, dict[str, Any]]:
-    """What the files of a folder of studies say, by the study's name; empty where one cannot be read."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the content of the files of a folder of studies by name; empty where a file cannot be read."""
+    contents: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.yaml")):
         try:
             content = read_yaml(path)
         except UserError:
             content = None
-        found[path.stem] = content if isinstance(content, dict) else {}
-    return found
+        contents[path.stem] = content if isinstance(content, dict) else {}
+    return contents
 
 
 @dataclass(frozen=True)
 class Row:
-    """A printed value, as it stands in its file. `precision` is one unit of its last digit."""
+    """A printed value as its file has it. `precision` is one unit of its last digit."""
 
     table: str
     where: str
@@ -73,12 +73,12 @@ class Row:
 
     @property
     def words(self) -> list[str]:
-        """Those of method and variant."""
+        """The words of method and variant, in order."""
         return [self.method, *(w for part in self.variant.split(";") if (w := part.strip()))]
 
 
 def inputs(tables: Iterable[Path]) -> list[Path]:
-    """The files that say what was published: tables, and the misprints that are known beside them."""
+    """Return the files with published values: tables, and the known misprints beside them."""
     tables = list(tables)
     beside = dict.fromkeys(_beside(table) for table in tables)
     return [*tables, *(path for path in beside if path.exists())]
@@ -89,14 +89,14 @@ def _beside(table: Path) -> Path:
 
 
 def rows(path: Path) -> list[Row]:
-    """A published table. Raises UserError for a lost column, and for a value that is no number."""
+    """Return the rows of a published table. Raises UserError for missing columns and for values that are no numbers."""
     wrong = _misprints(_beside(path))
-    found = []
+    values = []
     for line, row in _read(path, _COLUMNS):
         where = f"{path}, row {line}"
         variant, std = row.get("variant") or "", row.get("std") or "nan"
         about = (path.stem, row["method"], variant, row["site"], row["metric"])
-        found.append(
+        values.append(
             Row(
                 *(path.stem, where, row["method"], variant, row["site"], row["metric"]),
                 _number(row["value"], where, "value"),
@@ -105,11 +105,11 @@ def rows(path: Path) -> list[Row]:
                 wrong.get(about, ""),
             )
         )
-    return found
+    return values
 
 
 def _misprints(path: Path) -> dict[tuple[str, ...], str]:
-    """What is wrong with a printed value, by table, method, variant, site and metric."""
+    """Return the known misprints by table, method, variant, site and metric."""
     if not path.exists():
         return {}
     key = ("table", "method", "variant", "site", "metric")
@@ -127,7 +127,7 @@ def _number(text: str, where: str, column: str) -> float:
 
 
 def _read(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """The lines of a CSV, counted as an editor does."""
+    """Yield the lines of a CSV with their numbers, counted as an editor counts them."""
     try:
         with path.open(encoding="utf-8", newline="") as text:
             reader = csv.DictReader(text, strict=True)

@@ -5,21 +5,16 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
-from ..analysis import effects, predictions
-from ..analysis.findings import full_title, groups, several
-from ..analysis.predictions import CONDITION
-from ..analysis.results import card
+from ..analysis.conditions import several
+from ..analysis.names import LEVELS
+from ..analysis.results import StudyResults
 from ..analysis.values import inner, number
 from ..core import registry
-from ..core.errors import UserError
-from ..io.paths import Paths
 from ..io.tables import read_table
 from ..metrics import Metric
-from ..study.plan import Plan
 from ..study.published import RECORDED
 from .conditions import Cell
 
@@ -29,7 +24,7 @@ _MB = 4 / 2**20
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity that is compared: its words, its direction, and how its values and differences are written."""
+    """A quantity that is compared: its name and title, its direction, and how its values are written."""
 
     name: str
     title: str
@@ -38,6 +33,7 @@ class Measure:
 
     @classmethod
     def of(cls, name: str) -> Measure:
+        """Return the measure of a metric, or of a quantity of RECORDED."""
         if name in RECORDED:
             title = {"traffic": "traffic in MB"}.get(name, name.replace("_", " "))
             metric = registry.build("metric", "accuracy") if name == "validation_accuracy" else None
@@ -47,85 +43,77 @@ class Measure:
 
     @property
     def percent(self) -> bool:
+        """True where values are written in percent."""
         return bool(self.metric and self.metric.percent)
 
     def text(self, value: float, sign: bool = False) -> str:
-        """Percent, or three decimals."""
+        """Return a value in percent, or with three decimals."""
         if self.metric:
             return number(value, self.metric, sign)
         return f"{value:{'+' if sign else ''}.3f}".replace("-", "−")
 
     def amount(self, value: float) -> str:
-        """A difference with its unit."""
+        """Return a difference with its unit."""
         return f"{self.text(value)} points" if self.percent else self.text(value)
 
 
 class Values:
-    """What is known of a study's cells."""
+    """The values of a study's cells by seed."""
 
-    def __init__(self, plan: Plan, paths: Paths, scores: pd.DataFrame) -> None:
-        self.plan, self.paths = plan, paths
-        self._conditions = predictions.conditions(plan)
-        found = groups(plan)
-        self._titles = {run: full_title(group, several(found)) for group in found for run in group.runs}
-        columns = [*CONDITION, "role", "site", "key", "metric", "seed", "value"]
-        keyed = effects.with_key(plan, scores)[columns]
+    def __init__(self, results: StudyResults) -> None:
+        self.results, self.plan = results, results.plan
+        self._several = several(results.names.conditions.values())
         self._scores: dict[tuple[str, ...], dict[int, float]] = {}
-        for *key, seed, value in keyed.itertuples(index=False, name=None):
+        columns = results.scores[[*LEVELS, "seed", "value"]]
+        for *key, seed, value in columns.itertuples(index=False, name=None):
             self._scores.setdefault(tuple(key), {})[seed] = value
 
     def title(self, cell: Cell) -> str:
-        """What people call its condition."""
-        return self._titles[cell.condition.runs[0]]
+        """Return the title of a cell's condition."""
+        return cell.condition.full_title(self._several)
 
-    def key(self, cell: Cell, metric: str) -> tuple[str, ...]:
-        """The values of effects.LEVELS."""
-        about = self._conditions[cell.condition.runs[0]]
-        return (*(about[c] for c in CONDITION), cell.role, cell.site, cell.inference, metric)
-
-    def by_seed(self, cell: Cell, of: str) -> dict[int, float]:
-        """A metric, or a quantity of RECORDED, by seed; without the seeds that are not there."""
-        if of not in RECORDED:
-            return self._scores.get(self.key(cell, of), {})
-        found = {self.plan.runs[name].seed: self._recorded(name, of).get(cell.site) for name in cell.condition.runs}
-        return {seed: value for seed, value in found.items() if value is not None}
+    def by_seed(self, cell: Cell, quantity: str) -> dict[int, float]:
+        """Return a metric, or a quantity of RECORDED, by seed; without the seeds that are not there."""
+        if quantity not in RECORDED:
+            return self._scores.get(cell.key(quantity), {})
+        runs = cell.condition.runs
+        values = {run.seed: self._recorded(name, quantity).get(cell.site) for name, run in runs.items()}
+        return {seed: value for seed, value in values.items() if value is not None}
 
     @functools.cache  # noqa: B019 - lives as long as the summary is made
-    def _recorded(self, run: str, of: str) -> dict[str, float]:
-        """A quantity of each site, from the record of a run's rounds; nothing where there is none."""
-        try:
-            table = read_table(self.paths.run(run) / "rounds.parquet")
-        except UserError:
+    def _recorded(self, run: str, quantity: str) -> dict[str, float]:
+        """Return a quantity of each site, from the record of a run's rounds; empty where there is none."""
+        table = self._rounds.get(run)
+        if table is None:
             return {}
-        if of == "traffic":
+        if quantity == "traffic":
             sent = table.assign(moved=(table["floats_down"] + table["floats_up"]) * _MB)
             series = sent.groupby("site")["moved"].sum()
         else:
-            split, column = {"training_loss": ("train", "loss"), "validation_accuracy": ("val", "accuracy")}[of]
+            split, column = {"training_loss": ("train", "loss"), "validation_accuracy": ("val", "accuracy")}[quantity]
             series = table[table["split"] == split].groupby("site")[column].mean()
         return {str(site): float(value) for site, value in series.items()}
 
+    @functools.cached_property
+    def _rounds(self) -> dict[str, pd.DataFrame]:
+        return {str(run): rows for run, rows in self.results.rounds.groupby("run")}
+
     def ledger(self, cell: Cell, quantity: str, statistics: bool) -> float:
-        """What ledger.csv says of a condition; NaN where it says nothing."""
-        return self._ledger.get((cell.condition.runs[0], statistics, quantity), math.nan)
+        """Return a quantity of a condition from ledger.csv; NaN where it is not there."""
+        return self._ledger.get((cell.condition.run.id, statistics, quantity), math.nan)
 
     @functools.cached_property
     def _ledger(self) -> dict[tuple[str, bool, str], float]:
-        path = self.paths.study(self.plan.name) / "ledger.csv"
+        path = self.results.folder / "ledger.csv"
         table = read_table(path, NO_LEDGER) if path.exists() else pd.DataFrame(columns=NO_LEDGER)
         return {(str(r), bool(s), str(q)): float(v) for r, s, q, v in table.itertuples(index=False)}
 
-    @functools.cached_property
-    def synthetic(self) -> bool:
-        """Whether any of the study's images are made up."""
-        return any(card(self.paths, data)["synthetic"] for data in self.plan.data.values())
-
 
 def incomparable(values: Values) -> str:
-    """Why nothing of a study is to be held against what was published; empty if it is."""
-    return "synthetic data" if values.synthetic else "mini scale" if values.plan.scale == "mini" else ""
+    """Return why nothing of a study can be compared with published values; empty if it can."""
+    return "synthetic data" if values.results.synthetic else "mini scale" if values.plan.scale == "mini" else ""
 
 
-def finite(values: dict[int, float]) -> Any:
-    """The seeds with a value."""
+def finite(values: dict[int, float]) -> dict[int, float]:
+    """Return the seeds whose value is not NaN."""
     return {seed: value for seed, value in values.items() if not math.isnan(value)}

@@ -1,4 +1,4 @@
-"""What of a study each published value is about, by the study's words. Imports no torch and no pandas."""
+"""The words of a study's published tables, and the cells that they mean. Imports neither torch nor pandas."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ MESSAGES = (
     "extra_rounds_percent",
     "extra_bits_percent",
 )
-"""Published quantities that the ledger tells, not a score."""
+"""Published quantities that come from the ledger, not from scores."""
 OVER = "percent_over_"
-"""And the traffic beyond that of another condition, whose word follows."""
+"""Begins the name of another such quantity: the traffic beyond that of a condition, whose word follows."""
 _KINDS = ("algorithm", "addon", "inference")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A published value, the metric of ours that it is of, and its cell; none where the study does not run it.
+    """A published value with our metric and our cell for it. `cell` is None where the study does not run it.
 
-    `other` is the condition that a share of traffic is told of.
+    `other` is the condition that traffic is compared with, where the value is a share of traffic.
     """
 
     row: Row
@@ -47,16 +47,17 @@ class Target:
 
     @property
     def ledger(self) -> bool:
+        """True where the value comes from the ledger."""
         return self.metric in MESSAGES or self.metric.startswith(OVER)
 
     @property
     def scale(self) -> float:
-        """What a printed value is multiplied by."""
+        """The factor from a printed value to the unit of our metric."""
         return 0.01 if self.percent else 1.0
 
 
 def of_ledger(plan: Plan) -> bool:
-    """Whether anything is published that the ledger tells. False where a table is not there to be read."""
+    """Return whether any published value comes from the ledger. Tables that cannot be found are passed over."""
     tables = [path for path in plan.published if path.is_file()]
     return any(row.metric in MESSAGES or row.metric.startswith(OVER) for path in tables for row in rows(path))
 
@@ -68,21 +69,21 @@ class Words:
         self.plan = plan
         self.finder = Finder(plan)
         self.published = plan.study.published
-        self.own: Mapping[str, dict[str, Any] | None] = self.published.words if self.published else {}
+        self.selectors: Mapping[str, dict[str, Any] | None] = self.published.words if self.published else {}
         self.sites = list(dict.fromkeys(s for p in plan.partitions for s in (*p.internal, *p.external)))
         self.metrics = dict.fromkeys([*plan.study.metrics, plan.study.headline])
 
     def targets(self) -> Iterator[Target]:
-        """Of every published row that the study does not leave out on purpose, tables in the order given."""
+        """Yield the target of every published row that the study does not leave out, tables in the order given."""
         for path in self.plan.published:
             yield from self.of(path)
 
     def of(self, path: Path) -> list[Target]:
-        """The same of one table."""
+        """Return the targets of one table."""
         return [target for row in rows(path) if (target := self.target(row))]
 
     def target(self, row: Row) -> Target | None:
-        """What a row is about; nothing if it is left out. Raises UserError, which names the row."""
+        """Return the target of a row, or None if the study leaves it out. Raises UserError, which names the row."""
         assert self.published is not None
         metric, percent = self._metric(row)
         ledger = metric in MESSAGES or metric.startswith(OVER)
@@ -101,7 +102,7 @@ class Words:
         return Target(row, metric, percent, self._one(row, known, predicted=not ledger), other)
 
     def _metric(self, row: Row) -> tuple[str, bool]:
-        """Our name of a row's metric, and whether its values are in percent."""
+        """Return our name of a row's metric, and whether its values are in percent."""
         if row.metric in MESSAGES or row.metric.startswith(OVER):
             return row.metric, False
         name, percent = row.metric.removesuffix("_percent"), row.metric.endswith("_percent")
@@ -113,36 +114,38 @@ class Words:
         return name, percent
 
     def word(self, word: str, where: str) -> dict[str, Any] | None:
-        """The selector of a word, or nothing if it is left out. Raises UserError for an unknown one."""
-        if word in self.own:
-            return self.own[word]
-        for pattern in (w for w in self.own if "*" in w):
+        """Return the selector of a word, or None if the study leaves it out. Raises UserError for an unknown word."""
+        if word in self.selectors:
+            return self.selectors[word]
+        for pattern in (w for w in self.selectors if "*" in w):
             if fnmatch.fnmatchcase(word, pattern):
-                return self.own[pattern]
+                return self.selectors[pattern]
         if word.lower() in _plugins():
             kind, name = _plugins()[word.lower()]
             return {kind: {"name": name}}
         raise UserError(
-            where, f"unknown word {word!r}", f"add it to published.words; {did_you_mean(word, [*self.own, *_named()])}"
+            where,
+            f"unknown word {word!r}",
+            f"add it to published.words; {did_you_mean(word, [*self.selectors, *_named()])}",
         )
 
     def _site(self, row: Row) -> dict[str, Any] | None:
-        """Sites stand for themselves; at mini scale, where a study may be cut down, unknown ones are not run."""
-        known = row.site in self.own or any("*" in w and fnmatch.fnmatchcase(row.site, w) for w in self.own)
+        """Return the selector of a row's site. Unknown sites are allowed at mini scale, which may be cut down."""
+        known = row.site in self.selectors or any("*" in w and fnmatch.fnmatchcase(row.site, w) for w in self.selectors)
         if known:
-            found = self.word(row.site, row.where)
-            site = found.get("site", row.site) if found else row.site
-            if found is None or site in self.sites or self.plan.scale == "mini":
-                return found
+            selector = self.word(row.site, row.where)
+            site = selector.get("site", row.site) if selector else row.site
+            if selector is None or site in self.sites or self.plan.scale == "mini":
+                return selector
             what = f"site {site!r} of the word {row.site!r} is not in the study"
             raise UserError(row.where, what, did_you_mean(site, self.sites))
         if row.site not in self.sites and self.plan.scale != "mini":
-            remedy = did_you_mean(row.site, [*self.own, *self.sites])
+            remedy = did_you_mean(row.site, [*self.selectors, *self.sites])
             raise UserError(row.where, f"unknown site {row.site!r}", f"add it to published.words; {remedy}")
         return {"site": row.site}
 
     def _one(self, row: Row, selectors: Sequence[Mapping[str, Any]], *, predicted: bool) -> Cell | None:
-        """The one cell of a row. Raises UserError where words contradict each other, or leave several."""
+        """Return the only cell of a row. Raises UserError where words contradict each other, or leave several cells."""
         words = ", ".join(map(repr, [*row.words, *([row.site] if predicted else [])]))
         try:
             cells = self.finder.cells(merged(selectors), predicted=predicted)
@@ -160,13 +163,13 @@ class Words:
 
 @functools.cache
 def _plugins() -> dict[str, tuple[str, str]]:
-    """Kind and name of each plug-in whose name need not be told, by its file's name and its class's, in lower case."""
-    found: dict[str, tuple[str, str]] = {}
+    """Return kind and name of each plug-in that is a word by itself, by its file's and its class's name."""
+    plugins: dict[str, tuple[str, str]] = {}
     for kind in _KINDS:
         for name, cls in registry.discover(kind).items():
             if name != BASELINE:
-                found |= {name: (kind, name), cls.__name__.lower(): (kind, name)}
-    return found
+                plugins |= {name: (kind, name), cls.__name__.lower(): (kind, name)}
+    return plugins
 
 
 def _named() -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..analysis.findings import Group, full_title, groups, several
+from ..analysis.conditions import Condition, conditions, several
 from ..analysis.table import Table
 from ..analysis.values import DASH
 from ..core.errors import UserError
@@ -37,9 +37,9 @@ def tables(plan: Plan, paths: Paths) -> list[Table]:
     Traffic is measured with random images of the right shape. Neither the data nor a trained run is needed, unless
     only the prepared data have the shape. Raises UserError where the shape is not known.
     """
-    conditions = groups(plan)
+    known = conditions(plan).values()
     counts = SampleCounts(paths)
-    entries = [_entry(group, counts, full_title(group, several(conditions))) for group in conditions]
+    entries = [_entry(one, counts, one.full_title(several(known))) for one in known]
     out = [_round(entries), _total(entries, statistics=True)]
     if any(phase.statistics for entry in entries for phase in entry.traffic.phases):
         out.append(_total(entries, statistics=False))
@@ -54,8 +54,8 @@ def write(plan: Plan, paths: Paths) -> Path:
     rounded to four decimals.
     """
     rows, counts = [], SampleCounts(paths)
-    for group in groups(plan):
-        traffic, run = _entry(group, counts, "").traffic, next(iter(group.runs))
+    for condition in conditions(plan).values():
+        traffic, run = _entry(condition, counts, "").traffic, condition.run.id
         for statistics in (True, False):
             for quantity, value in _quantities(traffic, statistics):
                 rows.append((run, statistics, quantity, value))
@@ -79,8 +79,8 @@ def _quantities(traffic: Forecast, statistics: bool) -> Iterator[tuple[str, floa
     yield "exchanged_total_as_printed_GB", sent / GBIT
 
 
-def _entry(group: Group, counts: SampleCounts, title: str) -> _Entry:
-    run = group.run
+def _entry(condition: Condition, counts: SampleCounts, title: str) -> _Entry:
+    run = condition.run
     shape = counts.shape(run)
     if not shape:
         raise UserError(run.data.id, "the size of its images is not known before they are prepared", "prepare it first")

@@ -1,1 +1,4 @@
-"""From predictions to scores, tables, figures and the page."""
+"""The page of a study, the pages of applied runs, and the index of all studies.
+
+Numbers come from `analysis`, comparisons with papers from `papers`. Here they become tables, sentences and HTML.
+"""

@@ -20,10 +20,10 @@ from .answer import Tile
 from .history import Trained, facts
 from .html import render
 from .outcome import Outcome
-from .page import Cell, Shown, plain
+from .page import PageCell, PageTable, plain
 
 EDGE = 96
-"""Pixels a side of an image on the page."""
+"""Pixels along a side of an image on the page."""
 MOST = 50
 """Rows of a table on the page; predictions.csv has all."""
 NAMED = 3
@@ -32,14 +32,14 @@ BINS = 20
 
 
 def write(applied: Applied) -> Path:
-    """Writes page.html beside predictions.csv."""
+    """Write page.html beside predictions.csv."""
     out = applied.out / "page.html"
     write_text(out, render("applied.html.j2", context(applied)))
     return out
 
 
 def context(applied: Applied) -> dict[str, Any]:
-    """Everything the template shows."""
+    """Return everything that the template shows."""
     from markupsafe import Markup
 
     outcome, run = Outcome(applied), applied.run
@@ -69,7 +69,7 @@ def _share(part: float, whole: float) -> str:
 
 
 def _lead(outcome: Outcome, scores: list[Value]) -> str:
-    """What was predicted, and how much of it is right, if that is known."""
+    """Return the first sentence: the predicted classes, and the headline metric where labels are known."""
     total, counts = len(outcome.table), outcome.counts()
     order = [k for k in np.argsort(-counts, kind="stable") if counts[k]]
     parts = [f"{outcome.classes[k]} in {_share(counts[k], total)} %" for k in order[:NAMED]]
@@ -85,7 +85,7 @@ def _lead(outcome: Outcome, scores: list[Value]) -> str:
 def _tiles(outcome: Outcome, scores: list[Value]) -> Iterator[Tile]:
     total, counts = len(outcome.table), outcome.counts()
     k = 1 if len(counts) == 2 else int(counts.argmax())
-    yield Tile("Images", f"{total:,}", f"of {len(outcome.sites)} sites" if outcome.sites else "taken as one site's")
+    yield Tile("Images", f"{total:,}", f"of {len(outcome.sites)} sites" if outcome.sites else "taken as one site")
     yield Tile(f"Predicted {short(outcome.classes[k])}", f"{_share(counts[k], total)} %", f"{counts[k]:,} images")
     confidence = outcome.table["confidence"]
     doubtful = (confidence < 0.75).sum()
@@ -116,7 +116,7 @@ def _classes(outcome: Outcome) -> Table:
 
 
 def _sites(outcome: Outcome) -> Table:
-    """What is predicted at each site."""
+    """Return the predicted classes at each site."""
     rows = []
     for site in outcome.sites[:MOST]:
         table = outcome.at(site)
@@ -130,28 +130,28 @@ def _first(outcome: Outcome) -> str:
     return f", the first {MOST} of {len(outcome.sites)}" if len(outcome.sites) > MOST else ""
 
 
-def _metrics(outcome: Outcome, scores: list[Value]) -> Shown:
-    """All metrics on the labelled images, together and at each site."""
+def _metrics(outcome: Outcome, scores: list[Value]) -> PageTable:
+    """Return all metrics on the labelled images, together and at each site."""
     several = outcome.sites[:MOST] if len(outcome.sites) > 1 else []
     lines = [("All images", scores), *((str(site), outcome.scores(site)) for site in several)]
     rows = []
     for name, values in lines:
         pairs = list(zip(values, outcome.metrics, strict=True))
-        cells = [Cell(number(v.mean, m), between(v, m) if v.low == v.low else "") for v, m in pairs]
-        rows.append([Cell(name), Cell(f"{values[0].n:,}"), *cells])
+        cells = [PageCell(number(v.mean, m), between(v, m) if v.low == v.low else "") for v, m in pairs]
+        rows.append([PageCell(name), PageCell(f"{values[0].n:,}"), *cells])
     header = ("Site", "Labelled images", *(f"{m.title} (%)" if m.percent else m.title for m in outcome.metrics))
     caption = f"Metrics{_first(outcome)}; below, the 95% interval over {outcome.unit}"
-    return Shown("metrics", caption, header, rows, 1)
+    return PageTable("metrics", caption, header, rows, 1)
 
 
-def _unreadable(applied: Applied) -> Shown:
+def _unreadable(applied: Applied) -> PageTable:
     rows = tuple(applied.unreadable.items())[:MOST]
     caption = f"Files that could not be read, {len(rows)} of {len(applied.unreadable)}"
     return plain("unreadable", Table(caption, ("File", "Why"), rows, 2))
 
 
 def _figure(outcome: Outcome) -> str:
-    """Predicted classes, and how sure the network is of them."""
+    """Return a figure of the predicted classes and of the confidence in them."""
     counts, least = outcome.counts(), 1 / len(outcome.classes)
     order = np.argsort(-counts, kind="stable")[:MOST]
 
@@ -168,7 +168,7 @@ def _figure(outcome: Outcome) -> str:
 
 
 def _how(applied: Applied) -> Iterator[tuple[str, list[str]]]:
-    """How the images were read and predicted."""
+    """Yield how the images were read and predicted, as name and lines."""
     run, inference = applied.run, applied.inference
     settings = {name: value for name, value in inference.described().items() if name != "client"}
     whose = (
@@ -187,7 +187,7 @@ def _how(applied: Applied) -> Iterator[tuple[str, list[str]]]:
 
 
 def _model(applied: Applied) -> Iterator[tuple[str, list[str]]]:
-    """What the run was, and what it was trained on."""
+    """Yield the facts of the run and of its training data, as name and lines."""
     run, manifest = applied.run, applied.manifest
     yield "Run", [run.id]
     yield (
@@ -203,7 +203,7 @@ def _model(applied: Applied) -> Iterator[tuple[str, list[str]]]:
 
 
 def _caveats(applied: Applied, outcome: Outcome) -> Iterator[str]:
-    """What a reader must know of these predictions."""
+    """Yield what a reader must know about these predictions."""
     run, inference, table = applied.run, applied.inference, outcome.table
     yield (
         f"The network knows {listed([f'“{name}”' for name in outcome.classes])} and nothing else: it gives one of "

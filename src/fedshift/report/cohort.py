@@ -1,4 +1,4 @@
-"""Who is in a study: images, patients and classes of each site and split, and whether the splits are clean."""
+"""The cohort of a study: images, patients and classes of each site and split, and checks of the splits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must not be: `status` is ok, PROBLEM, unknown, or caveat where it is so by design."""
+    """One check of the splits. `status` is ok, PROBLEM, unknown, or caveat where the overlap is by design."""
 
     what: str
     status: str
@@ -29,7 +29,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Cohort:
-    """One partition: its table, its checks, what a reader must be warned of, and whether patients are known."""
+    """One partition: its table, its checks, its caveats, and whether patients are known."""
 
     title: str
     table: Table
@@ -39,21 +39,21 @@ class Cohort:
 
 
 def cohorts(plan: Plan, paths: Paths) -> list[Cohort]:
-    """A cohort for each partition of a study whose files are there."""
-    found: dict[str, Cohort] = {}
+    """Return a cohort for each partition of a study whose files are there."""
+    made: dict[str, Cohort] = {}
     for run in plan.runs.values():
-        if run.partition_id in found:
+        if run.partition_id in made:
             continue
         try:
-            rows = _rows(paths, run.data.id, run.partition_id)
+            rows = _assigned_samples(paths, run.data.id, run.partition_id)
         except UserError:
             continue
-        found[run.partition_id] = _cohort(run.partition, rows, plan.study.dataset.classes)
-    return list(found.values())
+        made[run.partition_id] = _cohort(run.partition, rows, plan.study.dataset.classes)
+    return list(made.values())
 
 
-def _rows(paths: Paths, data: str, partition: str) -> pd.DataFrame:
-    """Every sample of a partition with its label, patient and base."""
+def _assigned_samples(paths: Paths, data: str, partition: str) -> pd.DataFrame:
+    """Return every sample of a partition with its label, patient and base."""
     assigned = read_table(paths.partition(partition), ["sample", "site", "role", "split"])
     samples = read_table(paths.data(data) / "samples.parquet")
     known = [c for c in ("label", "patient", "base") if c in samples]
@@ -90,7 +90,7 @@ def _patients(rows: pd.DataFrame) -> str:
 
 
 def _split(rows: pd.DataFrame, classes: int) -> str:
-    """`1,200 (50.0 %)`: images, and the share of class 1, or of the commonest of several classes."""
+    """Return images and the share of class 1, or of the commonest of several classes: `1,200 (50.0 %)`."""
     if rows.empty or "label" not in rows:
         return DASH
     share = (rows["label"] == 1).mean() if classes == 2 else rows["label"].value_counts(normalize=True).max()
@@ -98,7 +98,7 @@ def _split(rows: pd.DataFrame, classes: int) -> str:
 
 
 def _checks(rows: pd.DataFrame) -> list[Check]:
-    """Nothing may stand on two sides of a split, or inside and outside."""
+    """Return the checks that nothing is on two sides of a split, or at internal and external sites."""
     inside, outside = rows[rows["role"] == "internal"], rows[rows["role"] == "external"]
     train = inside[inside["split"] == "train"]
     val, test = inside[inside["split"] == "val"], inside[inside["split"] == "test"]
@@ -132,27 +132,29 @@ def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Che
 
 
 def _shared(unit: str, left: pd.DataFrame, right: pd.DataFrame) -> set[object]:
-    """What stands on both sides."""
+    """Return the values of a column that are on both sides."""
     return set(left[unit].dropna()) & set(right[unit].dropna())
 
 
 def _caveats(rows: pd.DataFrame, classes: tuple[str, ...]) -> list[str]:
-    """What the test samples cannot tell."""
+    """Return the caveats that follow from the test samples."""
     test = rows[rows["split"] == "test"]
-    found = []
+    caveats = []
     train, outside = rows[rows["split"] == "train"], rows[rows["role"] == "external"]
     if "base" in rows and (seen := len(_shared("base", train, outside))):
-        found.append(
+        caveats.append(
             f"External sites show the same source images as training sites ({seen:,} of "
             f"{outside['base'].nunique():,}): accuracy there is not that of unseen images."
         )
     if not _known(test):
-        found.append("Patients are unknown: intervals treat images as independent, and are too narrow if they are not.")
+        caveats.append(
+            "Patients are unknown: intervals treat images as independent, and are too narrow if they are not."
+        )
     else:
         few = test.groupby("site", sort=False)["patient"].nunique()
         if (small := few[few < 10]).any():
             listed = ", ".join(f"{site} ({n})" for site, n in small.items())
-            found.append(
+            caveats.append(
                 f"Fewer than ten test patients at {listed}: intervals over patients are rough there. Under {FEWEST} "
                 "none is given, nor for means over sites that count such a site."
             )
@@ -160,12 +162,12 @@ def _caveats(rows: pd.DataFrame, classes: tuple[str, ...]) -> list[str]:
         kinds = test.groupby("site", sort=False)["label"].nunique()
         if (kinds < 2).any():
             listed = ", ".join(map(str, kinds[kinds < 2].index))
-            found.append(f"One class only among the test images of {listed}.")
+            caveats.append(f"One class only among the test images of {listed}.")
         if len(classes) == 2:
             share = test.groupby("site", sort=False)["label"].mean()
             if share.max() - share.min() > 0.1:
-                found.append(
+                caveats.append(
                     f"The share of {classes[1]} among test images runs from {100 * share.min():.0f} to "
                     f"{100 * share.max():.0f} % across sites: compare balanced accuracy or AUC, too."
                 )
-    return found
+    return caveats

@@ -1,6 +1,6 @@
-"""reports/index.html: all studies, what of the papers they reproduce, and how it turned out.
+"""reports/index.html: all studies, the tables and figures of papers that they reproduce, and the outcomes.
 
-Studies of other calls are shown as they were left: by their headline.json, which is written with their pages.
+Studies of earlier calls are shown by their headline.json, which was written with their pages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMPLETE, NOT_RUN = "complete", "not run"
 
 @dataclass(frozen=True)
 class Entry:
-    """One study. `link` is empty without a page; `trends` and `published` are dashes where nothing counts."""
+    """One study in the index. `link` is empty without a page; `trends` and `published` are dashes without a result."""
 
     name: str
     title: str
@@ -43,12 +43,12 @@ class Entry:
 
     @property
     def counts(self) -> bool:
-        """Whether it is a result of the real thing."""
+        """True where the study is complete, at paper scale and on real data."""
         return self.state == COMPLETE and self.scale == "paper" and not self.synthetic
 
 
 def write(studies: Path, paths: Paths) -> Path:
-    """Writes reports/index.html, of the studies of a folder and of others that left a headline.json."""
+    """Write reports/index.html with the studies of a folder and others that have a headline.json."""
     out = paths.page("index")
     entries = list(_entries(studies, paths))
     listing = studies.parent / "papers.csv"
@@ -69,68 +69,68 @@ def _of(item: Item, entries: list[Entry]) -> list[Entry]:
 
 
 def _entries(studies: Path, paths: Paths) -> Iterator[Entry]:
-    said = tables.said(studies)
-    left = sorted(p.parent.name for p in (paths.root / "results" / "studies").glob("*/headline.json"))
-    for name in dict.fromkeys([*said, *left]):
-        told, page = headline.read(paths, name) or {}, paths.page(name)
-        words = said.get(name) or told
+    declared = tables.said(studies)
+    earlier = sorted(p.parent.name for p in (paths.root / "results" / "studies").glob("*/headline.json"))
+    for name in dict.fromkeys([*declared, *earlier]):
+        written, page = headline.read(paths, name) or {}, paths.page(name)
+        words = declared.get(name) or written
         reproduces = words.get("reproduces") or ()
-        scale = str(told.get("scale", ""))
+        scale = str(written.get("scale", ""))
         yield Entry(
             name=name,
             title=str(words.get("title") or name),
             reproduces=tuple(map(str, reproduces)) if isinstance(reproduces, list | tuple) else (),
-            state=_state(studies / f"{name}.yaml", name in said, told, page, paths),
+            state=_state(studies / f"{name}.yaml", name in declared, written, page, paths),
             scale=scale,
-            synthetic=bool(told.get("synthetic")),
-            lead=str(told.get("lead", "")),
-            trends=_trends(told.get("trends") or {}),
-            published=_published(told.get("published") or {}),
+            synthetic=bool(written.get("synthetic")),
+            lead=str(written.get("lead", "")),
+            trends=_trends(written.get("trends") or {}),
+            published=_published(written.get("published") or {}),
             link=f"{quote(name)}.html" if page.exists() else "",
         )
 
 
-def _state(path: Path, listed: bool, told: dict[str, Any], page: Path, paths: Paths) -> str:
-    """Complete, or what it lacks."""
-    if not told:
+def _state(path: Path, listed: bool, written: dict[str, Any], page: Path, paths: Paths) -> str:
+    """Return that a study is complete, or what it lacks."""
+    if not written:
         if page.exists():
-            return "an old page: make it anew"
+            return "an old page: run fedshift page again"
         return _begun(path, paths) if listed else NOT_RUN
     if not page.exists():
-        return "its page is gone: make it anew"
+        return "its page is missing: run fedshift page again"
     if listed:
         try:
-            if study.load(path, told.get("scale", "")).view != told.get("view"):
+            if study.load(path, written.get("scale", "")).view != written.get("view"):
                 return "out of date: the study has changed since"
         except UserError as error:
             return f"not valid: {str(error).splitlines()[0]}"
-    runs, missing = told.get("runs", 0), told.get("missing", 0)
+    runs, missing = written.get("runs", 0), written.get("missing", 0)
     return f"incomplete: {runs - missing} of {runs} runs" if missing else COMPLETE
 
 
 def _begun(path: Path, paths: Paths) -> str:
-    """How far a study without a page has come, at the scale of which most is done."""
-    best = (0, 0, "")
+    """Return how far a study without a page has come, at the scale with most finished runs."""
+    most = (0, 0, "")
     try:
         for scale in get_args(Scale):
             runs = study.load(path, scale).runs
             done = sum((paths.run(run) / "manifest.json").exists() for run in runs)
-            best = max(best, (done, len(runs), scale))
+            most = max(most, (done, len(runs), scale))
     except UserError as error:
         return f"not valid: {str(error).splitlines()[0]}"
-    return f"incomplete: {best[0]} of {best[1]} runs trained at scale {best[2]}" if best[0] else NOT_RUN
+    return f"incomplete: {most[0]} of {most[1]} runs trained at scale {most[2]}" if most[0] else NOT_RUN
 
 
-def _trends(told: dict[str, Any]) -> str:
-    """`3 of 4 hold`."""
-    if not told.get("of"):
+def _trends(counts: dict[str, Any]) -> str:
+    """Return how many trends hold: `3 of 4 hold`."""
+    if not counts.get("of"):
         return DASH
-    if told.get("reason"):
-        return f"do not count: {told['reason']}"
-    rest = told["of"] - told["judged"]
-    return f"{told['held']} of {told['judged']} hold" + (f"; {rest} not run" if rest else "")
+    if counts.get("reason"):
+        return f"do not count: {counts['reason']}"
+    rest = counts["of"] - counts["judged"]
+    return f"{counts['held']} of {counts['judged']} hold" + (f"; {rest} not run" if rest else "")
 
 
-def _published(told: dict[str, Any]) -> str:
-    """`41 within, 15 outside`."""
-    return ", ".join(f"{told[verdict]} {verdict}" for verdict in VERDICTS if told.get(verdict)) or DASH
+def _published(counts: dict[str, Any]) -> str:
+    """Return how many published values got each verdict: `41 within, 15 outside`."""
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts.get(verdict)) or DASH

@@ -1,46 +1,47 @@
-"""headline.json: what the index of all studies says of one. Written with its page, so that the two agree."""
+"""headline.json: what the index of all studies shows of one. It is written with the page, so that the two agree."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from ..analysis import score
+from ..analysis.results import StudyResults
 from ..core.errors import UserError
 from ..io.paths import Paths
 from ..io.text import read_json, write_json
 from ..papers.reproduction import Reproduction
-from ..study.plan import Plan
 
 
-def write(plan: Plan, paths: Paths, lead: str, synthetic: bool, found: Reproduction) -> Path:
-    """Writes results/studies/{study}/headline.json. A run that lacks any prediction counts as missing."""
-    out = file(paths, plan.name)
-    missing = {item["run"] for item in score.missing(plan, paths)}
-    told: dict[str, Any] = {
+def write(results: StudyResults, lead: str, reproduction: Reproduction) -> Path:
+    """Write results/studies/{study}/headline.json. A run that lacks any prediction counts as missing."""
+    plan = results.plan
+    out = file(results.paths, plan.name)
+    missing = {item["run"] for item in results.missing}
+    headline: dict[str, Any] = {
         "study": plan.name,
         "title": plan.study.title,
         "scale": plan.scale,
-        "synthetic": synthetic,
+        "synthetic": results.synthetic,
         "view": plan.view,
         "runs": len(plan.runs),
         "missing": len(missing & set(plan.runs)),
         "lead": lead,
         "reproduces": list(plan.study.reproduces),
-        **found.headline(),
+        **reproduction.headline(),
     }
-    write_json(out, told)
+    write_json(out, headline)
     return out
 
 
 def file(paths: Paths, study: str) -> Path:
+    """Return the place of a study's headline.json."""
     return paths.study(study) / "headline.json"
 
 
 def read(paths: Paths, study: str) -> dict[str, Any] | None:
-    """What was written last; nothing where it is not there, or not to be read."""
+    """Return what was written last; None where it is not there, or cannot be read."""
     try:
-        found = read_json(file(paths, study))
+        headline = read_json(file(paths, study))
     except UserError:
         return None
-    return found if isinstance(found, dict) and found.get("study") == study else None
+    return headline if isinstance(headline, dict) and headline.get("study") == study else None

@@ -1,4 +1,4 @@
-"""What the runs of a study have on record: code, machines, selection, communication and time."""
+"""The record of a study's runs: code, machines, selection, communication and time."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from ..analysis.findings import Findings
+from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, NAN
+from ..core import registry
 from ..core.console import duration
-from ..core.errors import UserError
-from ..io.paths import Paths
-from ..io.text import read_json
+from ..metrics import Metric
 
 FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Trained:
-    """One run as it was: `manifest` is empty where it has not finished.
+    """The record of one run. `manifest` is empty where the run has not finished.
 
-    Floats and seconds are of all clients and rounds, of every process that had a part in it.
+    Floats and seconds are sums over all clients and rounds, and over every process that worked on the run. `select_by`
+    names the validation value that the kept round is best in: a metric, or `loss`.
     """
 
     name: str
@@ -36,33 +35,30 @@ class Trained:
     floats_down: float
     floats_up: float
     seconds: float
+    select_by: str = "accuracy"
 
 
-def trained(findings: Findings, paths: Paths, rounds: pd.DataFrame) -> list[Trained]:
-    """All runs of a study, in its order. `rounds` as in `results.rounds`."""
+def trained(results: StudyResults) -> list[Trained]:
+    """Return all runs of a study, in its order."""
+    rounds, findings = results.rounds, results.findings
     spent: dict[str, tuple[int, float, float, float]] = {}
     if {"floats_down", "floats_up", "seconds"} <= set(rounds.columns):
         sums = {"rounds": ("round", "max"), "down": ("floats_down", "sum"), "up": ("floats_up", "sum")}
         table = rounds.groupby("run").agg(**sums, seconds=("seconds", "sum"))
         spent = {str(run): (int(r), float(d), float(u), float(s)) for run, r, d, u, s in table.itertuples()}
     return [
-        Trained(name, findings.full(group), run.seed, manifest(paths, name), *spent.get(name, (0, NAN, NAN, NAN)))
-        for group in findings.groups
-        for name, run in group.runs.items()
+        Trained(
+            *(name, findings.full(one), run.seed, results.manifests[name]),
+            *spent.get(name, (0, NAN, NAN, NAN)),
+            getattr(run.training, "select_by", "accuracy"),
+        )
+        for one in findings.conditions
+        for name, run in one.runs.items()
     ]
 
 
-def manifest(paths: Paths, run: str) -> dict[str, Any]:
-    """manifest.json of a run; empty where there is none to read."""
-    try:
-        found = read_json(paths.run(run) / "manifest.json")
-    except UserError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def costs(runs: list[Trained]) -> Table:
-    """What each run sent, and how long it took."""
+    """Return what each run sent, and how long it took."""
     rows = [
         (
             r.condition,
@@ -97,14 +93,14 @@ def _bytes(floats: float) -> str:
 
 
 def runs_table(runs: list[Trained]) -> Table:
-    """Identity and selection of each run."""
+    """Return identity and selection of each run."""
     rows = [
         (
             r.name,
             r.condition,
             str(r.seed),
             str(r.manifest.get("best_round", DASH)),
-            _percent(r.manifest.get("best_value")),
+            _validation(r),
             str(r.manifest.get("device", DASH)),
             str(r.manifest.get("threads", DASH)),
             str(r.manifest.get("started", DASH))[:16].replace("T", " "),
@@ -116,7 +112,7 @@ def runs_table(runs: list[Trained]) -> Table:
         "Condition",
         "Seed",
         "Kept round",
-        "Validation (%)",
+        "Validation (%)" if all(_in_percent(r) for r in runs) else "Validation",
         "Device",
         "Threads",
         "Started (UTC)",
@@ -124,21 +120,43 @@ def runs_table(runs: list[Trained]) -> Table:
     return Table("Runs of this study, with the round that model selection kept", header, tuple(rows), 2)
 
 
-def _percent(value: Any) -> str:
-    return f"{100 * value:.1f}" if isinstance(value, int | float) else DASH
+def _in_percent(run: Trained) -> bool:
+    if run.select_by == "loss":
+        return False
+    metric: Metric = registry.build("metric", run.select_by)
+    return metric.percent
+
+
+def _validation(run: Trained) -> str:
+    """Return the validation value of the kept round: percent with one decimal, or three decimals."""
+    value = run.manifest.get("best_value")
+    if not isinstance(value, int | float):
+        return DASH
+    return f"{100 * value:.1f}" if _in_percent(run) else f"{value:.3f}"
 
 
 def facts(runs: list[Trained]) -> list[tuple[str, str]]:
-    """Code and software: name and value, several values where runs differ."""
+    """Return code and software of runs: name and value, several values where runs differ.
+
+    Where finished runs were accepted as unchanged after a change of the code, the reasons and dates follow.
+    """
     manifests = [r.manifest for r in runs if r.manifest]
     software = sorted({k for m in manifests for k in m.get("versions") or {}})
+    versions = ((m.get("versions") or {}) for m in manifests)
     rows: list[tuple[str, Iterable[str]]] = [
         ("Commit", (_commit(m.get("git") or {}) for m in manifests)),
         ("Digest of the training code", (str(m.get("code") or DASH) for m in manifests)),
+        ("Software", (", ".join(f"{k} {v[k]}" for k in software if k in v) for v in versions)),
     ]
-    versions = ((m.get("versions") or {}) for m in manifests)
-    listed = (", ".join(f"{k} {v[k]}" for k in software if k in v) for v in versions)
-    return [(name, "; ".join(dict.fromkeys(values)) or DASH) for name, values in [*rows, ("Software", listed)]]
+    known = [(name, "; ".join(dict.fromkeys(values)) or DASH) for name, values in rows]
+    accepted = dict.fromkeys(_accepted(change) for m in manifests for change in m.get("accepted") or ())
+    return [*known, *([("Accepted as unchanged", "; ".join(accepted))] if accepted else [])]
+
+
+def _accepted(change: dict[str, Any]) -> str:
+    """Return why and when a run was accepted as unchanged: `only messages changed (2026-01-31)`."""
+    date = str(change.get("date") or "")[:10]
+    return f"{change.get('reason') or 'no reason given'}{f' ({date})' if date else ''}"
 
 
 def _commit(git: dict[str, Any]) -> str:
@@ -146,7 +164,7 @@ def _commit(git: dict[str, Any]) -> str:
 
 
 def caveats(findings: Findings, runs: list[Trained]) -> Iterator[str]:
-    """What the history of the runs takes from the weight of the results."""
+    """Yield the caveats that follow from the seeds, the code and the rounds of the runs."""
     done, seeds = [r for r in runs if r.manifest], len(findings.plan.study.seeds)
     if seeds == 1:
         yield "One seed: how much the result varies from training to training is not known."
@@ -156,7 +174,7 @@ def caveats(findings: Findings, runs: list[Trained]) -> Iterator[str]:
     for r in done:  # the digest covers a run's plug-ins, so that only runs with the same can be held together
         used = frozenset(type(p).__module__ for p in findings.plan.runs[r.name].plugins)
         codes.setdefault(used, set()).add(r.manifest.get("code"))
-    if any(len(found) > 1 for found in codes.values()):
+    if any(len(digests) > 1 for digests in codes.values()):
         yield "The runs were trained by different versions of the training code; see Provenance."
     if any((r.manifest.get("git") or {}).get("dirty") for r in done):
         yield "Some runs were trained from a working tree with uncommitted changes."
@@ -170,5 +188,5 @@ def caveats(findings: Findings, runs: list[Trained]) -> Iterator[str]:
 
 
 def specs(findings: Findings) -> list[tuple[str, str]]:
-    """The full specification of each condition: that of its first run, whose seed alone the others change."""
-    return [(findings.full(g), json.dumps(g.run.spec, indent=1, ensure_ascii=False)) for g in findings.groups]
+    """Return title and full specification of each condition. Its runs differ in their seed."""
+    return [(findings.full(c), json.dumps(c.run.spec, indent=1, ensure_ascii=False)) for c in findings.conditions]

@@ -1,4 +1,4 @@
-"""Pages from templates: one file each, that loads nothing and in which all text is escaped."""
+"""Pages from templates. Each is one file that loads nothing, and all text in it is escaped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render(template: str, content: dict[str, Any]) -> str:
-    """A template with its content, and the style sheet that all pages share as `css`."""
+    """Return a template filled with its content. All pages share the style sheet, as `css`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 

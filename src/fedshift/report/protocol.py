@@ -1,4 +1,4 @@
-"""What was done, as name and text: the methods section of a page."""
+"""The methods section of a page: each item with its text."""
 
 from __future__ import annotations
 
@@ -9,27 +9,23 @@ from ..algorithms import Training
 from ..analysis.findings import Findings
 from ..analysis.statistics import DRAWS, FEWEST, LEVEL
 from ..analysis.values import inner, listed
+from ..core import registry
 from ..core.registry import Plugin
 from ..data.partition import Partition
+from ..metrics import Metric
 from ..nn.bn_policy import POLICIES
 from ..study.plan import Plan
 from ..study.run import Run
 from .tables import LOSS_RECOVERED
 
-_SELECT = {
-    "best_validation": "The round with the highest mean validation accuracy over clients. Test data play no part.",
-    "last": "The last round.",
-    "no validation": "The last round: there are no validation samples to choose a round by.",
-}
-
 
 def scaled(plan: Plan) -> bool:
-    """Whether mini and paper scale differ at all in this study."""
+    """Return whether mini and paper scale differ at all in this study."""
     return plan.study.dataset.has_miniature or bool(plan.study.scales.get("mini"))
 
 
 def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
-    """Each item with one or more lines."""
+    """Return each item of the methods section with one or more lines."""
     study = findings.plan.study
     runs = list(findings.plan.runs.values())
     settings = [run.training for run in runs]
@@ -46,7 +42,7 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
         ("Training", ["; ".join(_training(settings)) + "."]),
         ("Seeds", [", ".join(map(str, study.seeds))]),
         ("Inference", [line for key in findings.keys for line in _inference(findings, key)]),
-        ("Model selection", list(dict.fromkeys(_SELECT[_selection(run)] for run in runs))),
+        ("Model selection", list(dict.fromkeys(map(_selection, runs)))),
         ("Standard deviation", ["Over seeds, of one value a run (sample standard deviation, n - 1)."]),
         (
             "Intervals",
@@ -71,9 +67,9 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
 
 
 _RECOVERED = (
-    "What an inference adds to the external mean, in percent of the gap with training statistics. It is no share of "
-    "its own gap: where it changes the internal mean too, the gap shrinks by less or more than that. It is told only "
-    "of a gap that exceeds its spread over seeds and whose interval, where there is one, excludes zero."
+    "What an inference adds to the external mean, in percent of the gap with training statistics. It is not the "
+    "share by which the gap shrinks: where an inference changes the internal mean too, that is less or more. It is "
+    "given only for a gap that exceeds its spread over seeds and whose interval, where there is one, excludes zero."
 )
 
 
@@ -88,12 +84,24 @@ def _without(findings: Findings) -> str:
 
 
 def _selection(run: Run) -> str:
-    """How a run's round was chosen; without validation samples the last is kept, whatever was asked for."""
-    return run.training.select if run.partition.split.val > 0 else "no validation"
+    """Return how the round that is kept was chosen. Without validation samples it is the last one, for any setting."""
+    if run.partition.split.val == 0:
+        return "The last round: there are no validation samples to choose a round by."
+    if run.training.select == "last":
+        return "The last round."
+    return f"The round with the {best_by(getattr(run.training, 'select_by', 'accuracy'))}. Test data play no part."
+
+
+def best_by(name: str) -> str:
+    """Return what the chosen round has: `highest mean validation accuracy over clients`."""
+    if name == "loss":
+        return "lowest mean validation loss (cross-entropy) over clients"
+    metric: Metric = registry.build("metric", name)
+    return f"{'highest' if metric.higher_is_better else 'lowest'} mean validation {inner(metric)} over clients"
 
 
 def _inference(findings: Findings, key: str) -> Iterator[str]:
-    """What it does, and every setting with its meaning."""
+    """Yield what an inference does, and every setting with its meaning."""
     inference = findings.plan.inferences[key]
     yield f"{findings.name(key)}: {inference.summary().replace('`', '')}"
     for name, value in inference.described().items():
@@ -102,7 +110,7 @@ def _inference(findings: Findings, key: str) -> Iterator[str]:
 
 
 def _plugins(plugins: Iterable[Plugin]) -> list[str]:
-    """`name: what it does` of each that differs."""
+    """Return `name: what it does` for each plug-in that differs."""
     return list(dict.fromkeys(f"{p.label}: {p.summary().replace('`', '')}" for p in plugins))
 
 
@@ -118,7 +126,7 @@ def _partition(partition: Partition) -> str:
 
 
 def _policy(name: str) -> str:
-    """What travels, and what an external site is given."""
+    """Return which tensors of batch norm are aggregated, and which ones an external site gets."""
     policy = POLICIES[name]
     kept = [
         part
@@ -135,8 +143,8 @@ def _policy(name: str) -> str:
 
 
 def _training(settings: list[Training]) -> Iterator[str]:
-    """`name: value` of each setting that is made use of; several values where runs differ."""
-    unused = {"select", *(() if any(s.schedule == "exponential" for s in settings) else ("lr_decay",))}
+    """Yield `name value` of each setting that has an effect; several values where runs differ."""
+    unused = {"select", "select_by", *(() if any(s.schedule == "exponential" for s in settings) else ("lr_decay",))}
     for name in Training.model_fields:
         values = dict.fromkeys(str(getattr(s, name)).lower() for s in settings)
         if name not in unused and set(values) != {"none"}:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
-import pandas as pd
-
-from ..analysis.findings import Findings, Group
+from ..analysis.conditions import Condition
+from ..analysis.findings import Findings
 from ..analysis.table import Table, save
 from ..analysis.values import DASH, Value, doubtful, listed, number, spread
-from ..io.paths import Paths
-from ..study.plan import Plan
 
 LOSS_RECOVERED = "External loss recovered"
 
 
-def write(plan: Plan, paths: Paths, summary: pd.DataFrame, contrasts: pd.DataFrame) -> None:
-    """Writes tables/{sites,overview}.{csv,md,tex}."""
-    findings = Findings(plan, summary, contrasts)
+def write(folder: Path, findings: Findings) -> None:
+    """Write tables/{sites,overview}.{csv,md,tex} of a study."""
     for name, table in (("sites", sites(findings)), ("overview", overview(findings))):
-        save(paths.study(plan.name), name, table)
+        save(folder, name, table)
 
 
-def sites(findings: Findings, group: Group | None = None) -> Table:
-    """A row for each condition and site: the headline metric under each inference, and what it changes."""
-    metric, shown = findings.headline, [group] if group else findings.groups
-    keys, others = (list(group.asked) if group else findings.keys), findings.compared(group)
+def sites(findings: Findings, condition: Condition | None = None) -> Table:
+    """Return a row for each condition and site: the headline metric under each inference, and the gains."""
+    metric, shown = findings.headline, [condition] if condition else findings.conditions
+    keys, others = (list(condition.inferences) if condition else findings.keys), findings.compared(condition)
     rows = []
     for g in shown:
         for role, site in g.sites():
@@ -34,7 +31,7 @@ def sites(findings: Findings, group: Group | None = None) -> Table:
             published = [_published(values[k], findings) for k in _with_published(findings) if k in values]
             rows.append(
                 (
-                    *(_heads(g, findings) if group is None else ()),
+                    *(_heads(g, findings) if condition is None else ()),
                     site,
                     role,
                     str(max(v.n for v in values.values()) or DASH),
@@ -45,7 +42,7 @@ def sites(findings: Findings, group: Group | None = None) -> Table:
             )
     several = findings.several
     header = (
-        *(("Condition", *(("Held out",) if several else ())) if group is None else ()),
+        *(("Condition", *(("Held out",) if several else ())) if condition is None else ()),
         "Site",
         "Role",
         "n",
@@ -53,21 +50,21 @@ def sites(findings: Findings, group: Group | None = None) -> Table:
         *(f"Gain, {findings.name(k)}" for k in others),
         *(f"Published, {findings.name(k)}" for k in _with_published(findings) if k in keys),
     )
-    heads = 2 if group else 3 + several
+    heads = 2 if condition else 3 + several
     return Table(f"{_what(findings)} on the test samples of each site", header, tuple(rows), heads)
 
 
 def overview(findings: Findings) -> Table:
-    """A row for each condition and inference: inside, outside, worst site, gap, and how much loss is recovered.
+    """Return a row for each condition and inference: internal and external mean, worst site, gap, loss recovered.
 
-    Without what needs internal test samples, or external sites, where no partition has any.
+    Columns that need internal test samples, or external sites, are left out where no partition has any.
     """
     metric, inside_too = findings.headline, findings.tests_inside
-    outside_too = any(g.partition.external for g in findings.groups)
+    outside_too = any(g.partition.external for g in findings.conditions)
     both = inside_too and outside_too
     rows = []
-    for g in findings.groups:
-        for k in g.asked:
+    for g in findings.conditions:
+        for k in g.inferences:
             inside, outside = (findings.effect("level", g, k, role) for role in ("internal", "external"))
             rows.append(
                 (
@@ -89,7 +86,7 @@ def overview(findings: Findings) -> Table:
     without = f" without {listed(out)}, where it is not defined" if (out := findings.left_out()) else ""
     caption = f"{_what(findings)}, mean over sites{without}"
     caption += ". Gap: loss from the internal to the external mean" if both else ""
-    if inside_too and not all(g.tests_inside for g in findings.groups):
+    if inside_too and not all(g.tests_inside for g in findings.conditions):
         caption += ", a dash where internal sites have no test samples"
     if both and findings.baseline and findings.others():
         baseline = findings.name(findings.baseline)
@@ -100,40 +97,40 @@ def overview(findings: Findings) -> Table:
     return Table(caption, header, tuple(rows), 2 + findings.several)
 
 
-def _away(value: Value, findings: Findings, group: Group, key: str) -> str:
-    return complete(value, findings, group, key) if group.partition.external else DASH
+def _away(value: Value, findings: Findings, condition: Condition, key: str) -> str:
+    return complete(value, findings, condition, key) if condition.partition.external else DASH
 
 
-def complete(value: Value, findings: Findings, group: Group, key: str) -> str:
-    """Mean ± std, with a loud count where seeds are missing."""
-    text, wanted = spread(value, findings.headline), len(group.runs)
+def complete(value: Value, findings: Findings, condition: Condition, key: str) -> str:
+    """Return mean ± std, with a count of seeds where some are missing."""
+    text, wanted = spread(value, findings.headline), len(condition.runs)
     if value.seeds == 0 and not value.known:
-        return DASH if key not in group.asked or findings.scored(group, key) else "no run"
+        return DASH if key not in condition.inferences or findings.scored(condition, key) else "no run"
     return text if value.seeds == wanted else f"{text} ({value.seeds} of {wanted} seeds)"
 
 
-def recovered(findings: Findings, group: Group, key: str, held_out: str | None = None) -> str:
-    """Share of the external loss, in percent, where there is a loss to speak of, and no labels were used."""
+def recovered(findings: Findings, condition: Condition, key: str, across: bool = False) -> str:
+    """Return the share of the external loss in percent, or why there is none: no gap, a gap in doubt, labels used."""
     if findings.baseline is None or key == findings.baseline or findings.plan.inferences[key].uses_labels:
         return DASH
-    gap = findings.gap(group, findings.baseline, held_out)
+    gap = findings.gap(condition, findings.baseline, across)
     if not gap.known:
         return DASH
-    share = findings.recovered(group, key, held_out)
+    share = findings.recovered(condition, key, across)
     if gap.mean <= 0 or doubtful(gap) or math.isnan(share):
         return "no gap" if gap.mean <= 0 else "gap in doubt" if doubtful(gap) else DASH
     return f"{100 * share:.0f} %".replace("-", "−")
 
 
-def _worst(findings: Findings, group: Group, key: str) -> str:
-    site = findings.worst(group, key)
+def _worst(findings: Findings, condition: Condition, key: str) -> str:
+    site = findings.worst(condition, key)
     if site is None:
         return DASH
-    return f"{site} ({number(findings.value(group, 'external', site, key).mean, findings.headline)})"
+    return f"{site} ({number(findings.value(condition, 'external', site, key).mean, findings.headline)})"
 
 
-def _heads(group: Group, findings: Findings) -> tuple[str, ...]:
-    return (group.title, *((group.condition.held_out,) if findings.several else ()))
+def _heads(condition: Condition, findings: Findings) -> tuple[str, ...]:
+    return (condition.title, *((condition.held_out,) if findings.several else ()))
 
 
 def _what(findings: Findings) -> str:
@@ -142,11 +139,11 @@ def _what(findings: Findings) -> str:
 
 
 def _with_published(findings: Findings) -> list[str]:
-    """The inferences of which anything was published."""
+    """Return the inferences that have a published value."""
     return [
         k
         for k in findings.keys
-        if any(not math.isnan(findings.value(g, r, s, k).published) for g in findings.groups for r, s in g.sites())
+        if any(not math.isnan(findings.value(c, r, s, k).published) for c in findings.conditions for r, s in c.sites())
     ]
 
 

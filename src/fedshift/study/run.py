@@ -83,8 +83,20 @@ class Run(Frozen):
 
     @functools.cached_property
     def id(self) -> str:
-        """The id of the run, which names its folder: algorithm, BN policy and a digest of all fields."""
-        parts = {
+        """The name of the run's folder, from its identity."""
+        return self._named({**self._but_for_the_seed, "seed": self.seed})
+
+    @functools.cached_property
+    def condition(self) -> str:
+        """The id that this run shares with all runs that differ from it in the seed only."""
+        return self._named(self._but_for_the_seed)
+
+    def _named(self, parts: dict[str, Any]) -> str:
+        return f"{self.algorithm.name}-{self.bn}-{digest.of(parts)}"
+
+    @functools.cached_property
+    def _but_for_the_seed(self) -> dict[str, Any]:
+        return {
             "data": self.data.id,
             "partition": self.partition_id,
             "model": self.model.identity(),
@@ -93,9 +105,7 @@ class Run(Frozen):
             "bn": self.bn,
             "addon": self.addon.identity() if self.addon else None,
             "training": self.training.identity(),
-            "seed": self.seed,
         }
-        return f"{self.algorithm.name}-{self.bn}-{digest.of(parts)}"
 
     @functools.cached_property
     def partition_id(self) -> str:

@@ -1,0 +1,189 @@
+"""The conditions of a study: runs that differ in their seed only, with an id and the words that people read.
+
+Imports no pandas: the workflow reads the published tables of a study, which name conditions, before anything runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..core import digest
+
+if TYPE_CHECKING:
+    from ..data.partition import Partition
+    from ..study.plan import Plan
+    from ..study.run import Run
+
+CONDITION = ["algorithm", "bn", "addon", "held_out"]
+"""The columns of scores.csv that describe a condition in words."""
+ALL = "*"
+"""In the column held_out: the mean over all partitions. In the column site: the mean over all sites of a role."""
+ABSENT = object()
+"""The value of a setting that a condition does not have."""
+_NONE = "null"
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """Runs of a study that differ in their seed only.
+
+    Attributes
+    ----------
+    id : str
+        Derived from the settings of the runs, so that equal conditions of two studies share it. It names files.
+    family : str
+        The id of the mean over partitions: conditions of one family differ in their partition.
+    algorithm, bn, addon, held_out : str
+        The words of scores.csv. No two conditions of a study agree in all four.
+    runs : dict[str, Run]
+        The runs by their ids, one for each seed.
+    inferences : tuple[str, ...]
+        Ids of the inferences that the study asks of the runs, in the order of the study.
+    """
+
+    id: str
+    family: str
+    algorithm: str
+    bn: str
+    addon: str
+    held_out: str
+    runs: dict[str, Run]
+    inferences: tuple[str, ...]
+
+    @property
+    def run(self) -> Run:
+        """The first of the runs. The others differ from it in their seed only."""
+        return next(iter(self.runs.values()))
+
+    @property
+    def partition(self) -> Partition:
+        """The partition that all runs are trained on."""
+        return self.run.partition
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The columns CONDITION."""
+        return {name: getattr(self, name) for name in CONDITION}
+
+    @property
+    def title(self) -> str:
+        """The name for people, without the partition: `FedAvg, aggregated BN`."""
+        run = self.run
+        name = self.algorithm.replace(run.algorithm.name, type(run.algorithm).__name__, 1)
+        addon = f" + {self.addon.replace(run.addon.name, type(run.addon).__name__, 1)}" if run.addon else ""
+        return f"{name}{addon}, {self.bn.replace('_', ' ')} BN"
+
+    def full_title(self, several: bool) -> str:
+        """Return the title, with the partition where the study has several."""
+        return f"{self.title}, held out {self.held_out}" if several else self.title
+
+    @property
+    def tests_inside(self) -> bool:
+        """True where internal sites keep test samples. If not, all of theirs train or validate."""
+        return self.partition.split.test > 0
+
+    def sites(self) -> Iterator[tuple[str, str]]:
+        """Yield role and site wherever there are test samples: internal sites first, in the order of the study."""
+        yield from (("internal", site) for site in self.partition.internal if self.tests_inside)
+        yield from (("external", site) for site in self.partition.external)
+
+    def setting(self, path: str) -> Any:
+        """Return the value at a dotted path of the specification, or ABSENT."""
+        value: Any = self.run.spec
+        for part in path.split("."):
+            if not isinstance(value, dict) or part not in value:
+                return ABSENT
+            value = value[part]
+        return value
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Every setting but the seed by its dotted path, values as JSON."""
+        return _settings(self.run)
+
+
+def conditions(plan: Plan) -> dict[str, Condition]:
+    """Return the conditions of a plan by their ids, in the order of the study."""
+    runs: dict[str, dict[str, Run]] = {}
+    for name, run in plan.runs.items():
+        runs.setdefault(run.condition, {})[name] = run
+    words = _words({id_: next(iter(members.values())) for id_, members in runs.items()})
+    families: dict[tuple[str, ...], list[str]] = {}
+    for id_, (*method, _) in words.items():
+        families.setdefault(tuple(method), []).append(id_)
+    family = {id_: _family(runs[id_], members) for members in families.values() for id_ in members}
+    made = {}
+    for id_, members in runs.items():
+        asked = {inference for name in members for inference in plan.predictions(name)}
+        inferences = tuple(inference for inference in plan.inferences if inference in asked)
+        made[id_] = Condition(id_, family[id_], *words[id_], members, inferences)
+    return made
+
+
+def several(conditions: Iterable[Condition]) -> bool:
+    """Return whether the conditions are trained on several partitions."""
+    return len({condition.held_out for condition in conditions}) > 1
+
+
+def _family(runs: dict[str, Run], members: list[str]) -> str:
+    run = next(iter(runs.values()))
+    return f"{run.algorithm.name}-{run.bn}-{digest.of(sorted(members))}"
+
+
+def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
+    """Return the columns CONDITION of each condition, given one of its runs.
+
+    Where conditions would be called the same, the settings that tell them apart are added to the algorithm.
+    """
+    words: dict[str, tuple[str, str, str, str]] = {
+        id_: (run.algorithm.label, run.bn, run.addon.label if run.addon else "", run.partition.title)
+        for id_, run in runs.items()
+    }
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for id_, columns in words.items():
+        alike.setdefault(columns, []).append(id_)
+    for group in alike.values():
+        settings = {id_: _settings(runs[id_]) for id_ in group} if len(group) > 1 else {}
+        names = distinguishing_settings(list(settings.values()))
+        for id_, values in settings.items():
+            present = {key: values[key] for key in names if values.get(key, _NONE) != _NONE}
+            inside = ", ".join(f"{key.removeprefix('training.')}={value}" for key, value in present.items())
+            algorithm, bn, addon, held_out = words[id_]
+            words[id_] = (f"{algorithm} [{inside}]" if inside else algorithm, bn, addon, held_out)
+    return words
+
+
+def _settings(run: Run) -> dict[str, str]:
+    return {key: json.dumps(value) for key, value in run.settings.items() if key != "seed"}
+
+
+def distinguishing_settings(runs: list[dict[str, str]]) -> list[str]:
+    """Return the settings that tell runs apart, sorted by name.
+
+    Lists and numbers that another such setting decides are left out, so that runs that differ in any setting differ in
+    these. Of settings that decide each other one is returned: one that every run has, the first by name.
+    """
+    columns = {key: [run.get(key, _NONE) for run in runs] for run in runs for key in run}
+    names = [key for key, values in columns.items() if len(set(values)) > 1]
+    names.sort(key=lambda key: (_has_lists(columns[key]), _NONE in columns[key], key))
+
+    def decides(other: str, one: str) -> bool:
+        pairs = set(zip(columns[other], columns[one], strict=True))
+        return not _has_lists(columns[other]) and len(pairs) == len(set(columns[other]))
+
+    for one in names[::-1]:
+        if not _has_words(columns[one]) and any(decides(other, one) for other in names if other != one):
+            names.remove(one)
+    return sorted(names)
+
+
+def _has_lists(values: list[str]) -> bool:
+    return any(value.startswith("[") for value in values)
+
+
+def _has_words(values: list[str]) -> bool:
+    """Return whether any value is a text or a truth value. Such settings always stay."""
+    return any(value.startswith(('"', "t", "f")) for value in values)

@@ -1,0 +1,78 @@
+"""How often the files of a study are opened while its page is made."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from papers_study import made
+
+from fedshift.analysis import results
+from fedshift.report import page
+
+COUNTING: list[Counter[Path]] = []
+"""Counters of the files that are opened while they are in this list: an audit hook cannot be removed."""
+
+
+def _count(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "open" and COUNTING and isinstance(arguments[0], str | bytes | Path):
+        for counter in COUNTING:
+            counter[Path(str(arguments[0]))] += 1
+
+
+sys.addaudithook(_count)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[Path]]:
+    counter: Counter[Path] = Counter()
+    monkeypatch.setattr("pandas.read_parquet", _counted(counter))
+    COUNTING.append(counter)
+    yield counter
+    COUNTING.remove(counter)
+
+
+def _counted(counter: Counter[Path]):  # type: ignore[no-untyped-def]
+    """Arrow opens files without telling Python."""
+    import pandas as pd
+
+    read = pd.read_parquet
+
+    def counted(path, **options):  # type: ignore[no-untyped-def]
+        counter[Path(path)] += 1
+        return read(path, **options)
+
+    return counted
+
+
+def test_each_file_of_results_is_read_once_for_a_page(tmp_path: Path, opened: Counter[Path]) -> None:
+    trend = {"claim": "c", "better": {"bn": "local"}, "than": {"bn": "aggregated"}}
+    rows = "FedAvg,base,H4,61.5,10 FedBN,base,H4,20,1"
+    plan, paths = made(tmp_path, rows, trends=[trend], figures=["convergence", "sites", "sweep"])
+    for name in plan.study.figures:
+        results.draw(plan, paths, name)
+    opened.clear()
+    page.write(plan, paths)
+    folder = paths.study(plan.name)
+    files = [folder / f"{name}.csv" for name in ("scores", "summary", "effects", "comparison", "trends", "unseen")]
+    files += [folder / "missing.json", *(folder / "figures" / f"{name}.svg" for name in plan.study.figures)]
+    files += [paths.run(run) / name for run in plan.runs for name in ("manifest.json", "rounds.parquet")]
+    assert {path.relative_to(tmp_path): opened[path] for path in files} == {
+        path.relative_to(tmp_path): 1 for path in files
+    }
+
+
+def test_a_figure_reads_each_file_once(tmp_path: Path, opened: Counter[Path]) -> None:
+    plan, paths = made(tmp_path, figures=["sites"])
+    opened.clear()
+    results.draw(plan, paths, "sites")
+    folder = paths.study(plan.name)
+    assert {name: opened[folder / f"{name}.csv"] for name in ("scores", "summary", "effects", "trends")} == {
+        "scores": 1,
+        "summary": 1,
+        "effects": 1,
+        "trends": 0,
+    }
