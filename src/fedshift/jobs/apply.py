@@ -16,6 +16,7 @@ import numpy as np
 from ..core import digest, registry
 from ..core.console import Progress
 from ..core.errors import UserError
+from ..core.limits import Limit
 from ..core.rng import stream
 from ..io.disk import existing, require_space, sweep
 from ..io.owned import require_own
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = 4
 """Images of each predicted class that are kept to be shown."""
-BLOCK = 1024
+BLOCK: Limit[int] = 1024
 """Files that are looked at in one go."""
-ROW = 200
+ROW: Limit[int] = 200
 """Bytes of a row of predictions.csv, roughly."""
 WRITTEN = ("predictions.csv", "page.html")
 """What lies in `out` in the end; the page is written by the report."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..core import digest
 from ..core.console import Progress, duration, say
 from ..core.errors import UserError
+from ..core.limits import Limit
 from ..io.arrays import GrowingArray
 from ..io.disk import atomic_folder, locked, require_space
 from ..io.tables import write_table
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from ..study.run import Data
 
 
-BLOCK = 1024
+BLOCK: Limit[int] = 1024
 """Images that are held in memory at once."""
 
-PROBE = 48
+PROBE: Limit[int] = 48
 """Images that are read to tell how long all will take."""
 
 

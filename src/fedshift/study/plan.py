@@ -11,6 +11,7 @@ from pathlib import Path
 from ..algorithms import Algorithm, Training
 from ..core import digest, registry
 from ..core.errors import UserError, UserErrors, did_you_mean
+from ..core.limits import Limit
 from ..core.registry import Plugin, validated
 from ..data.partition import Partition
 from ..datasets import Scale
@@ -19,7 +20,7 @@ from .declaration import Grid, Study, merge, read
 from .published import table_path
 from .run import Data, Run
 
-MOST = 20_000
+MOST: Limit[int] = 20_000
 """Runs of a study."""
 
 
