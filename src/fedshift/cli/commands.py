@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -15,6 +16,7 @@ from ..core.console import say
 from ..core.errors import UserError, did_you_mean
 from ..datasets import Scale
 from ..io.paths import Paths
+from ..jobs.accept import download_code, partition_code, prepare_code, train_code
 from ..jobs.devices import one_gpu
 from ..papers.pairs import require
 from ..study import declaration
@@ -109,19 +111,28 @@ def status(args: argparse.Namespace) -> None:
     print(json.dumps(plain(found, again), indent=2) if args.json else "\n".join(lines(found, again)))
 
 
+def accept(args: argparse.Namespace) -> None:
+    """Accept today's code for what is finished of a study."""
+    from ..jobs.accept import accept as job
+
+    plans = _plans(args)
+    accepted = Counter(made.rule for made in job(plans.values(), Paths(), args.reason))
+    counts = ", ".join(f"{n} of rule {rule}" for rule, n in accepted.items())
+    say(f"accepted as unchanged: {counts}" if counts else "nothing to accept: all that is finished is of today's code")
+
+
 def download(args: argparse.Namespace) -> None:
     from ..jobs.prepare import obtain
 
     data = _member(args, "raw data", lambda plan: {d.raw: d for d in plan.data.values()})
-    obtain(data, Paths().raw(data.raw), args.mirror)
+    obtain(data, Paths().raw(data.raw), args.mirror, download_code(data))
 
 
 def prepare(args: argparse.Namespace) -> None:
     from ..jobs.prepare import prepare as run
 
     data = _member(args, "dataset", lambda plan: plan.data)
-    code = study.code("jobs.prepare", data.dataset, *data.prepare)
-    run(data, Paths().raw(data.raw), Paths().data(data.id), args.threads, code)
+    run(data, Paths().raw(data.raw), Paths().data(data.id), args.threads, prepare_code(data))
 
 
 def partition(args: argparse.Namespace) -> None:
@@ -129,7 +140,9 @@ def partition(args: argparse.Namespace) -> None:
 
     of = _member(args, "partition", lambda plan: {run.partition_id: run for run in plan.runs.values()})
     samples = read_table(Paths().data(of.data.id) / "samples.parquet")
-    write_table(Paths().partition(args.id), of.partition.assign(samples))
+    table = of.partition.assign(samples)
+    table.attrs["code"] = partition_code()
+    write_table(Paths().partition(args.id), table)
 
 
 def train(args: argparse.Namespace) -> None:
@@ -137,7 +150,7 @@ def train(args: argparse.Namespace) -> None:
     from ..jobs.train import train as job
 
     with one_gpu():
-        job(run, Paths(), code=study.code("jobs.train", *run.plugins), threads=args.threads)
+        job(run, Paths(), code=train_code(run), threads=args.threads)
 
 
 def predict(args: argparse.Namespace) -> None:

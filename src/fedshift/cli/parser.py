@@ -83,6 +83,13 @@ def parser() -> argparse.ArgumentParser:
     )
     for command in (planning, watching):
         command.add_argument("--json", action="store_true", help="the same for programs")
+    accepting = add(
+        commands.accept,
+        "accept",
+        "keep what is finished of a study after a change of code that leaves results",
+        "study",
+    )
+    accepting.add_argument("--reason", required=True, help="why results stay as they are; kept with each run")
     downloading = add(
         commands.download, "download", "obtain raw files, from the mirror or the official source", "study", "id"
     )

@@ -33,5 +33,10 @@ class Paths:
     def study(self, study: str) -> Path:
         return self.root / "results" / "studies" / study
 
+    @property
+    def accepted(self) -> Path:
+        """The ledger of code that was accepted as unchanged."""
+        return self.root / "results" / "accepted.json"
+
     def page(self, study: str) -> Path:
         return self.root / "reports" / f"{study}.html"

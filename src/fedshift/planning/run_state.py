@@ -14,6 +14,7 @@ from ..core.errors import UserError
 from ..io.disk import try_lock
 from ..io.paths import TRAINED, Paths
 from ..io.text import read_json
+from ..jobs.accept import accepted_codes
 from ..study.run import Run
 
 Standing = Literal["done", "running", "stopped", "failed", "waiting"]
@@ -107,7 +108,7 @@ def _done(run: Run, file: Path, code: str) -> State:
         best_value=told.get("best_value"),
         seconds=told.get("seconds"),
         finished=datetime.fromtimestamp(touched(file) or 0).isoformat(" ", "minutes"),
-        changed=bool(code) and told.get("code") != code,
+        changed=bool(code) and code not in (told.get("code"), *accepted_codes(told)),
     )
 
 
