@@ -1,4 +1,4 @@
-# The studies asked for, expanded. Everything else about them is in src/fedshift/study.py.
+# The studies asked for, expanded. Everything else about them is in src/fedshift/study.
 import os
 import sys
 from pathlib import Path

@@ -20,7 +20,7 @@ WORDS = frozenset({"UserError", "UserErrors", "say", "Progress", "Card"})
 WORD_FIELDS = frozenset({"paper", "why"})
 """Attributes of a class that are read by people alone."""
 MOVES = frozenset({"next", "pop", "popleft", "popitem", "read", "readline", "send"})
-"""Calls that change what they are asked of: an assignment with one of them is kept, even if it serves a message."""
+"""Calls with an effect of their own: an assignment with one of them counts, even if only a message uses it."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -68,7 +68,7 @@ class Module:
         self.defined: dict[str, list[int]] = {}
         self.imported: dict[str, list[Import]] = {}
         self.lazy: dict[str, list[Import]] = {}
-        """What a package with a `__getattr__` of its own imports when it is asked: type checkers are told of it."""
+        """Imports for type checkers of a package with a `__getattr__`, which imports these names when they are used."""
         body = ast.parse(path.read_text(encoding="utf-8")).body
         for statement in body:
             if _for_type_checkers(statement):
@@ -374,7 +374,7 @@ class _Reader(_Edit):
             elif isinstance(node, ast.stmt):
                 for one in imports(node, self.module.folder):
                     scope.setdefault(one.name, []).append(one)
-        return {name: found for name, found in scope.items() if name not in outer}
+        return {name: imported for name, imported in scope.items() if name not in outer}
 
 
 class Sources:
@@ -402,14 +402,12 @@ class Sources:
     def _meanings(self, module: str, name: str) -> list[Meaning]:
         """Return what a name means at the top level of a module, followed through imports; nothing for built-ins."""
         here = self.module(module)
-        found = [Meaning(module, name)] if name in here.defined else []
+        meanings = [Meaning(module, name)] if name in here.defined else []
         for one in here.imported.get(name, []):
-            found += self.imported(one)
-        if not found and self.file(f"{module}.{name}") and here.folder == module:
-            found = [Meaning(f"{module}.{name}", "")]
-        if not found:
-            found = [meaning for one in here.lazy.get(name, []) for meaning in self.imported(one)]
-        return found
+            meanings += self.imported(one)
+        if not meanings and here.folder == module and self.file(f"{module}.{name}"):
+            meanings = [Meaning(f"{module}.{name}", "")]
+        return meanings or [meaning for one in here.lazy.get(name, []) for meaning in self.imported(one)]
 
     def imported(self, one: Import) -> list[Meaning]:
         """Return what an import binds. A name that its module does not have stands for that whole module."""

@@ -1,7 +1,7 @@
-"""Plug-ins: one class, one file. A file in the right folder is all it takes to be found.
+"""Plug-ins: one class in one file. A file in the right folder is all that is needed for it to be found.
 
-A plug-in is a frozen pydantic model. Its fields are its settings, with bounds and a description; its
-methods are its behaviour. Its name is the name of its file.
+A plug-in is a frozen pydantic model. Its fields are its settings, with bounds and a description. Its methods are its
+behaviour. Its name is the name of its file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .errors import UserError, UserErrors, did_you_mean
 
 
 class Plugin(BaseModel):
-    """Base of every plug-in. `kind` is set by the base class of a kind, `name` by the file."""
+    """The base of every plug-in. The base class of a kind sets `kind`; the name of the file sets `name`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
     kind: ClassVar[str] = ""
@@ -34,29 +34,29 @@ class Plugin(BaseModel):
         cls.name = cls.__module__.rpartition(".")[2]
 
     def spec(self) -> dict[str, Any]:
-        """The name and all settings, defaults included: what the identity of a run is made of."""
+        """Return the name and all settings, with their defaults. Identities of runs are made of it."""
         return {"name": self.name, **self.model_dump(mode="json")}
 
     def identity(self) -> dict[str, Any]:
-        """The settings that make a difference to results."""
+        """Return the name and the settings that influence results."""
         return {k: v for k, v in self.spec().items() if k not in self.words}
 
     @property
     def label(self) -> str:
-        """The name, with the settings that differ from their defaults: `fedprox(mu=0.1)`."""
+        """Return the name with the settings that differ from their defaults, as in `fedprox(mu=0.1)`."""
         dumped, changed = self.model_dump(mode="json"), self.model_dump(mode="json", exclude_defaults=True)
         inside = ", ".join(f"{k}={v}" for k, v in dumped.items() if k in changed or k in self.told)
         return f"{self.name}({inside})" if inside else self.name
 
     @classmethod
     def summary(cls) -> str:
-        """The first line of the docstring."""
+        """Return the first line of the docstring."""
         return (inspect.getdoc(cls) or "").partition("\n")[0]
 
 
 P = TypeVar("P", bound=Plugin)
 HERE = "."
-"""Where a validator that stands inside a model says its error is: the model knows the place."""
+"""The place that a validator inside a model names in its error: the model replaces it by the real place."""
 
 
 KINDS = ("algorithm", "dataset", "model", "addon", "inference", "metric", "figure", "transform")
@@ -70,9 +70,9 @@ def folder(kind: str) -> str:
 
 @functools.cache
 def discover(kind: str) -> dict[str, type[Plugin]]:
-    """All plug-ins of a kind by name, found by walking their folder."""
+    """Return all plug-ins of a kind by name. Raises RuntimeError for a file that does not hold exactly one."""
     package = importlib.import_module(folder(kind))
-    found: dict[str, type[Plugin]] = {}
+    plugins: dict[str, type[Plugin]] = {}
     for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")):
         loaded = importlib.import_module(f"{package.__name__}.{module}")
         classes = [
@@ -86,12 +86,12 @@ def discover(kind: str) -> dict[str, type[Plugin]]:
         ]
         if len(classes) != 1:
             raise RuntimeError(f"{loaded.__name__} must hold exactly one {kind} plug-in, found {len(classes)}")
-        found[module] = classes[0]
-    return found
+        plugins[module] = classes[0]
+    return plugins
 
 
 def get(kind: str, name: str, where: str = "") -> type[Plugin]:
-    """The plug-in class of that name; UserError with the closest name where there is none."""
+    """Return the plug-in class of a name. Raises UserError with the closest known name."""
     known = discover(kind)
     if name not in known:
         raise UserError(where or kind, f"unknown {kind} {name!r}", did_you_mean(name, known))
@@ -99,7 +99,7 @@ def get(kind: str, name: str, where: str = "") -> type[Plugin]:
 
 
 def build(kind: str, spec: str | dict[str, Any] | Plugin, where: str = "") -> Any:
-    """A plug-in from `name` or `{name: ..., setting: value}`.
+    """Return a plug-in, made from its name or from `{name: ..., setting: value}`.
 
     Raises UserErrors that name each wrong key, with the closest known one.
     """
@@ -116,7 +116,7 @@ def build(kind: str, spec: str | dict[str, Any] | Plugin, where: str = "") -> An
 
 
 def validated(cls: type[BaseModel], values: dict[str, Any], where: str) -> Any:
-    """`cls(**values)`, with pydantic's errors turned into lines a user can act on."""
+    """Return `cls(**values)`. Raises UserErrors that say in plain words what pydantic found wrong."""
     try:
         return cls.model_validate(values)
     except ValidationError as error:
@@ -124,10 +124,10 @@ def validated(cls: type[BaseModel], values: dict[str, Any], where: str) -> Any:
 
 
 def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any], where: str) -> list[UserError]:
-    """One UserError for each thing pydantic found."""
+    """Return one UserError for each thing that pydantic found wrong."""
     lines: list[UserError] = []
     for item in error.errors():
-        loc, given, context = item["loc"], item["input"], item.get("ctx", {})
+        loc, value, context = item["loc"], item["input"], item.get("ctx", {})
         place = ".".join([where, *_path(loc, values)])
         cause = context.get("error")
         if isinstance(cause, UserErrors):
@@ -139,17 +139,17 @@ def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any
             lines.append(UserError(place, f"unknown key {key!r}", did_you_mean(key, _keys(cls, loc))))
         elif item["type"] == "literal_error":
             known = [a or b for a, b in re.findall(r"'([^']*)'|(\d+)", str(context["expected"]))]
-            lines.append(UserError(place, f"unknown value {given!r}", did_you_mean(str(given), known)))
-        elif item["type"] == "too_short" and len(given) >= context["min_length"]:
-            continue  # it lacks only what is wrong with its items, which have lines of their own
+            lines.append(UserError(place, f"unknown value {value!r}", did_you_mean(str(value), known)))
+        elif item["type"] == "too_short" and len(value) >= context["min_length"]:
+            continue  # it is too short only because some of its items are wrong, and these have their own lines
         else:
-            shown = "" if item["type"] == "missing" else f" (got {given!r})"
+            shown = "" if item["type"] == "missing" else f" (got {value!r})"
             lines.append(UserError(place, item["msg"] + shown[:120]))
     return lines
 
 
 def _path(loc: tuple[int | str, ...], values: Any) -> list[str]:
-    """`loc` as it stands in the user's file, where a single value may stand for a list of one."""
+    """Return the keys of pydantic's `loc` as in the user's file, where a single value may replace a list of one."""
     path = []
     for part in loc:
         if isinstance(part, int) and not isinstance(values, list | tuple):
@@ -164,14 +164,14 @@ def _path(loc: tuple[int | str, ...], values: Any) -> list[str]:
 
 
 def _inside(place: str, inner: str) -> str:
-    """The place of an error that was found by a validator of its own at `place`."""
+    """Return the whole place of an error that a validator at `place` reported with its own place, `inner`."""
     if inner.startswith(HERE):
         return place + inner.removeprefix(HERE)
     return place if place.endswith(f".{inner}") else f"{place}.{inner}"
 
 
 def _keys(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """The keys that the model at `loc` knows, following nested models."""
+    """Return the keys that the model at `loc` knows. Nested models are followed."""
     for part in loc[:-1]:
         field = cls.model_fields.get(str(part))
         cls = (field and _model(field.annotation)) or cls
@@ -179,7 +179,7 @@ def _keys(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
-    """The model in an annotation such as `tuple[Grid, ...]`."""
+    """Return the model in an annotation such as `tuple[Grid, ...]`, or None."""
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model, get_args(annotation))), None)
