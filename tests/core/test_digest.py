@@ -159,11 +159,31 @@ def test_a_name_that_also_decides_counts(package: Package) -> None:
     first = package.digest()
     package.write("main.py", used.replace("len(str(x))", "x"))
     assert package.digest() != first
-    moved = MAIN.replace("len(str(x))", "next(x)")
-    package.write("main.py", moved)
-    first = package.digest()
-    package.write("main.py", moved.replace("next(x)", "len(x)"))
-    assert package.digest() != first
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "size = helper.twice(x)",
+        "size = next(x)",
+        'say(f"did {helper.twice(x)}")',
+        "with Progress(helper.twice(x)): size = 1",
+    ],
+)
+def test_a_call_that_may_do_something_counts_even_if_only_a_message_uses_it(package: Package, line: str) -> None:
+    text = MAIN.replace("size = len(str(x))", line)
+    package.write("main.py", text)
+    before = package.digest()
+    package.write("main.py", text.replace(line, line.replace("(x)", "(x + 1)")))
+    assert package.digest() != before
+
+
+def test_the_name_of_what_such_a_call_returns_does_not_count(package: Package) -> None:
+    text = MAIN.replace("len(str(x))", "next(x)")
+    package.write("main.py", text)
+    before = package.digest()
+    package.write("main.py", text.replace("size", "digits"))
+    assert package.digest() == before
 
 
 def test_a_card_is_words(package: Package) -> None:

@@ -31,7 +31,9 @@ rule ledger:
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
-        code=lambda w: study.code("planning.communication", *(p for r in PLANS[w.study].runs.values() for p in r.plugins)),
+        code=lambda w: study.code(
+            "planning.communication", *(p for r in PLANS[w.study].runs.values() for p in r.plugins)
+        ),
     shell:
         "python -m fedshift ledger {params.study} --write > {log:q} 2>&1"
 

@@ -15,12 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-WORDS = frozenset({"UserError", "UserErrors", "say", "Progress", "Card"})
-"""Calls whose arguments are read by people alone."""
+ERRORS = frozenset({"UserError", "UserErrors"})
+WORDS = ERRORS | {"say", "Progress", "Card"}
+"""Calls whose arguments are read by people alone, unless these do something themselves."""
 WORD_FIELDS = frozenset({"paper", "why"})
 """Attributes of a class that are read by people alone."""
-MOVES = frozenset({"next", "pop", "popleft", "popitem", "read", "readline", "send"})
-"""Calls with an effect of their own: an assignment with one of them counts, even if only a message uses it."""
+QUIET = frozenset(
+    {"abs", "bool", "dict", "duration", "float", "int", "len", "list", "max", "min", "range", "repr", "round", "set"}
+    | {"sorted", "str", "sum", "tuple", "type", "zip"}
+)
+QUIET_METHODS = frozenset({"format", "items", "join", "keys", "lower", "nunique", "split", "strip", "upper", "values"})
+"""Calls without an effect of their own. What only a message uses is left out if it makes no other calls than these."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -171,6 +176,23 @@ def _callee(node: ast.AST) -> str:
     return str(getattr(function, "id", "") or getattr(function, "attr", ""))
 
 
+def _quiet(*nodes: ast.AST) -> bool:
+    """Return whether expressions do nothing but to compute a value."""
+    inside = [n for node in nodes for n in ast.walk(node)]
+    calls = [n for n in inside if isinstance(n, ast.Call)]
+    return all(map(_is_quiet, calls)) and not any(
+        isinstance(n, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for n in inside
+    )
+
+
+def _is_quiet(call: ast.Call) -> bool:
+    """Return whether a call has no effect; `map` has none if the function that it calls is such a one."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr in QUIET_METHODS
+    name = _callee(call)
+    return name in QUIET or (name == "map" and getattr(call.args[0], "id", "") in QUIET)
+
+
 class _Edit(ast.NodeTransformer):
     """A transformer that leaves `pass` where a body would be empty."""
 
@@ -188,16 +210,18 @@ class _Wordless(_Edit):
         self.said: set[str] = set()
 
     def _silence(self, call: ast.Call) -> None:
+        """Take the arguments of a call away."""
         for part in (*call.args, *call.keywords):
             self.said |= _loaded(part)
         call.args, call.keywords = [], []
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         self.generic_visit(node)
-        return None if _is_text(node) or _callee(node.value) == "say" else node
+        silent = _callee(node.value) == "say" and not node.value.args  # type: ignore[attr-defined]
+        return None if _is_text(node) or silent else node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if _callee(node) in WORDS:
+        if _callee(node) in WORDS and (_callee(node) in ERRORS or _quiet(*node.args, *node.keywords)):
             self._silence(node)
         node.keywords = [k for k in node.keywords if k.arg != "description"]
         return self.generic_visit(node)
@@ -244,7 +268,10 @@ def _drop_servants(function: Function, said: set[str]) -> None:
 
 
 class _Drop(_Edit):
-    """Removes assignments whose names are all among `idle`; `served` are the names that these read."""
+    """Removes assignments whose names are all among `idle`; `served` are the names that these read.
+
+    Calls that may have an effect stay, without the name of what they return.
+    """
 
     def __init__(self, idle: set[str]) -> None:
         self.idle, self.served, self.dropped = idle, set[str](), False
@@ -252,12 +279,12 @@ class _Drop(_Edit):
     def _assignment(self, node: Any) -> ast.AST | None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         parts = [part for target in targets for part in getattr(target, "elts", [target])]
-        inside = list(ast.walk(node.value)) if node.value else []
-        moves = any(isinstance(n, ast.NamedExpr | ast.Yield | ast.YieldFrom) or _callee(n) in MOVES for n in inside)
-        if moves or not all(isinstance(part, ast.Name) and part.id in self.idle for part in parts):
+        if not all(isinstance(part, ast.Name) and part.id in self.idle for part in parts):
             return node
-        self.served |= {n.id for n in inside if isinstance(n, ast.Name)}
         self.dropped = True
+        if node.value and not _quiet(node.value):
+            return ast.Expr(node.value)  # the name does not count, but the call does
+        self.served |= _loaded(node.value) if node.value else set()
         return None
 
     visit_Assign = visit_AnnAssign = visit_AugAssign = _assignment  # noqa: N815
@@ -425,7 +452,7 @@ class Sources:
             return Content("limit", ())
         reader = _Reader(self, here)
         read = reader.visit(_Wordless().visit(statement))
-        return Content(ast.dump(read) if read else "", tuple(reader.uses), tuple(reader.hints))
+        return Content(_written(read) if read else "", tuple(reader.uses), tuple(reader.hints))
 
     def statements(self, meaning: Meaning) -> list[int]:
         """Return the numbers of the statements that a meaning stands for."""
@@ -439,6 +466,17 @@ class Sources:
         if not meaning.name:
             return "module"
         return sha256([self.content(meaning.module, n).text for n in self.statements(meaning)])
+
+
+def _written(node: object) -> str:
+    """Return a syntax tree as text. What is empty is left out: newer Pythons add fields that older ones do not have."""
+    if isinstance(node, list):
+        return f"[{','.join(map(_written, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = ((name, value) for name, value in ast.iter_fields(node) if name not in ("ctx", "kind", "type_comment"))
+    inside = ",".join(f"{name}={_written(value)}" for name, value in fields if value is not None and value != [])
+    return f"{type(node).__name__}({inside})"
 
 
 def sha256(parts: object) -> str:

@@ -157,7 +157,10 @@ def _there(file: Path) -> bool:
 
 
 def code(stage: str, *plugins: Plugin | type[Plugin]) -> str:
-    """A digest of the code behind a job: the module of its stage, its plug-ins, and all they import."""
+    """Return a digest of the code behind a job: the module of its stage, its plug-ins, and all that these use.
+
+    `stage` is a module without the package's name, such as "jobs.train". See `digest.of_code` for what counts.
+    """
     return digest.of_code([f"{digest.PACKAGE}.{stage}", *(p.__module__ for p in plugins)])
 
 
