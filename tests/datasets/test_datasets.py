@@ -352,8 +352,8 @@ def test_a_bad_row_is_named_and_nothing_is_half_written(
             "path,label,site\n\na.png,0,St. Mary, Boston\n",
             "samples.csv, line 3: has 4 cells, but the header has 3",
         ),
-        ("path,label,label,site\na.png,0,1,X\n", "samples.csv, line 1: the column 'label' stands twice; rename"),
-        ("path,label,site,Label \na.png,0,X,1\n", "samples.csv, line 1: the column 'label' stands twice; rename"),
+        ("path,label,label,site\na.png,0,1,X\n", "samples.csv, line 1: the column 'label' appears twice; rename"),
+        ("path,label,site,Label \na.png,0,X,1\n", "samples.csv, line 1: the column 'label' appears twice; rename"),
         (
             "path;label;site\na.png;0;St. Mary, Boston\n",
             "samples.csv, line 1: has semicolons between its columns; separate",

@@ -264,7 +264,7 @@ def test_no_network_is_a_user_error(server, tmp_path):
     ],
 )
 def test_a_wrong_checksum_deletes_the_download(server, tmp_path, known, what):
-    with pytest.raises(UserError, match=rf"data\.bin: {what}.*obtain it anew"):
+    with pytest.raises(UserError, match=rf"data\.bin: {what}.*get it again"):
         fetch(Source(server.url, "data.bin", **known), tmp_path, None)
     assert names(tmp_path) == []
 

@@ -25,7 +25,7 @@ from fedshift.io import disk
 from fedshift.io.tables import read_table, read_texts, write_table
 from fedshift.io.tensors import read_tensors, write_tensors
 from fedshift.io.text import read_json, write_json, write_text
-from fedshift.io.yaml import read_yaml
+from fedshift.io.yaml import YAML_LIMIT, read_yaml
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -318,7 +318,7 @@ def test_texts_are_the_cells_of_a_table_and_the_lines_that_they_stand_on(tmp_pat
     ("text", "words"),
     [
         ("a,b\n1,2\n\n1,2,3\n", "t.csv, line 4: has 3 cells, but the header has 2; put a cell that holds a comma into"),
-        ("a,b,a\n1,2,3\n", "t.csv, line 1: the column 'a' stands twice; rename one of them"),
+        ("a,b,a\n1,2,3\n", "t.csv, line 1: the column 'a' appears twice; rename one of them"),
         ("a;b\n1;2\n", "t.csv, line 1: has semicolons between its columns; separate them with commas"),
         ('a,b\n1,"2\n', "t.csv: not a readable table file: line 2: unexpected end of data"),
         ("\n\n", "t.csv: not a readable table file: it is empty"),
@@ -399,10 +399,10 @@ def test_yaml_that_breaks_the_parser_names_the_file(tmp_path, text):
 
 
 def test_a_huge_yaml_file_is_not_read(tmp_path):
-    path = yaml(tmp_path, "#" * (yaml.YAML_LIMIT + 1))
+    path = yaml(tmp_path, "#" * (YAML_LIMIT + 1))
     with pytest.raises(UserError, match=r"c\.yaml: 1000001 bytes are too many"):
         read_yaml(path)
-    path.write_text("#" * yaml.YAML_LIMIT)
+    path.write_text("#" * YAML_LIMIT)
     assert read_yaml(path) is None
 
 

@@ -380,7 +380,7 @@ def test_a_study_may_be_called_as_people_call_it(tmp_path: Path, name: str) -> N
     ("content", "words"),
     [
         ("path,label,site\na.png,1,Zürich\n".encode("latin-1"), "not a readable table file: .*; save it as UTF-8"),
-        (b"path,Path,label,site\na.png,a.png,1,x\n", "the column 'path' stands twice; rename one of them"),
+        (b"path,Path,label,site\na.png,a.png,1,x\n", "the column 'path' appears twice; rename one of them"),
         (b"path,label,site\na\x00.png,1,x\n", "line 2: no such image"),
         (b'path,label,site\n"' + 100_000 * b"y" + b'",1,x\n', "File name too long"),
         (b'path,label,site\n"' + 200_000 * b"y" + b'",1,x\n', "field larger than field limit"),

@@ -3,7 +3,8 @@
 Nothing here comes from the library: data, initial weights, back-propagation and averaging are spelled out once more. A
 client's whole data are one batch, so that no order of batches plays a part.
 
-`python tests/support/golden.py` writes `tests/assets/golden_curve.json`.
+`python tests/support/golden.py` writes `src/fedshift/jobs/golden.json`. That file also holds data and initial weights,
+so that the library replays the curves without this one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Params = dict[str, Array]
 
-FILE = Path(__file__).parents[1] / "assets" / "golden_curve.json"
+FILE = Path(__file__).parents[2] / "src" / "fedshift" / "jobs" / "golden.json"
 HOW = "python tests/support/golden.py: NumPy float64, gradients written out by hand, nothing imported from fedshift"
 SIZES = {"a": 13, "b": 22, "c": 9}
 VALIDATION = 7
@@ -133,7 +134,19 @@ def curves(bn: str) -> dict[str, dict[str, list[float]]]:
 
 SPLITS = {"train": SIZES, "val": dict.fromkeys(SIZES, VALIDATION)}
 
+
+def content() -> dict[str, Any]:
+    """All that `golden.json` holds."""
+    pairs = {s: {k: data(k, n, s) for k, n in sizes.items()} for s, sizes in SPLITS.items()}
+    return {
+        "how": HOW,
+        "training": TRAINING,
+        "seed": SEED,
+        "curves": {bn: curves(bn) for bn in TRAVELS},
+        "start": {name: value.tolist() for name, value in start().items()},
+        "data": {s: {k: [x.tolist(), y.tolist()] for k, (x, y) in of.items()} for s, of in pairs.items()},
+    }
+
+
 if __name__ == "__main__":
-    content = {"how": HOW, "training": TRAINING, "curves": {bn: curves(bn) for bn in TRAVELS}}
-    FILE.parent.mkdir(exist_ok=True)
-    FILE.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    FILE.write_text(json.dumps(content()) + "\n", encoding="utf-8")

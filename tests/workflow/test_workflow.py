@@ -216,11 +216,7 @@ def test_behaviour_of_one_inference_predicts_again_and_trains_nothing(project: P
 
 
 def test_behaviour_of_the_engine_trains_everything_again(project: Project) -> None:
-    with project.edited(
-        "src/fedshift/rng.py",
-        "from __future__ import annotations\n",
-        "from __future__ import annotations\n\nEDITED = True\n",
-    ):
+    with project.edited("src/fedshift/core/rng.py", "_entropy(key) >> 65", "_entropy(key) >> 64"):
         assert trained(project.jobs()) == set(project.runs())
 
 

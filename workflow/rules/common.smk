@@ -16,6 +16,7 @@ from fedshift import study
 from fedshift.core import digest, registry
 from fedshift.core.errors import UserError, did_you_mean
 from fedshift.io.paths import Paths, papers
+from fedshift.jobs.accept import Ledger
 from fedshift.papers import tables as published
 from fedshift.papers.pairs import of_rounds, require
 from fedshift.papers.words import of_ledger
@@ -32,6 +33,7 @@ try:
     for plan in PLANS.values():
         plan.require_files()
         require(plan)
+    ACCEPTED = Ledger(PATHS)
 except UserError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)

@@ -13,7 +13,7 @@ rule download:
         "../../envs/data.yaml"
     params:
         study=asked,
-        code=lambda w: study.code("datasets._base", RAW[w.raw].dataset) if RAW[w.raw].synthetic else "",
+        code=lambda w: ACCEPTED.download(RAW[w.raw]),
         mirror=mirror,
     shell:
         "python -m fedshift download {params.study} {params.mirror} {wildcards.raw} > {log:q} 2>&1"
@@ -36,7 +36,7 @@ rule prepare:
     threads: 8
     params:
         study=asked,
-        code=lambda w: study.code("jobs.prepare", DATA[w.data].dataset, *DATA[w.data].prepare),
+        code=lambda w: ACCEPTED.prepare(DATA[w.data]),
         images=lambda w: DATA[w.data].dataset.fingerprint(),
     shell:
         "python -m fedshift prepare {params.study} {wildcards.data} --threads {threads} > {log:q} 2>&1"
@@ -53,6 +53,6 @@ rule partition:
         "../../envs/data.yaml"
     params:
         study=asked,
-        code=study.code("data.partition"),
+        code=lambda w: ACCEPTED.partition(w.partition),
     shell:
         "python -m fedshift partition {params.study} {wildcards.partition} > {log:q} 2>&1"

@@ -25,6 +25,6 @@ rule train:
         launch=launch,
         each=lambda w, threads: max(1, threads // int(config["processes"])),
         study=asked,
-        code=lambda w: study.code("jobs.train", *RUNS[w.run].plugins),
+        code=lambda w: ACCEPTED.train(RUNS[w.run]),
     shell:
         "exec python -m {params.launch} fedshift train {params.study} {wildcards.run} --threads {params.each} > {log:q} 2>&1"

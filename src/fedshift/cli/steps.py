@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .. import study
 from ..core.errors import UserError, did_you_mean
 from ..io.paths import Paths
+from ..jobs.accept import download_code, partition_code, prepare_code, train_code
 from ..jobs.devices import one_gpu
 from .group import Group, member, plans
 
@@ -27,7 +27,7 @@ def download(args: argparse.Namespace) -> None:
     from ..jobs.prepare import obtain
 
     data = member(args, "raw data", lambda plan: {d.raw: d for d in plan.data.values()})
-    obtain(data, Paths().raw(data.raw), args.mirror)
+    obtain(data, Paths().raw(data.raw), args.mirror, download_code(data))
 
 
 def prepare(args: argparse.Namespace) -> None:
@@ -35,8 +35,7 @@ def prepare(args: argparse.Namespace) -> None:
     from ..jobs.prepare import prepare as job
 
     data = member(args, "dataset", lambda plan: plan.data)
-    code = study.code("jobs.prepare", data.dataset, *data.prepare)
-    job(data, Paths().raw(data.raw), Paths().data(data.id), args.threads, code)
+    job(data, Paths().raw(data.raw), Paths().data(data.id), args.threads, prepare_code(data))
 
 
 def partition(args: argparse.Namespace) -> None:
@@ -45,7 +44,9 @@ def partition(args: argparse.Namespace) -> None:
 
     run = member(args, "partition", lambda plan: {run.partition_id: run for run in plan.runs.values()})
     samples = read_table(Paths().data_files(run.data.id).samples)
-    write_table(Paths().partition(args.id), run.partition.assign(samples))
+    table = run.partition.assign(samples)
+    table.attrs["code"] = partition_code()
+    write_table(Paths().partition(args.id), table)
 
 
 def train(args: argparse.Namespace) -> None:
@@ -54,7 +55,7 @@ def train(args: argparse.Namespace) -> None:
     from ..jobs.train import train as job
 
     with one_gpu():
-        job(run, Paths(), code=study.code("jobs.train", *run.plugins), threads=args.threads)
+        job(run, Paths(), code=train_code(run), threads=args.threads)
 
 
 def predict(args: argparse.Namespace) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+from collections import Counter
 from pathlib import Path
 from typing import get_args
 
 from .. import study
 from ..core import registry
+from ..core.console import say
 from ..datasets import Scale
 from ..io.paths import STUDIES, Paths
 from ..papers.pairs import require
@@ -17,7 +19,7 @@ from .group import Group, plans
 
 
 def add(group: Group) -> None:
-    """Add the commands list, check, plan and status."""
+    """Add the commands list, check, plan, status and accept."""
     command = group.add(list_, "list", "print the names of plug-ins or studies, one a line")
     command.add_argument("kind", choices=[*(f"{kind}s" for kind in registry.KINDS), "studies"])
     command = group.add(
@@ -34,6 +36,13 @@ def add(group: Group) -> None:
         status, "status", "print the state of each run: done, running, stopped, failed or waiting", "study"
     )
     _add_json(command)
+    command = group.add(
+        accept,
+        "accept",
+        "keep finished work after a change of code that leaves results as they are",
+        "study",
+    )
+    command.add_argument("--reason", required=True, help="why results stay as they are; recorded with each run")
 
 
 def _add_json(command: argparse.ArgumentParser) -> None:
@@ -106,3 +115,12 @@ def status(args: argparse.Namespace) -> None:
     folder = [] if args.studies == STUDIES else ["--studies", str(args.studies)]
     again = shlex.join(["fedshift", "train", args.study, "RUN", "--scale", args.scale, *folder])
     print(json.dumps(plain(runs, again), indent=2) if args.json else "\n".join(lines(runs, again)))
+
+
+def accept(args: argparse.Namespace) -> None:
+    """Accept the current code for all finished work of studies."""
+    from ..jobs.accept import accept as job
+
+    accepted = Counter(made.rule for made in job(plans(args).values(), Paths(), args.reason))
+    counts = ", ".join(f"{count} of rule {rule}" for rule, count in accepted.items())
+    say(f"accepted as unchanged: {counts}" if counts else "nothing to accept: the current code made all finished work")

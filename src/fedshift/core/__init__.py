@@ -1,5 +1,5 @@
-"""What every room stands on: errors, the registry of plug-ins, digests, random streams, and the console.
+"""The base of all rooms: errors, the registry of plug-ins, digests, limits, random streams, and the console.
 
-Nothing here knows of federations, studies or files of a run.
-A change here shapes no result, with one exception: `rng`, which says what is drawn.
+Nothing here knows federations, studies or the files of a run.
+A change here changes no result, with one exception: `rng`, which decides what is drawn.
 """

@@ -11,22 +11,22 @@ T = TypeVar("T")
 
 
 def say(line: str) -> None:
-    """One flushed line on standard error."""
+    """Print one line on standard error, at once."""
     print(line, file=sys.stderr, flush=True)
 
 
 def duration(seconds: float) -> str:
-    """`75` -> `1:15`; `3700` -> `1:01:40`."""
+    """Return seconds as text: 75 is `1:15`, 3700 is `1:01:40`."""
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
 
 
 class Progress:
-    """Counts work done towards `total`.
+    """Progress of some work towards `total`.
 
-    On a terminal this is a tqdm bar. Elsewhere it is a line with count, share, rate and ETA, at most
-    one every `every` seconds, and one at the end.
+    On a terminal this is a tqdm bar. Elsewhere lines are printed with count, share, rate and ETA: at most one every
+    `every` seconds, and one at the end.
     """
 
     def __init__(self, what: str, total: int, unit: str = "it", every: float = 10.0, out: IO[str] | None = None):
@@ -41,6 +41,7 @@ class Progress:
             self._bar = tqdm(total=total, desc=what, unit=unit, file=self.out, **scale)
 
     def update(self, n: int = 1) -> None:
+        """Count `n` more pieces of work as done."""
         self.done += n
         if self._bar is not None:
             self._bar.update(n)
@@ -49,7 +50,7 @@ class Progress:
             self._line()
 
     def say(self, line: str) -> None:
-        """One flushed line, above the bar if there is one."""
+        """Print one line at once, above the bar if there is one."""
         if self._bar is not None:
             self._bar.write(line, file=self.out)
         else:
@@ -71,13 +72,13 @@ class Progress:
             self._line()
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
+        """Close the bar, and leave it on the screen as it is."""
         if self._bar is not None:
             self._bar.close()
 
 
 def track(items: Iterable[T], what: str, total: int, unit: str = "it") -> Iterator[T]:
-    """Iterate over `items` with progress."""
+    """Iterate over `items` and show the progress."""
     with Progress(what, total, unit) as bar:
         for item in items:
             yield item

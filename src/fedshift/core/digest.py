@@ -1,100 +1,116 @@
-"""Identities: of a specification (its canonical JSON) and of the code that acts on it."""
+"""Identities: of a specification (its canonical JSON), of a file, and of the code that acts on them."""
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from .definitions import Meaning, Sources, sha256
+
 PACKAGE = "fedshift"
-TALK = frozenset(f"{PACKAGE}.{module}" for module in ("core.errors", "core.console", "jobs.provenance"))
-"""Modules that only speak to people: a change in them changes no result."""
+
+INFRASTRUCTURE = {
+    "core": "errors, discovery, digests and the console",
+    "io": "files are whole or not there, wherever and however they are written",
+    "planning": "forecasts and states of jobs",
+    "cli": "arguments and what is printed",
+    "jobs.accept": "records of what was accepted as unchanged",
+    "jobs.devices": "which GPU a job takes",
+    "jobs.provenance": "what a manifest says",
+    "jobs.round_log": "how the rounds of a run are kept on disk",
+    "engine.checkpoint": "how a state is saved and found again",
+}
+"""Rooms and modules that shape no result, and what they are for: a change there makes nothing anew.
+
+They still count for a job whose own module lies in one of these rooms, such as the ledger's in `planning`.
+"""
+COUNTED = {
+    "core.rng": "says what is drawn",
+    "io.images": "says which pixels are read from a file",
+}
+"""Modules in these rooms that do shape results."""
 
 
 def canonical(spec: Any) -> str:
-    """JSON with sorted keys and no white space: equal specs, equal text."""
+    """Return JSON with sorted keys and no white space: equal specs give equal text."""
     return json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def of(spec: Any, length: int = 10) -> str:
-    """The first `length` hex digits of the sha256 of the canonical JSON."""
+    """Return the first `length` hex digits of the sha256 of the canonical JSON."""
     return hashlib.sha256(canonical(spec).encode()).hexdigest()[:length]
 
 
 def of_file(path: Path, algorithm: str = "sha256") -> str:
-    """Hex digest of a file, read in pieces."""
+    """Return the hex digest of a file, which is read in pieces."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
-@functools.cache
-def _module(name: str) -> tuple[str, frozenset[str]]:
-    """The digest of a module's code, and the modules of this package that it imports."""
-    path = _file(name)
-    if path is None:
-        raise ModuleNotFoundError(name)
-    tree = _Behaviour().visit(ast.parse(path.read_text(encoding="utf-8")))
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    imported: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            base = _absolute(node, package)
-            if base.split(".")[0] == PACKAGE:
-                names = {f"{base}.{alias.name}" for alias in node.names}
-                imported |= {n if _file(n) else base for n in names}
-        elif isinstance(node, ast.Import):
-            imported |= {a.name for a in node.names if a.name.split(".")[0] == PACKAGE}
-    imported -= {PACKAGE, *TALK}
-    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest(), frozenset(imported)
-
-
-class _Behaviour(ast.NodeTransformer):
-    """Drops what changes no result: docstrings, descriptions, cards, words of errors, imports for type checkers."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        words = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return None if words else node
-
-    def visit_Call(self, node: ast.Call) -> ast.Call:
-        self.generic_visit(node)
-        if getattr(node.func, "id", "") in ("UserError", "say", "Card"):
-            node.args, node.keywords = [], []
-        node.keywords = [k for k in node.keywords if k.arg != "description"]
-        return node
-
-    def visit_If(self, node: ast.If) -> ast.If | list[ast.stmt]:
-        self.generic_visit(node)
-        return node.orelse if getattr(node.test, "id", "") == "TYPE_CHECKING" else node
-
-
-def _absolute(node: ast.ImportFrom, package: str) -> str:
-    if not node.level:
-        return node.module or ""
-    parts = package.split(".")
-    parts = parts[: len(parts) - node.level + 1]
-    return ".".join([*parts, *([node.module] if node.module else [])])
-
-
-def _file(name: str) -> Path | None:
-    """The file of a module of this package; looked up, not imported, or the DAG would wait for torch."""
-    stem = Path(__file__).parents[1].joinpath(*name.split(".")[1:])
-    return next((file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()), None)
-
-
 def of_code(entry: Iterable[str], length: int = 12) -> str:
-    """A digest of modules of this package and of all they import from it, directly or not.
+    """Return a digest of some modules of this package and of all definitions that they use, directly or not.
 
-    Comments, docstrings and layout do not count, nor do imports for type checkers: a change of behaviour alters the
-    digest, a change of words does not. Plug-ins are imported by discovery, not by name: list those a job uses.
+    Only what a definition does counts, not where it stands: comments, docstrings, layout, annotations of functions,
+    words of errors, limits (see `limits`), names of modules and all of INFRASTRUCTURE leave the digest as it is.
+    Plug-ins are found by discovery, not by name: list those that a job uses. Raises ModuleNotFoundError.
     """
-    todo, seen = list(entry), {}
-    while todo:
-        name = todo.pop()
-        if name not in seen:
-            seen[name], imported = _module(name)
-            todo += imported
-    return of(seen, length)
+    return _installed().digest(frozenset(entry), length)
+
+
+@functools.cache
+def _installed() -> Code:
+    return Code(Path(__file__).parents[1])
+
+
+def shapes_results(module: str) -> bool:
+    """Return whether a change of a module of this package can change a result."""
+    parts = module.split(".")[1:]
+    names = {".".join(parts[:n]) for n in range(1, len(parts) + 1)}
+    return bool(parts) and (bool(names & COUNTED.keys()) or not names & INFRASTRUCTURE.keys())
+
+
+class Code:
+    """The code of a package, parsed once: a change of its files after that is not seen."""
+
+    def __init__(self, root: Path) -> None:
+        self.sources = Sources(root, PACKAGE)
+        self.digest = functools.cache(self._digest)
+        self._reached = functools.cache(self._follow)
+        self._fingerprint = functools.cache(self._of_statement)
+
+    def _digest(self, entry: frozenset[str], length: int = 12) -> str:
+        return of(sorted(frozenset[str]().union(*map(self._reached, entry))), length)
+
+    def _follow(self, entry: str) -> frozenset[str]:
+        """Return the fingerprints of all statements of a module, and of those that they use, directly or not."""
+        room = ".".join(entry.split(".")[:2])
+        todo, seen = list(self._statements(Meaning(entry, ""))), set[tuple[str, int]]()
+        while todo:
+            if (statement := todo.pop()) in seen:
+                continue
+            seen.add(statement)
+            content = self.sources.content(*statement)
+            for use in (*content.uses, *content.hints):
+                if self._counts(use) or (not shapes_results(entry) and f"{use.module}.".startswith(f"{room}.")):
+                    todo += self._statements(use)
+        return frozenset(self._fingerprint(*statement) for statement in seen)
+
+    def _counts(self, use: Meaning) -> bool:
+        return not use.foreign and shapes_results(use.module)
+
+    def _statements(self, use: Meaning) -> Iterator[tuple[str, int]]:
+        """Yield the statements that a name stands for, and those of its module that are there for their effect."""
+        for number in (*self.sources.statements(use), *self.sources.module(use.module).effects):
+            yield use.module, number
+
+    def _of_statement(self, module: str, number: int) -> str:
+        """Return a digest of a statement's text and of what the names in it stand for, in their order.
+
+        Names alone would not do: two modules may give one name to different things.
+        """
+        content = self.sources.content(module, number)
+        return sha256([content.text, [self.sources.plain(u) for u in content.uses if u.foreign or self._counts(u)]])

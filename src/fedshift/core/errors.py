@@ -1,4 +1,4 @@
-"""The one error a user is meant to see: what is wrong, where, and what to do."""
+"""The error that users see: where something is wrong, what it is, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Bad input. The command line prints it as one line and exits with code 2.
+    """An error in the input. The command line prints it as one line and exits with code 2.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class UserError(ValueError):
 
 
 class UserErrors(UserError):  # noqa: N818 - they are several
-    """Several errors found in one go, printed one a line."""
+    """Several errors that were found together. Each is printed on its own line."""
 
     def __init__(self, errors: Iterable[UserError]) -> None:
         self.errors = list(errors)
@@ -39,14 +39,14 @@ class UserErrors(UserError):  # noqa: N818 - they are several
 
 
 class Interrupted(Exception):  # noqa: N818 - it is no error
-    """Training was asked to stop. What the last checkpoint holds is not lost."""
+    """A request to stop the training. What the last checkpoint holds is not lost."""
 
     exit_code = 143
-    """As after SIGTERM; 128 and the signal's number where it is known."""
+    """The exit code after SIGTERM. Whoever knows the signal sets 128 plus its number."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A remedy that names the closest known word, or else all of them."""
+    """Return a remedy that names the closest known word, or all known words if none is close."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"

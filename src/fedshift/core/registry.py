@@ -1,7 +1,7 @@
 """Plug-ins: one class, one file. A plug-in is found when its file lies in the right folder.
 
-A plug-in is a frozen pydantic model. Its fields are its settings, with bounds and a description; its
-methods are its behaviour. Its name is the name of its file.
+A plug-in is a frozen pydantic model. Its fields are its settings, with bounds and a description. Its methods are its
+behaviour. Its name is the name of its file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Randomness from names: a stream for each (seed, round, client, purpose), and no global generator."""
+"""Random streams from keys such as (seed, round, client, purpose); there is no global generator."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def _entropy(key: tuple[object, ...]) -> int:
 
 
 def stream(*key: object) -> np.random.Generator:
-    """A NumPy generator that depends on `key` alone, such as `(seed, round, client, "batches")`."""
+    """Return a NumPy generator that depends on `key` alone, such as `(seed, round, client, "batches")`."""
     return np.random.Generator(np.random.PCG64(_entropy(key)))
 
 
 def seed_of(*key: object) -> int:
-    """A 63-bit seed that depends on `key` alone."""
+    """Return a 63-bit seed that depends on `key` alone."""
     return _entropy(key) >> 65
 
 
 def torch_stream(*key: object) -> torch.Generator:
-    """The same for code that asks for a `torch.Generator` (CPU)."""
+    """Return a `torch.Generator` on the CPU that depends on `key` alone."""
     import torch
 
     return torch.Generator().manual_seed(seed_of(*key))
@@ -36,7 +36,7 @@ def torch_stream(*key: object) -> torch.Generator:
 
 @contextmanager
 def keyed(*key: object, device: torch.device | None = None) -> Iterator[None]:
-    """Torch's default generators seeded by `key` inside, and as they were outside."""
+    """Seed torch's default generators by `key` inside the block, and restore them after it."""
     with undisturbed(device):
         reseed(*key, device=device)
         yield
@@ -44,7 +44,7 @@ def keyed(*key: object, device: torch.device | None = None) -> Iterator[None]:
 
 @contextmanager
 def undisturbed(device: torch.device | None = None) -> Iterator[None]:
-    """Whatever is drawn from torch's default generators inside, outside they are as they were."""
+    """Restore the state of torch's default generators after the block, whatever is drawn inside."""
     import torch
 
     on_cuda = device if device is not None and device.type == "cuda" else None
@@ -58,7 +58,7 @@ def undisturbed(device: torch.device | None = None) -> Iterator[None]:
 
 
 def reseed(*key: object, device: torch.device | None = None) -> None:
-    """Seed torch's default generators by `key`; for use inside `undisturbed`."""
+    """Seed torch's default generators by `key`. To be called inside `undisturbed`."""
     import torch
 
     seed = seed_of(*key)

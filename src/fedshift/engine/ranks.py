@@ -13,9 +13,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..core.errors import Interrupted, UserError
+from ..core.limits import Limit
 
 T = TypeVar("T")
-PATIENCE = timedelta(days=1)
+PATIENCE: Limit[timedelta] = timedelta(days=1)
 """How long a process waits for the others: they may be in the middle of a long round."""
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..core.errors import UserError
+from ..core.limits import Limit
 
-EVERY = 64
+EVERY: Limit[int] = 64
 """Steps between two looks at the device: how late a loss that is not finite may be noticed."""
 
 

@@ -1,4 +1,4 @@
-"""Unpacks archives without trust: nothing outside the folder, no links, no devices, all or nothing."""
+"""Unpacking of archives that are not trusted: nothing outside the folder, no links, no devices, all or nothing."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, stru
 
 
 def extract(archive: Path, folder: Path, *, unpacked_size: int | None = None) -> None:
-    """Unpacks a tar (of any compression) or zip archive to `folder`, wholly or not at all.
+    """Unpack a tar (of any compression) or zip archive to `folder`, completely or not at all.
 
-    Members that would be written elsewhere, links and devices are refused.
+    Raises UserError for members that would be written elsewhere, for links and for devices, and for an archive that is
+    damaged or grows far beyond `unpacked_size` bytes.
     """
     with disk.atomic_folder(folder) as new:
         unpack(archive, new, unpacked_size)
 
 
 def unpack(archive: Path, folder: Path, unpacked_size: int | None) -> None:
-    """Unpack into `folder`, which the caller discards where this raises."""
+    """Unpack into `folder`. Where this raises, the caller must discard the folder."""
     if not archive.is_file():
         raise UserError(archive, "no such file")
     disk.require_space(folder, unpacked_size or 0)
@@ -59,7 +60,7 @@ def unpack(archive: Path, folder: Path, unpacked_size: int | None) -> None:
 
 
 class _Watched(io.FileIO):
-    """A file that tells how far it was read."""
+    """A file that shows on a progress bar how far it was read."""
 
     def __init__(self, path: Path, bar: Progress) -> None:
         super().__init__(path)
@@ -107,7 +108,7 @@ def _zip(file: IO[bytes]) -> Iterator[Member]:
 
 @contextlib.contextmanager
 def _damage(archive: Path) -> Iterator[None]:
-    """Turns what the readers of archives raise on bad content into a UserError about `archive`."""
+    """Raise UserError about `archive` where a reader of archives raises any error because of bad content."""
     try:
         yield
     except UserError:
@@ -117,4 +118,4 @@ def _damage(archive: Path) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno not in (None, *known):  # None: the decompressors set none
             raise
         what = f"damaged, or neither tar nor zip: {error}"
-        raise UserError(archive, what, "delete it and obtain it anew") from error
+        raise UserError(archive, what, "delete it and get it again") from error

@@ -1,17 +1,12 @@
-"""An .npy file that is written row by row in bounded memory, and gone on with after a kill."""
+"""An .npy file that is written row by row in bounded memory, and continued after a kill."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import UserError
-
-if TYPE_CHECKING:
-    import numpy as np
-import os
-from typing import TYPE_CHECKING
-
 from .disk import disk_errors
 from .text import read_json, readable, write_json
 
@@ -20,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class GrowingArray:
-    """Appends blocks of rows to an array of known shape; `rows` are there already.
+    """An array of known shape to which blocks of rows are appended; `rows` counts those that are written.
 
-    Rows that an earlier process wrote are kept where it had the same `identity`: they are counted once they have
-    reached the disk. Plain writes, not a memory map: of 12 GB of images no page stays resident.
+    Rows that an earlier process wrote are kept if it had the same `identity`. A row counts once it has reached the
+    disk. These are plain writes, not a memory map: of 12 GB of images no page stays in memory.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype, identity: str) -> None:
@@ -43,7 +38,7 @@ class GrowingArray:
             self._file.truncate(self.start + self.rows * self.row)
 
     def _whole(self, identity: str) -> int:
-        """Rows that are surely there; 0 where the file is another's, or none."""
+        """Return the number of rows that are safely written; 0 if the file has another identity or does not exist."""
         try:
             state = read_json(self.state)
             if state["identity"] == identity and self.path.is_file():
@@ -53,7 +48,7 @@ class GrowingArray:
         return 0
 
     def append(self, block: np.ndarray) -> None:
-        """Write rows after the last, durably."""
+        """Write rows after the last one, and wait until they are on the disk."""
         with disk_errors(self.path):
             self._file.seek(self.start + self.rows * self.row)
             self._file.write(block.tobytes())
@@ -63,10 +58,11 @@ class GrowingArray:
             write_json(self.state, {"identity": self.identity, "rows": self.rows})
 
     def close(self) -> None:
+        """Close the file. The rows so far stay, to be continued later."""
         self._file.close()
 
     def move(self, target: Path) -> None:
-        """Put the whole array in its place. Raises RuntimeError where rows are missing."""
+        """Move the complete array to `target`. Raises RuntimeError if rows are missing."""
         self.close()
         if self.rows != self.total:
             raise RuntimeError(f"{self.path}: {self.rows} of {self.total} rows")
@@ -75,11 +71,14 @@ class GrowingArray:
 
 
 def map_array(path: Path) -> np.ndarray:
-    """The array of a .npy file, memory-mapped. What holds Python objects is refused unread."""
+    """Return the array of a .npy file, memory-mapped.
+
+    Raises UserError for a file that is no array, or that holds Python objects, which are never loaded.
+    """
     import numpy as np
 
     with readable(path, "array", EOFError):
-        found: np.ndarray = np.load(path, mmap_mode="r")  # by default it refuses pickles
-        if not hasattr(found, "shape"):
+        array: np.ndarray = np.load(path, mmap_mode="r")  # by default it refuses pickles
+        if not hasattr(array, "shape"):
             raise ValueError("an archive of several")
-        return found
+        return array

@@ -1,4 +1,4 @@
-"""The disk: what is written is there whole or not at all, and one process at a time is at work in a folder."""
+"""Safe writing: a file is there whole or not at all, and one process at a time works in a folder."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from typing import IO, Any
 from ..core.errors import UserError
 
 PROBES = 10
-"""Times a lock is asked for, a tenth of a second apart: who only looks whether it is held has it for a moment."""
+"""Number of tries to take a lock, 0.1 s apart: a process that only checks whether it is held holds it for a moment."""
 
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turns a full disk (or quota) into a UserError about `path`."""
+    """Raise UserError about `path` where the disk, or the quota, is full."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        remedy = "free some space and start again: nothing was half written"
+        remedy = "free some space and start again: no half-written file was left"
         raise UserError(path, "no space left on the disk", remedy) from error
 
 
 def try_lock(file: IO[Any], shared: bool = False) -> bool:
-    """Whether the lock of an open file could be had at once; it is held until the file is closed.
+    """Take the lock of an open file, and return whether that succeeded at once; closing the file releases it.
 
     Raises OSError where the file system has no locks.
     """
@@ -47,7 +47,7 @@ def try_lock(file: IO[Any], shared: bool = False) -> bool:
 
 
 def _lock(file: IO[Any]) -> bool:
-    """The same, asked for several times."""
+    """Take the lock of an open file in up to PROBES tries, and return whether that succeeded."""
     for _ in range(PROBES):
         if try_lock(file):
             return True
@@ -57,7 +57,10 @@ def _lock(file: IO[Any]) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds the lock file `path`; a UserError where another process does. The system frees it when a process dies."""
+    """Hold the lock file `path` inside the block. The system releases it when the process dies.
+
+    Raises UserError where another process holds it, and where the file system has no locks.
+    """
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", encoding="utf-8")
@@ -73,12 +76,12 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that is there."""
+    """Return the path, or the nearest folder above it that exists."""
     return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
 
 
 def require_space(folder: Path, needed_bytes: float) -> None:
-    """UserError where the disk that holds (or will hold) `folder` has too little room."""
+    """Raise UserError where the disk that holds (or will hold) `folder` has too little free space."""
     free = shutil.disk_usage(existing(folder)).free
     if free < needed_bytes:
         unit, size = ("GB", 1e9) if needed_bytes >= 1e8 else ("MB", 1e6)
@@ -103,7 +106,7 @@ def _sync(path: Path) -> None:
 
 
 def commit(temporary: Path, path: Path) -> None:
-    """Moves a finished file into place, durably."""
+    """Move a finished file into place, and wait until that is on the disk."""
     _sync(temporary)
     temporary.replace(path)
     _sync(path.parent)
@@ -111,7 +114,7 @@ def commit(temporary: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, which replaces `path` if the block succeeds and vanishes if not."""
+    """Give a temporary path beside `path`. It replaces `path` if the block succeeds, and is removed if not."""
     path = Path(path)
     temporary = _temporary(path)
     with disk_errors(path):
@@ -125,7 +128,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """The same for a folder: an empty one to fill, which then replaces `path`."""
+    """Give an empty folder beside `path`. It replaces `path` if the block succeeds, and is removed if not."""
     path = Path(path)
     new, old = _temporary(path), _temporary(path)
     with disk_errors(path):
@@ -154,7 +157,7 @@ def _remove(path: Path) -> None:
 
 
 def sweep(folder: Path, name: str = "*") -> None:
-    """Removes the temporaries in `folder` (all, or those for the target `name`) of killed processes of this host."""
+    """Remove the temporary files that killed processes of this host left in `folder`, for all targets or for `name`."""
     mark = _mark()
     for entry in list(folder.glob(f".{name}{glob.escape(mark)}*")):
         pid = entry.name.rpartition(mark)[2].partition("-")[0]

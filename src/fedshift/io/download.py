@@ -1,4 +1,4 @@
-"""Gets files from a mirror directory or the network: resumable, verified, unpacked without trust."""
+"""Files from a mirror directory or the network: resumable, verified, and unpacked without trust."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ USE_MIRROR = "put the file in a mirror directory and pass --config mirror=DIR"
 
 @dataclass(frozen=True)
 class Source:
-    """A file to be had from `url`, and what is known of its content.
+    """A file that can be downloaded from `url`, and what is known about its content.
 
-    Where no address lasts, `url` is None: the file is looked for in the mirror alone, and `page` tells people where it
-    comes from.
+    Where no address is permanent, `url` is None: the file is looked for in the mirror alone, and `page` tells people
+    where it comes from. `size` and `unpacked_size` are in bytes.
     """
 
     url: str | None
@@ -53,16 +53,17 @@ class Source:
 
     @property
     def unpacked_name(self) -> str:
-        """`camelyon.tar.gz` -> `camelyon`."""
+        """Return the name of the unpacked folder: `camelyon` for `camelyon.tar.gz`."""
         name = re.sub(r"(?<=.)(\.tar)?\.(tar|tgz|tbz2?|txz|gz|bz2|xz|zip)$", "", self.filename)
         return name if name != self.filename else f"{name}.unpacked"
 
 
 def fetch(source: Source, folder: Path, mirror: Path | None, *, retries: int = 5) -> Path:
-    """The verified file in `folder`; of a source to unpack, the folder in `folder` with its content.
+    """Get a file, verify it, and return its path in `folder`; for an archive, that of the folder with its content.
 
-    What is already there is verified and used; else `mirror` is looked at; the network comes last. A
-    downloaded archive is removed once it is unpacked; one in the mirror stays.
+    A file that is already there is verified and used. Else it is taken from `mirror`, and last from the network. A
+    downloaded archive is removed once it is unpacked; one in the mirror stays. Raises UserError for a file that cannot
+    be found, or whose size or checksum is wrong.
     """
     target, unpacked = folder / source.filename, folder / source.unpacked_name
     identity = {"content": source.sha256 or source.md5 or source.url}
@@ -91,10 +92,10 @@ def _obtain(source: Source, target: Path, mirror: Path | None, retries: int) -> 
     if mirror is None or not (original := mirror / source.filename).is_file():
         if source.url is None:
             where = f", from {source.page}" if source.page else ""
-            raise UserError(source.filename, f"no lasting address is known: it is to be had by hand{where}", USE_MIRROR)
+            raise UserError(source.filename, f"no lasting address is known: get it by hand{where}", USE_MIRROR)
         _download(source, source.url, target, retries)
         return target
-    _verify(original, source, "check this file of the mirror, or obtain it anew")
+    _verify(original, source, "check this file of the mirror, or get it again")
     if source.unpack:
         return original
     disk.require_space(target.parent, original.stat().st_size)
@@ -107,9 +108,9 @@ def _verify(path: Path, source: Source, remedy: str) -> None:
     for kind in ("size", "sha256", "md5"):
         expected = getattr(source, kind)
         if expected is not None:
-            found = str(path.stat().st_size) if kind == "size" else digest.of_file(path, kind)
-            if found != str(expected).lower():
-                raise UserError(path, f"{kind} is {found}, expected {expected}", remedy)
+            value = str(path.stat().st_size) if kind == "size" else digest.of_file(path, kind)
+            if value != str(expected).lower():
+                raise UserError(path, f"{kind} is {value}, expected {expected}", remedy)
 
 
 class _BrokenOffError(Exception):
@@ -130,7 +131,7 @@ def _download(source: Source, url: str, target: Path, retries: int) -> None:
             say(f"{source.filename}: {error}; trying again")
             time.sleep(BACKOFF * 2**attempt)
     try:
-        _verify(part, source, f"the download was deleted: obtain it anew, or {USE_MIRROR}")
+        _verify(part, source, f"the download was deleted: get it again, or {USE_MIRROR}")
     except UserError as error:
         part.unlink()
         raise UserError(target, error.what, error.remedy) from None
@@ -140,7 +141,7 @@ def _download(source: Source, url: str, target: Path, retries: int) -> None:
 
 
 def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -> None:
-    """Appends to `part` what it lacks. `state` says which version of the remote file it belongs to."""
+    """Append the missing bytes to `part`. `state` records which version of the remote file it belongs to."""
     have, version, total = _resumable(url, part, state)
     if have and have == total:
         return
@@ -176,7 +177,7 @@ def _append(response: requests.Response, part: Path, progress: Progress) -> None
 
 
 def _resumable(url: str, part: Path, state: Path) -> tuple[int, str, int | None]:
-    """How many bytes are there to go on from, and of which version and total size."""
+    """Return how many bytes are there to continue from, and the version and total size of their file."""
     with contextlib.suppress(UserError, OSError, KeyError, TypeError):
         known = text.read_json(state)
         if known["url"] == url and known["version"] and known["total"]:
@@ -185,13 +186,13 @@ def _resumable(url: str, part: Path, state: Path) -> tuple[int, str, int | None]
 
 
 def _version(response: requests.Response) -> str | None:
-    """What If-Range accepts: a strong ETag, or a date."""
+    """Return a version that the header If-Range accepts: a strong ETag, or a date."""
     etag = response.headers.get("ETag", "W/")
     return response.headers.get("Last-Modified") if etag.startswith("W/") else etag
 
 
 def _fits(response: requests.Response, have: int, version: str, total: int | None) -> bool:
-    """Whether an answer goes on where the part ends, in the same version of the file."""
+    """Return whether an answer continues where the part ends, in the same version of the file."""
     place = response.headers.get("Content-Range", "")
     here = place.startswith(f"bytes {have}-") and place.endswith(f"/{total}")
     return response.status_code == 206 and here and _version(response) in (None, version)
@@ -199,7 +200,7 @@ def _fits(response: requests.Response, have: int, version: str, total: int | Non
 
 @contextlib.contextmanager
 def _get(name: str, url: str, have: int, version: str, retries: int) -> Iterator[requests.Response]:
-    """The server's answer: 200, 206 (the rest) or 416 (no such rest). All else is a UserError."""
+    """Give the server's answer: 200, 206 (the rest) or 416 (no such rest). Raises UserError for all others."""
     import requests
     from urllib3 import Retry
 

@@ -1,4 +1,4 @@
-"""The base of all datasets: from the official source, or a mirror, to images that can be read one by one."""
+"""Image files: which pixels are read from them. A change here counts as a change of the code that uses it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..core.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
 
-
 TWELVE_BITS = 4096
+"""The number of values that 12 bits hold."""
 
 DAMAGE = (OSError, SyntaxError, ValueError, RuntimeError, struct.error)
-"""What Pillow raises of a damaged image, beside its own errors."""
+"""The errors that Pillow raises for a damaged image, beside its own."""
 
 
 def read_image(path: Path, *, own: bool = False) -> np.ndarray:
-    """An image file of any format that Pillow reads, as (height, width, 3) uint8.
+    """Return an image file of any format that Pillow reads as an array (height, width, 3), uint8.
 
-    Of 16 bits a pixel the upper 8 are kept. Users' `own` images are turned as their EXIF orientation says, and refused
-    where all 16-bit values are below 4096 (and not all 0): little of them is in the upper 8. Raises UserError naming
-    the file.
+    From images with 16 bits a pixel the upper 8 are kept. Users' `own` images are turned as their EXIF orientation
+    says. They are refused where all 16-bit values are below 4096 (and not all 0), since the upper 8 bits hold little of
+    them. Raises UserError that names the file.
     """
     import numpy as np
     from PIL import Image, ImageOps
@@ -47,12 +47,12 @@ def read_image(path: Path, *, own: bool = False) -> np.ndarray:
         raise UserError(path, "no such image", "restore it, or remove its row") from None
     except (*DAMAGE, Image.DecompressionBombError) as error:
         raise UserError(
-            path, f"cannot be read as an image ({error})", "obtain the file anew, or remove its row"
+            path, f"cannot be read as an image ({error})", "get the file again, or remove its row"
         ) from None
 
 
 def _require_range(path: Path, most: int) -> None:
-    """Raise UserError where 16 bits hold 12 or fewer, as in many exports of X-ray and CT."""
+    """Raise UserError where 16-bit values use 12 bits or fewer, as in many exports of X-ray and CT."""
     if 0 < most < TWELVE_BITS:
         what = f"has 16 bits a pixel, but its brightest is {most} of 65535: it would be almost black"
         raise UserError(path, what, "rescale it to the full range of 16 bits, or export it with 8")

@@ -222,6 +222,11 @@ class Paths:
         """Return the files of all studies whose folders exist, in the order of their names."""
         return [StudyFiles(folder) for folder in sorted((self.results / "studies").glob("*/"))]
 
+    @property
+    def accepted(self) -> Path:
+        """Return the ledger of code that was accepted as unchanged."""
+        return self.root / "results" / "accepted.json"
+
     def page(self, study: str) -> Path:
         """Return the page of a study, or of all studies where `study` is "index". Written by `fedshift page`."""
         return self.root / "reports" / f"{study}.html"

@@ -1,4 +1,4 @@
-"""Readers and writers. What is written is there whole or not at all (see `disk`); what is unreadable is named."""
+"""Tables as CSV or Parquet: written whole or not at all (see `disk`), and named when they are unreadable."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .disk import atomic
+from .text import UTF8, readable
 
 if TYPE_CHECKING:
     import pandas as pd
-from .text import UTF8, readable
 
 
 def _is_csv(path: Path) -> bool:
+    """Return whether a table is a CSV, and not Parquet. Raises UserError for other suffixes."""
     if Path(path).suffix not in (".csv", ".parquet"):
         raise UserError(path, "a table in an unknown format", "use .csv or .parquet")
     return Path(path).suffix == ".csv"
 
 
 def write_table(path: Path, df: pd.DataFrame) -> None:
-    """Writes a table, without its index, as CSV or Parquet by suffix. Floats keep all their digits."""
+    """Write a table without its index, as CSV or Parquet by its suffix. Floats keep all their digits."""
     is_csv = _is_csv(path)
     with atomic(path) as temporary:
         if is_csv:
@@ -33,18 +34,18 @@ def write_table(path: Path, df: pd.DataFrame) -> None:
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool = False) -> pd.DataFrame:
-    """Reads a table, or the named columns of it in that order.
+    """Read a table, or the named columns of it in that order.
 
-    In a CSV only an empty cell is missing: `NA` or `None` may well be the name of a hospital. With `text`, a CSV's
-    other cells are taken as they stand, as by `read_texts`.
+    In a CSV only an empty cell is missing: `NA` or `None` may well be the name of a hospital. With `text`, the other
+    cells of a CSV stay text, as in `read_texts`. Raises UserError for a file that is unreadable or lacks a column.
     """
     import pandas as pd
     import pyarrow.parquet as pq
 
     is_csv = _is_csv(path)
     if is_csv and text:
-        found = read_texts(path).reset_index(drop=True)
-        return found[_wanted(path, [*found.columns], columns)]
+        texts = read_texts(path).reset_index(drop=True)
+        return texts[_wanted(path, [*texts.columns], columns)]
     with readable(path, "table"):
         known = list(pd.read_csv(path, nrows=0).columns) if is_csv else pq.read_schema(path).names
         wanted = _wanted(path, known, columns)
@@ -57,6 +58,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool =
 
 
 def _wanted(path: Path, known: Sequence[str], columns: Sequence[str] | None) -> list[str]:
+    """Return the columns to read: all if none are named. Raises UserError for one that the table does not have."""
     wanted = list(known if columns is None else columns)
     if missing := [c for c in wanted if c not in known]:
         raise UserError(path, f"no column {', '.join(map(repr, missing))}", f"it has {', '.join(known)}")
@@ -64,11 +66,11 @@ def _wanted(path: Path, known: Sequence[str], columns: Sequence[str] | None) -> 
 
 
 def read_texts(path: Path, called: Callable[[str], str] = str) -> pd.DataFrame:
-    """A table whose cells are text as it stands: `007` stays `007`, and only an empty cell is missing.
+    """Read a table whose cells stay text: `007` stays `007`, and only an empty cell is missing.
 
-    `called` makes the name of a column of what its head says; columns without a name are left out. The index tells
-    where a row stands: its `line` in a CSV, its `row` in Parquet. Raises UserError where a column stands twice, and,
-    with the line, where a row of a CSV has more cells than the header.
+    `called` turns the head of a column into its name; columns without a name are left out. The index says where a row
+    is: its `line` in a CSV, its `row` in Parquet. Raises UserError for a column that appears twice and, with the line,
+    for a row of a CSV that has more cells than the header.
     """
     import pandas as pd
 
@@ -81,7 +83,7 @@ def read_texts(path: Path, called: Callable[[str], str] = str) -> pd.DataFrame:
 
 
 def _csv_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
-    """`read_texts` of a CSV; pandas' own reader renames what stands twice, and shifts or drops what is too many."""
+    """Read a CSV as `read_texts` does; pandas' own reader renames double columns and shifts or drops extra cells."""
     import pandas as pd
 
     with readable(path, "table"), Path(path).open(newline="", encoding="utf-8-sig") as file:
@@ -103,7 +105,7 @@ def _csv_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
 
 
 def _rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV, each with the line that it begins on. Blank lines are passed over."""
+    """Yield the rows of a CSV, each with the line on which it begins. Blank lines are left out."""
     reader, line = csv.reader(file, strict=True), 1
     try:
         for cells in reader:
@@ -115,11 +117,11 @@ def _rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _require_names(where: object, names: list[str]) -> None:
-    """Raise UserError for a header that does not name columns, each once."""
+    """Raise UserError for a header that does not name each column once."""
     if "\0" in "".join(names):
         raise UserError(where, "not a readable table file: every other byte is 0, as in UTF-16", UTF8)
     for mark, word in ((";", "semicolons"), ("\t", "tabs")):
         if len(names) == 1 and mark in names[0]:
             raise UserError(where, f"has {word} between its columns", "separate them with commas")
     if twice := [name for name in names if name and names.count(name) > 1]:
-        raise UserError(where, f"the column {twice[0]!r} stands twice", "rename one of them")
+        raise UserError(where, f"the column {twice[0]!r} appears twice", "rename one of them")

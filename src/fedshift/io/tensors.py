@@ -1,4 +1,4 @@
-"""Readers and writers. What is written is there whole or not at all (see `disk`); what is unreadable is named."""
+"""Tensors as safetensors: written whole or not at all (see `disk`), and verified by a checksum when they are read."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .disk import atomic
+from .text import readable
 
 if TYPE_CHECKING:
     import torch
-from .text import readable
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """Writes tensors as safetensors, with a checksum: equal tensors and metadata, equal bytes."""
+    """Write tensors as safetensors with a checksum. Equal tensors and metadata give equal bytes."""
     import torch
     from safetensors.torch import save
 
-    own = {"memory_format": torch.contiguous_format}  # tensors that share memory are not accepted
-    content = save({k: tensors[k].detach().cpu().clone(**own) for k in sorted(tensors)})
-    # metadata are added here: the library lists them in an order that differs from process to process
+    layout = {"memory_format": torch.contiguous_format}  # tensors that share memory are not accepted
+    content = save({k: tensors[k].detach().cpu().clone(**layout) for k in sorted(tensors)})
+    # metadata are added here, since the library's order of them differs from process to process
     end = 8 + int.from_bytes(content[:8], "little")
     data = memoryview(content)[end:]
     header = json.loads(content[8:end]) | {_META: dict(sorted(metadata.items()))}
@@ -35,9 +35,9 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[s
 
 
 def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """The tensors (on the CPU) and the metadata of a file that `write_tensors` wrote.
+    """Return the tensors (on the CPU) and the metadata of a file that `write_tensors` wrote.
 
-    Raises UserError where it is no safetensors file, or not the bytes that were written.
+    Raises UserError for a file that is not safetensors, or that is damaged.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -49,9 +49,9 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         header = json.loads(content[8:end])
         metadata = header.get(_META, {})
         if _SUM not in metadata:
-            raise UserError(path, "has no checksum: another program, or an earlier version, wrote it", "make it anew")
+            raise UserError(path, "has no checksum: another program, or an earlier version, wrote it", "make it again")
         if metadata.pop(_SUM) != _checksum(header, memoryview(content)[end:]):
-            raise UserError(path, "is damaged: its checksum does not agree", "remove it and make it anew")
+            raise UserError(path, "is damaged: its checksum does not agree", "remove it and make it again")
         return {k: tensors[k] for k in sorted(tensors)}, metadata
 
 
@@ -59,5 +59,5 @@ _META, _SUM = "__metadata__", "crc32"
 
 
 def _checksum(header: dict[str, Any], data: memoryview) -> str:
-    """Of a safetensors file, apart from where the checksum itself stands."""
+    """Return the CRC-32, in hex digits, of a safetensors file's header and data, without the checksum in the header."""
     return f"{zlib.crc32(data, zlib.crc32(json.dumps(header, sort_keys=True).encode())):08x}"

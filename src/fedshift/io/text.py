@@ -1,4 +1,4 @@
-"""Readers and writers. What is written is there whole or not at all (see `disk`); what is unreadable is named."""
+"""Text and JSON: written whole or not at all (see `disk`), and named when they are unreadable."""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.errors import UserError
 from .disk import atomic
-
-if TYPE_CHECKING:
-    pass
-
 
 UTF8 = "save it as UTF-8"
 
 
 @contextlib.contextmanager
 def readable(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
-    """Turns the errors of a reader into a UserError about `path`."""
+    """Raise UserError about `path` where a reader of that `kind` of file raises an error (or one of `more`)."""
     errors: tuple[type[Exception], ...] = (OSError, ValueError, RecursionError, *more)
     try:
         yield
@@ -34,17 +30,17 @@ def readable(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes UTF-8 text."""
+    """Write text as UTF-8."""
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
 
 
 def write_json(path: Path, obj: Any) -> None:
-    """Writes JSON, keys in the order given. NaN and infinity, which JSON lacks, are a ValueError."""
+    """Write JSON with the keys in their order. Raises ValueError for NaN and infinity, which JSON does not have."""
     write_text(path, json.dumps(obj, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file."""
+    """Return the content of a JSON file. Raises UserError if it cannot be read."""
     with readable(path, "JSON"):
         return json.loads(Path(path).read_bytes())

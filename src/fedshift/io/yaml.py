@@ -1,24 +1,25 @@
-"""Readers and writers. What is written is there whole or not at all (see `disk`); what is unreadable is named."""
+"""YAML as people write it: plain data, and an error with its line for all else."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.errors import UserError
-
-if TYPE_CHECKING:
-    pass
 from .text import readable
 
 YAML_LIMIT = 1_000_000
-
+"""Bytes that a YAML file may have."""
 LARGEST = 2**63
-"""Beyond every number that a YAML file may hold."""
+"""All numbers in a YAML file must be smaller than this."""
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file: plain data, as JSON has it; no anchors or aliases, no key twice, at most 1 MB."""
+    """Return the content of a YAML file: plain data, as in JSON.
+
+    Raises UserError, with the line, for anchors, aliases, a key that appears twice, numbers that are not finite, and
+    for a file of more than 1 MB.
+    """
     import yaml
 
     def refuse(node: Any, what: str) -> UserError:

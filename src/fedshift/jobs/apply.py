@@ -16,6 +16,7 @@ import numpy as np
 from ..core import digest, registry
 from ..core.console import Progress
 from ..core.errors import UserError
+from ..core.limits import Limit
 from ..core.rng import stream
 from ..engine.prediction import probabilities
 from ..io.disk import existing, require_space, sweep
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = 4
 """Number of images of each predicted class that the page shows."""
-BLOCK = 1024
+BLOCK: Limit[int] = 1024
 """Number of files that are checked together."""
-ROW = 200
+ROW: Limit[int] = 200
 """Approximate size of a row of predictions.csv, in bytes."""
 WRITTEN = ("predictions.csv", "page.html")
 """Files that `out` holds in the end; the report writes the page."""

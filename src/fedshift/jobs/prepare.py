@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..core import digest
 from ..core.console import Progress, duration, say
 from ..core.errors import UserError
+from ..core.limits import Limit
 from ..io.arrays import GrowingArray
 from ..io.disk import atomic_folder, locked, require_space
 from ..io.tables import write_table
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     from ..study.run import Data
 
 
-BLOCK = 1024
+BLOCK: Limit[int] = 1024
 """Images that are held in memory at once."""
 
-PROBE = 48
+PROBE: Limit[int] = 48
 """Images that are read to tell how long all will take."""
 
 
-def obtain(data: Data, raw: Path, mirror: Path | None) -> None:
+def obtain(data: Data, raw: Path, mirror: Path | None, code: str = "") -> None:
     """Raw files of a dataset.
 
     Downloaded, taken from the mirror, or written as a miniature. `raw/source.json` says which.
@@ -45,7 +46,7 @@ def obtain(data: Data, raw: Path, mirror: Path | None) -> None:
         data.dataset.miniature(raw)
     else:
         data.dataset.download(raw, mirror)
-    write_json(raw / "source.json", {"dataset": data.dataset.spec(), "synthetic": data.synthetic})
+    write_json(raw / "source.json", {"dataset": data.dataset.spec(), "synthetic": data.synthetic, "code": code})
 
 
 def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") -> None:
@@ -97,7 +98,7 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
         with atomic_folder(out) as new:
             array.move(new / "images.npy")
             write_table(new / "samples.parquet", samples)
-            write_json(new / "card.json", _card(data, samples, new))
+            write_json(new / "card.json", {**_card(data, samples, new), "code": code})
     shutil.rmtree(partial, ignore_errors=True)
     say(f"prepared {len(samples)} images of {samples['site'].nunique()} sites in {out}")
 

@@ -1,4 +1,4 @@
-"""What a reader needs to trust, and to repeat, a run."""
+"""Provenance: what a reader needs in order to trust a run, and to repeat it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGES = ("torch", "torchvision", "monai", "wilds", "numpy", "pandas", "snakem
 
 
 def git() -> dict[str, Any]:
-    """Commit of this code, and whether files of the library differ from it; empty where it is not in a repository."""
+    """Return the commit of this code, and whether files of the library differ from it; {} outside a repository."""
 
     def ask(*words: str) -> str:
         command = ["git", "-C", str(Path(__file__).parents[1]), *words]
@@ -37,16 +37,16 @@ def git() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that shape a result."""
-    found = {"python": platform.python_version(), "fedshift": __version__}
+    """Return the versions of Python and of the packages that influence results."""
+    known = {"python": platform.python_version(), "fedshift": __version__}
     for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):  # a job's own environment need not hold them all
-            found[name] = version(name)
-    return found
+            known[name] = version(name)
+    return known
 
 
 def peak_memory_mb() -> float:
-    """The process's highest resident memory so far, MiB; memory-mapped pages that were touched count."""
+    """Return the process's highest resident memory so far, in MiB. Memory-mapped pages that were read count."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1024 / (1024 if sys.platform == "darwin" else 1)
 
@@ -54,10 +54,13 @@ def peak_memory_mb() -> float:
 def manifest(
     run: Run, federation: Federation, *, code: str, threads: int, device: torch.device, started: datetime
 ) -> dict[str, Any]:
-    """The content of manifest.json. `started` is when this process took up the run; `seconds` counts all rounds."""
+    """Return the content of manifest.json.
+
+    `started` is when this process took up the run; `seconds` counts all rounds, also those of earlier processes.
+    """
     import torch
 
-    kept = federation.result()
+    selected = federation.result()
     cuda = device.type == "cuda"
     return {
         "run": run.id,
@@ -71,8 +74,8 @@ def manifest(
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(sum(row["seconds"] for row in federation.history), 1),
         "rounds": federation.server.round,
-        "best_round": kept.round,
-        "best_value": kept.values[0] if len(kept.values) == 1 else None,
+        "best_round": selected.round,
+        "best_value": selected.values[0] if len(selected.values) == 1 else None,
         "floats": federation.ledger(),
         "peak_memory_mb": round(peak_memory_mb(), 1),
     }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..core import digest
 from ..core.console import say
 from ..core.errors import Interrupted, UserError
+from ..core.limits import Limit
 from ..data.prepared import Prepared
 from ..data.samples import MappedSamples
 from ..engine.federation import Federation
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from ..study.run import Run
 
-CHEAP = 0.5
+CHEAP: Limit[float] = 0.5
 """Seconds that a checkpoint may take and still be written after every round."""
 
 

@@ -14,6 +14,7 @@ from ..core.errors import UserError
 from ..io.disk import try_lock
 from ..io.paths import Paths, RunFiles
 from ..io.text import read_json
+from ..jobs.accept import accepted_codes
 from ..study.run import Run
 
 StateName = Literal["done", "running", "stopped", "failed", "waiting"]
@@ -116,7 +117,7 @@ def _done(run: Run, file: Path, code: str) -> State:
         best_value=manifest.get("best_value"),
         seconds=manifest.get("seconds"),
         finished=datetime.fromtimestamp(modified(file) or 0).isoformat(" ", "minutes"),
-        changed=bool(code) and manifest.get("code") != code,
+        changed=bool(code) and code not in (manifest.get("code"), *accepted_codes(manifest)),
     )
 
 

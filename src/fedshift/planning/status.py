@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, get_args
 
-from .. import study
 from ..core.console import duration
 from ..io.paths import Paths
+from ..jobs.accept import train_code
 from ..study.plan import Plan
 from .run_state import QUIET, State, StateName, state_of
 
@@ -17,7 +17,7 @@ from .run_state import QUIET, State, StateName, state_of
 def states(plans: Mapping[str, Plan], paths: Paths) -> list[State]:
     """Return the state of each run of studies."""
     runs = {key: run for plan in plans.values() for key, run in plan.runs.items()}
-    return [state_of(run, paths, study.code("jobs.train", *run.plugins)) for run in runs.values()]
+    return [state_of(run, paths, train_code(run)) for run in runs.values()]
 
 
 def plain(states: Iterable[State], again: str) -> dict[str, Any]:

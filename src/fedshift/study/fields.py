@@ -12,13 +12,14 @@ from ..addons import Addon
 from ..algorithms import Algorithm
 from ..core import registry
 from ..core.errors import UserError
+from ..core.limits import Limit
 from ..datasets import Dataset
 from ..inferences import Inference
 from ..models import Model
 from ..nn.bn_policy import POLICIES
 from ..transforms import Transform
 
-MOST = 1000
+MOST: Limit[int] = 1000
 """The most combinations that one entry with lists of settings may have."""
 
 

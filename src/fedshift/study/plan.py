@@ -11,6 +11,7 @@ from pathlib import Path
 from ..algorithms import Algorithm, Training
 from ..core import digest, registry
 from ..core.errors import UserError, UserErrors, did_you_mean
+from ..core.limits import Limit
 from ..core.registry import Plugin, validated
 from ..data.partition import Partition
 from ..datasets import Scale
@@ -19,7 +20,7 @@ from .declaration import Grid, Study, merge, read
 from .published import table_path
 from .run import Data, Run
 
-MOST = 20_000
+MOST: Limit[int] = 20_000
 """The most runs that a study may have."""
 
 
@@ -174,7 +175,10 @@ def _exists(file: Path) -> bool:
 
 
 def code(stage: str, *plugins: Plugin | type[Plugin]) -> str:
-    """A digest of the code behind a job: the module of its stage, its plug-ins, and all they import."""
+    """Return a digest of the code behind a job: the module of its stage, its plug-ins, and all that these use.
+
+    `stage` is a module without the package's name, such as "jobs.train". See `digest.of_code` for what counts.
+    """
     return digest.of_code([f"{digest.PACKAGE}.{stage}", *(p.__module__ for p in plugins)])
 
 

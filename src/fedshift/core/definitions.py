@@ -1,0 +1,484 @@
+"""The definitions of this package: what each one says once words are left out, and which others it uses.
+
+Source files are parsed and never imported, since Snakemake asks for digests before any numeric library is loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+ERRORS = frozenset({"UserError", "UserErrors"})
+WORDS = ERRORS | {"say", "Progress", "Card"}
+"""Calls whose arguments are read by people alone, unless these do something themselves."""
+WORD_FIELDS = frozenset({"paper", "why"})
+"""Attributes of a class that are read by people alone."""
+QUIET = frozenset(
+    {"abs", "bool", "dict", "duration", "float", "int", "len", "list", "max", "min", "range", "repr", "round", "set"}
+    | {"sorted", "str", "sum", "tuple", "type", "zip"}
+)
+QUIET_METHODS = frozenset({"format", "items", "join", "keys", "lower", "nunique", "split", "strip", "upper", "values"})
+"""Calls without an effect of their own. What only a message uses is left out if it makes no other calls than these."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name: a module, or an attribute of it. `name` is what it is called here."""
+
+    module: str
+    attribute: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One thing that a name can mean: a definition, a whole module (no `name`), or something of another package."""
+
+    module: str
+    name: str
+    foreign: bool = False
+
+
+@dataclass(frozen=True)
+class Content:
+    """A statement without words. `uses` are the meanings of its names, in the order in which they stand.
+
+    `hints` are the meanings of names in annotations of functions: the classes of what is passed in from elsewhere.
+    """
+
+    text: str
+    uses: tuple[Meaning, ...]
+    hints: tuple[Meaning, ...] = ()
+
+
+class Module:
+    """The top-level statements of a source file, and the names that they define or import."""
+
+    def __init__(self, package: str, name: str, path: Path) -> None:
+        self.package, self.name = package, name
+        self.folder = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        self.statements: list[ast.stmt] = []
+        self.effects: list[int] = []
+        self.defined: dict[str, list[int]] = {}
+        self.imported: dict[str, list[Import]] = {}
+        self.lazy: dict[str, list[Import]] = {}
+        """Imports for type checkers of a package with a `__getattr__`, which imports these names when they are used."""
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        for statement in body:
+            if _for_type_checkers(statement):
+                self._imports(statement.body, self.lazy)
+        for statement in _without_type_checking(body):
+            self._add(statement)
+        if "__getattr__" not in self.defined:
+            self.lazy.clear()
+
+    def _imports(self, body: list[ast.stmt], into: dict[str, list[Import]]) -> None:
+        for statement in body:
+            for one in imports(statement, self.folder):
+                into.setdefault(one.name, []).append(one)
+
+    def _add(self, statement: ast.stmt) -> None:
+        """File a statement under the names that it binds; one that binds none is there for its effect."""
+        self._imports(_imports_of_module(statement), self.imported)
+        names = _defined(statement)
+        if isinstance(statement, ast.Import | ast.ImportFrom) or _is_text(statement) or names == {"__all__"}:
+            return
+        number = len(self.statements)
+        self.statements.append(statement)
+        for name in names:
+            self.defined.setdefault(name, []).append(number)
+        if not isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.Assign, ast.AnnAssign)) or not names:
+            self.effects.append(number)
+
+
+def imports(statement: ast.stmt, folder: str) -> Iterator[Import]:
+    """Yield what an import statement of a module in the package `folder` binds; nothing for other statements."""
+    if isinstance(statement, ast.Import):
+        for alias in statement.names:
+            first = alias.name.partition(".")[0]
+            yield Import(alias.name if alias.asname else first, "", alias.asname or first)
+    elif isinstance(statement, ast.ImportFrom) and statement.module != "__future__":
+        parts = folder.split(".") if statement.level else []
+        parts = parts[: len(parts) - statement.level + 1] if statement.level else parts
+        base = ".".join([*parts, *([statement.module] if statement.module else [])])
+        for alias in statement.names:
+            yield Import(base, alias.name, alias.asname or alias.name)
+
+
+def _imports_of_module(statement: ast.stmt) -> list[ast.stmt]:
+    """Return the import statements in a top-level statement that bind names of the module: not those in functions."""
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+        return []
+    return [node for node in ast.walk(statement) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def _defined(statement: ast.stmt) -> set[str]:
+    """Return the names of the module that a top-level statement defines; imported names are not among them."""
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+        return {statement.name}
+    nodes = list(_of_scope([statement]))
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    return names | {node.name for node in nodes if isinstance(node, (*FUNCTIONS, ast.ClassDef))}
+
+
+def _of_scope(body: list[Any]) -> Iterator[ast.AST]:
+    """Walk the nodes of one scope: the bodies of functions, classes and comprehensions in it are left out."""
+    todo: list[ast.AST] = list(body)
+    while todo:
+        node = todo.pop()
+        yield node
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda, *COMPREHENSIONS)):
+            todo += ast.iter_child_nodes(node)
+
+
+def _for_type_checkers(node: ast.AST) -> TypeGuard[ast.If]:
+    """Return whether a node is `if TYPE_CHECKING:`."""
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in (getattr(node.test, a, "") for a in ("id", "attr"))
+
+
+def _without_type_checking(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for statement in body:
+        yield from statement.orelse if _for_type_checkers(statement) else [statement]
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Return whether a statement is a string on its own, such as a docstring."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _is_said(statement: ast.stmt) -> bool:
+    """Return whether a statement assigns plain text."""
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Constant) and isinstance(value.value, str))
+
+
+def _is_limit(statement: ast.stmt) -> bool:
+    """Return whether a statement is a constant that is annotated as a `Limit`."""
+    annotation = getattr(statement, "annotation", None)
+    base = getattr(annotation, "value", None)
+    return "Limit" in (getattr(base, "id", ""), getattr(base, "attr", ""))
+
+
+def _callee(node: ast.AST) -> str:
+    """Return the name by which a call calls: `f` and `a.f` are both "f"."""
+    function = getattr(node, "func", None)
+    return str(getattr(function, "id", "") or getattr(function, "attr", ""))
+
+
+def _quiet(*nodes: ast.AST) -> bool:
+    """Return whether expressions do nothing but to compute a value."""
+    inside = [n for node in nodes for n in ast.walk(node)]
+    calls = [n for n in inside if isinstance(n, ast.Call)]
+    return all(map(_is_quiet, calls)) and not any(
+        isinstance(n, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for n in inside
+    )
+
+
+def _is_quiet(call: ast.Call) -> bool:
+    """Return whether a call has no effect; `map` has none if the function that it calls is such a one."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr in QUIET_METHODS
+    name = _callee(call)
+    return name in QUIET or (name == "map" and getattr(call.args[0], "id", "") in QUIET)
+
+
+class _Edit(ast.NodeTransformer):
+    """A transformer that leaves `pass` where a body would be empty."""
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case) and getattr(node, "body", None) == []:
+            node.body = [ast.Pass()]  # type: ignore[union-attr]
+        return node
+
+
+class _Wordless(_Edit):
+    """Removes what only people and type checkers read; `said` collects the names that messages are made of."""
+
+    def __init__(self) -> None:
+        self.said: set[str] = set()
+
+    def _silence(self, call: ast.Call) -> None:
+        """Take the arguments of a call away."""
+        for part in (*call.args, *call.keywords):
+            self.said |= _loaded(part)
+        call.args, call.keywords = [], []
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        self.generic_visit(node)
+        silent = _callee(node.value) == "say" and not node.value.args  # type: ignore[attr-defined]
+        return None if _is_text(node) or silent else node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if _callee(node) in WORDS and (_callee(node) in ERRORS or _quiet(*node.args, *node.keywords)):
+            self._silence(node)
+        node.keywords = [k for k in node.keywords if k.arg != "description"]
+        return self.generic_visit(node)
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        if isinstance(node.exc, ast.Call):
+            self._silence(node.exc)
+        return self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.AST]:
+        if not _for_type_checkers(node):
+            return self.generic_visit(node)
+        visited = (self.visit(statement) for statement in node.orelse)
+        return [statement for statement in visited if statement is not None]
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.body = [s for s in node.body if not (_defined(s) & WORD_FIELDS and _is_said(s))]
+        return self.generic_visit(node)
+
+    def _function(self, node: Any) -> ast.AST:
+        before, self.said = self.said, set()
+        self.generic_visit(node)
+        if self.said:
+            _drop_servants(node, self.said)
+        self.said |= before
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = _function  # noqa: N815
+
+
+def _loaded(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def _drop_servants(function: Function, said: set[str]) -> None:
+    """Remove assignments to local names that served removed messages alone, and those that served only these."""
+    shared = {name for n in ast.walk(function) if isinstance(n, ast.Global | ast.Nonlocal) for name in n.names}
+    dropped = True
+    while dropped:
+        drop = _Drop(said - _loaded(function) - shared)
+        drop.visit(function)
+        dropped = drop.dropped
+        said |= drop.served
+
+
+class _Drop(_Edit):
+    """Removes assignments whose names are all among `idle`; `served` are the names that these read.
+
+    Calls that may have an effect stay, without the name of what they return.
+    """
+
+    def __init__(self, idle: set[str]) -> None:
+        self.idle, self.served, self.dropped = idle, set[str](), False
+
+    def _assignment(self, node: Any) -> ast.AST | None:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        parts = [part for target in targets for part in getattr(target, "elts", [target])]
+        if not all(isinstance(part, ast.Name) and part.id in self.idle for part in parts):
+            return node
+        self.dropped = True
+        if node.value and not _quiet(node.value):
+            return ast.Expr(node.value)  # the name does not count, but the call does
+        self.served |= _loaded(node.value) if node.value else set()
+        return None
+
+    visit_Assign = visit_AnnAssign = visit_AugAssign = _assignment  # noqa: N815
+
+
+class _Reader(_Edit):
+    """Finds what the names in a statement mean, and writes each under the name that it has where it is defined."""
+
+    def __init__(self, sources: Sources, module: Module) -> None:
+        self.sources, self.module = sources, module
+        self.scopes: list[dict[str, list[Import]]] = []
+        self.uses: list[Meaning] = []
+        self.hints: list[Meaning] = []
+
+    def _meanings(self, name: str) -> list[Meaning]:
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return [meaning for one in scope[name] for meaning in self.sources.imported(one)]
+        return self.sources.meanings(self.module.name, name)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return node if isinstance(node.ctx, ast.Store) else self._chain(node, node.id, [])
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        rest, base = [node.attr], node.value
+        while isinstance(base, ast.Attribute):
+            rest.insert(0, base.attr)
+            base = base.value
+        return self._chain(node, base.id, rest) if isinstance(base, ast.Name) else self.generic_visit(node)
+
+    def _chain(self, node: ast.expr, name: str, rest: list[str]) -> ast.AST:
+        """Follow `name.rest` through modules of this package to the definition that is meant."""
+        meanings = self._meanings(name)
+        while rest and len(meanings) == 1 and not meanings[0].foreign and not meanings[0].name:
+            inside = self.sources.meanings(meanings[0].module, rest[0])
+            if not inside:
+                break
+            meanings, rest = inside, rest[1:]
+        self.uses += meanings
+        if len(meanings) != 1 or meanings[0].foreign:
+            return node
+        written: ast.expr = ast.Name(meanings[0].name or "module", ast.Load())
+        for attribute in rest:
+            written = ast.Attribute(written, attribute, ast.Load())
+        return written
+
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
+        return None
+
+    visit_ImportFrom = visit_Import  # noqa: N815
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        if not self.scopes:
+            return self.generic_visit(node)
+        return self.visit(ast.Assign([node.target], node.value)) if node.value else None
+
+    @contextlib.contextmanager
+    def _within(self, scope: dict[str, list[Import]]) -> Iterator[None]:
+        self.scopes.append(scope)
+        yield
+        self.scopes.pop()
+
+    def _function(self, node: Any) -> ast.AST:
+        """Visit defaults and decorators outside of the function's scope, and its body inside."""
+        self._hint(node, "returns")
+        node.decorator_list = [self.visit(d) for d in node.decorator_list]
+        self.visit(node.args)
+        body = ast.Module(node.body, [])
+        with self._within(self._local(node.args, node.body)):
+            self.generic_visit(body)
+        node.body = body.body or [ast.Pass()]
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = _function  # noqa: N815
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        self._hint(node, "annotation")
+        return node
+
+    def _hint(self, node: ast.AST, field: str) -> None:
+        """Take an annotation away, and note what it means."""
+        if annotation := getattr(node, field):
+            uses, self.uses = self.uses, self.hints
+            self.visit(annotation)
+            self.uses = uses
+            setattr(node, field, None)
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        self.visit(node.args)
+        with self._within(self._local(node.args, [])):
+            node.body = self.visit(node.body)
+        return node
+
+    def _comprehension(self, node: ast.AST) -> ast.AST:
+        targets = [generator.target for generator in node.generators]  # type: ignore[attr-defined]
+        scope: dict[str, list[Import]] = {n.id: [] for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+        with self._within(scope):
+            return self.generic_visit(node)
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension  # noqa: N815
+
+    def _local(self, arguments: ast.arguments, body: list[ast.stmt]) -> dict[str, list[Import]]:
+        """Return the names of a function's own scope, with the imports among them."""
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+        scope: dict[str, list[Import]] = {argument.arg: [] for argument in every if argument}
+        outer: set[str] = set()
+        for node in _of_scope(body):
+            if isinstance(node, ast.Global | ast.Nonlocal):
+                outer |= set(node.names)
+            elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                scope.setdefault(node.id, [])
+            elif isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
+                scope.setdefault(node.name or "", [])
+            elif isinstance(node, ast.stmt):
+                for one in imports(node, self.module.folder):
+                    scope.setdefault(one.name, []).append(one)
+        return {name: imported for name, imported in scope.items() if name not in outer}
+
+
+class Sources:
+    """The source files below a folder that holds the package `name`, each parsed when it is first asked for."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root, self.name = root, name
+        self.module = functools.cache(self._module)
+        self.meanings = functools.cache(self._meanings)
+        self.content = functools.cache(self._content)
+        self.plain = functools.cache(self._plain)
+        self.file = functools.cache(self._file)
+
+    def _file(self, name: str) -> Path | None:
+        """Return the file of a module of this package, or None if there is none."""
+        stem = self.root.joinpath(*name.split(".")[1:])
+        return next((file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()), None)
+
+    def _module(self, name: str) -> Module:
+        path = self.file(name)
+        if path is None:
+            raise ModuleNotFoundError(name)
+        return Module(self.name, name, path)
+
+    def _meanings(self, module: str, name: str) -> list[Meaning]:
+        """Return what a name means at the top level of a module, followed through imports; nothing for built-ins."""
+        here = self.module(module)
+        meanings = [Meaning(module, name)] if name in here.defined else []
+        for one in here.imported.get(name, []):
+            meanings += self.imported(one)
+        if not meanings and here.folder == module and self.file(f"{module}.{name}"):
+            meanings = [Meaning(f"{module}.{name}", "")]
+        return meanings or [meaning for one in here.lazy.get(name, []) for meaning in self.imported(one)]
+
+    def imported(self, one: Import) -> list[Meaning]:
+        """Return what an import binds. A name that its module does not have stands for that whole module."""
+        if one.module.partition(".")[0] != self.name:
+            return [Meaning(one.module, f"{one.attribute} as {one.name}", foreign=True)]
+        if not one.attribute:
+            return [Meaning(one.module, "")]
+        return self.meanings(one.module, one.attribute) or [Meaning(one.module, "")]
+
+    def _content(self, module: str, number: int) -> Content:
+        """Return a statement of a module without words, with the names that it uses resolved."""
+        here = self.module(module)
+        statement = here.statements[number]
+        if _is_limit(statement):
+            return Content("limit", ())
+        reader = _Reader(self, here)
+        read = reader.visit(_Wordless().visit(statement))
+        return Content(_written(read) if read else "", tuple(reader.uses), tuple(reader.hints))
+
+    def statements(self, meaning: Meaning) -> list[int]:
+        """Return the numbers of the statements that a meaning stands for."""
+        here = self.module(meaning.module)
+        return here.defined[meaning.name] if meaning.name else list(range(len(here.statements)))
+
+    def _plain(self, meaning: Meaning) -> str:
+        """Return a digest of what a name stands for by its own text, whatever that uses in turn."""
+        if meaning.foreign:
+            return f"{meaning.module} {meaning.name}"
+        if not meaning.name:
+            return "module"
+        return sha256([self.content(meaning.module, n).text for n in self.statements(meaning)])
+
+
+def _written(node: object) -> str:
+    """Return a syntax tree as text. What is empty is left out: newer Pythons add fields that older ones do not have."""
+    if isinstance(node, list):
+        return f"[{','.join(map(_written, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = ((name, value) for name, value in ast.iter_fields(node) if name not in ("ctx", "kind", "type_comment"))
+    inside = ",".join(f"{name}={_written(value)}" for name, value in fields if value is not None and value != [])
+    return f"{type(node).__name__}({inside})"
+
+
+def sha256(parts: object) -> str:
+    """Return the sha256, in hex digits, of the JSON of plain data."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
