@@ -1,4 +1,4 @@
-"""The communication ledger: how much a federation moves, as measured on what its hooks really send."""
+"""The communication ledger: how much data a federation moves, measured on what its hooks really send."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 BYTES = 4
-"""Of a float: models travel as float32."""
+"""Bytes of one float: models travel as float32."""
 
 
 def totals(history: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Floats moved in all rounds of a history, and messages exchanged.
+    """Return the floats moved in all rounds of a history, and the messages exchanged.
 
-    `down` is to every client by itself (unicast), `down_broadcast` once a round for all of them, `up` from every
-    client; `messages` counts one for each time that all clients send something and wait for the answer.
+    `down` counts floats to every client separately (unicast), `down_broadcast` once a round for all clients together,
+    and `up` from every client. `messages` adds one for each time that all clients send something and wait for the
+    answer.
     """
     rows = [row for row in history if row["split"] == "train"]
     rounds: dict[int, list[Mapping[str, Any]]] = {}
@@ -21,7 +22,7 @@ def totals(history: Iterable[Mapping[str, Any]]) -> dict[str, int]:
         rounds.setdefault(row["round"], []).append(row)
 
     def once(key: str) -> int:
-        return sum(max(row[key] for row in of) for of in rounds.values())
+        return sum(max(row[key] for row in clients) for clients in rounds.values())
 
     return {
         "down": sum(row["floats_down"] for row in rows),
