@@ -50,7 +50,7 @@ class Server:
 
     @property
     def params(self) -> Tensor:
-        """The shared trainable part, as a view."""
+        """The shared trainable parameters, as a view."""
         return self.shared[self.trainable]
 
     def zeros(self) -> Tensor:
@@ -211,7 +211,7 @@ class Algorithm(Plugin):
         return algorithm
 
     def require(self, training: Training, bn: str) -> None:
-        """Raise UserError for settings that have no meaning together."""
+        """Raise UserError for settings that cannot be combined."""
         if bn not in POLICIES:
             raise UserError("bn", f"unknown BN policy {bn!r}", did_you_mean(bn, POLICIES))
         if bn not in self.policies:

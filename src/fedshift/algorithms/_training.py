@@ -107,7 +107,7 @@ class Training(BaseModel):
         return self
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings as plain data for ids; `select_by` is left out if it is accuracy, its first default."""
+        """Return the settings as plain data for ids, without `select_by` if it is accuracy or not given."""
         settings = self.model_dump(mode="json")
         if settings["select_by"] in (None, "accuracy"):
             del settings["select_by"]
@@ -123,7 +123,7 @@ class Training(BaseModel):
             )
 
     def clients_in_round(self, clients: int) -> int:
-        """Return how many of `clients` clients take part in a round."""
+        """Return the number of clients that take part in a round, out of `clients` in all."""
         return max(1, round(self.participation * clients))
 
     def rate(self, number: int) -> float:

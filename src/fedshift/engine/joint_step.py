@@ -89,7 +89,8 @@ def joint_step(
     Raises UserError if the network depends on the size of a batch and the batches differ in size.
     """
     layout, before = network.layout, network.counters.clone()
-    start = network.all_params.clone()  # apart from running statistics, which change before the backward pass
+    # a copy, since running statistics, which share the vector, change before the backward pass
+    start = network.all_params.clone()
     starts = [start] * len(own) if not len(own[0]) else [_with(start, tensors[layout.private]) for tensors in own]
     grads = [torch.zeros_like(network.all_grad) for _ in own]
     parameters = {

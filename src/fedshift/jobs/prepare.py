@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..core import digest
 from ..core.console import Progress, duration, say
 from ..core.errors import UserError
@@ -22,7 +24,6 @@ from ..io.tables import write_table
 from ..io.text import write_json
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
     from ..study.run import Data
@@ -57,8 +58,6 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
     them if data, the user's own images and `code` are the same. Raises UserError for labels or samples that are not as
     documented, and for an image that is missing, broken or of another size.
     """
-    import numpy as np
-
     opened = data.dataset.open(raw)
     samples = _checked(opened.samples.reset_index(drop=True), data.dataset.classes)
 
@@ -114,7 +113,8 @@ def _announce(array: GrowingArray, image: Callable[[int], np.ndarray], size: int
         image(i)
         durations.append(time.monotonic() - began)
     workers = max(min(threads, os.cpu_count() or 1), 1)
-    seconds = statistics.median(durations) * left / workers if durations else 0  # the first one includes set-up
+    # a median, since the first duration includes set-up
+    seconds = statistics.median(durations) * left / workers if durations else 0
     say(f"{left} images to prepare: {left * size / 1e9:.2f} GB of disk, about {duration(seconds)}")
 
 
