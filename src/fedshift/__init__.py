@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when first used: the workflow imports this package without torch."""
+    """Import a public name when it is first used: the workflow imports this package without torch."""
     import importlib
 
     homes = {"Federation": "engine.federation", "Training": "algorithms", "UserError": "core.errors"}

@@ -1,4 +1,4 @@
-"""`python -m fedshift`: the command line, as the workflow's rules call it."""
+"""Command line as `python -m fedshift`, which the rules of the workflow call."""
 
 import sys
 

@@ -358,8 +358,8 @@ def of_other_data(checkpoint: Path) -> None:
         (flipped, "code", "starting anew: .*state.safetensors: is damaged: its checksum does not agree"),
         (flipped_log, "code", r"starting anew: .*rounds\.jsonl: does not hold rounds 1 to 2"),
         (without_log, "code", r"starting anew: .*rounds\.jsonl: does not hold rounds 1 to 2"),
-        (lambda checkpoint: None, "other code", "starting anew: .*is of other code or data"),
-        (of_other_data, "code", "starting anew: .*is of other code or data"),
+        (lambda checkpoint: None, "other code", "starting anew: .*was made by other code or from other data"),
+        (of_other_data, "code", "starting anew: .*was made by other code or from other data"),
     ],
     ids=["truncated", "a flipped bit", "a flipped bit in the log", "log lost", "other code", "other data"],
 )

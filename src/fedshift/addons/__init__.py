@@ -1,7 +1,7 @@
-"""Add-ons, one file each: domain-generalisation methods on top of any algorithm.
+"""Add-ons, one file each: domain-generalisation methods that can be combined with any algorithm.
 
-An add-on changes the local objective and may give the network heads of its own.
-What is sent and how it is averaged belongs to the algorithms.
+An add-on changes the local objective and may add layers to the network.
+Algorithms decide what is sent and how it is averaged.
 """
 
 from ._base import Addon, extended

@@ -1,7 +1,7 @@
-"""The base of add-ons: domain-generalisation methods on top of an algorithm.
+"""The base of add-ons: domain-generalisation methods that can be combined with any algorithm.
 
-An add-on changes the local objective, and may give the network heads of its own; what an algorithm does with
-gradients and tensors stays as it is. At test time the network answers as if there were no add-on.
+An add-on changes the local objective, and may add layers to the network. The algorithm handles gradients and
+tensors as before. At test time the network answers as if there were no add-on.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 
 class Addon(Plugin):
-    """Base of add-ons."""
+    """Base class of add-ons."""
 
     kind: ClassVar[str] = "addon"
     paper: ClassVar[str] = ""
 
     def extend(self, model: nn.Module) -> nn.Module:
-        """The network with the add-on's heads, whose forward pass still gives (batch, classes) logits.
+        """Return the network with the add-on's layers; its forward pass still gives (batch, classes) logits.
 
-        Called inside a keyed random state: it may draw initial weights freely.
+        The caller sets a keyed random state, so initial weights may be drawn freely.
         """
         return model
 
     def stays(self, model: nn.Module) -> Sequence[str]:
-        """Names of parameters of the extended network that never leave a client."""
+        """Return the names of parameters of the extended network that never leave a client."""
         return ()
 
     def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The local objective of one batch (scalar), and class logits (batch, classes).
+        """Return the local objective of one batch (scalar), and class logits (batch, classes).
 
-        May draw from torch's default generator, which is keyed while clients train.
+        It may draw from torch's default generator, which is keyed while clients train.
         """
         raise TypeError(f"{type(self).__name__} has no objective")
 
 
 def extended(plugin: Addon | Algorithm | None, model: nn.Module, seed: int) -> nn.Module:
-    """The network with the plug-in's own layers, whose initial weights depend on `seed` alone."""
+    """Return the network with the plug-in's own layers, whose initial weights depend on `seed` alone."""
     if plugin is None:
         return model
     from ..core.rng import keyed

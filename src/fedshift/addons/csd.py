@@ -17,22 +17,24 @@ if TYPE_CHECKING:
 class CSD(Addon):
     """The last linear layer is split into a common part, which answers at test time, and one specific to clients.
 
-    With features h, the common logits are h W_0 + b_0 and client d's are tanh(a) (h W_0 + b_0) +
-    tanh(e_d) (h W_1 + b_1): the paper's K = 2. The loss is the cross-entropy of the common logits, plus that of the
-    client's, plus R, the mean over classes and over the 2 x 2 entries of (W_c W_c^T - I)^2, where the rows of W_c are
-    the class's weights in W_0 and W_1. The domain is the client. W_0 and b_0 are the network's own last layer, which is
-    drawn anew: W and b from N(0, 0.1), e from N(0, 0.0001), a from N(0.1, 0.0001), the second being the standard
-    deviation.
+    With features h, the common logits are h W_0 + b_0. The logits of client d are tanh(a) (h W_0 + b_0) + tanh(e_d) (h
+    W_1 + b_1): this is the paper's K = 2. The loss is the cross-entropy of the common logits, plus that of the client's
+    logits, plus R. R is the mean over classes and over the 2 x 2 entries of (W_c W_c^T - I)^2, where the rows of W_c
+    are the weights of class c in W_0 and W_1. The domain is the client. W_0 and b_0 are the network's own last layer,
+    which is drawn anew: W and b from N(0, 0.1), e from N(0, 0.0001), a from N(0.1, 0.0001). The second number is the
+    standard deviation.
 
-    e_d, one number, never leaves its client, where it is kept from round to round; averaging a table of all clients'
-    would shrink each step by their number (our decision). Clients begin with the same e, our decision. The rest is
-    averaged, which adds classes (features + 1) + 1 floats each way. With `pooled` there is one domain. Defaults: both
-    weights 1, the paper's; those of TsmoBN's federated version are not known.
+    e_d is one number. It never leaves its client, where it is kept from round to round: averaging a table with the
+    values of all clients would divide each step by their number (our decision). Clients begin with the same e (our
+    decision). The rest is averaged, which adds classes (features + 1) + 1 floats each way. With `pooled` there is one
+    domain. Defaults: both weights are 1, as in the paper; the values of TsmoBN's federated version are not known.
     """
 
     paper = "Piratla et al. 2020"
-    specific: float = Field(1.0, ge=0, description="weight of the cross-entropy of the client's logits")
-    orthogonality: float = Field(1.0, ge=0, description="weight of R, which keeps common and specific parts apart")
+    specific: float = Field(1.0, ge=0, description="weight of the cross-entropy of the client-specific logits")
+    orthogonality: float = Field(
+        1.0, ge=0, description="weight of the penalty R, which keeps the common and the specific part orthogonal"
+    )
 
     def extend(self, model: nn.Module) -> nn.Module:
         import copy
@@ -43,7 +45,7 @@ class CSD(Addon):
         from ..nn.features import classifier
 
         model = copy.deepcopy(model)
-        last: Any = classifier(model)  # its forward pass takes no notice of what it is given here
+        last: Any = classifier(model)  # its forward pass ignores the tensors that are added here
         last.specific_weight = nn.Parameter(torch.empty_like(last.weight))
         last.specific_bias = None if last.bias is None else nn.Parameter(torch.empty_like(last.bias))
         last.common, last.embedding = (nn.Parameter(last.weight.new_empty(1)) for _ in range(2))
@@ -67,9 +69,9 @@ class CSD(Addon):
         from ..nn.features import classifier, inputs_of
 
         last: Any = classifier(local.model)
-        with inputs_of(last) as seen:
+        with inputs_of(last) as features:
             common = local.model(x)
-        specific = linear(seen[0], last.specific_weight, last.specific_bias)
+        specific = linear(features[0], last.specific_weight, last.specific_bias)
         of_client = torch.tanh(last.common) * common + torch.tanh(last.embedding) * specific
         loss = cross_entropy(common, y) + self.specific * cross_entropy(of_client, y)
         rows = torch.stack([last.weight, last.specific_weight], 1)  # (classes, 2, features)

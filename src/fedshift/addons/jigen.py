@@ -23,29 +23,28 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 class JiGen(Addon):
-    """Images are cut into tiles and shuffled, and a second head tells in which order they lie.
+    """Images are cut into tiles and shuffled, and a second head predicts the order of the tiles.
 
-    An image stays in order with probability `bias_whole_image`; otherwise its order is drawn uniformly from the
-    original one, class 0, and `permutations` others. The loss is the class head's cross-entropy on the images as they
-    then are, plus `weight` times the jigsaw head's. That head is one linear layer on the features that enter the last
-    linear layer; it travels and is averaged with the rest, which adds (features + 1)(permutations + 1) floats each way.
-    No extra state. Test images are left whole, and only the class head answers.
+    An image stays in order with probability `bias_whole_image`. Otherwise its order is drawn uniformly from the
+    original order, class 0, and `permutations` others. The loss is the cross-entropy of the class head on these images,
+    plus `weight` times that of the jigsaw head. The jigsaw head is one linear layer on the inputs of the last linear
+    layer. It travels and is averaged with the rest, which adds (features + 1)(permutations + 1) floats each way. There
+    is no extra state. Test images are left whole, and only the class head answers.
 
-    The orders are chosen one after the other, each with the largest Hamming distance to its nearest among those before
-    it, ties broken by `permutation_seed`; the original order counts as the first, our decision. Where a side of the
-    images is no multiple of `grid`, all training images are resized down to the multiple, bilinearly, and back after
-    shuffling, so that no order is betrayed by its sharpness (our decision). Grey tiles are those of the network's
-    input, where it has three channels: after normalisation, while the reference code takes stored images (our
-    decision).
+    The orders are chosen one after another. Each has the largest Hamming distance to its nearest neighbour among those
+    chosen before it; `permutation_seed` breaks ties. The original order counts as the first (our decision). If a side
+    of the images is no multiple of `grid`, all training images are resized down to the multiple, bilinearly, and back
+    after shuffling, so that sharpness does not reveal the order (our decision). Tiles turn grey in the network's input,
+    if it has three channels. This is after normalisation, while the reference code uses stored images (our decision).
 
-    Defaults: those of the paper's ResNet-18 (0.7 and 0.9), grey tiles as in its code. The values of TsmoBN's federated
-    version are not known. `classify_only_sane` is what the paper says and its code does on demand.
+    Defaults: those of the paper's ResNet-18 (0.7 and 0.9), and grey tiles as in its code. The values of TsmoBN's
+    federated version are not known. `classify_only_sane` follows the paper's text, which its code does only on request.
     """
 
     paper = "Carlucci et al. 2019"
-    grid: int = Field(3, ge=2, le=3, description="tiles along a side")
-    permutations: int = Field(30, ge=1, description="orders beside the original one")
-    permutation_seed: int = Field(0, ge=0, description="of the choice of orders")
+    grid: int = Field(3, ge=2, le=3, description="number of tiles along a side of the image")
+    permutations: int = Field(30, ge=1, description="number of orders of the tiles beside the original one")
+    permutation_seed: int = Field(0, ge=0, description="seed for the choice of orders")
     bias_whole_image: float = Field(0.9, ge=0, le=1, description="probability that an image stays in order (beta)")
     weight: float = Field(0.7, ge=0, description="weight of the jigsaw head's loss (lambda)")
     grayscale: float = Field(0.1, ge=0, le=1, description="probability that a tile of a colour image turns grey")
@@ -68,7 +67,7 @@ class JiGen(Addon):
         from ..nn.features import classifier
 
         model = copy.deepcopy(model)
-        last = classifier(model)  # its forward pass takes no notice of what it is given here
+        last = classifier(model)  # its forward pass ignores the tensors that are added here
         head = nn.Linear(last.in_features, self.permutations + 1).to(last.weight)
         last.jigsaw_weight, last.jigsaw_bias = head.weight, head.bias
         table = torch.from_numpy(orders(self.grid, self.permutations, self.permutation_seed)).to(last.weight.device)
@@ -84,25 +83,25 @@ class JiGen(Addon):
         last: Any = classifier(local.model)
         stays = torch.rand_like(y, dtype=torch.float32) < self.bias_whole_image
         order = torch.randint_like(y, self.permutations + 1).masked_fill(stays, 0)
-        with inputs_of(last) as seen:
+        with inputs_of(last) as features:
             logits = local.model(self.shuffled(x, last.jigsaw_orders.index_select(0, order)))
-        jigsaw = cross_entropy(linear(seen[0], last.jigsaw_weight, last.jigsaw_bias), order)
+        jigsaw = cross_entropy(linear(features[0], last.jigsaw_weight, last.jigsaw_bias), order)
         if not self.classify_only_sane:
             return cross_entropy(logits, y) + self.weight * jigsaw, logits
         sane = order == 0
-        each = cross_entropy(logits, y, reduction="none")
-        return (each * sane).sum() / sane.sum().clamp(min=1) + self.weight * jigsaw, logits
+        losses = cross_entropy(logits, y, reduction="none")
+        return (losses * sane).sum() / sane.sum().clamp(min=1) + self.weight * jigsaw, logits
 
     def shuffled(self, x: Tensor, order: Tensor) -> Tensor:
-        """Images (batch, channels, height, width) whose tile `t` is the one that was `order[:, t]`, row by row.
+        """Return images (batch, channels, height, width) whose tile `t` was tile `order[:, t]`, counted row by row.
 
-        Draws which tiles turn grey. Raises UserError for what has no tiles.
+        Draws which tiles turn grey. Raises UserError for inputs that cannot be cut into tiles.
         """
         import torch
         from torch.nn.functional import interpolate
 
         if x.dim() != 4 or min(x.size(-2), x.size(-1)) < self.grid:
-            what = f"the network's inputs are no images of {self.grid} x {self.grid} tiles"
+            what = f"the network's inputs are no images of at least {self.grid} x {self.grid} pixels"
             raise UserError("addon (jigen)", what, "leave the add-on out")
         size = [x.size(-2), x.size(-1)]
         multiple = [side - side % self.grid for side in size]
@@ -121,7 +120,7 @@ class JiGen(Addon):
 
 @functools.cache
 def orders(grid: int, count: int, seed: int) -> np.ndarray:
-    """The original order of grid x grid tiles and `count` others far from each other: int64 (count + 1, grid^2)."""
+    """Return the original order of grid x grid tiles and `count` distant ones: int64 (count + 1, grid^2)."""
     tiles, rng = grid**2, stream(seed, "jigsaw orders")
     flat = itertools.chain.from_iterable(itertools.permutations(range(tiles)))
     every = np.ascontiguousarray(np.fromiter(flat, np.uint8).reshape(-1, tiles).T)

@@ -1,7 +1,7 @@
 """Federated algorithms, one file each, and their base class, which is FedAvg.
 
-A file here says what differs from FedAvg: what is sent, how a local step goes, how the server updates.
-Rounds, checkpoints and batches belong to the engine; settings of local training are in `Training`.
+Each file says what differs from FedAvg: what is sent, how a local step goes, how the server updates.
+The engine does rounds, checkpoints and batches. `Training` holds the settings of local training.
 """
 
 from ._base import Algorithm, Bessel, Joint, Local, Mean, Objective, Server, cross_entropy

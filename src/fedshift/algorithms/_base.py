@@ -1,4 +1,4 @@
-"""The base of all federated algorithms, whose behaviour as it stands is FedAvg.
+"""The base class of all federated algorithms. Unchanged, it is FedAvg.
 
 McMahan et al. 2017: clients start from the server's tensors, take local steps, and the server averages what
 they send back. An algorithm overrides only what differs; see `algorithms/`.
@@ -33,10 +33,10 @@ class Server:
     Attributes
     ----------
     shared : flat vector (float) of all tensors that travel under the BN policy
-    trainable, statistics : slices of `shared` that are trained, and that are running statistics of batch norm
+    trainable, statistics : slices of `shared` with the trained parameters and with the running statistics of batch norm
     state : the algorithm's own tensors, by name
-    round : rounds done so far
-    participation : summed weight of the clients that take part in the current round, 1 if all do
+    round : number of rounds done so far
+    participation : sum of the weights of the clients that take part in the current round; 1 if all do
     lr : learning rate of the clients in the current round
     """
 
@@ -50,17 +50,17 @@ class Server:
 
     @property
     def params(self) -> Tensor:
-        """The shared trainable part, as a view."""
+        """The shared trainable parameters, as a view."""
         return self.shared[self.trainable]
 
     def zeros(self) -> Tensor:
-        """Return a zero for each shared trainable parameter."""
+        """Return a zero vector with one entry for each shared trainable parameter."""
         import torch
 
         return torch.zeros_like(self.params)
 
     def average_statistics(self, mean: Mean) -> None:
-        """Set the running statistics to their plain mean over clients, whatever is done to the parameters."""
+        """Set the running statistics to their mean over clients, independently of what happens to the parameters."""
         self.shared[self.statistics] = mean.shared[self.statistics]
 
 
@@ -69,8 +69,8 @@ class Mean(dict[str, "Tensor"]):
 
     Attributes
     ----------
-    shared : mean of the flat shared vectors, where the algorithm reports them under this name
-    params : their trainable part
+    shared : mean of the clients' flat shared vectors, if the algorithm reports them under this name
+    params : trainable part of this mean
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], trainable: slice) -> None:
@@ -89,21 +89,21 @@ class Mean(dict[str, "Tensor"]):
 
 
 class Local:
-    """A client's local training in one round, as the hooks of an algorithm see it. All vectors are flat.
+    """Local training of one client in one round, as the hooks of an algorithm see it. All vectors are flat.
 
     Attributes
     ----------
     client : name of the client
-    share : its share of all training samples, or an equal one, by `training.weights`
+    share : the client's share of all training samples, or an equal share, according to `training.weights`
     clients : number of clients in the federation
     round : number of the round, from 1
-    lr, momentum : learning rate and momentum of its SGD in this round
+    lr, momentum : learning rate and momentum of the client's SGD in this round
     steps : local steps taken so far in this round
     model : the network; its tensors are views of `state_vector`
-    received : what the server sent, laid out as `shared`
-    shared : the tensors that travel, as they are now
+    received : tensors that the server sent, laid out as `shared`
+    shared : the tensors that travel, with their current values
     params, grad : the trainable part of `shared`, and its gradient
-    state_vector : all tensors of the client, those that stay at home first and last
+    state_vector : all tensors of the client; those that stay at the client come first and last
     all_params, all_grad : the trainable part of `state_vector`, and its gradient
     trainable : slice of `shared` that is trained
     broadcast : the server's extra tensors, as `Algorithm.broadcast` returned them
@@ -138,18 +138,18 @@ class Local:
 
     @property
     def received_params(self) -> Tensor:
-        """The shared trainable part as the server sent it."""
+        """The shared trainable parameters as the server sent them."""
         return self.received[self.trainable]
 
     def draw(self) -> tuple[Tensor, Tensor]:
-        """Return another batch of the client's data, independent of those that the local steps go through."""
+        """Return another batch of the client's data, drawn independently of the batches of the local steps."""
         raise NotImplementedError
 
     def full_gradient(self) -> Tensor:
         """Return the gradient over all the client's data at the current weights, laid out as `grad`.
 
-        It is a mean over shuffled batches, each normalised by its own statistics, without augmentation. Running
-        statistics of batch norm stay as they are.
+        It is a mean over shuffled batches without augmentation; batch norm normalises each batch by its own statistics.
+        The running statistics of batch norm do not change.
         """
         raise NotImplementedError
 
@@ -158,7 +158,7 @@ class Local:
         raise NotImplementedError
 
     def untracked(self) -> AbstractContextManager[None]:
-        """Return a context in which training leaves running statistics and counters as they are."""
+        """Return a context in which training leaves running statistics and counters unchanged."""
         raise NotImplementedError
 
 
@@ -179,7 +179,7 @@ class Joint:
 
     Attributes
     ----------
-    gradients : whether clients also exchange the gradients of the means and variances of batch norm
+    gradients : True if clients also exchange the gradients of the means and variances of batch norm
     bessel : factor on the shared variance before it enters the running variance
     """
 
@@ -190,8 +190,8 @@ class Joint:
 class Algorithm(Plugin):
     """FedAvg. Each hook says what it may change.
 
-    `paper` names the source. `policies` are the BN policies it can be combined with, the default first, and `why` says
-    what is wrong with the others.
+    `paper` names the source. `policies` are the BN policies that the algorithm can be combined with; the first is the
+    default. `why` says what is wrong with the others.
     """
 
     kind: ClassVar[str] = "algorithm"
@@ -199,7 +199,7 @@ class Algorithm(Plugin):
     policies: ClassVar[tuple[str, ...]] = tuple(POLICIES)
     why: ClassVar[str] = ""
     stands_for: ClassVar[str] = ""
-    """The algorithm that this is another name of, with the default of its `policies`."""
+    """Name of the algorithm for which this one is another name; the BN policy is then the first of `policies`."""
     collaboration: ClassVar[Collaboration] = Collaboration()
     """How clients work together; the controls `local` and `pooled` have another strategy."""
 
@@ -211,24 +211,24 @@ class Algorithm(Plugin):
         return algorithm
 
     def require(self, training: Training, bn: str) -> None:
-        """Raise UserError for settings that have no meaning together."""
+        """Raise UserError for settings that cannot be combined."""
         if bn not in POLICIES:
             raise UserError("bn", f"unknown BN policy {bn!r}", did_you_mean(bn, POLICIES))
         if bn not in self.policies:
             raise UserError("bn", f"{bn!r} has no meaning with {self.name}: {self.why}", f"use {self.policies[0]!r}")
 
     def extend(self, model: nn.Module) -> nn.Module:
-        """Return the network with layers of the algorithm's own; called inside a keyed random state."""
+        """Return the network with the algorithm's own layers; the caller sets a keyed random state."""
         return model
 
     # ---- what travels, and how it is weighted
 
     def shared(self, policy: BNPolicy, layout: Layout) -> slice:
-        """Return the part of the flat state that travels."""
+        """Return the slice of the flat state that travels."""
         return policy.shared(layout)
 
     def weights(self, shares: Sequence[float]) -> Sequence[float]:
-        """Return the clients' weights in every mean, given their shares by `training.weights`; each sums to 1."""
+        """Return the clients' weights in every mean, given their shares by `training.weights`. Both sum to 1."""
         return shares
 
     # ---- the server, before a round
@@ -242,7 +242,7 @@ class Algorithm(Plugin):
         return {}
 
     def broadcast(self, server: Server) -> dict[str, Tensor]:
-        """Return what the server sends beside the model; counted as floats down."""
+        """Return the tensors that the server sends in addition to the model. They count as floats down."""
         return {}
 
     def joint(self, number: int) -> Joint | None:
@@ -277,7 +277,7 @@ class Algorithm(Plugin):
         """Change `local.grad` (or `local.params`) in place, after the backward pass and before the step."""
 
     def report(self, local: Local) -> dict[str, Tensor]:
-        """Return what the client sends back, running statistics as a view; counted as floats up."""
+        """Return the tensors that the client sends back. They count as floats up; running statistics may be a view."""
         return {"shared": local.shared}
 
     # ---- the server, after a round

@@ -6,34 +6,34 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+import numpy as np
+
 T = TypeVar("T")
 
 
 class Collaboration:
-    """Clients train one global model and keep their data: the strategy of every algorithm but the controls."""
+    """Clients train one global model and keep their data: the strategy of every algorithm except the controls."""
 
     has_global_model = True
-    """Whether a model results that a site outside the federation can use."""
+    """True if training gives a model that a site outside the federation can use."""
 
     def clients(self, data: Mapping[str, T], pool: Callable[[Sequence[T]], T]) -> dict[str, T]:
-        """Return the data of each client by name, given those of each site; `pool` joins those of several sites."""
+        """Return the data of each client by name, given the data of each site; `pool` joins data of several sites."""
         return dict(data)
 
     def count(self, sites: int) -> int:
-        """Return the number of clients that so many sites make."""
+        """Return the number of clients for this number of sites."""
         return sites
 
     def tested(self, internal: tuple[str, ...], external: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the sites that the trained models predict, given those inside and outside the federation."""
+        """Return the sites on which trained models are tested, given those inside and outside the federation."""
         return (*internal, *external)
 
     def values(self, scores: Mapping[str, float], clients: Sequence[str]) -> list[float]:
         """Return the validation values that select a round: here one, the mean of the clients' scores.
 
-        Clients without a defined score (NaN) do not count; the mean is NaN where none has one.
+        Clients without a defined score (NaN) do not count. If no client has one, the mean is NaN.
         """
-        import numpy as np
-
         defined = [score for score in scores.values() if not math.isnan(score)]
         return [float(np.mean(defined)) if defined else math.nan]
 
@@ -42,10 +42,10 @@ class PooledData(Collaboration):
     """One client holds the data of all sites: the upper control of the FedBN and FedTAN papers."""
 
     name = "pooled"
-    """The name of the one client."""
+    """Name of the only client."""
 
     def clients(self, data: Mapping[str, T], pool: Callable[[Sequence[T]], T]) -> dict[str, T]:
-        """Return one client with the data of all sites, or no client where there are no data."""
+        """Return one client with the data of all sites, or no client if there are no data."""
         return {self.name: pool(list(data.values()))} if data else {}
 
     def count(self, sites: int) -> int:
@@ -54,14 +54,14 @@ class PooledData(Collaboration):
 
 
 class NoCollaboration(Collaboration):
-    """Each client trains a model of its own and selects its own round: the lower control of these papers."""
+    """Each client trains its own model and selects its own round: the lower control of the FedBN and FedTAN papers."""
 
     has_global_model = False
 
     def tested(self, internal: tuple[str, ...], external: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the internal sites: there is no model for others."""
+        """Return the internal sites; there is no model for external sites."""
         return internal
 
     def values(self, scores: Mapping[str, float], clients: Sequence[str]) -> list[float]:
-        """Return each client's own score, in the order of `clients`; NaN where it has none."""
+        """Return each client's own score, in the order of `clients`; NaN for a client without a score."""
         return [scores.get(client, math.nan) for client in clients]

@@ -1,4 +1,4 @@
-"""Settings of local training and of the rounds, whatever the algorithm."""
+"""Settings of local training and of the rounds, common to all algorithms."""
 
 from __future__ import annotations
 
@@ -17,52 +17,78 @@ def _known_criterion(name: str) -> str:
 
 
 class Training(Frozen, allow_inf_nan=False):
-    """Plain SGD at the clients, re-created each round, and how long the federation goes on."""
+    """Settings of the clients' plain SGD, which starts anew in each round, and of the number of rounds."""
 
-    rounds: int = Field(100, ge=1, description="communication rounds")
-    participation: float = Field(1.0, gt=0, le=1, description="fraction of clients that take part in a round, drawn")
-    local_epochs: int = Field(1, ge=1, description="passes over a client's data in a round (E)")
-    local_steps: int | None = Field(None, ge=1, description="E as SGD steps, in place of epochs")
-    batch_size: int = Field(32, ge=2, description="images a local step; a last batch of one joins the one before it")
-    equal_steps: bool = Field(
-        False, description="every client takes as many steps a round as the one with most images, over its own again"
+    rounds: int = Field(100, ge=1, description="number of communication rounds")
+    participation: float = Field(
+        1.0, gt=0, le=1, description="fraction of the clients that take part in a round; they are drawn at random"
     )
-    replacement: bool = Field(False, description="draw every batch anew from all of a client's data, always full")
+    local_epochs: int = Field(1, ge=1, description="number of passes over a client's data in a round (E)")
+    local_steps: int | None = Field(
+        None, ge=1, description="number of SGD steps of a client in a round, in place of local_epochs"
+    )
+    batch_size: int = Field(
+        32, ge=2, description="number of images in a local step; a last batch of one image joins the batch before it"
+    )
+    equal_steps: bool = Field(
+        False,
+        description="let every client take as many steps in a round as the client with most images; "
+        "it goes over its own images again",
+    )
+    replacement: bool = Field(
+        False, description="draw every batch anew from all of a client's data; every batch is then full"
+    )
     lr: float = Field(0.01, gt=0, description="learning rate of the clients")
     schedule: Literal["constant", "cosine", "exponential", "steps"] = Field(
         "constant",
-        description="of lr over rounds; cosine falls from lr in the first round towards 0 after the last, "
-        "exponential multiplies it by lr_decay each round, steps takes lr_steps",
+        description="how the learning rate changes over rounds: cosine falls from lr in the first round towards 0 "
+        "after the last, exponential multiplies it by lr_decay in each round, steps takes the rates of lr_steps",
     )
-    lr_decay: float = Field(0.998, gt=0, le=1, description="factor a round of the exponential schedule")
+    lr_decay: float = Field(
+        0.998, gt=0, le=1, description="factor on the learning rate in each round of the exponential schedule"
+    )
     lr_steps: dict[int, float] | None = Field(
-        None, description="of the schedule steps: {first round of a new rate: the rate}"
+        None, description="learning rates of the schedule steps: {first round with the new rate: the rate}"
     )
-    momentum: float = Field(0.0, ge=0, lt=1, description="of the clients' SGD; its buffer starts at zero each round")
-    weight_decay: float = Field(0.0, ge=0, description="of the clients' SGD")
+    momentum: float = Field(
+        0.0, ge=0, lt=1, description="momentum of the clients' SGD; its buffer starts at zero in each round"
+    )
+    weight_decay: float = Field(0.0, ge=0, description="weight decay of the clients' SGD")
     clip_norm: float | None = Field(
-        None, gt=0, description="largest norm of a step's gradient over all trainable tensors, corrections included"
+        None,
+        gt=0,
+        description="largest norm of the gradient of a local step, over all trainable tensors; "
+        "the corrections of an algorithm are included",
     )
-    weights: Literal["size", "uniform"] = Field("size", description="clients count by training samples, or equally")
+    weights: Literal["size", "uniform"] = Field(
+        "size", description="weight of a client: by its number of training samples, or the same for all clients"
+    )
     running_variance: Literal["averaged", "pooled"] = Field(
         "averaged",
-        description="where it travels, the mean of the clients' as published, or the variance of all their data",
+        description="running variances that travel become the mean of the clients' variances, as published, "
+        "or the variance of all clients' data",
     )
     select: Literal["best_validation", "last"] = Field(
         "best_validation",
-        description="keep the round with the best mean validation value over clients, or the last",
+        description="keep the round with the best mean validation value over clients, or the last round",
     )
     select_by: Annotated[str, AfterValidator(_known_criterion)] | None = Field(
-        None, description="what best_validation compares: a metric, or loss; default: the study's headline metric"
+        None,
+        description="value that best_validation compares: a metric, or loss; default: the study's headline metric",
     )
     watch_every: int | None = Field(
-        None, ge=1, description="rounds between looks at the external sites, for curves; nothing is selected by them"
+        None,
+        ge=1,
+        description="number of rounds from one test on the external sites to the next, for curves; "
+        "no round is selected by these tests",
     )
-    patience: int | None = Field(None, ge=1, description="stop after so many rounds without a better validation mean")
+    patience: int | None = Field(
+        None, ge=1, description="stop after this number of rounds without a better mean validation value"
+    )
     precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="bfloat16 is autocast in training and validation"
+        "float32", description="number format of forward passes in training and validation; bfloat16 uses autocast"
     )
-    channels_last: bool = Field(False, description="memory format of images and convolutions")
+    channels_last: bool = Field(False, description="store images and convolutions with the channels last in memory")
 
     @model_validator(mode="after")
     def _together(self) -> Training:
@@ -73,22 +99,22 @@ class Training(Frozen, allow_inf_nan=False):
         if self.local_steps and self.equal_steps:
             raise UserError("equal_steps", "has no effect with local_steps", "drop one of the two")
         if (self.schedule == "steps") != bool(self.lr_steps):
-            raise UserError("lr_steps", "and schedule: steps need one another", "give both or neither")
+            raise UserError("lr_steps", "and schedule: steps work only together", "give both or neither")
         steps = self.lr_steps or {}
         if bad := [k for k, rate in steps.items() if not 1 < k <= self.rounds or rate <= 0]:
             what = f"round {bad[0]} with rate {steps[bad[0]]:g}"
-            raise UserError("lr_steps", what, f"rounds go from 2 to {self.rounds}, rates above 0")
+            raise UserError("lr_steps", what, f"give rounds from 2 to {self.rounds}, and rates above 0")
         return self
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings as plain data for ids: `select_by` only where it is not accuracy, the first choice."""
+        """Return the settings as plain data for ids, without `select_by` if it is accuracy or not given."""
         settings = self.model_dump(mode="json")
         if settings["select_by"] in (None, "accuracy"):
             del settings["select_by"]
         return settings
 
     def require_batch(self, site: str, samples: int) -> None:
-        """Raise UserError where a client has less than one batch to train on."""
+        """Raise UserError if a client has less than one batch of training images."""
         if samples < self.batch_size:
             raise UserError(
                 f"client {site!r}",
@@ -97,17 +123,17 @@ class Training(Frozen, allow_inf_nan=False):
             )
 
     def clients_in_round(self, clients: int) -> int:
-        """How many of so many clients take part in a round."""
+        """Return the number of clients that take part in a round, out of `clients` in all."""
         return max(1, round(self.participation * clients))
 
     def rate(self, number: int) -> float:
-        """The learning rate of round `number`, counted from 1."""
+        """Return the learning rate of round `number`, counted from 1."""
         if self.schedule == "exponential":
             return self.lr * self.lr_decay ** (number - 1)
         if self.lr_steps:
             begun = [first for first in self.lr_steps if first <= number]
             return self.lr_steps[max(begun)] if begun else self.lr
         if self.schedule == "cosine":
-            done = min((number - 1) / self.rounds, 1.0)
-            return self.lr * (1 + math.cos(math.pi * done)) / 2
+            progress = min((number - 1) / self.rounds, 1.0)
+            return self.lr * (1 + math.cos(math.pi * progress)) / 2
         return self.lr

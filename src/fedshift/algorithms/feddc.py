@@ -17,23 +17,24 @@ if TYPE_CHECKING:
 
 
 class FedDC(Algorithm):
-    """A drift variable h_i at each client, learnt and added back by the server, with a gradient correction.
+    """FedAvg with a gradient correction and a drift variable h_i, which each client learns and the server adds back.
 
-    A local step follows g_i(y) + alpha_i (y - x + h_i) + s / w_i - s_i, where w_i is a client's share of samples over
-    the mean share and alpha_i = alpha / w_i. After K steps, with D_i = y_i - x: h_i <- h_i + D_i and
-    s_i <- s_i - s / w_i - D_i / (K eta). The server takes the plain mean of the y_i plus the mean of all h_i, and adds
-    the mean of w_i times the change of s_i to s. So its first step is twice FedProx's, in the reference code as here.
-    K is each client's own number of steps; the code has one for all.
+    A local step follows g_i(y) + alpha_i (y - x + h_i) + s / w_i - s_i. Here w_i is a client's share of samples divided
+    by the mean share, and alpha_i = alpha / w_i. After K steps, with D_i = y_i - x: h_i <- h_i + D_i and s_i <- s_i - s
+    / w_i - D_i / (K eta). The server takes the plain mean of the y_i plus the mean of all h_i. It adds the mean of w_i
+    times the change of s_i to s. The first step of the server is therefore twice that of FedProx, in the reference code
+    as here. K is each client's own number of steps; the reference code has one number for all.
 
-    Shares enter through w_i alone; means over clients are plain. All of it covers what is trained and travels; running
-    statistics are plainly averaged (the code drops them). Down each round: the model and s. Up: the model and the
-    change of s_i. Kept: h_i and s_i at clients, s and the mean of h_i at the server. Defaults: alpha 0.01, the code's
-    for CIFAR; UniFed's is not known. The code clips gradients at norm 10: training.clip_norm.
+    Shares enter through w_i alone; means over clients are plain. The method covers parameters that are trained and
+    travel; running statistics are plainly averaged (the reference code drops them). Down each round: the model and s.
+    Up: the model and the change of s_i. Kept at the clients: h_i and s_i. Kept at the server: s and the mean of h_i.
+    Defaults: alpha 0.01, the value of the reference code for CIFAR; UniFed's value is not known. The reference code
+    clips gradients at norm 10; use training.clip_norm for this.
     """
 
     paper = "Gao et al. 2022"
     alpha: float = Field(0.01, ge=0, description="weight of the penalty around x - h_i")
-    drift: bool = Field(True, description="learn and add h_i; without it and with alpha 0 this is SCAFFOLD")
+    drift: bool = Field(True, description="learn and add the drift h_i; without it and with alpha 0 this is SCAFFOLD")
     correction: bool = Field(True, description="correct gradients by s / w_i - s_i")
 
     def require(self, training: Training, bn: str) -> None:
@@ -41,7 +42,7 @@ class FedDC(Algorithm):
         if training.momentum:
             raise UserError(
                 "training.momentum",
-                f"is {training.momentum:g}, but FedDC's correction takes the local path for plain SGD's",
+                f"is {training.momentum:g}, but FedDC's correction assumes plain SGD",
                 "set momentum to 0",
             )
 

@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 class FedNova(Algorithm):
     """Normalised averaging: clients send d_i = (x - y_i) / a_i, and the server steps by sum p_i a_i along their mean.
 
-    a_i counts how much a gradient weighs after tau local steps: tau for plain SGD, and with the training's momentum
-    and the proximal term mu what the recursion n <- momentum n + 1, a <- (1 - eta mu) a + n gives. The proximal term
-    stays out of the momentum buffer, as the recursion has it. With equal clients and one solver this is the plain mean,
-    exactly. The reference code takes sum p_i tau_i where mu > 0, counts a step twice where momentum and mu meet, and
-    puts the proximal term into the buffer. Weight decay acts on the weights after the pull, and clipping does not see
-    it. Running statistics are plainly averaged.
+    a_i is the total weight of a client's gradients after tau local steps. For plain SGD it is tau. With the momentum of
+    the training and the proximal term mu, the recursion n <- momentum n + 1, a <- (1 - eta mu) a + n gives it. As in
+    this recursion, the proximal term stays out of the momentum buffer. With equal clients and one solver, the update is
+    exactly the plain mean. The reference code differs: it takes sum p_i tau_i where mu > 0, counts a step twice where
+    momentum and mu are combined, and puts the proximal term into the buffer. Weight decay acts on the weights after the
+    proximal pull, and gradient clipping does not see this pull. Running statistics are plainly averaged.
 
-    Down each round: the model. Up: d_i, running statistics and a_i. Kept: with server momentum, its buffer.
-    Defaults: no proximal term, no server momentum.
+    Down each round: the model. Up: d_i, running statistics and a_i. Kept at the server: the buffer of the server
+    momentum, if it is used. Defaults: no proximal term, no server momentum.
     """
 
     paper = "Wang et al. 2020"
-    mu: float = Field(0.0, ge=0, description="weight of a proximal term as in FedProx")
+    mu: float = Field(0.0, ge=0, description="weight of the proximal term, as in FedProx")
     server_momentum: float = Field(0.0, ge=0, lt=1, description="slow momentum at the server (gmf)")
 
     def server_state(self, server: Server) -> dict[str, Tensor]:
         return {"buffer": server.zeros()} if self.server_momentum else {}
 
     def correct(self, local: Local) -> None:
-        if self.mu:  # y - eta mu (y - x) now, and the step along the buffer after it
+        if self.mu:  # y - eta mu (y - x) here; the step along the buffer follows
             local.params.lerp_(local.received_params, local.lr * self.mu)
 
     def report(self, local: Local) -> dict[str, Tensor]:
@@ -51,6 +51,6 @@ class FedNova(Algorithm):
     def update(self, server: Server, mean: Mean) -> None:
         server.shared[server.statistics] = mean["statistics"]
         step = mean["direction"] * mean["a"]
-        if self.server_momentum:  # in units of gradients, so that a falling rate scales what is remembered too
+        if self.server_momentum:  # the buffer is in units of gradients, so that a falling rate scales its past too
             step = server.state["buffer"].mul_(self.server_momentum).add_(step / server.lr) * server.lr
         server.params.sub_(step)

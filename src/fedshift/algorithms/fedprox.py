@@ -12,16 +12,18 @@ from ._base import Algorithm, Local
 class FedProx(Algorithm):
     """FedAvg with a proximal term: each client minimises f_i(y) + mu/2 ||y - x||^2 around the server's x.
 
-    The term covers what is trained and travels: with local batch norm, gamma and beta are left out. Down, up and state
-    as FedAvg. Defaults: mu 0.01, of FedBN's paper for digits, Office-Caltech10 and DomainNet (0.2 for ABIDE); that of
-    UniFed and TsmoBN is not known. `form: norm`, mu/2 ||y - x||, and `skip_first_round` are what FedBN's reference code
-    does in place of the paper.
+    The term covers parameters that are trained and travel; with local batch norm it leaves out gamma and beta. Down, up
+    and state: as FedAvg. Defaults: mu 0.01, the value of the FedBN paper for digits, Office-Caltech10 and DomainNet (it
+    uses 0.2 for ABIDE); the values of UniFed and TsmoBN are not known. The reference code of FedBN differs from the
+    paper: `form: norm` takes mu/2 ||y - x||, and `skip_first_round` leaves the term out of round 1.
     """
 
     paper = "Li et al. 2020"
     mu: float = Field(0.01, ge=0, description="weight of the proximal term")
-    form: Literal["squared", "norm"] = Field("squared", description="mu/2 times the squared distance, or the distance")
-    skip_first_round: bool = Field(False, description="leave the term out of round 1")
+    form: Literal["squared", "norm"] = Field(
+        "squared", description="penalty: mu/2 times the squared distance, or times the distance"
+    )
+    skip_first_round: bool = Field(False, description="leave the proximal term out of round 1")
 
     def correct(self, local: Local) -> None:
         if self.skip_first_round and local.round == 1:

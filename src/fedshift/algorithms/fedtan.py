@@ -8,24 +8,27 @@ from ._base import Algorithm, Bessel, Joint
 
 
 class FedTAN(Algorithm):
-    """The first local step of a round is done by all clients together, layer by layer; then FedAvg goes on.
+    """All clients take the first local step of a round together, layer by layer; then each goes on as in FedAvg.
 
-    In that step every BN layer normalises with the mean and variance of all clients' batches, and clients exchange the
-    gradients with respect to both on the way back. The weighted mean of the clients' gradients is then that of the
-    union of their batches, where weights match batch sizes: equal batches and `weights: uniform`, or weights in
-    proportion. Running statistics move towards the shared ones in the joint step (equation 6), towards each client's
-    own in later steps, and are averaged at the round's end (equation 7).
+    In that step every BN layer normalises with the mean and variance of all clients' batches. In the backward pass,
+    clients exchange the gradients with respect to both. The weighted mean of the clients' gradients is then the
+    gradient of the union of their batches, provided that weights match batch sizes: equal batches and `weights:
+    uniform`, or weights in proportion to batches. Running statistics move towards the shared ones in the joint step
+    (equation 6) and towards each client's own in later steps. They are averaged at the end of the round (equation 7).
 
-    Down and up each round: all tensors, and 4 floats a BN channel each way: means, variances, the gradients of both.
-    3 L + 1 messages with L layers. No extra state. The joint step has an optimiser of its own, so that momentum begins
-    after it, as in the reference code. Defaults: Bessel's correction with the number of elements of all batches, as
-    PyTorch counts (our decision; equation 6 has none, the code counts one client's images).
+    Down and up each round: all tensors, and 4 floats for each BN channel: its mean, its variance, and the gradients of
+    both. A round takes 3 L + 1 messages, with L the number of BN layers. There is no extra state. The joint step has
+    its own optimiser, so momentum begins after it, as in the reference code. Defaults: Bessel's correction with the
+    number of elements of all batches, as PyTorch counts (our decision; equation 6 has no correction, and the reference
+    code counts one client's images).
     """
 
     paper = "Wang et al. 2023"
     policies = ("aggregated",)
     why = "the joint step needs the same batch norm at all clients"
-    running_var_bessel: Bessel = Field("torch", description="correction of the joint variance that is kept")
+    running_var_bessel: Bessel = Field(
+        "torch", description="Bessel's correction of the joint variance that enters the running variance"
+    )
 
     def joint(self, number: int) -> Joint | None:
         return Joint(gradients=True, bessel=self.running_var_bessel)

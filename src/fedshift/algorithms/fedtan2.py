@@ -1,4 +1,4 @@
-"""FedTAN-II, whose layer-wise exchange ends after some rounds: Wang, Shi and Chang (2023), see `fedtan`."""
+"""FedTAN-II: Wang, Shi and Chang (2023), see `fedtan`. The layer-wise exchange ends after some rounds."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ if TYPE_CHECKING:
 class FedTAN2(Algorithm):
     """FedTAN for `exchange_rounds` rounds (M); then the running statistics are frozen, and FedAvg trains the rest.
 
-    After round M, BN layers normalise with the fixed running statistics in training too. 3 L + 1 messages until
-    then, 1 after; the frozen statistics travel on with the model, as the paper counts. The paper lowers the rate after
-    M: `schedule: steps`.
+    After round M, BN layers normalise with the fixed running statistics in training too. A round takes 3 L + 1 messages
+    until then and 1 message afterwards. The frozen statistics still travel with the model, as the paper counts. The
+    paper lowers the learning rate after M; use `schedule: steps` for this.
     """
 
     paper = "Wang et al. 2023"
     policies = ("aggregated",)
     why = "the joint step needs the same batch norm at all clients"
     label_fields = frozenset({"exchange_rounds"})
-    exchange_rounds: int = Field(100, ge=0, description="rounds of layer-wise exchange before statistics freeze (M)")
-    running_var_bessel: Bessel = Field("torch", description="correction of the joint variance that is kept")
+    exchange_rounds: int = Field(
+        100, ge=0, description="rounds of layer-wise exchange before the statistics freeze (M)"
+    )
+    running_var_bessel: Bessel = Field(
+        "torch", description="Bessel's correction of the joint variance that enters the running variance"
+    )
 
     def require(self, training: Training, bn: str) -> None:
         super().require(training, bn)

@@ -1,4 +1,4 @@
-"""SingleSet, SingleNet: every client trains alone, a control of the FedBN and FedTAN papers."""
+"""SingleSet, SingleNet: every client trains alone. A control of the FedBN and FedTAN papers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class SingleSet(Algorithm):
-    """No federation: from the same initial weights, with the same steps, each client trains a model of its own.
+    """No federation: each client trains its own model, from the same initial weights and with the same steps.
 
-    Nothing moves; every tensor stays. There is no global model, so external sites are not predicted.
+    Nothing moves; every tensor stays at its client. There is no global model, so external sites are not predicted.
     """
 
     paper = "control"

@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 
 class Moon(Algorithm):
-    """A contrastive term draws a client's features towards the global model's and away from its own previous model's.
+    """A contrastive loss draws a client's features towards the global model's and away from its previous model's.
 
-    With z the features in training, z_g those of the model as the round began, z_p those of the client's model at the
-    end of its previous round (both frozen, in evaluation mode), and s the cosine similarity, the loss is the
-    cross-entropy plus mu times the mean of -log(exp(s(z, z_g)/T) / (exp(s(z, z_g)/T) + exp(s(z, z_p)/T))). In a
-    client's first round z_p = z_g, and the term has no gradient. With local batch norm "the global model" is the
-    received tensors with the client's own, our decision.
+    Let z be the features in training, z_g the features of the model at the start of the round, z_p the features of the
+    client's model at the end of its previous round, and s the cosine similarity. The networks of z_g and z_p are
+    frozen, in evaluation mode. The loss is the cross-entropy plus mu times the mean of -log(exp(s(z, z_g)/T) /
+    (exp(s(z, z_g)/T) + exp(s(z, z_p)/T))). In a client's first round z_p = z_g, and the term has no gradient. With
+    local batch norm, "the global model" is the received tensors with the client's own (our decision).
 
-    Features are what enters the last linear layer, of the images as an add-on changed them. There is no projection
-    head by default, so that the network is that of the other methods (our decision; the paper has one of 256). Down
-    and up each round as FedAvg. Kept: each client's previous model. Two more forward passes a step. Defaults: T 0.5;
-    mu 1 (the paper tunes it from 0.1, 1, 5, 10; UniFed's is not known).
+    Features are the inputs of the last linear layer, for images as an add-on changed them. There is no projection head
+    by default, so that the network is the same as for the other methods (our decision; the paper has a head of size
+    256). Down and up each round: as FedAvg. Kept at the clients: each client's previous model. A step takes two more
+    forward passes. Defaults: T 0.5; mu 1 (the paper chooses it from 0.1, 1, 5 and 10; UniFed's value is not known).
     """
 
     paper = "Li et al. 2021b"
     mu: float = Field(1.0, ge=0, description="weight of the contrastive term")
-    temperature: float = Field(0.5, gt=0, description="divides the similarities")
+    temperature: float = Field(0.5, gt=0, description="temperature by which the similarities are divided (T)")
     projection_dim: int | None = Field(
-        None, ge=1, description="size of a projection head before the last layer, which is drawn anew; null: no head"
+        None, ge=1, description="size of a projection head before the last layer, which gets new weights; null: no head"
     )
 
     def extend(self, model: nn.Module) -> nn.Module:
@@ -68,13 +68,13 @@ class Moon(Algorithm):
 
         from ..nn.features import classifier, inputs_of
 
-        with inputs_of(local.model) as given, inputs_of(classifier(local.model)) as seen:
+        with inputs_of(local.model) as images, inputs_of(classifier(local.model)) as features:
             loss, logits = super().loss(local, x, y)
         similar = []
         for network in local.networks.values():
-            with torch.no_grad(), inputs_of(classifier(network)) as frozen:
-                network(given[0])
-            similar.append(cosine_similarity(seen[0], frozen[0]) / self.temperature)
+            with torch.no_grad(), inputs_of(classifier(network)) as frozen_features:
+                network(images[0])
+            similar.append(cosine_similarity(features[0], frozen_features[0]) / self.temperature)
         towards_global = torch.zeros_like(y)
         return loss + self.mu * cross_entropy(torch.stack(similar, 1), towards_global), logits
 

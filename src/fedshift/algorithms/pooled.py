@@ -1,4 +1,4 @@
-"""Centralised training on all clients' data together, a control of the FedBN and FedTAN papers."""
+"""Centralised training on all clients' data together. A control of the FedBN and FedTAN papers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 class Centralised(Algorithm):
     """No federation: one model is trained on the union of all clients' data, in mixed batches.
 
-    No floats move; the data do. A round is `local_epochs` passes over the union, with an optimiser of its own as in the
-    federated runs. FedTAN's comparison has five times the batch and five steps a round (our decision; it is not said).
+    No floats move, but the data do. A round is `local_epochs` passes over the union. Each round has its own
+    optimiser, as in the federated runs. FedTAN's comparison has five times the batch and five steps a round (our
+    decision; the paper does not say).
     """
 
     paper = "control"

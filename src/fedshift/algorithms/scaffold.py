@@ -18,27 +18,31 @@ if TYPE_CHECKING:
 class Scaffold(Algorithm):
     """Control variates: a local step follows g_i(y) - c_i + c, and the server steps by eta_g along the mean.
 
-    After K local steps, option I sets c_i to the gradient at the round's start over all local data (one more pass),
-    option II to c_i - c + (x - y_i) / (K eta), the mean of the uncorrected gradients along the path. The server adds
-    the mean change of c_i, times the part of clients that took part, to c. One weighting serves x and c, so that c
-    stays the weighted mean of all c_i; the paper's is uniform. Control variates cover what is trained and travels;
-    running statistics are plainly averaged. Option II counts weight decay as part of the gradient, and after clipping
-    takes the clipped path.
+    After K local steps, c_i is renewed. Option I sets it to the gradient over all local data at the start of the round,
+    which takes one more pass. Option II sets it to c_i - c + (x - y_i) / (K eta), the mean of the uncorrected gradients
+    along the path. The server adds the mean change of c_i, times the fraction of clients that took part, to c. x and c
+    use one weighting, so that c stays the weighted mean of all c_i; the paper's weighting is uniform. Control variates
+    cover parameters that are trained and travel; running statistics are plainly averaged. Option II counts weight decay
+    as part of the gradient, and with clipping it uses the clipped path.
 
-    Down each round: the model and c. Up: the model and the change of c_i. Kept: c_i at clients, c at the server, all
-    zero at first. Defaults: option II, eta_g 1.
+    Down each round: the model and c. Up: the model and the change of c_i. Kept at the clients: c_i. Kept at the server:
+    c. All are zero at first. Defaults: option II, eta_g 1.
     """
 
     paper = "Karimireddy et al. 2020"
-    option: Literal[1, 2] = Field(2, description="how c_i is renewed: I, by a pass over the data; II, from the path")
-    server_lr: float = Field(1.0, gt=0, description="the server's step along the mean change of the model (eta_g)")
+    option: Literal[1, 2] = Field(
+        2, description="how c_i is renewed: 1 by a pass over the data, 2 from the path of the local steps"
+    )
+    server_lr: float = Field(
+        1.0, gt=0, description="learning rate of the server, along the mean change of the model (eta_g)"
+    )
 
     def require(self, training: Training, bn: str) -> None:
         super().require(training, bn)
         if self.option == 2 and training.momentum:
             raise UserError(
                 "training.momentum",
-                f"is {training.momentum:g}, but SCAFFOLD's option II takes the path for plain SGD's",
+                f"is {training.momentum:g}, but SCAFFOLD's option II assumes plain SGD",
                 "set momentum to 0, or use option: 1",
             )
 

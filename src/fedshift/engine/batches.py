@@ -1,4 +1,4 @@
-"""Which samples make up each local step."""
+"""Batches: which samples make up each local step."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..algorithms import Training
 
 
 def batch_indices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Consecutive batches of `order`.
+    """Yield consecutive batches of `order`.
 
-    A last batch of one joins the one before it, since BN cannot train on one vector.
+    A last batch of one sample joins the batch before it, since BN cannot train on a single vector.
     """
     n = len(order)
     cuts = list(range(0, n, size))
@@ -25,7 +25,7 @@ def batch_indices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
 
 
 def batch_stream(n: int, training: Training, generator: torch.Generator) -> Iterator[np.ndarray]:
-    """Batches of indices below `n` without end: epoch after epoch, or each drawn with replacement."""
+    """Yield batches of indices below `n` without end: epoch after epoch, or each batch drawn with replacement."""
     while True:
         if training.replacement:
             yield torch.randint(n, (training.batch_size,), generator=generator).numpy()
@@ -34,7 +34,7 @@ def batch_stream(n: int, training: Training, generator: torch.Generator) -> Iter
 
 
 def round_steps(n: int, training: Training) -> int:
-    """Local steps in a round of a client with `n` samples."""
+    """Return the number of local steps in a round of a client with `n` samples."""
     if training.local_steps:
         return training.local_steps
     size = training.batch_size
@@ -43,6 +43,9 @@ def round_steps(n: int, training: Training) -> int:
 
 
 def equal_steps(training: Training, sizes: Iterable[int]) -> Training:
-    """The same training where each client, of so many samples, takes as many local steps as the largest."""
+    """Return the settings with which each client takes as many local steps as the largest client.
+
+    `sizes` are the numbers of samples of the clients.
+    """
     steps = max(round_steps(n, training) for n in sizes)
     return training.model_copy(update={"local_steps": steps, "local_epochs": 1, "equal_steps": False})

@@ -1,4 +1,4 @@
-"""A federation between two rounds as tensors and plain data, and back."""
+"""Checkpoints: the state of a federation between two rounds as tensors and plain data, and back."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from .round_state import RoundState, Selected
 
 
 def gather(rounds: RoundState, ranks: Ranks) -> None:
-    """Bring the tensors of all clients to every process, once a round."""
+    """Bring the tensors of all clients to every process, at most once a round."""
     selected = rounds.selected
     if ranks.count == 1 or rounds.gathered == rounds.round:
         return
     clients = rounds.clients
     here = [n for n, client in enumerate(clients) if client.here]
-    for held in ranks.each(lambda: [(n, clients[n].own, clients[n].counters, clients[n].state) for n in here]):
-        for n, own, counters, state in held:
+    for states in ranks.each(lambda: [(n, clients[n].own, clients[n].counters, clients[n].state) for n in here]):
+        for n, own, counters, state in states:
             clients[n].own, clients[n].counters, clients[n].state = own, counters, state
     if selected:
-        for chosen in ranks.each(lambda: [(n, selected.own[n], selected.counters[n]) for n in here]):
-            for n, own, counters in chosen:
+        for selections in ranks.each(lambda: [(n, selected.own[n], selected.counters[n]) for n in here]):
+            for n, own, counters in selections:
                 selected.own[n], selected.counters[n] = own, counters
     rounds.gathered = rounds.round
 
 
 def tensors(rounds: RoundState) -> dict[str, Tensor]:
-    """Return copies of all tensors that the next round depends on, and of the selected round's, by name."""
+    """Return copies of all tensors that the next round depends on, and of the selected round's tensors, by name."""
     server = rounds.server
     out = {"server": server.shared, **{f"server/{k}": v for k, v in server.state.items()}}
     for n, c in enumerate(rounds.clients):
@@ -44,7 +44,7 @@ def tensors(rounds: RoundState) -> dict[str, Tensor]:
 
 
 def progress(rounds: RoundState) -> dict[str, Any]:
-    """Return what else the next round depends on, as plain data."""
+    """Return everything else that the next round depends on, as plain data."""
     selected = rounds.selected
     return {
         "round": rounds.round,
@@ -57,7 +57,7 @@ def progress(rounds: RoundState) -> dict[str, Any]:
 def restore(
     rounds: RoundState, tensors: Mapping[str, Tensor], progress: Mapping[str, Any], device: torch.device
 ) -> None:
-    """Bring a state to where `tensors` and `progress` were taken."""
+    """Restore the state from which `tensors` and `progress` were taken."""
 
     def under(prefix: str) -> dict[str, Tensor]:
         return {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}

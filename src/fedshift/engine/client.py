@@ -1,4 +1,4 @@
-"""The sites of a federation that train: their samples, weights, and what they keep between rounds."""
+"""Clients: the sites of a federation that train, with their samples, their weights and their state between rounds."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ CLASS_NUMBERS = "give class numbers 0, 1, ... as integers, one for each input"
 
 @dataclass(eq=False)
 class Client:
-    """A site that trains. Between rounds its tensors lie on the CPU.
+    """A site that trains. Between rounds its tensors are on the CPU.
 
     Attributes
     ----------
     name : name of the site
-    train, val : its samples for training and, if it has any, for validation
-    share : its share of all training samples, or an equal one, by `training.weights`
-    weight : what the algorithm makes of the share: its weight in every mean
-    own : flat vector of the tensors that stay here
+    train, val : samples for training and, if the site has any, for validation
+    share : the client's share of all training samples, or an equal share, according to `training.weights`
+    weight : the client's weight in every mean, which the algorithm derives from the share
+    own : flat vector of the tensors that stay at the client
     counters : integer buffers of batch norm
     state : the algorithm's tensors of this client
-    first_round : the first round in which it trained; None before
-    here : whether its local training is done in this process
+    first_round : the first round in which the client trained; None before
+    here : True if this process does the local training of the client
     """
 
     name: str
@@ -60,40 +60,40 @@ def open_clients(
 ) -> list[Client]:
     """Return the clients before the first round, in the order of their names, without tensors yet.
 
-    `by_size`: whether shares follow the number of training samples. Raises UserError for a client without training
-    samples, and for validation samples of no client.
+    With `by_size`, shares follow the number of training samples; otherwise they are equal. Raises UserError for a
+    client without training samples, and for validation samples that belong to no client.
     """
     if empty := [name for name, samples in data.items() if not len(samples)]:
         raise UserError(f"client {empty[0]!r}", "has no training samples", "leave it out")
     if unknown := sorted(set(validation) - set(data)):
-        raise UserError("validation", f"{unknown[0]!r} is no client", did_you_mean(unknown[0], data))
+        raise UserError("validation", f"{unknown[0]!r} is not a client", did_you_mean(unknown[0], data))
     train = algorithm.collaboration.clients(data, Pooled)
-    held = algorithm.collaboration.clients({name: s for name, s in validation.items() if len(s)}, Pooled)
+    val = algorithm.collaboration.clients({name: s for name, s in validation.items() if len(s)}, Pooled)
     total = sum(map(len, train.values()))
     shares = [len(samples) / total if by_size else 1 / len(train) for samples in train.values()]
     weights = algorithm.weights(shares)
     return [
-        Client(name, samples, held.get(name), share, weight, torch.empty(0), torch.empty(0))
+        Client(name, samples, val.get(name), share, weight, torch.empty(0), torch.empty(0))
         for (name, samples), share, weight in zip(train.items(), shares, weights, strict=True)
     ]
 
 
 def give_tensors(clients: list[Client], network: FlatNetwork, algorithm: Algorithm, server: Server) -> None:
-    """Give clients the tensors that they start from."""
+    """Give clients the tensors from which they start."""
     for client in clients:
         client.own, client.counters = network.own(), network.counters.to("cpu", copy=True)
         client.state = at_home(algorithm.client_state(server))
 
 
 def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a client's tensors on the CPU, where they lie between rounds."""
+    """Return a client's tensors on the CPU, where they are between rounds."""
     return {k: v.detach().cpu() for k, v in state.items()}
 
 
 def samples_by_site(sites: SamplesBySite, what: str) -> dict[str, Samples]:
     """Return the samples of each site, in the order of names.
 
-    Raises UserError, naming `what` (such as client) and the site, for labels that are not class numbers.
+    Raises UserError for labels that are not class numbers; the message names `what` (such as client) and the site.
     """
     return {
         name: _tensor_samples(f"{what} {name!r}", *samples) if isinstance(samples, tuple) else samples
@@ -117,8 +117,8 @@ def _tensor_samples(where: str, x: Any, y: Any) -> TensorSamples:
 def require_classes(model: nn.Module, by_kind: Mapping[str, Mapping[str, Samples]]) -> None:
     """Raise UserError for a label that has no output of the network, or for a network that gives no class scores.
 
-    `by_kind` holds the samples of sites under client, validation and watched; those given as tensors are looked at.
-    The network is asked once, with one input, in evaluation mode, on a copy.
+    `by_kind` holds the samples of sites under client, validation and watched; only samples given as tensors are
+    checked. The network runs once, with one input, in evaluation mode, on a copy.
     """
     labelled = {
         f"{kind} {name!r}": samples

@@ -1,8 +1,8 @@
-"""The face of the engine: rounds of local training and aggregation, and the models that come of them.
+"""The federation: rounds of local training and aggregation, and the models that result.
 
 Clients train one after another on one network. What travels is a single slice of a flat vector, and the server's mean
-grows by one fused operation for each client. Where several processes share the clients, each process has a server of
-its own, and all servers make the same updates.
+grows by one fused operation for each client. If several processes share the clients, each process has its own server,
+and all servers make the same updates.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Federation:
     ----------
     model : any network that maps a batch to (batch, classes) logits; it is copied once and not changed
     clients : name -> `(x, y)`, or `Samples`; x are float tensors (n, ...), y class numbers 0, 1, ... (n,), integer
-    validation : validation samples, in the same form, of any of the clients
+    validation : validation samples of any of the clients, in the same form
     watched : samples of any sites on which the global network is tested every `training.watch_every` rounds, for
-        curves; nothing depends on it
+        curves; nothing depends on these tests
     algorithm : a name, a mapping with `name` and settings, or an Algorithm
-    bn : `aggregated`, `local`, `local_statistics` or `local_affine`; by default what the algorithm asks for
+    bn : `aggregated`, `local`, `local_statistics` or `local_affine`; by default the first policy of the algorithm
     addon : a name, a mapping with `name` and settings, or an Addon
     training : settings of local training and of the rounds, a mapping or a Training
-    seed : seed of everything random: batches, augmentation, dropout, who takes part
-    device : where the training is done
+    seed : seed of everything random: batches, augmentation, dropout, choice of participants
+    device : device of the training
     ranks : the processes that share the clients, each with an equal federation; by default there is only this one
 
     The order in which clients are given changes nothing: they train in the order of their names.
@@ -80,16 +80,16 @@ class Federation:
         if not clients:
             raise UserError("clients", "there are none", "give at least one")
         settings = training if isinstance(training, Training) else validated(Training, training or {}, "training")
-        named: Algorithm = build("algorithm", algorithm)
-        bn = bn or named.policies[0]
-        named.require(settings, bn)
-        self.algorithm, self.ranks, self.seed = named.canonical(), ranks, seed
+        requested: Algorithm = build("algorithm", algorithm)
+        bn = bn or requested.policies[0]
+        requested.require(settings, bn)
+        self.algorithm, self.ranks, self.seed = requested.canonical(), ranks, seed
         self.addon: Addon | None = build("addon", addon) if addon else None
         data = samples_by_site(clients, "client")
         val, self.watched = samples_by_site(validation or {}, "validation"), samples_by_site(watched or {}, "watched")
         members = open_clients(data, val, settings.weights == "size", self.algorithm)
         self.training = equal_steps(settings, [len(c.train) for c in members]) if settings.equal_steps else settings
-        _report_missing_batch_norm(model, named, bn)
+        _report_missing_batch_norm(model, requested, bn)
         model = extended(self.addon, extended(self.algorithm, model, seed), seed)
         require_classes(model, {"client": data, "validation": val, "watched": self.watched})
         self.trainer = LocalTrainer(
@@ -112,11 +112,11 @@ class Federation:
         return server
 
     def _require_everyone(self) -> None:
-        """Raise UserError where a process may have no client in a round, but joint steps go through all processes."""
+        """Raise UserError if joint steps need all processes, but a process may have no client in a round."""
         may_idle = self.ranks.count > len(self.clients) or self.training.participation < 1
         if self.algorithm.joint(1) is not None and self.ranks.count > 1 and may_idle:
             what = f"{self.algorithm.name} needs a client in each of {self.ranks.count} processes in every round"
-            raise UserError("ranks", what, "take fewer processes, and participation: 1")
+            raise UserError("ranks", what, "use at most one process for each client, and participation: 1")
 
     @property
     def server(self) -> Server:
@@ -149,9 +149,9 @@ class Federation:
     ) -> Federation:
         """Train until `rounds` (by default the training's) are done in all, or patience ends. Return this federation.
 
-        `after_round` is called with the federation after each round; `should_stop` is asked between batches, and
-        where it returns True, Interrupted is raised. Raises UserError where a loss is not finite, and for rounds past
-        the end of a schedule that falls to zero.
+        `after_round` is called with the federation after each round. `should_stop` is called between batches; if it
+        returns True, Interrupted is raised. Raises UserError if a loss is not finite, and for rounds past the end of a
+        schedule that falls to zero.
         """
         rounds = self.training.rounds if rounds is None else rounds
         if rounds > self.training.rounds and self.training.schedule == "cosine":
@@ -165,22 +165,22 @@ class Federation:
 
     @property
     def exhausted(self) -> bool:
-        """Whether patience has ended."""
+        """True if patience has ended."""
         patience = self.training.patience
         return bool(patience and self.selected and self.rounds.round - self.selected.round >= patience)
 
     def participants(self, number: int) -> list[Client]:
-        """Return the clients that take part in a round: all, or a fraction drawn from a stream of its own."""
+        """Return the clients that take part in a round: all, or a fraction drawn at random by seed and round."""
         count = self.training.clients_in_round(len(self.clients))
         if count == len(self.clients):
             return self.clients
-        drawn = stream(self.seed, number, "participants").permutation(len(self.clients))[:count]
-        return [self.clients[k] for k in sorted(drawn)]
+        indices = stream(self.seed, number, "participants").permutation(len(self.clients))[:count]
+        return [self.clients[k] for k in sorted(indices)]
 
     def round(self, should_stop: Callable[[], bool] = _never) -> None:
         """Do one round: local training from the server's tensors, aggregation, validation.
 
-        Where this raises, the round is half done: go on from a checkpoint (`restore`), not from this object.
+        If this raises, the round is half done: go on from a checkpoint (`restore`), not from this object.
         """
         with undisturbed(self.trainer.device):
             self._train(should_stop)
@@ -190,10 +190,11 @@ class Federation:
     def _train(self, should_stop: Callable[[], bool]) -> None:
         """Train the clients that take part, and update the server."""
         server, number = self.server, self.rounds.round + 1
-        chosen = self.participants(number)
-        server.participation = sum(client.weight for client in chosen) if len(chosen) < len(self.clients) else 1.0
+        participants = self.participants(number)
+        everyone = len(participants) == len(self.clients)
+        server.participation = 1.0 if everyone else sum(client.weight for client in participants)
         server.lr = self.training.rate(number)
-        local = LocalRound(self.trainer, self.rounds, [c for c in chosen if c.here], self.ranks)
+        local = LocalRound(self.trainer, self.rounds, [c for c in participants if c.here], self.ranks)
         local.first_steps()
         records = self.ranks.each(lambda: local.run(should_stop))
         mean = Mean(self.ranks.sum(local.mean), server.trainable)
@@ -201,7 +202,7 @@ class Federation:
         before = server.shared.clone() if variances.pooled else server.shared
         self.algorithm.update(server, mean)
         variances.pool(server.shared, before)
-        for client in chosen:
+        for client in participants:
             client.first_round = client.first_round or number
         server.round = number
         self.rounds.log("train", records)
@@ -209,9 +210,9 @@ class Federation:
     # ---- results
 
     def result(self) -> Selected:
-        """Return the selected round, or the last where nothing was selected.
+        """Return the selected round, or the last if none was selected.
 
-        Where several processes share the clients, this and what follows must be asked for in all of them.
+        If several processes share the clients, all of them must call this method and those below it.
         """
         checkpoint.gather(self.rounds, self.ranks)
         return self.selected or self.rounds.snapshot([])
@@ -219,34 +220,34 @@ class Federation:
     def global_state(self) -> dict[str, Tensor]:
         """Return the `state_dict` of the global network; tensors that stay at clients have their plain mean.
 
-        The mean over clients is what an external site gets under BN policy `local`: it has no BN of its own. Clients
-        that have not trained yet, since only some take part in a round, do not count.
+        An external site gets this mean under BN policy `local`, since it has no BN of its own. Clients that have not
+        trained yet, because only some take part in a round, do not count.
         """
-        kept = self.result()
-        return self.trainer.named_state(kept.shared, self.rounds.mean_own(kept.own, kept.round), kept.counters[0])
+        best = self.result()
+        return self.trainer.named_state(best.shared, self.rounds.mean_own(best.own, best.round), best.counters[0])
 
     def client_state(self, name: str) -> dict[str, Tensor]:
-        """Return the `state_dict` of the network as that client uses it: the shared tensors with its own."""
-        kept, index = self.result(), [c.name for c in self.clients].index(name)
-        return self.trainer.named_state(kept.shared, kept.own[index], kept.counters[index])
+        """Return the `state_dict` of the network as this client uses it: the shared tensors with the client's own."""
+        best, index = self.result(), [c.name for c in self.clients].index(name)
+        return self.trainer.named_state(best.shared, best.own[index], best.counters[index])
 
     def ledger(self) -> dict[str, int]:
-        """Return how many floats and messages have moved so far, see `ledger.totals`."""
+        """Return how many floats and messages have moved so far; see `ledger.totals`."""
         return totals(self.history)
 
     # ---- checkpoints
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return copies of all tensors that the next round depends on, and of the selected round's, by name."""
+        """Return copies of all tensors that the next round depends on, and of the selected round's tensors, by name."""
         checkpoint.gather(self.rounds, self.ranks)
         return checkpoint.tensors(self.rounds)
 
     def progress(self) -> dict[str, Any]:
-        """Return what else a checkpoint needs, as plain data."""
+        """Return everything else that a checkpoint needs, as plain data."""
         return checkpoint.progress(self.rounds)
 
     def restore(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
-        """Go on from what `tensors` and `progress` once returned."""
+        """Go on from a checkpoint, given what the methods `tensors` and `progress` returned."""
         checkpoint.restore(self.rounds, tensors, progress, self.trainer.device)
 
 

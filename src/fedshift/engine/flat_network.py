@@ -33,12 +33,12 @@ class FlatNetwork:
     ----------
     layout : places of all tensors in the state vector
     state_vector : state of the current client, `[private | affine | weights | statistics]`
-    all_params, all_grad : its trainable part, and the gradient of that
+    all_params, all_grad : trainable part of the state vector, and its gradient
     travels : slice of the state vector that travels
     shared : the tensors that travel, as a view
     params, grad : the shared trainable part as a view, and its gradient
     counters : integer buffers of batch norm, kept beside the state vector
-    variances : the running variances among what travels
+    variances : the running variances among the tensors that travel
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class FlatNetwork:
         self._copies: dict[str, tuple[nn.Module, Tensor, Tensor]] = {}
 
     def load(self, shared: Tensor, own: Tensor, counters: Tensor) -> None:
-        """Take up the shared tensors with one client's own."""
+        """Load the shared tensors and one client's own tensors."""
         self.settle()
         self.assemble(self.state_vector, shared, own)
         self.counters.copy_(counters)
 
     def assemble(self, state_vector: Tensor, shared: Tensor, own: Tensor) -> None:
-        """Write a whole state into `state_vector`: what is shared, and around it what stays."""
+        """Write a whole state into `state_vector`: the shared tensors, and around them the client's own."""
         lo, hi = self.travels.start, self.travels.stop
         state_vector[lo:hi] = shared
         if len(own):
@@ -98,7 +98,7 @@ class FlatNetwork:
                 owner._buffers[leaf] = view
 
     def own(self) -> Tensor:
-        """Return a copy, on the CPU, of the tensors that stay."""
+        """Return a copy, on the CPU, of the tensors that stay at the client."""
         if self.travels == slice(0, self.layout.size):
             return self.state_vector[:0].cpu()
         return torch.cat([self.state_vector[: self.travels.start], self.state_vector[self.travels.stop :]]).cpu()
@@ -109,27 +109,27 @@ class FlatNetwork:
         before, after = slice(0, self.travels.start), slice(self.travels.stop, self.layout.size)
         names = [*self.layout.names(before), *self.layout.names(after)]
         names += self.layout.counters if names else []
-        return names + [again for again, first in self.layout.aliases.items() if first in names]
+        return names + [alias for alias, first in self.layout.aliases.items() if first in names]
 
     def named_state(self, shared: Tensor, own: Tensor, counters: Tensor) -> dict[str, Tensor]:
         """Return the `state_dict` of the network with these tensors, on the CPU."""
-        whole = torch.empty_like(self.state_vector)
-        self.assemble(whole, shared, own)
+        vector = torch.empty_like(self.state_vector)
+        self.assemble(vector, shared, own)
         current = self.model.state_dict()
         constants = {k: current[k].cpu().clone() for k in self.layout.constants}
-        counted = dict(zip(self.layout.counters, counters.cpu().clone(), strict=True))
-        state = {**self.layout.unpack(whole), **counted, **constants}
+        named_counters = dict(zip(self.layout.counters, counters.cpu().clone(), strict=True))
+        state = {**self.layout.unpack(vector), **named_counters, **constants}
         return state | {k: state[first].clone() for k, first in self.layout.aliases.items()}
 
     def frozen(self, slot: str, state_vector: Tensor) -> nn.Module:
         """Return a second network in evaluation mode, one for each slot, with the tensors of `state_vector`."""
         if slot not in self._copies:
-            model, whole = copy.deepcopy(self.model).eval(), torch.empty_like(self.state_vector)
+            model, vector = copy.deepcopy(self.model).eval(), torch.empty_like(self.state_vector)
             counters = self.counters.clone()
-            self.layout.attach(model, whole, self.all_grad, counters)  # nothing is ever differentiated there
-            self._copies[slot] = model, whole, counters
-        model, whole, _ = self._copies[slot]
-        whole.copy_(state_vector)
+            self.layout.attach(model, vector, self.all_grad, counters)  # this copy is never differentiated
+            self._copies[slot] = model, vector, counters
+        model, vector, _ = self._copies[slot]
+        vector.copy_(state_vector)
         return model
 
     @torch.no_grad()
@@ -138,19 +138,19 @@ class FlatNetwork:
     ) -> tuple[float, float, float | None]:
         """Return mean cross-entropy, accuracy and the metric's value of the current state, in evaluation mode."""
         self.mode(train=False)
-        loss_sum, right = self.state_vector.new_zeros(()), self.counters.new_zeros(())
+        loss_sum, correct = self.state_vector.new_zeros(()), self.counters.new_zeros(())
         outputs, labels = list[Tensor](), list[Tensor]()
         for index in batch_indices(np.arange(len(samples)), batch_size):
             x, y = self.to_device(*samples.batch(index))
             with self.autocast:
                 logits = self.model(x)
             loss_sum += cross_entropy(logits.to(loss_sum.dtype), y, reduction="sum")
-            right += (logits.argmax(1) == y).sum()
+            correct += (logits.argmax(1) == y).sum()
             if metric:
                 outputs.append(logits.double().softmax(1))
                 labels.append(y)
         value = metric.value(torch.cat(labels).cpu().numpy(), torch.cat(outputs).cpu().numpy()) if metric else None
-        return float(loss_sum) / len(samples), int(right) / len(samples), value
+        return float(loss_sum) / len(samples), int(correct) / len(samples), value
 
     def mode(self, train: bool, frozen_statistics: bool = False) -> None:
         """Set training or evaluation mode; with `frozen_statistics`, BN stays in evaluation mode."""

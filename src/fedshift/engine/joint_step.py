@@ -1,4 +1,4 @@
-"""The joint step: the first local step of a round, taken by all clients together, layer by layer.
+"""The joint step: the first local step of a round, which all clients take together, layer by layer.
 
 FedTAN (section 4): all clients hold the same weights and pass through the network at the same time. At each BN layer
 they exchange the means and variances of their batches, and in the backward pass the gradients with respect to both.
@@ -28,10 +28,11 @@ from .ranks import ALONE, Ranks
 
 
 class Exchange:
-    """A server that returns weighted means, and counts what it is sent.
+    """Weighted means over clients, as a server returns them, with a count of what the clients send.
 
-    `weights` are those of the clients of this process, `images` the sizes of all clients' batches. `floats` are those
-    of one client each way, since every mean goes back to all; `messages` those of one direction.
+    `weights` are those of the clients of this process, and `images` are the sizes of all clients' batches. `floats`
+    counts the floats of one client in each direction, which are equal, since every mean goes back to all. `messages`
+    counts the messages in one direction.
     """
 
     def __init__(self, weights: Sequence[float], joint: Joint, images: Sequence[int], ranks: Ranks = ALONE) -> None:
@@ -39,7 +40,7 @@ class Exchange:
         self.floats = self.messages = 0
 
     def mean(self, parts: Sequence[Tensor]) -> Tensor:
-        """The clients' weighted mean."""
+        """Return the clients' weighted mean."""
         self.floats += parts[0].numel()
         self.messages += 1
         out = parts[0] * self.weights[0]
@@ -57,7 +58,7 @@ class FirstStep:
     grad : gradient of all trainable tensors, flat
     logits, y : the client's logits (batch, classes) and labels (batch,)
     statistics : running statistics of batch norm, flat
-    ticks : what to add to the counters of batch norm
+    ticks : increments of the counters of batch norm
     """
 
     grad: Tensor
@@ -80,19 +81,22 @@ def joint_step(
     Parameters
     ----------
     network : holds the shared tensors, which are stored once
-    objective : inputs and labels to mean loss and logits
-    batches, own : each client's batch, and its own tensors, which are private parameters at most
+    objective : maps inputs and labels to mean loss and logits
+    batches, own : each client's batch, and its own tensors, which can only be private parameters
     exchange : the means over clients
-    key : key of dropout, equal for all clients
+    key : random key of dropout, equal for all clients
 
-    Raises UserError where the network depends on the size of a batch, and batches differ in size.
+    Raises UserError if the network depends on the size of a batch and the batches differ in size.
     """
     layout, before = network.layout, network.counters.clone()
-    start = network.all_params.clone()  # apart from running statistics, which change before the backward pass
+    # a copy, since running statistics, which share the vector, change before the backward pass
+    start = network.all_params.clone()
     starts = [start] * len(own) if not len(own[0]) else [_with(start, tensors[layout.private]) for tensors in own]
     grads = [torch.zeros_like(network.all_grad) for _ in own]
     parameters = {
-        name: Lockstep([_leaf(place.view(of), place.view(grad)) for of, grad in zip(starts, grads, strict=True)])
+        name: Lockstep(
+            [_leaf(place.view(params), place.view(grad)) for params, grad in zip(starts, grads, strict=True)]
+        )
         for name, place in layout.places.items()
         if place.span.stop <= layout.trainable.stop
     }
@@ -117,12 +121,12 @@ def _parts(tensor: Tensor) -> list[Tensor]:
 
 
 def _with(params: Tensor, private: Tensor) -> Tensor:
-    """The parameters with one client's private ones, which come first."""
+    """Return the parameters with one client's private parameters, which come first."""
     return torch.cat([private.to(params.device), params[len(private) :]])
 
 
 def _leaf(value: Tensor, grad: Tensor) -> Tensor:
-    """One client's own copy of a parameter as far as gradients go; the value is stored once."""
+    """Return a parameter with a gradient for one client alone; its value is stored once for all clients."""
     leaf = value.detach().requires_grad_()
     leaf.grad = grad
     return leaf
@@ -130,24 +134,24 @@ def _leaf(value: Tensor, grad: Tensor) -> Tensor:
 
 @contextmanager
 def _in_place_of(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-    """Inside, the model's parameters are these tensors."""
+    """Replace the model's parameters by these tensors inside the context."""
     new = {id(model.get_parameter(name)): tensor for name, tensor in tensors.items()}
-    held = [(m, leaf, p) for m in model.modules() for leaf, p in m._parameters.items() if id(p) in new]
-    for module, leaf, parameter in held:
+    replaced = [(m, leaf, p) for m in model.modules() for leaf, p in m._parameters.items() if id(p) in new]
+    for module, leaf, parameter in replaced:
         module._parameters[leaf] = new[id(parameter)]  # type: ignore[assignment]
     try:
         yield
     finally:
-        for module, leaf, parameter in held:
+        for module, leaf, parameter in replaced:
             module._parameters[leaf] = parameter
 
 
 def _normalise(layer: _BatchNorm, exchange: Exchange, x: Tensor) -> Tensor:
-    """What a BN layer does in lockstep: normalise every client's input with the statistics of all."""
-    given = _parts(x)
-    mean, var, *parts = _Coupling.apply(exchange, layer.eps, *given)
-    _track(layer, mean, var, given[0][0].numel() // len(mean), exchange)
-    weights, biases = (_each(own, len(parts)) for own in (layer.weight, layer.bias))
+    """Normalise every client's input of a BN layer with the statistics of all clients."""
+    inputs = _parts(x)
+    mean, var, *parts = _Coupling.apply(exchange, layer.eps, *inputs)
+    _track(layer, mean, var, inputs[0][0].numel() // len(mean), exchange)
+    weights, biases = (_each(tensor, len(parts)) for tensor in (layer.weight, layer.bias))
     return Lockstep(
         [
             batch_norm(part, mean, var, weight, bias, training=False, eps=layer.eps)
@@ -157,7 +161,7 @@ def _normalise(layer: _BatchNorm, exchange: Exchange, x: Tensor) -> Tensor:
 
 
 def _each(tensor: Tensor | None, clients: int) -> Sequence[Tensor | None]:
-    """Every client's; one that is not trained, or not there, is the same for all."""
+    """Return one tensor for each client; a tensor that is not trained, or None, is the same for all clients."""
     return tensor.parts if isinstance(tensor, Lockstep) else [tensor] * clients
 
 
@@ -165,7 +169,7 @@ def _each(tensor: Tensor | None, clients: int) -> Sequence[Tensor | None]:
 def _track(layer: _BatchNorm, mean: Tensor, var: Tensor, pixels: int, exchange: Exchange) -> None:
     """Move the running statistics, which are the same at all clients, towards those of all batches.
 
-    `pixels`: values a channel of one image.
+    `pixels` is the number of values in one channel of one image.
     """
     if not layer.track_running_stats or layer.running_mean is None or layer.running_var is None:
         return
@@ -176,7 +180,7 @@ def _track(layer: _BatchNorm, mean: Tensor, var: Tensor, pixels: int, exchange: 
 
 
 def _correction(bessel: Bessel, batches: Sequence[int], pixels: int) -> float:
-    """What the variance over batches of so many images is multiplied by before it is kept."""
+    """Return the factor on the variance over all batches, of these numbers of images, before it is kept."""
     if bessel == "none":
         return 1.0
     images = set(batches)
@@ -191,20 +195,21 @@ def _correction(bessel: Bessel, batches: Sequence[int], pixels: int) -> float:
 
 
 class _Coupling(Function):
-    """Passes the clients' inputs of a BN layer on, with the mean and variance of all; adds their gradients' path.
+    """A BN layer's mean and variance over all clients, with the gradients that flow through them between clients.
 
     Downstream, mean and variance are constants. This backward pass receives the direct path dF_i/dy_i = u / std, and
-    adds Gmu / m_i + 2 (y_i - mu) Gv / m_i. Since sum u = std * sum direct, what each client sends follows from it:
+    adds Gmu / m_i + 2 (y_i - mu) Gv / m_i. Since sum u = std * sum direct, the values that each client sends follow:
     dF_i/dmu = -sum direct, dF_i/dv = -sum direct (y_i - mu) / (2 (v + eps)). The dependence of v_i on mu is left out,
     since it vanishes in the mean over clients, and only there.
     """
 
     @staticmethod
     def forward(ctx: Any, exchange: Exchange, eps: float, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the mean and variance of all clients (each channels,), and the inputs unchanged."""
         dims = [0, *range(2, inputs[0].dim())]
         means, variances = zip(*map(moments, inputs), strict=True)
         mean = exchange.mean(means)
-        # the mean of (y_i - mu)^2 around the mean of all
+        # the mean of (y_i - mu)^2, with mu the mean over all clients
         var = exchange.mean([v + (m - mean) ** 2 for v, m in zip(variances, means, strict=True)])
         ctx.exchange, ctx.eps, ctx.dims = exchange, eps, dims
         ctx.save_for_backward(mean, var, *inputs)
@@ -213,6 +218,7 @@ class _Coupling(Function):
 
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients with respect to the inputs: the direct path and the path through mean and variance."""
         exchange, (mean, var, *inputs), direct = ctx.exchange, ctx.saved_tensors, outputs[2:]
         shape = [1, -1, *[1] * (inputs[0].dim() - 2)]
         centred = [y - mean.view(shape) for y in inputs]
@@ -222,14 +228,14 @@ class _Coupling(Function):
             pair = exchange.mean([torch.stack(both) for both in zip(to_mean, to_var, strict=True)])
             to_mean, to_var = [pair[0]] * len(inputs), [pair[1]] * len(inputs)
         out = []
-        for d, c, of_mean, of_var in zip(direct, centred, to_mean, to_var, strict=True):
+        for d, c, grad_mean, grad_var in zip(direct, centred, to_mean, to_var, strict=True):
             m = d.numel() // len(mean)
-            out.append(c.mul_((2 * of_var / m).view(shape)).add_((of_mean / m).view(shape)).add_(d))
+            out.append(c.mul_((2 * grad_var / m).view(shape)).add_((grad_mean / m).view(shape)).add_(d))
         return None, None, *out
 
 
 class Lockstep(Tensor):
-    """One tensor of every client: what is done to it is done to each client's, in turn.
+    """One tensor for every client: an operation on it is done on each client's tensor, in turn.
 
     Parameters
     ----------
@@ -240,6 +246,7 @@ class Lockstep(Tensor):
 
     @staticmethod
     def __new__(cls, parts: Sequence[Tensor]) -> Lockstep:
+        """Return a tensor that holds the clients' tensors as `parts`."""
         self = torch.empty(0).as_subclass(cls)
         self.parts = parts
         return self
@@ -248,39 +255,43 @@ class Lockstep(Tensor):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = (args, kwargs or {})
-        clients = len(_first(given).parts)
-        done = [func(*a, **k) for a, k in (_of(given, i) for i in range(clients))]
-        return _together(done)
+        """Call a torch function for each client in turn, and return the results together."""
+        arguments = (args, kwargs or {})
+        clients = len(_first(arguments).parts)
+        results = [func(*a, **k) for a, k in (_of(arguments, i) for i in range(clients))]
+        return _together(results)
 
 
-def _first(given: Any) -> Lockstep:
-    """The first tensor of all clients among arguments."""
-    if isinstance(given, Lockstep):
-        return given
-    parts = given.values() if isinstance(given, dict) else given if isinstance(given, list | tuple) else ()
-    return next((found for part in parts if (found := _first(part)) is not None), None)  # type: ignore[return-value]
+def _first(argument: Any) -> Lockstep:
+    """Return the first tensor in lockstep among the arguments, or None."""
+    if isinstance(argument, Lockstep):
+        return argument
+    parts = argument.values() if isinstance(argument, dict) else argument if isinstance(argument, list | tuple) else ()
+    return next((tensor for part in parts if (tensor := _first(part)) is not None), None)  # type: ignore[return-value]
 
 
-def _of(given: Any, client: int) -> Any:
-    """Arguments as one client has them."""
-    if isinstance(given, Lockstep):
-        return given.parts[client]
-    if isinstance(given, dict):
-        return {k: _of(v, client) for k, v in given.items()}
-    if type(given) in (list, tuple):
-        return type(given)(_of(v, client) for v in given)
-    return given
+def _of(argument: Any, client: int) -> Any:
+    """Return the arguments as one client has them."""
+    if isinstance(argument, Lockstep):
+        return argument.parts[client]
+    if isinstance(argument, dict):
+        return {k: _of(v, client) for k, v in argument.items()}
+    if type(argument) in (list, tuple):
+        return type(argument)(_of(v, client) for v in argument)
+    return argument
 
 
-def _together(done: list[Any]) -> Any:
-    """The clients' results as one: tensors in lockstep, anything else if it is the same for all."""
-    first = done[0]
+def _together(results: list[Any]) -> Any:
+    """Return the clients' results as one: tensors in lockstep, and other values if they are the same for all clients.
+
+    Raises UserError for other values that differ.
+    """
+    first = results[0]
     if isinstance(first, Tensor):
-        return Lockstep(done)
+        return Lockstep(results)
     if isinstance(first, list | tuple) and any(isinstance(v, Tensor) for v in first):
-        return type(first)([_together(list(column)) for column in zip(*done, strict=True)])
-    if any(other != first for other in done[1:]):
+        return type(first)([_together(list(column)) for column in zip(*results, strict=True)])
+    if any(other != first for other in results[1:]):
         raise UserError(
             "joint step",
             f"the network asks for a size ({first}) in which clients' batches differ",

@@ -1,4 +1,4 @@
-"""The communication ledger: how much a federation moves, as measured on what its hooks really send."""
+"""The communication ledger: how much data a federation moves, measured on what its hooks really send."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 
 def totals(history: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Floats moved in all rounds of a history, and messages exchanged.
+    """Return the floats moved in all rounds of a history, and the messages exchanged.
 
-    `down` is to every client by itself (unicast), `down_broadcast` once a round for all of them, `up` from every
-    client; `messages` counts one for each time that all clients send something and wait for the answer.
+    `down` counts floats to every client separately (unicast), `down_broadcast` once a round for all clients together,
+    and `up` from every client. `messages` adds one for each time that all clients send something and wait for the
+    answer.
     """
     rows = [row for row in history if row["split"] == "train"]
     rounds: dict[int, list[Mapping[str, Any]]] = {}
@@ -18,7 +19,7 @@ def totals(history: Iterable[Mapping[str, Any]]) -> dict[str, int]:
         rounds.setdefault(row["round"], []).append(row)
 
     def once(key: str) -> int:
-        return sum(max(row[key] for row in of) for of in rounds.values())
+        return sum(max(row[key] for row in clients) for clients in rounds.values())
 
     return {
         "down": sum(row["floats_down"] for row in rows),

@@ -1,4 +1,4 @@
-"""Local training: what the clients of this process do in one round, one after another, on one network."""
+"""Local training: the work of this process's clients in one round, one client after another, on one network."""
 
 from __future__ import annotations
 
@@ -32,16 +32,18 @@ from .round_state import RoundState, SiteRecord
 from .tally import Tally, diverged
 
 LARGE = 100_000
-"""Floats of a tensor, on average, from which memory is what a step waits for."""
+"""Average number of floats in a tensor above which memory limits the speed of a step."""
 HARMLESS = frozenset(
-    "canonical require extend shared weights server_state client_state broadcast joint freezes_statistics begin loss "
-    "report update".split()
+    {
+        *("canonical", "require", "extend", "shared", "weights", "server_state", "client_state", "broadcast", "joint"),
+        *("freezes_statistics", "begin", "loss", "report", "update"),
+    }
 )
-"""Hooks of an algorithm that may be overridden while each parameter's gradient lies by itself."""
+"""Hooks of an algorithm that it may override while each parameter has a gradient tensor of its own."""
 
 
 def gradients_together(algorithm: Algorithm) -> bool:
-    """Return whether a step's gradients must lie in one vector, since a hook of the algorithm may read or change them.
+    """Return whether a step's gradients must lie in one vector, because a hook of the algorithm may read or change it.
 
     Only hooks that are known to be harmless are exempt, so that a new hook is safe until it is named in `HARMLESS`.
     """
@@ -50,9 +52,9 @@ def gradients_together(algorithm: Algorithm) -> bool:
 
 
 class LocalTrainer(FlatNetwork, Local):
-    """The network on which clients train in turn, and the view that an algorithm's hooks have of it.
+    """The network on which clients train in turn, as the hooks of an algorithm see it.
 
-    `take_turn` makes it the local training of one client; what belongs to that client alone is replaced there.
+    `take_turn` makes it the local training of one client, and replaces everything that belongs to that client alone.
     """
 
     samples: Samples
@@ -81,7 +83,7 @@ class LocalTrainer(FlatNetwork, Local):
     # ---- whose turn it is
 
     def take_turn(self, client: Client, rounds: RoundState, broadcast: Mapping[str, Tensor]) -> None:
-        """Take up a client's tensors, and everything that hooks may ask of its local training in the next round."""
+        """Load a client's tensors, and everything that hooks may use in its local training of the next round."""
         self.end_turn()
         self.load(rounds.server.shared, client.own, client.counters)
         self.client, self.share, self.clients = client.name, client.share, len(rounds.clients)
@@ -90,7 +92,7 @@ class LocalTrainer(FlatNetwork, Local):
         self.state = {k: v.to(self.device) for k, v in client.state.items()}
 
     def end_turn(self) -> None:
-        """Forget what a client's turn has left beside its tensors."""
+        """Forget what a client's turn has left, except its tensors."""
         self.scratch, self.networks, self.state, self.broadcast = {}, {}, {}, {}
         self.steps = 0
         self._extra: Iterator[Batch] | None = None
@@ -103,13 +105,13 @@ class LocalTrainer(FlatNetwork, Local):
     # ---- what hooks may ask for
 
     def draw(self) -> Batch:
-        """Return another batch of the client's data, independent of those that the local steps go through."""
+        """Return another batch of the client's data; see `Local.draw`."""
         if self._extra is None:
             self._extra = self.batches(self.samples, *self.key, purpose="extra ", endless=True)
         return next(self._extra)
 
     def full_gradient(self) -> Tensor:
-        """Return the gradient over all the client's data at the current weights; see `Local.full_gradient`."""
+        """Return the gradient over all the client's data; see `Local.full_gradient`."""
         before, total = self.all_grad.clone(), torch.zeros_like(self.grad)
         self.mode(train=True)
         order = torch.randperm(len(self.samples), generator=torch_stream(*self.key, "full gradient")).numpy()
@@ -122,7 +124,7 @@ class LocalTrainer(FlatNetwork, Local):
         return total
 
     def untracked(self) -> AbstractContextManager[None]:
-        """Return a context in which training leaves running statistics and counters as they are."""
+        """Return a context that leaves running statistics unchanged; see `Local.untracked`."""
         return untracked(self.model)
 
     # ---- local steps
@@ -141,9 +143,9 @@ class LocalTrainer(FlatNetwork, Local):
     ) -> dict[str, Tensor]:
         """Take the current client's local steps of one round, and return what the algorithm reports.
 
-        `first` is the first step where all clients took it together. Seeds torch's default generators: call this
-        inside `rng.undisturbed`. Raises UserError where a loss or a weight is not finite, and Interrupted where
-        `should_stop` asks for it between batches.
+        `first` is the first step if all clients took it together. This seeds torch's default generators: call it inside
+        `rng.undisturbed`. Raises UserError if a loss or a weight is not finite, and Interrupted if `should_stop`
+        returns True between batches.
         """
         algorithm = self.algorithm
         self.mode(train=True, frozen_statistics=algorithm.freezes_statistics(self.round))
@@ -153,7 +155,7 @@ class LocalTrainer(FlatNetwork, Local):
             self.state_vector[self.layout.statistics] = first.statistics
             self.counters.add_(first.ticks)
             self.all_grad.copy_(first.grad)
-            self._step([self.all_params], [self.all_grad], [None])  # an optimiser of its own, as in the reference
+            self._step([self.all_params], [self.all_grad], [None])  # its own optimiser, as in the reference code
             tally.add(self.client, first.logits, first.y)
         params: list[Tensor] = [self.all_params] if self._together else [p for p, _ in self._leaves]
         momentum: list[Tensor | None] = [None] * len(params)
@@ -175,9 +177,9 @@ class LocalTrainer(FlatNetwork, Local):
         return algorithm.report(self)
 
     def _finite_tensors(self) -> list[Tensor]:
-        """Return the tensors that must stay finite: all floats but buffers of other modules than batch norm.
+        """Return the tensors that must stay finite: all floats except buffers of modules other than batch norm.
 
-        Such a buffer may be a mask of -inf. All floats are one tensor where there is none.
+        Such a buffer may be a mask of -inf. If there is no such buffer, all floats are one tensor.
         """
         known = {id(buffer) for layer in self.batch_norms for buffer in layer.buffers()}
         tracked = [view for _, _, view in self.buffers if id(view) in known and view.is_floating_point()]
@@ -185,9 +187,9 @@ class LocalTrainer(FlatNetwork, Local):
         return [self.state_vector] if complete else [self.all_params, *tracked]
 
     def _clear_gradient(self) -> None:
-        """Clear the gradient before a pass: zeros in one vector, or nothing where each lies by itself.
+        """Clear the gradient before a pass: set the one vector to zero, or drop each parameter's gradient.
 
-        The latter spares a pass over all of them, the former an update for each tensor.
+        Dropping gradients avoids a pass over all of them; one vector avoids an update for each tensor.
         """
         if self._together:
             self.all_grad.zero_()
@@ -227,7 +229,7 @@ class LocalRound:
 
     Attributes
     ----------
-    mean : what the clients reported, each by its weight: this process's part of the mean over all clients
+    mean : sum of the clients' reports times their weights: this process's part of the mean over all clients
     """
 
     def __init__(self, trainer: LocalTrainer, rounds: RoundState, clients: Sequence[Client], ranks: Ranks) -> None:
@@ -267,15 +269,15 @@ class LocalRound:
     def run(self, should_stop: Callable[[], bool]) -> list[SiteRecord]:
         """Take all local steps, and return a record of each client.
 
-        Raises UserError where a loss or a weight is not finite, and Interrupted where `should_stop` asks for it
-        between batches.
+        Raises UserError if a loss or a weight is not finite, and Interrupted if `should_stop` returns True between
+        batches.
         """
-        tally, sent = Tally(self.rounds.round + 1), dict[str, tuple[float, int, int, int]]()
+        tally, costs = Tally(self.rounds.round + 1), dict[str, tuple[float, int, int, int]]()
         for turn in zip(self.clients, self.weights, self.batches, self.first, strict=True):
-            sent[turn[0].name] = self._turn(*turn, should_stop, tally)
+            costs[turn[0].name] = self._turn(*turn, should_stop, tally)
         return [
             SiteRecord(site, *tally.means(site), seconds, down, up, messages)
-            for site, (seconds, down, up, messages) in sent.items()
+            for site, (seconds, down, up, messages) in costs.items()
         ]
 
     def _turn(
@@ -287,7 +289,7 @@ class LocalRound:
         should_stop: Callable[[], bool],
         tally: Tally,
     ) -> tuple[float, int, int, int]:
-        """Train one client. Returns seconds, floats down, floats up and messages."""
+        """Train one client, and return seconds, floats down, floats up and messages."""
         began, trainer, shared = time.perf_counter(), self.trainer, self.rounds.server.shared
         trainer.take_turn(client, self.rounds, self.broadcast)
         report = trainer.train(batches, should_stop, tally, first)

@@ -1,4 +1,4 @@
-"""Processes that share the clients of one federation: each trains its own, and sums go through torch.distributed."""
+"""Processes that share the clients of one federation: each trains some clients, and torch.distributed adds up."""
 
 from __future__ import annotations
 
@@ -17,33 +17,39 @@ from ..core.limits import Limit
 
 T = TypeVar("T")
 PATIENCE: Limit[timedelta] = timedelta(days=1)
-"""How long a process waits for the others: they may be in the middle of a long round."""
+"""Time that a process waits for the others, which may be in the middle of a long round."""
 
 
 class Ranks:
-    """The processes of one training. This is the only one, and whatever is asked of all is asked of it."""
+    """The processes of one training. This base class is a single process that does the work of all."""
 
     rank: int = 0
     count: int = 1
 
     def each(self, task: Callable[[], T]) -> list[T]:
-        """What `task` returns in each process, in every one of them. What it raises in one is raised in all."""
+        """Run `task` in each process, and return the results of all processes in every one.
+
+        An error that `task` raises in one process is raised in all.
+        """
         return [task()]
 
     def first(self, task: Callable[[], T]) -> T:
-        """What `task` returns in the first process, told to all. Only there is it done."""
+        """Run `task` in the first process alone, and return its result in all processes."""
         return self.each(task if self.rank == 0 else _nothing)[0]
 
     def sum(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Sums over processes, in place: where a process lacks a tensor that others have, it is zero there."""
+        """Sum tensors over processes, in place, and return them; a tensor that a process lacks counts as zero there."""
         return dict(tensors)
 
     def add_up(self, tensor: Tensor) -> Tensor:
-        """The sum over processes of a tensor that all have, in place."""
+        """Sum a tensor that all processes have over processes, in place, and return it."""
         return tensor
 
     def share_out(self, work: Sequence[float]) -> list[int]:
-        """Which process takes each piece of work, so that their totals are close: the largest first, to the idlest."""
+        """Assign each piece of work to a process so that the totals are close; return the process of each piece.
+
+        The largest piece comes first, and each goes to the process with the least work.
+        """
         load, owner = [0.0] * self.count, [0] * len(work)
         for k in sorted(range(len(work)), key=lambda k: -work[k]):
             owner[k] = min(range(self.count), key=load.__getitem__)
@@ -59,36 +65,39 @@ ALONE = Ranks()
 
 
 class ProcessGroup(Ranks):
-    """The processes of torch.distributed's default group, which must be open: see `opened`.
+    """The processes of torch.distributed's default group, which must be open; see `opened`.
 
-    A sum over two processes does not depend on their order; over more it is that of the backend, the same each time.
+    A sum over two processes does not depend on their order. Over more processes the backend fixes the order, which is
+    the same each time.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.rank, self.count, self.device = dist.get_rank(), dist.get_world_size(), device
 
     def each(self, task: Callable[[], T]) -> list[T]:
-        own: Exception | None = None
+        """Run `task` in each process, and return all results; see `Ranks.each`."""
+        raised: Exception | None = None
         value: Any = None
         try:
             value = task()
-        except Exception as error:  # whatever it is, the others wait for an answer
-            own = error
-        said = self._told((value, own and _sendable(own)))
-        errors = [error for _, error in said if error is not None]
+        except Exception as error:  # the others wait for an answer, whatever the error is
+            raised = error
+        outcomes = self._gathered((value, raised and _sendable(raised)))
+        errors = [error for _, error in outcomes if error is not None]
         if errors:
-            raise own or next((e for e in errors if not isinstance(e, Interrupted)), errors[0])
-        return [value for value, _ in said]
+            raise raised or next((e for e in errors if not isinstance(e, Interrupted)), errors[0])
+        return [value for value, _ in outcomes]
 
-    def _told(self, outcome: Any) -> list[Any]:
-        said: list[Any] = [None] * self.count
+    def _gathered(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * self.count
         with _answered():
-            dist.all_gather_object(said, outcome)
-        return said
+            dist.all_gather_object(values, value)
+        return values
 
     def sum(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        told = self._told({key: (of.shape, of.dtype) for key, of in tensors.items()})
-        shapes = {key: like for of in told for key, like in of.items()}
+        """Sum tensors over processes, in place; see `Ranks.sum`."""
+        everywhere = self._gathered({key: (tensor.shape, tensor.dtype) for key, tensor in tensors.items()})
+        shapes = {key: shape for process in everywhere for key, shape in process.items()}
         out = dict(tensors)
         for key in sorted(shapes):
             shape, dtype = shapes[key]
@@ -97,13 +106,14 @@ class ProcessGroup(Ranks):
         return out
 
     def add_up(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over processes, in place; see `Ranks.add_up`."""
         with _answered():
             dist.all_reduce(tensor)
         return tensor
 
 
 def _sendable(error: Exception) -> Exception:
-    """What the other processes are told of an error: not every one can travel."""
+    """Return the error, or a UserError that describes it if the error itself cannot be sent to other processes."""
     if isinstance(error, UserError | Interrupted):
         return error
     return UserError("another process", f"failed: {type(error).__name__}: {_first_line(error)}", "see its traceback")
@@ -111,11 +121,11 @@ def _sendable(error: Exception) -> Exception:
 
 @contextmanager
 def _answered() -> Iterator[None]:
-    """Turns the loss of another process into a UserError."""
+    """Raise UserError inside the context if another process is lost."""
     try:
         yield
-    except RuntimeError as error:  # torch.distributed has no narrower one
-        remedy = "start again to go on from the last round"
+    except RuntimeError as error:  # torch.distributed raises no narrower class
+        remedy = "start the job again: it goes on from the last checkpoint"
         raise UserError("torch.distributed", f"another process was lost ({_first_line(error)})", remedy) from error
 
 
@@ -125,9 +135,9 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def opened(device: torch.device) -> Iterator[Ranks]:
-    """The processes that torchrun started together with this one, as its environment variables say; else this alone.
+    """Open the processes that torchrun started together with this one, or this process alone, inside the context.
 
-    gloo carries tensors that are on the CPU, NCCL those on GPUs.
+    Environment variables say which processes there are. gloo carries tensors on the CPU, NCCL those on GPUs.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         yield ALONE

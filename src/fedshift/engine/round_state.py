@@ -1,4 +1,4 @@
-"""A federation between two rounds, as plain data."""
+"""The state of a federation between two rounds, as plain data."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .client import Client
 
 
 class SiteRecord(NamedTuple):
-    """What was measured at one site in one round: a row of the history.
+    """Measurements at one site in one round: a row of the history.
 
-    `floats_down`, `floats_up` and `messages` are those of training; `score` is the value of the metric that selects
-    rounds, where one is computed beside loss and accuracy.
+    `floats_down`, `floats_up` and `messages` are those of training. `score` is the value of the metric that selects
+    rounds, if one is computed in addition to loss and accuracy.
     """
 
     site: str
@@ -41,8 +41,8 @@ class Selected:
 
     Attributes
     ----------
-    round : its number; where each client trains alone, the last in which any client improved
-    values : the mean validation value over clients; where each client trains alone, each client's value
+    round : number of the round; if each client trains alone, the last round in which any client improved
+    values : the mean validation value over clients; if each client trains alone, each client's value
     shared : the shared tensors, flat
     own, counters : the tensors that stay at each client, in the order of clients
     """
@@ -80,7 +80,7 @@ class RoundState:
 
     @property
     def here(self) -> list[Client]:
-        """The clients whose local training is done in this process."""
+        """The clients whose local training this process does."""
         return [client for client in self.clients if client.here]
 
     def log(self, split: str, parts: Iterable[Iterable[SiteRecord]]) -> None:
@@ -109,9 +109,9 @@ class RoundState:
         return new
 
     def mean_own(self, own: Sequence[Tensor], number: int) -> Tensor:
-        """Return the plain mean of tensors that stay at clients, over those that had trained by round `number`.
+        """Return the plain mean of tensors that stay at clients, over the clients that had trained by round `number`.
 
-        Where no client had trained, the mean is over all of them.
+        If no client had trained, the mean is over all of them.
         """
         trained = [part for client, part in zip(self.clients, own, strict=True) if client.has_trained(number)]
         return torch.stack(trained or list(own)).mean(0)

@@ -1,4 +1,4 @@
-"""Running variances that travel: averaged over clients as published, or made those of all their data."""
+"""Running variances that travel: the mean of the clients' variances, as published, or the variance of all data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..nn.flat_state import Layout
 
 
 class RunningVariances:
-    """Where running means and variances lie in the part of a flat state that travels.
+    """Places of running means and variances in the part of a flat state that travels.
 
-    With `how` as "averaged", or where they stay at the clients, nothing is done to them.
+    If `how` is "averaged", or if the variances stay at the clients, the methods change nothing.
     """
 
     def __init__(
@@ -25,15 +25,15 @@ class RunningVariances:
         self.pooled = how == "pooled" and bool(layers)
         if self.pooled:
             spans = [[layout.places[f"{k}.running_{what}"].span for k in layers] for what in ("mean", "var")]
-            mean, var = (torch.cat([torch.arange(s.start, s.stop) for s in of]) - shared.start for of in spans)
+            mean, var = (torch.cat([torch.arange(s.start, s.stop) for s in kind]) - shared.start for kind in spans)
             self._mean, self._var = mean.to(device), var.to(device)
 
     def gather(self, shared: Tensor, around: Tensor) -> None:
-        """Make a client's variances mean squares around other running means: their mean over clients is of all data."""
+        """Turn a client's variances into mean squares around other means, so that they can be averaged over clients."""
         if self.pooled:
             shared[self._var] += (shared[self._mean] - around[self._mean]) ** 2
 
     def pool(self, shared: Tensor, around: Tensor) -> None:
-        """Take back what `gather` did, once clients' tensors are averaged."""
+        """Turn averaged mean squares back into variances: the reverse of `gather`."""
         if self.pooled:
             shared[self._var] = (shared[self._var] - (shared[self._mean] - around[self._mean]) ** 2).clamp(min=0)

@@ -1,4 +1,4 @@
-"""Validation after a round, watched sites, and the choice of the round to keep."""
+"""Validation after a round, tests on watched sites, and the choice of the round to keep."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Criterion:
         return record.loss if self.name == "loss" else record.accuracy
 
     def improved(self, new: float, old: float) -> bool:
-        """Return whether a value is better than the one before; an undefined value (NaN) counts as better."""
+        """Return whether a value is better than the earlier one; True if either of them is undefined (NaN)."""
         return not (new <= old if self.higher_is_better else new >= old)
 
 
@@ -63,7 +63,7 @@ def validate(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks, criterion:
 
 
 def watch(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks, sites: Mapping[str, Samples]) -> None:
-    """Log how the global network, if there is one, does at the watched sites. Nothing depends on it."""
+    """Log how the global network, if there is one, performs at the watched sites. Nothing depends on it."""
     every = trainer.training.watch_every
     if not sites or not every or rounds.round % every or not trainer.algorithm.collaboration.has_global_model:
         return
@@ -83,7 +83,7 @@ def _evaluate(
     counters: Tensor,
     criterion: Criterion | None = None,
 ) -> SiteRecord:
-    """Return loss, accuracy and score of the shared tensors with these, and the seconds it took."""
+    """Return loss, accuracy and score of the shared tensors with the given tensors of a site, and the seconds taken."""
     began = time.perf_counter()
     trainer.load(rounds.server.shared, own, counters)
     loss, accuracy, score = trainer.evaluate(samples, criterion.metric if criterion else None)
@@ -91,7 +91,7 @@ def _evaluate(
 
 
 def _select(rounds: RoundState, values: list[float], criterion: Criterion) -> None:
-    """Keep this round where it is the best: for all clients, or for each by itself where each trains alone."""
+    """Keep this round if it is the best: for all clients, or for each client if each trains alone."""
     before = rounds.selected.values if rounds.selected else [math.nan] * len(values)
     better = [criterion.improved(new, old) for new, old in zip(values, before, strict=True)]
     if any(better):

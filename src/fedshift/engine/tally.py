@@ -14,13 +14,13 @@ from ..core.errors import UserError
 from ..core.limits import Limit
 
 EVERY: Limit[int] = 64
-"""Steps between two looks at the device: how late a loss that is not finite may be noticed."""
+"""Number of steps after which results are read from the device: a loss that is not finite may be noticed so late."""
 
 
 class Tally:
     """Mean cross-entropy and accuracy of each client over all samples seen, with the weights of each step.
 
-    Penalties and add-ons are left out, so that algorithms compare.
+    Penalties and losses of add-ons are left out, so that algorithms can be compared.
     """
 
     def __init__(self, number: int) -> None:
@@ -35,17 +35,17 @@ class Tally:
             self.read()
 
     def read(self) -> None:
-        """Read all steps so far from the device. Raises UserError where a loss is not finite."""
+        """Read all steps so far from the device. Raises UserError if a loss is not finite."""
         if not self.steps:
             return
         clients, outputs, labels = zip(*self.steps, strict=True)
         self.steps = []
         logits, truth = torch.cat(outputs), torch.cat(labels)
         logits = logits.float() if logits.dtype.itemsize < 4 else logits
-        each = cross_entropy(logits, truth, reduction="none").double(), (logits.argmax(1) == truth).double()
+        losses, correct = cross_entropy(logits, truth, reduction="none").double(), (logits.argmax(1) == truth).double()
         sizes = [len(y) for y in labels]
         starts = np.cumsum([0, *sizes[:-1]])
-        loss, right = np.add.reduceat(torch.stack(each).cpu().numpy(), starts, axis=1)
+        loss, right = np.add.reduceat(torch.stack([losses, correct]).cpu().numpy(), starts, axis=1)
         for client, step in zip(clients, np.stack([loss, right, sizes], 1), strict=True):
             self.sums[client] += step
             if not math.isfinite(step[0]):
@@ -59,6 +59,6 @@ class Tally:
 
 
 def diverged(number: int, client: str, what: str) -> UserError:
-    """Return the error for a training that diverged, naming round and client."""
+    """Return the error for a training that diverged; its message names the round and the client."""
     place = f"round {number}, client {client!r}"
-    return UserError(place, what, "lower training.lr, or look for broken inputs at that client")
+    return UserError(place, what, "lower training.lr, or look for broken inputs at this client")

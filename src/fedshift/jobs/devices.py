@@ -1,4 +1,4 @@
-"""What a job computes on. Jobs of one machine share its GPUs: each is pinned to one, an idle one where there is any."""
+"""Devices of jobs. Jobs on one machine share its GPUs: each job uses one GPU, an idle one if there is any."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def take_device(threads: int) -> torch.device:
-    """The GPU of a job, or the CPU where there is none, of which it takes so many threads from now on."""
+    """Return the GPU of a job, or the CPU if there is none; torch uses `threads` CPU threads from now on."""
     import torch
 
     torch.set_num_threads(threads)
@@ -29,43 +29,43 @@ def take_device(threads: int) -> torch.device:
 
 @contextmanager
 def one_gpu() -> Iterator[None]:
-    """Inside, a single GPU is visible: the one with the fewest jobs of this user. To be entered before CUDA is used.
+    """Make a single GPU visible inside the context: the one with the fewest jobs of this user.
 
-    A lock file of each GPU says that it is taken; the system frees it when the process dies. Where all are taken, GPUs
-    are shared evenly: a second job each, and so on. Where there is one GPU or none, as in a job of a cluster, nothing
-    is done.
+    Enter the context before CUDA is used. A lock file for each GPU says that it is taken; the operating system frees it
+    when the process ends. If all GPUs are taken, they are shared evenly: each gets a second job, and so on. With one
+    GPU or none, as in a cluster job, nothing is done.
     """
-    given, gpus = os.environ.get(VISIBLE), _visible()
+    before, gpus = os.environ.get(VISIBLE), _visible()
     if len(gpus) < 2:
         yield
         return
-    with ExitStack() as held:
-        os.environ[VISIBLE] = _take(gpus, held)
+    with ExitStack() as stack:
+        os.environ[VISIBLE] = _take(gpus, stack)
         try:
             yield
         finally:
             del os.environ[VISIBLE]
-            os.environ |= {VISIBLE: given} if given is not None else {}
+            os.environ |= {VISIBLE: before} if before is not None else {}
 
 
 def _visible() -> list[str]:
-    """The GPUs that this process may use, by number or name."""
-    if (given := os.environ.get(VISIBLE)) is not None:
-        return [name.strip() for name in given.split(",") if name.strip()]
+    """Return the GPUs that this process may use, by number or name."""
+    if (names := os.environ.get(VISIBLE)) is not None:
+        return [name.strip() for name in names.split(",") if name.strip()]
     import torch
 
-    return [str(n) for n in range(torch.cuda.device_count())]  # counted without a context on any of them
+    return [str(n) for n in range(torch.cuda.device_count())]  # this creates no CUDA context
 
 
-def _take(gpus: list[str], held: ExitStack) -> str:
-    """The first GPU that no other process has taken, else the first that one other has, and so on."""
+def _take(gpus: list[str], stack: ExitStack) -> str:
+    """Return the first GPU that no other process has taken, else the first that one other has taken, and so on."""
     folder = _own(Path(tempfile.gettempdir()) / f"fedshift-gpus-{os.getuid()}")
     locks = ((gpu, folder / f"{gpu.replace('/', '-')}.{n}") for n in itertools.count() for gpu in gpus)
-    return next(gpu for gpu, lock in locks if try_lock(held.enter_context(lock.open("w", encoding="utf-8"))))
+    return next(gpu for gpu, lock in locks if try_lock(stack.enter_context(lock.open("w", encoding="utf-8"))))
 
 
 def _own(folder: Path) -> Path:
-    """A folder that nobody else can have put anything into."""
+    """Return the folder, created if necessary, to which no other user can have written."""
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.lstat().st_uid != os.getuid():
         raise UserError(folder, "belongs to another user", "remove it, or set TMPDIR")

@@ -1,4 +1,4 @@
-"""From raw files to arrays that can be memory-mapped."""
+"""Preparation of data: from raw files to arrays that can be memory-mapped."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..core import digest
 from ..core.console import Progress, duration, say
 from ..core.errors import UserError
@@ -23,23 +25,22 @@ from ..io.tables import write_table
 from ..io.text import write_json
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
     from ..study.run import Data
 
 
 BLOCK: Limit[int] = 1024
-"""Images that are held in memory at once."""
+"""Number of images that are held in memory at once."""
 
 PROBE: Limit[int] = 48
-"""Images that are read to tell how long all will take."""
+"""Number of images that are read to estimate the total time."""
 
 
 def obtain(data: Data, raw: Path, mirror: Path | None, code: str = "") -> None:
-    """Raw files of a dataset.
+    """Put the raw files of a dataset into `raw`: download them, copy them from the mirror, or write a miniature.
 
-    Downloaded, taken from the mirror, or written as a miniature. `raw/source.json` says which.
+    `raw/source.json` says which dataset it is, and whether it is a miniature.
     """
     raw.mkdir(parents=True, exist_ok=True)
     if data.synthetic:
@@ -50,16 +51,14 @@ def obtain(data: Data, raw: Path, mirror: Path | None, code: str = "") -> None:
 
 
 def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") -> None:
-    """Write `out`: images.npy, samples.parquet and card.json, whole or not at all.
+    """Write `out`: images.npy, samples.parquet and card.json, either completely or not at all.
 
-    images.npy is (n, height, width, channels) uint8, or (n, features) float32 of a dataset of vectors; row i of
+    images.npy is (n, height, width, channels) uint8, or (n, features) float32 for a dataset of vectors; row i of
     samples.parquet is image i. Images go through the transforms of `data.prepare`. Memory holds one block of images,
-    whatever their number; what was done is kept beside `out` when the process is killed, and gone on with where data,
-    the user's own images and `code` are the same. Raises UserError for labels or samples that are not as documented,
-    and for an image that is missing, broken or of another size.
+    whatever their number. If the process is killed, finished blocks stay beside `out`, and the next call goes on from
+    them if data, the user's own images and `code` are the same. Raises UserError for labels or samples that are not as
+    documented, and for an image that is missing, broken or of another size.
     """
-    import numpy as np
-
     opened = data.dataset.open(raw)
     samples = _checked(opened.samples.reset_index(drop=True), data.dataset.classes)
 
@@ -76,7 +75,7 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
         if (x := image(i)).shape != first.shape:
             sizes = ["x".join(map(str, x.shape[1::-1] or x.shape)) for x in (x, first)]
             what = f"is {sizes[0]}, others are {sizes[1]}"
-            raise UserError(f"image {samples['sample'][i]!r}", what, "bring all images to one size")
+            raise UserError(f"image {samples['sample'][i]!r}", what, "give all images the same size")
         return x
 
     partial = out.with_name(f".{out.name}.partial")
@@ -104,23 +103,24 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
 
 
 def _announce(array: GrowingArray, image: Callable[[int], np.ndarray], size: int, threads: int, out: Path) -> None:
-    """Say what disk and time it will take, before it starts. Raises UserError where the disk has too little room."""
+    """Say how much disk and time the preparation will take. Raises UserError if the disk has too little room."""
     left = array.total - array.rows
     require_space(out.parent, left * size)
     if array.rows:
         say(f"going on after {array.rows} of {array.total} images")
-    took = []
+    durations = []
     for i in range(array.rows, array.total, max(1, left // PROBE)):
         began = time.monotonic()
         image(i)
-        took.append(time.monotonic() - began)
+        durations.append(time.monotonic() - began)
     workers = max(min(threads, os.cpu_count() or 1), 1)
-    seconds = statistics.median(took) * left / workers if took else 0  # of the first, set-up takes most
+    # a median, since the first duration includes set-up
+    seconds = statistics.median(durations) * left / workers if durations else 0
     say(f"{left} images to prepare: {left * size / 1e9:.2f} GB of disk, about {duration(seconds)}")
 
 
 def _fingerprint(samples: pd.DataFrame, first: np.ndarray) -> str:
-    """Of what is to be prepared, without reading all of it."""
+    """Return a digest of the samples and the first image, which identifies the data without reading all of it."""
     import pandas as pd
 
     rows = pd.util.hash_pandas_object(samples).to_numpy()
@@ -130,19 +130,19 @@ def _fingerprint(samples: pd.DataFrame, first: np.ndarray) -> str:
 def _checked(samples: pd.DataFrame, classes: tuple[str, ...]) -> pd.DataFrame:
     if samples.empty:
         raise UserError("dataset", "has no samples", "check the raw files")
-    if (twice := samples["sample"].duplicated()).any():
+    if (repeated := samples["sample"].duplicated()).any():
         raise UserError(
-            f"sample {samples.loc[twice, 'sample'].iloc[0]!r}",
-            "stands twice",
-            "give each sample a name of its own",
+            f"sample {samples.loc[repeated, 'sample'].iloc[0]!r}",
+            "is listed twice",
+            "give each sample its own name",
         )
     wrong = ~samples["label"].between(0, len(classes) - 1)
     if wrong.any():
         row = samples[wrong].iloc[0]
         what = f"has label {row['label']}, but there are {len(classes)} classes ({', '.join(classes)})"
-        raise UserError(f"sample {row['sample']!r}", what, "labels are 0, 1, ... in the order of classes")
-    keep = ["sample", "site", "label", "patient", *(["base"] if "base" in samples else [])]
-    return samples[keep].astype({"sample": "str", "site": "str", "label": "int64", "patient": "object"})
+        raise UserError(f"sample {row['sample']!r}", what, "number labels 0, 1, ... in the order of the classes")
+    columns = ["sample", "site", "label", "patient", *(["base"] if "base" in samples else [])]
+    return samples[columns].astype({"sample": "str", "site": "str", "label": "int64", "patient": "object"})
 
 
 def _card(data: Data, samples: pd.DataFrame, folder: Path) -> dict[str, object]:

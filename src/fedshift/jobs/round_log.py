@@ -1,7 +1,4 @@
-"""What happened in each round.
-
-A line for people, a JSON line for programs, and the history that a resumed run goes on from.
-"""
+"""The log of rounds: a line for people, a JSON line for programs, and the history from which a run resumes."""
 
 from __future__ import annotations
 
@@ -24,10 +21,11 @@ Row = dict[str, Any]
 
 
 class RoundLog:
-    """Appends a line for each round to standard error and to a JSON-lines file, whose checksum so far is `sum`.
+    """Log that appends a line for each round to standard error and to a JSON-lines file.
 
-    A JSON line holds round, loss (mean over clients), split and accuracy (by site), seconds, eta, and under `rows` the
-    round's part of the history. Appending keeps the cost of a round independent of how many there were.
+    `sum` is the checksum of the file so far. A JSON line holds round, loss (mean over clients), split and accuracy (by
+    site), seconds, eta, and under `rows` the round's part of the history. Lines are appended, so the cost of a round
+    does not depend on the number of rounds before.
     """
 
     def __init__(self, path: Path, rounds: int) -> None:
@@ -36,7 +34,10 @@ class RoundLog:
         self.bar: Progress | None = None
 
     def read(self, until: int, checksum: int) -> list[Row]:
-        """The history of rounds 1 to `until`. Raises UserError where it is not there as it was written."""
+        """Return the history of rounds 1 to `until`.
+
+        Raises UserError if the file does not hold them, or if they have another checksum.
+        """
         with suppress(OSError):
             lines = self._lines(until)
             if len(lines) == until and zlib.crc32(b"".join(lines)) == checksum:
@@ -47,21 +48,21 @@ class RoundLog:
         return self.path.read_bytes().splitlines(keepends=True)[:until] if until else []
 
     def start(self, done: int) -> None:
-        """Begin after round `done`: lines of later rounds, which no checkpoint holds, are dropped."""
+        """Begin after round `done`, and drop the lines of later rounds, which no checkpoint holds."""
         self.first, self.clock = done, time.monotonic()
-        kept = b"".join(self._lines(done))
-        self.sum = zlib.crc32(kept)
-        write_text(self.path, kept.decode())
+        lines = b"".join(self._lines(done))
+        self.sum = zlib.crc32(lines)
+        write_text(self.path, lines.decode())
         self.bar = Progress("rounds", self.rounds - done, "round") if sys.stderr.isatty() else None
 
     def append(self, number: int, rows: Iterable[Row]) -> None:
-        """Log round `number`, durably."""
+        """Log round `number`, and flush it to disk."""
         rows = list(rows)
-        trained = [r for r in rows if r["split"] == "train"]
-        scored = [r for r in rows if r["split"] == "val"] or trained
+        training = [r for r in rows if r["split"] == "train"]
+        scored = [r for r in rows if r["split"] == "val"] or training
         entry = {
             "round": number,
-            "loss": sum(r["loss"] for r in trained) / len(trained),
+            "loss": sum(r["loss"] for r in training) / len(training),
             "split": scored[0]["split"],
             "accuracy": {r["site"]: r["accuracy"] for r in scored},
             "seconds": sum(r["seconds"] for r in rows),
@@ -89,5 +90,6 @@ class RoundLog:
             print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
+        """Close the progress bar, if there is one."""
         if self.bar:
             self.bar.close()

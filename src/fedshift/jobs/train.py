@@ -1,4 +1,4 @@
-"""One training job: from prepared data and a run's spec to its model files, surviving a kill at any moment."""
+"""One training job: from prepared data and a run's spec to its model files. A killed job can be resumed."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     from ..study.run import Run
 
 CHEAP: Limit[float] = 0.5
-"""Seconds that a checkpoint may take and still be written after every round."""
+"""Longest time in seconds that a checkpoint may take if one is written after every round."""
 
 
 def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
-    """Train one run, or go on with it, and write its files [design: the files of rule train].
+    """Train one run, or resume it, and write its files [design: the files of rule train].
 
-    Started by torchrun, its processes share the clients; the first one reads and writes for all. Raises UserError for a
-    client with less than one batch of training images, or a loss that is not finite; Interrupted, which loses the
-    rounds since the last checkpoint, on SIGTERM and SIGINT.
+    If torchrun started several processes, they share the clients, and the first process reads and writes for all.
+    Raises UserError for a client with less than one batch of training images, and for a loss that is not finite. Raises
+    Interrupted on SIGTERM and SIGINT; the rounds since the last checkpoint are then lost.
     """
     device = take_device(threads)
     with opened(device) as ranks:
@@ -87,7 +87,7 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
             raise
         finally:
             log.close()
-    federation.result()  # brought together in all processes, for the first to write
+    federation.result()  # gathers the tensors of all processes, for the first one to write
     manifest = provenance.manifest(run, federation, code=code, threads=threads, device=device, started=started)
     ranks.first(lambda: _write(run, federation, folder, manifest))
     ranks.first(checkpoint.remove)
@@ -95,42 +95,46 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
 
 @contextmanager
 def _exclusive(folder: Path, ranks: Ranks) -> Iterator[None]:
-    """The run's folder to ourselves: the first process holds its lock for all."""
+    """Lock the run's folder inside the context: the first process holds the lock for all."""
 
     def take() -> None:
-        held.enter_context(locked(folder / "checkpoint" / "lock"))
+        stack.enter_context(locked(folder / "checkpoint" / "lock"))
         sweep(folder)
 
-    with ExitStack() as held:
+    with ExitStack() as stack:
         ranks.first(take)
         yield
 
 
 def _require_one_disk(folder: Path, federation: Federation) -> None:
     if len(set(federation.ranks.each(lambda: federation.server.round))) > 1:
-        raise UserError(folder, "processes found different checkpoints there", "let them share one disk")
+        raise UserError(
+            folder, "the processes of this run see different checkpoints there", "run them on a shared disk"
+        )
 
 
 def _sites(
     run: Run, prepared: Prepared, partition: pd.DataFrame, device: object
 ) -> tuple[dict[str, MappedSamples], dict[str, MappedSamples], dict[str, MappedSamples]]:
-    """Training and validation samples of the clients, and test samples of external sites that are to be watched."""
+    """Return training and validation samples of the clients, and test samples of the watched external sites."""
     labels = prepared.samples["label"].to_numpy()
 
     def samples(sites: Iterable[str], split: str) -> dict[str, MappedSamples]:
         parts = {site: partition[(partition["site"] == site) & (partition["split"] == split)] for site in sites}
         rows = {site: prepared.rows(part) for site, part in parts.items()}
         return {
-            site: MappedSamples(prepared.images, of, labels[of], run.transforms, device)  # type: ignore[arg-type]
-            for site, of in rows.items()
-            if len(of) or split == "train"
+            site: MappedSamples(prepared.images, row, labels[row], run.transforms, device)  # type: ignore[arg-type]
+            for site, row in rows.items()
+            if len(row) or split == "train"
         }
 
     clients = samples(run.partition.internal, "train")
-    for site, given in clients.items():
-        run.training.require_batch(site, len(given))
-    seen = run.partition.external if run.training.watch_every and run.algorithm.collaboration.has_global_model else ()
-    return clients, samples(clients, "val"), samples(seen, "test")
+    for site, images in clients.items():
+        run.training.require_batch(site, len(images))
+    watched = (
+        run.partition.external if run.training.watch_every and run.algorithm.collaboration.has_global_model else ()
+    )
+    return clients, samples(clients, "val"), samples(watched, "test")
 
 
 def _write(run: Run, federation: Federation, folder: Path, manifest: dict[str, Any]) -> None:
@@ -148,11 +152,11 @@ def _write(run: Run, federation: Federation, folder: Path, manifest: dict[str, A
 
 
 class _Checkpoint:
-    """The state after the last whole round, in one file that is replaced at once; its history is in the log.
+    """The state after the last whole round, in one file that is replaced atomically; its history is in the log.
 
-    A round is logged before its checkpoint is written: a kill between the two leaves a line too many, never one too
-    few. Where writing takes long (large networks, many clients' own), rounds are passed over, so that checkpoints cost
-    a tenth of the time at most.
+    A round is logged before its checkpoint is written: a kill between the two leaves one line too many in the log,
+    never one too few. If writing takes long (large networks, many clients with their own tensors), some rounds get no
+    checkpoint, so that checkpoints cost at most a tenth of the time.
     """
 
     def __init__(self, folder: Path, identity: str, log: RoundLog) -> None:
@@ -160,6 +164,7 @@ class _Checkpoint:
         self.due = 0.0
 
     def save(self, federation: Federation) -> None:
+        """Log the round, and write its checkpoint if it is due."""
         ranks, progress = federation.ranks, federation.progress()
         history = progress.pop("history")
         if not ranks.first(lambda: self._logged(progress["round"], history)):
@@ -167,22 +172,23 @@ class _Checkpoint:
         began, tensors = time.monotonic(), federation.tensors()
         meta = {"identity": self.identity, "progress": json.dumps(progress), "log": str(self.log.sum)}
         ranks.first(lambda: write_tensors(self.file, tensors, meta))
-        if (took := time.monotonic() - began) > CHEAP:
-            self.due = began + 11 * took
+        if (seconds := time.monotonic() - began) > CHEAP:
+            self.due = began + 11 * seconds
 
     def _logged(self, number: int, history: list[Row]) -> bool:
-        """Log a round; whether to keep its state, too."""
+        """Log a round, and return whether its checkpoint is due."""
         last = itertools.takewhile(lambda row: row["round"] == number, reversed(history))
         self.log.append(number, reversed(list(last)))
         return time.monotonic() >= self.due
 
     def resume(self, federation: Federation) -> None:
+        """Restore the federation from the checkpoint, if there is one of the same code and data."""
         if not self.file.exists():
             return
         try:
             tensors, meta = read_tensors(self.file)
             if meta.get("identity") != self.identity:
-                raise UserError(self.file, "is of other code or data")
+                raise UserError(self.file, "was made by other code or from other data")
             progress = json.loads(meta["progress"])
             history = self.log.read(progress["round"], int(meta["log"]))
         except UserError as error:
@@ -196,12 +202,13 @@ class _Checkpoint:
             say(line)
 
     def remove(self) -> None:
+        """Remove the checkpoint's folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextmanager
 def _stop_signals() -> Iterator[Stop]:
-    """Inside, SIGTERM and SIGINT only set a flag: the engine asks for it between batches."""
+    """Let SIGTERM and SIGINT only set a flag inside the context; the engine checks it between batches."""
     stop = Stop()
     before = {s: signal.signal(s, stop.signalled) for s in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -212,13 +219,15 @@ def _stop_signals() -> Iterator[Stop]:
 
 
 class Stop:
-    """Whether a signal has asked to stop."""
+    """Flag that says whether a signal has asked the job to stop."""
 
     def __init__(self) -> None:
         self.number = 0
 
     def signalled(self, number: int, _: object) -> None:
+        """Store the number of a signal; this is the signal handler."""
         self.number = number
 
     def __call__(self) -> bool:
+        """Return whether a signal has arrived."""
         return self.number != 0

@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BNPolicy:
-    """Whether the affine parameters and the running statistics of BN layers are aggregated."""
+    """Choice of the BN tensors that are aggregated: affine parameters and running statistics, each True or False."""
 
     affine: bool
     statistics: bool
 
     def shared(self, layout: Layout) -> slice:
-        """The part of a flat state `[private | affine | weights | statistics]` that travels: always one piece."""
+        """Return the slice of a flat state `[private | affine | weights | statistics]` that travels.
+
+        It is always one contiguous slice.
+        """
         start = layout.affine.start if self.affine else layout.weights.start
         stop = layout.statistics.stop if self.statistics else layout.weights.stop
         return slice(start, stop)

@@ -1,6 +1,6 @@
 """The state of a network as one flat float vector.
 
-The order is `[private | affine | weights | statistics]`: parameters that never leave a client (of add-ons; mostly
+The order is `[private | affine | weights | statistics]`: parameters that never leave a client (those of add-ons; mostly
 none), batch-norm gamma and beta (A), every other trainable tensor (W), batch-norm running mean and variance (S). In
 this order the trainable part is one piece, and so is what travels under every BN policy: an aggregation is one fused
 sum. Batch-norm layers are found by type, never by name.
@@ -19,21 +19,21 @@ from .batchnorm import batch_norms
 
 
 def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """The module that holds a tensor, and the tensor's name in it."""
+    """Return the module that holds a tensor, and the tensor's name in this module."""
     path, _, leaf = name.rpartition(".")
     return model.get_submodule(path), leaf
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one named tensor lies in the flat vector, and its shape."""
+    """Position of one named tensor in the flat vector, and its shape."""
 
     span: slice
     shape: torch.Size
     channels_last: bool
 
     def view(self, flat: Tensor) -> Tensor:
-        """The tensor as a view of `flat`, in the memory format asked for."""
+        """Return the tensor as a view of `flat`, in its memory format."""
         piece = flat[self.span]
         if not self.channels_last:
             return piece.view(self.shape)
@@ -49,10 +49,10 @@ class Layout:
     Attributes
     ----------
     private, affine, weights, statistics, trainable : slices of the flat vector
-    size : its length, in floats
-    counters : names of BN's integer buffers (batches tracked), kept beside the vector and never counted
-    constants : names of all other integer buffers and of frozen parameters, which no one changes and no one sends
-    aliases : second name -> first name, of tensors that have two
+    size : length of the flat vector, in floats
+    counters : names of BN's integer buffers (batches tracked), kept beside the vector and never counted as traffic
+    constants : names of all other integer buffers and of frozen parameters, which are neither changed nor sent
+    aliases : second name -> first name, of tensors that have two names
     """
 
     def __init__(self, model: nn.Module, channels_last: bool = False, stays: Collection[str] = ()) -> None:
@@ -69,8 +69,8 @@ class Layout:
         self.constants = [*frozen, *(k for k in integers if k.rpartition(".")[0] not in layers)]
         named = [
             (k, id(tensor))
-            for every in (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
-            for k, tensor in every
+            for group in (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+            for k, tensor in group
             if k in stored
         ]
         first = {key: k for k, key in reversed(named)}
@@ -91,10 +91,7 @@ class Layout:
         self.size = ends[-1]
 
     def attach(self, model: nn.Module, flat: Tensor, grad: Tensor, counters: Tensor) -> None:
-        """Make the model's tensors views.
-
-        Floats of `flat`, their gradients of `grad`, integer buffers of `counters`.
-        """
+        """Make the model's floats views of `flat`, their gradients of `grad`, and integer buffers of `counters`."""
         for name, place in self.places.items():
             owner, leaf = _owner(model, name)
             if leaf in owner._parameters:
@@ -107,21 +104,21 @@ class Layout:
             owner._buffers[leaf] = counter
 
     def buffers(self, model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
-        """The buffers of an attached model: whose, under which name, and the view that is attached."""
+        """Return the buffers of an attached model: the owning module, the name in it, and the attached view."""
         names = [*self.names(self.statistics), *self.counters]
         return [(owner, leaf, owner.get_buffer(leaf)) for owner, leaf in (_owner(model, name) for name in names)]
 
     def pack(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """A new flat vector from named tensors of any floating type."""
+        """Return a new flat vector from named tensors of any floating type."""
         flat = torch.empty(self.size, dtype=next((t.dtype for t in tensors.values() if t.is_floating_point()), None))
         for name, place in self.places.items():
             place.view(flat).copy_(tensors[name].detach())
         return flat
 
     def unpack(self, flat: Tensor) -> dict[str, Tensor]:
-        """Named, contiguous copies on the CPU of the tensors in `flat`, under their first names."""
+        """Return contiguous copies on the CPU of the tensors in `flat`, under their first names."""
         return {k: place.view(flat).detach().cpu().contiguous().clone() for k, place in self.places.items()}
 
     def names(self, span: slice) -> list[str]:
-        """The names of the tensors that lie in `span`."""
+        """Return the names of the tensors that are in `span`."""
         return [k for k, p in self.places.items() if span.start <= p.span.start and p.span.stop <= span.stop]
