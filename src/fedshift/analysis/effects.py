@@ -185,7 +185,7 @@ class _Clusters(NamedTuple):
 def _clusters(paths: Paths, data: str) -> _Clusters:
     """Return the source image of each sample where sites show the same images; otherwise its patient."""
     try:
-        samples = read_table(paths.data(data) / "samples.parquet")
+        samples = read_table(paths.data_files(data).samples)
     except UserError:
         return _Clusters(pd.Series(dtype=object), shared=False)
     shared = "base" in samples

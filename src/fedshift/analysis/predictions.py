@@ -88,10 +88,10 @@ def probabilities(table: pd.DataFrame) -> list[str]:
 
 def why_absent(paths: Paths, run: str) -> str:
     """Return how far a run without predictions came."""
-    folder = paths.run(run)
-    if (folder / "manifest.json").exists():
+    files = paths.run_files(run)
+    if files.manifest.exists():
         return "trained, but not predicted"
-    if (folder / "checkpoint").exists():
+    if files.checkpoint.exists():
         return "training stopped before its end; its checkpoint is kept"
     return "not trained, or failed before the first checkpoint"
 

@@ -31,7 +31,7 @@ PATCHES = 6
 def draw(plan: Plan, paths: Paths, name: str) -> Path:
     """Write figures/{name}.svg of a study."""
     figure: Figure = registry.build("figure", name)
-    out = paths.study(plan.name) / "figures" / f"{name}.svg"
+    out = paths.study_files(plan.name).figure(name)
     write_text(out, figure.draw(load(plan, paths).for_figures))
     return out
 
@@ -46,14 +46,14 @@ class StudyResults:
 
     def __init__(self, plan: Plan, paths: Paths) -> None:
         self.plan, self.paths = plan, paths
-        self.folder = paths.study(plan.name)
+        self.files = paths.study_files(plan.name)
         self.names = Names(plan)
         self._contents: dict[str, bytes] = {}
 
     def content(self, name: str) -> bytes:
         """Return the bytes of a file of the study's folder. Raises UserError where it is not there."""
         if name not in self._contents:
-            path = self.folder / name
+            path = self.files.folder / name
             if not path.is_file():
                 raise UserError(path, "no such file", "score and summarise the study first")
             self._contents[name] = path.read_bytes()
@@ -105,7 +105,7 @@ class StudyResults:
     @functools.cached_property
     def manifests(self) -> dict[str, dict[str, Any]]:
         """manifest.json of each run by its id; empty where there is none that can be read."""
-        return {run: _manifest(self.paths.run(run) / "manifest.json") for run in self.plan.runs}
+        return {run: _manifest(self.paths.run_files(run).manifest) for run in self.plan.runs}
 
     @functools.cached_property
     def cards(self) -> list[dict[str, Any]]:
@@ -127,7 +127,7 @@ class StudyResults:
         for condition in self.names.conditions.values():
             for name, run in condition.runs.items():
                 try:
-                    table = read_table(self.paths.run(name) / "rounds.parquet")
+                    table = read_table(self.paths.run_files(name).rounds)
                 except UserError:
                     continue
                 about: dict[str, Any] = {"run": name, "seed": run.seed, "condition_id": condition.id}
@@ -165,7 +165,7 @@ def card(paths: Paths, data: Data) -> dict[str, Any]:
 
     Facts that only preparation knows, such as checksums, are empty before it.
     """
-    path = paths.data(data.id) / "card.json"
+    path = paths.data_files(data.id).card
     prepared = read_json(path) if path.exists() else {}
     return {"synthetic": data.synthetic, "checksums": {}} | prepared | dataclasses.asdict(data.card)
 
@@ -182,13 +182,13 @@ def patches(plan: Plan, paths: Paths) -> dict[str, np.ndarray]:
     """Return a few images of each site, always the same ones; none where the data are not images of two dimensions."""
     chosen: dict[str, np.ndarray] = {}
     for data in plan.data:
-        folder = paths.data(data)
-        if not (folder / "images.npy").exists():
+        files = paths.data_files(data)
+        if not files.images.exists():
             continue
-        images = map_array(folder / "images.npy")
+        images = map_array(files.images)
         if images.ndim != 4:
             continue
-        samples = read_table(folder / "samples.parquet", ["site"]).astype({"site": str})
+        samples = read_table(files.samples, ["site"]).astype({"site": str})
         for site, rows in samples.groupby("site", sort=False).indices.items():
             drawn = stream("patches", data, site).permutation(rows)[:PATCHES]
             chosen[str(site)] = np.asarray(images[np.sort(drawn)])

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..core import registry
 from ..core.errors import UserError
-from ..io.paths import Paths
+from ..io.paths import STUDIES, Paths
 from ..io.tables import write_table
 from ..io.text import read_json, write_json
 from ..metrics import Metric
@@ -21,8 +21,6 @@ from . import predictions
 from .conditions import CONDITION, conditions
 from .predictions import INFERENCE, SITE, TYPES
 
-STUDIES = Path("config", "studies")
-"""Where a study is found by its name."""
 COLUMNS = ["study", "run", *CONDITION, *SITE, *INFERENCE, "seed", "metric", "value", "n"]
 _TEXT = (
     "study",
@@ -48,7 +46,7 @@ def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     Predictions that cannot be read are left out and listed, with the reason, in missing.json beside it. Raises
     UserError where none can be read.
     """
-    out = out or paths.study(plan.name) / "scores.csv"
+    out = out or paths.study_files(plan.name).scores
     missing: list[dict[str, str]] = []
     rows = list(_score_rows(plan, paths, missing))
     if not rows:
@@ -120,5 +118,5 @@ def parse_tidy(content: bytes) -> pd.DataFrame:
 
 def missing(plan: Plan, paths: Paths) -> list[dict[str, str]]:
     """Return the predictions that could not be scored: run, inference and why."""
-    path = paths.study(plan.name) / "missing.json"
+    path = paths.study_files(plan.name).missing
     return list(read_json(path)) if path.exists() else []

@@ -6,8 +6,8 @@ import csv
 import io
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
+from ..io.paths import StudyFiles
 from ..io.text import write_text
 
 _MARKDOWN = {c: f"\\{c}" for c in "\\`*_[]<>#|~$&"}
@@ -83,7 +83,7 @@ def _inert(cell: str) -> str:
     return f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
 
 
-def save(folder: Path, name: str, table: Table) -> None:
+def save(files: StudyFiles, name: str, table: Table) -> None:
     """Write tables/{name}.{csv,md,tex} of a study."""
     for kind in ("csv", "md", "tex"):
-        write_text(folder / "tables" / f"{name}.{kind}", getattr(table, kind)())
+        write_text(files.table(name, kind), getattr(table, kind)())

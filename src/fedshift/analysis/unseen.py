@@ -78,7 +78,7 @@ def _trained_on(paths: Paths, data: str, partition: str) -> pd.Series:
     Empty where samples have no `base`, so that no two of them show the same image.
     """
     try:
-        samples = read_table(paths.data(data) / "samples.parquet")
+        samples = read_table(paths.data_files(data).samples)
         assigned = read_table(paths.partition(partition), ["sample", "role", "split"])
     except UserError:
         return pd.Series(dtype=bool)

@@ -85,8 +85,8 @@ def accounts(plan: Plan, paths: Paths, runs: Iterable[Run]) -> Iterator[Account]
     """Yield the account of each run, one after another. Raises UserError for a damaged file."""
     scores = _scores(plan, paths)
     for run in runs:
-        manifest, started = _manifest(paths.run(run.id) / "manifest.json")
-        table = read_table(paths.run(run.id) / "rounds.parquet")
+        manifest, started = _manifest(paths.run_files(run.id).manifest)
+        table = read_table(paths.run_files(run.id).rounds)
         yield Account(
             id=run.id,
             settings=_settings(plan, run),
@@ -143,7 +143,7 @@ def _rounds(table: pd.DataFrame) -> Iterator[Scalar]:
 def _scores(plan: Plan, paths: Paths) -> dict[str, list[Score]]:
     """Return the scores of each run in scores.csv, without undefined ones; nothing where the file is not there."""
     scores: dict[str, list[Score]] = defaultdict(list)
-    path = paths.study(plan.name) / "scores.csv"
+    path = paths.study_files(plan.name).scores
     if path.exists():
         table = Names(plan).identified(score.read_tidy(path))
         columns = ["run", "metric", "inference_id", "site", "value"]

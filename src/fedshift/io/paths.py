@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+SOURCE = "source.json"
+"""Name of the file, in a folder of raw files, that says which dataset they are."""
 STUDIES = Path("config", "studies")
 """Folder of the studies of a project, unless another one is named."""
 
@@ -180,7 +182,7 @@ class Paths:
 
     def source(self, raw: str) -> Path:
         """Return the file that says which dataset the raw files are. Written last by `fedshift download`."""
-        return self.raw(raw) / "source.json"
+        return self.raw(raw) / SOURCE
 
     def data(self, data: str) -> Path:
         """Return the folder of a prepared dataset."""

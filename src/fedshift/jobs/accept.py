@@ -135,12 +135,12 @@ def finished(plans: Iterable[Plan], paths: Paths) -> Iterator[Made]:
     """Yield what of some studies is there and says by which code it was made."""
     for plan in plans:
         for data in plan.data.values():
-            yield from _made("download", data.raw, paths.raw(data.raw) / "source.json", download_code(data))
-            yield from _made("prepare", data.id, paths.data(data.id) / "card.json", prepare_code(data))
+            yield from _made("download", data.raw, paths.source(data.raw), download_code(data))
+            yield from _made("prepare", data.id, paths.data_files(data.id).card, prepare_code(data))
         for key in {run.partition_id for run in plan.runs.values()}:
             yield from _made("partition", key, paths.partition(key), partition_code())
         for run in plan.runs.values():
-            yield from _made("train", run.id, paths.run(run.id) / "manifest.json", train_code(run))
+            yield from _made("train", run.id, paths.run_files(run.id).manifest, train_code(run))
 
 
 def _made(rule: str, key: str, file: Path, today: str) -> Iterator[Made]:

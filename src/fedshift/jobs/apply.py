@@ -21,7 +21,7 @@ from ..core.rng import stream
 from ..engine.prediction import probabilities
 from ..io.disk import existing, require_space, sweep
 from ..io.owned import require_own
-from ..io.paths import Paths
+from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
 from ..io.text import read_json, write_json
 from ..study.plan import inference_id
@@ -122,7 +122,7 @@ def apply(
 
 def find(run: str, paths: Paths) -> Path:
     """Return the folder of a run from its path or its id."""
-    return Path(run) if (Path(run) / "spec.json").is_file() else paths.run(run)
+    return Path(run) if RunFiles(Path(run)).spec.is_file() else paths.run(run)
 
 
 def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
@@ -238,7 +238,7 @@ def _examples(files: ImageFiles, table: pd.DataFrame, run: str) -> dict[int, np.
 
 def _manifest(folder: Path) -> dict[str, Any]:
     """Return the content of the run's manifest.json; nothing where it has none."""
-    path = folder / "manifest.json"
+    path = RunFiles(folder).manifest
     manifest = read_json(path) if path.exists() else {}
     if not isinstance(manifest, dict) or not all(isinstance(manifest.get(k, {}), dict) for k in ("git", "versions")):
         raise UserError(path, "is no manifest of a run", "remove it, or copy the run's folder anew")

@@ -15,7 +15,7 @@ from ..core.registry import validated
 from ..data.prepared import Prepared
 from ..data.samples import MappedSamples
 from ..engine.prediction import adapted_probabilities, probabilities
-from ..io.paths import Paths
+from ..io.paths import Paths, RunFiles
 from ..io.tables import read_table, write_table
 from ..io.tensors import read_tensors
 from ..io.text import read_json
@@ -87,8 +87,8 @@ class Network:
 
     def __init__(self, run: Run, folder: Path, shape: tuple[int, ...], device: torch.device) -> None:
         self.folder = folder
-        self.shared, _ = read_tensors(folder / "model.safetensors")
-        self.local, _ = read_tensors(folder / "clients.safetensors")
+        self.shared, _ = read_tensors(RunFiles(folder).model)
+        self.local, _ = read_tensors(RunFiles(folder).clients)
         self.model = architecture(run, shape).to(device)
 
     def at(self, site: str) -> nn.Module:
@@ -106,6 +106,7 @@ class Network:
 
 def load_run(folder: Path) -> Run:
     """Return the run whose files lie in `folder`. Raises UserError where there is none."""
-    if not (folder / "spec.json").exists():
+    spec = RunFiles(folder).spec
+    if not spec.exists():
         raise UserError(folder, "no such run, or it is not trained", "see results/runs, or train it first")
-    return validated(Run, read_json(folder / "spec.json"), str(folder / "spec.json"))
+    return validated(Run, read_json(spec), str(spec))

@@ -21,6 +21,7 @@ from ..core.errors import UserError
 from ..core.limits import Limit
 from ..io.arrays import GrowingArray
 from ..io.disk import atomic_folder, locked, require_space
+from ..io.paths import SOURCE, DataFiles
 from ..io.tables import write_table
 from ..io.text import write_json
 
@@ -47,7 +48,7 @@ def obtain(data: Data, raw: Path, mirror: Path | None, code: str = "") -> None:
         data.dataset.miniature(raw)
     else:
         data.dataset.download(raw, mirror)
-    write_json(raw / "source.json", {"dataset": data.dataset.spec(), "synthetic": data.synthetic, "code": code})
+    write_json(raw / SOURCE, {"dataset": data.dataset.spec(), "synthetic": data.synthetic, "code": code})
 
 
 def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") -> None:
@@ -81,7 +82,7 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
     partial = out.with_name(f".{out.name}.partial")
     identity = digest.of([data.id, code, data.dataset.fingerprint(), _fingerprint(samples, first)], 64)
     with locked(partial / "lock"):
-        array = GrowingArray(partial / "images.npy", shape, first.dtype, identity)
+        array = GrowingArray(DataFiles(partial).images, shape, first.dtype, identity)
         try:
             _announce(array, checked, first.nbytes, threads, out)
             with ThreadPoolExecutor(max(threads, 1)) as pool, Progress("prepare", len(samples), "images") as bar:
@@ -95,9 +96,10 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             if not array.rows:
                 shutil.rmtree(partial)
         with atomic_folder(out) as new:
-            array.move(new / "images.npy")
-            write_table(new / "samples.parquet", samples)
-            write_json(new / "card.json", {**_card(data, samples, new), "code": code})
+            files = DataFiles(new)
+            array.move(files.images)
+            write_table(files.samples, samples)
+            write_json(files.card, {**_card(data, samples, files), "code": code})
     shutil.rmtree(partial, ignore_errors=True)
     say(f"prepared {len(samples)} images of {samples['site'].nunique()} sites in {out}")
 
@@ -145,7 +147,7 @@ def _checked(samples: pd.DataFrame, classes: tuple[str, ...]) -> pd.DataFrame:
     return samples[columns].astype({"sample": "str", "site": "str", "label": "int64", "patient": "object"})
 
 
-def _card(data: Data, samples: pd.DataFrame, folder: Path) -> dict[str, object]:
+def _card(data: Data, samples: pd.DataFrame, files: DataFiles) -> dict[str, object]:
     sites = {
         str(site): {"images": len(rows), "patients": int(rows["patient"].nunique()) or None}
         for site, rows in samples.groupby("site", sort=True)
@@ -157,5 +159,5 @@ def _card(data: Data, samples: pd.DataFrame, folder: Path) -> dict[str, object]:
         "prepare": [t.spec() for t in data.prepare],
         "classes": list(data.dataset.classes),
         "sites": sites,
-        "checksums": {name: f"sha256:{digest.of_file(folder / name)}" for name in ("images.npy", "samples.parquet")},
+        "checksums": {path.name: f"sha256:{digest.of_file(path)}" for path in (files.images, files.samples)},
     }

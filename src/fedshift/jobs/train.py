@@ -22,7 +22,7 @@ from ..data.samples import MappedSamples
 from ..engine.federation import Federation
 from ..engine.ranks import Ranks, opened
 from ..io.disk import locked, sweep
-from ..io.paths import Paths
+from ..io.paths import Paths, RunFiles
 from ..io.tables import read_table, write_table
 from ..io.tensors import read_tensors, write_tensors
 from ..io.text import write_json
@@ -56,7 +56,7 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
 
 
 def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device, ranks: Ranks) -> None:
-    folder, prepared = paths.run(run.id), Prepared(paths.data(run.data.id))
+    files, prepared = paths.run_files(run.id), Prepared(paths.data(run.data.id))
     partition = read_table(paths.partition(run.partition_id))
     clients, validation, watched = _sites(run, prepared, partition, device)
     federation = Federation(
@@ -72,13 +72,13 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
         device=device,
         ranks=ranks,
     )
-    log = RoundLog(folder / "rounds.jsonl", run.training.rounds)
+    log = RoundLog(files.round_log, run.training.rounds)
     identity = digest.of([run.id, code, prepared.card["checksums"], partition.to_csv(index=False)], 64)
-    checkpoint = _Checkpoint(folder / "checkpoint", identity, log)
+    checkpoint = _Checkpoint(files, identity, log)
     started = datetime.now(UTC)
-    with _exclusive(folder, ranks), _stop_signals() as stopped:
+    with _exclusive(files, ranks), _stop_signals() as stopped:
         ranks.each(lambda: checkpoint.resume(federation))
-        _require_one_disk(folder, federation)
+        _require_one_disk(files.folder, federation)
         ranks.first(lambda: log.start(federation.server.round))
         try:
             federation.run(after_round=checkpoint.save, should_stop=stopped)
@@ -89,17 +89,17 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
             log.close()
     federation.result()  # gathers the tensors of all processes, for the first one to write
     manifest = provenance.manifest(run, federation, code=code, threads=threads, device=device, started=started)
-    ranks.first(lambda: _write(run, federation, folder, manifest))
+    ranks.first(lambda: _write(run, federation, files, manifest))
     ranks.first(checkpoint.remove)
 
 
 @contextmanager
-def _exclusive(folder: Path, ranks: Ranks) -> Iterator[None]:
+def _exclusive(files: RunFiles, ranks: Ranks) -> Iterator[None]:
     """Lock the run's folder inside the context: the first process holds the lock for all."""
 
     def take() -> None:
-        stack.enter_context(locked(folder / "checkpoint" / "lock"))
-        sweep(folder)
+        stack.enter_context(locked(files.lock))
+        sweep(files.folder)
 
     with ExitStack() as stack:
         ranks.first(take)
@@ -137,18 +137,18 @@ def _sites(
     return clients, samples(clients, "val"), samples(watched, "test")
 
 
-def _write(run: Run, federation: Federation, folder: Path, manifest: dict[str, Any]) -> None:
+def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str, Any]) -> None:
     import pandas as pd
 
-    write_json(folder / "spec.json", run.spec)
-    write_table(folder / "rounds.parquet", pd.DataFrame(federation.history))
-    write_tensors(folder / "model.safetensors", federation.global_state(), {})
+    write_json(files.spec, run.spec)
+    write_table(files.rounds, pd.DataFrame(federation.history))
+    write_tensors(files.model, federation.global_state(), {})
     own: dict[str, Tensor] = {}
     for site in (c.name for c in federation.clients if federation.trainer.own_names):
         state = federation.client_state(site)
         own |= {f"{site}/{k}": state[k] for k in federation.trainer.own_names}
-    write_tensors(folder / "clients.safetensors", own, {})
-    write_json(folder / "manifest.json", manifest)
+    write_tensors(files.clients, own, {})
+    write_json(files.manifest, manifest)
 
 
 class _Checkpoint:
@@ -159,8 +159,8 @@ class _Checkpoint:
     checkpoint, so that checkpoints cost at most a tenth of the time.
     """
 
-    def __init__(self, folder: Path, identity: str, log: RoundLog) -> None:
-        self.folder, self.file, self.identity, self.log = folder, folder / "state.safetensors", identity, log
+    def __init__(self, files: RunFiles, identity: str, log: RoundLog) -> None:
+        self.folder, self.file, self.identity, self.log = files.checkpoint, files.state, identity, log
         self.due = 0.0
 
     def save(self, federation: Federation) -> None:

@@ -13,13 +13,13 @@ from ..analysis.names import LEVELS
 from ..analysis.results import StudyResults
 from ..analysis.values import inner, number
 from ..core import registry
+from ..core.units import FLOAT_BYTES, MIB
 from ..io.tables import read_table
 from ..metrics import Metric
 from ..study.published import RECORDED
 from .conditions import Cell
 
 NO_LEDGER = ["run", "statistics", "quantity", "value"]
-_MB = 4 / 2**20
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Values:
         if table is None:
             return {}
         if quantity == "traffic":
-            sent = table.assign(moved=(table["floats_down"] + table["floats_up"]) * _MB)
+            sent = table.assign(moved=(table["floats_down"] + table["floats_up"]) * FLOAT_BYTES / MIB)
             series = sent.groupby("site")["moved"].sum()
         else:
             split, column = {"training_loss": ("train", "loss"), "validation_accuracy": ("val", "accuracy")}[quantity]
@@ -104,7 +104,7 @@ class Values:
 
     @functools.cached_property
     def _ledger(self) -> dict[tuple[str, bool, str], float]:
-        path = self.results.folder / "ledger.csv"
+        path = self.results.files.ledger
         table = read_table(path, NO_LEDGER) if path.exists() else pd.DataFrame(columns=NO_LEDGER)
         return {(str(r), bool(s), str(q)): float(v) for r, s, q, v in table.itertuples(index=False)}
 

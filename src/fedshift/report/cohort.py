@@ -55,7 +55,7 @@ def cohorts(plan: Plan, paths: Paths) -> list[Cohort]:
 def _assigned_samples(paths: Paths, data: str, partition: str) -> pd.DataFrame:
     """Return every sample of a partition with its label, patient and base."""
     assigned = read_table(paths.partition(partition), ["sample", "site", "role", "split"])
-    samples = read_table(paths.data(data) / "samples.parquet")
+    samples = read_table(paths.data_files(data).samples)
     known = [c for c in ("label", "patient", "base") if c in samples]
     text = {"sample": str, "site": str}
     return assigned.astype(text).merge(samples[["sample", *known]].astype({"sample": str}), on="sample", how="left")

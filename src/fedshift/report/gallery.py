@@ -15,7 +15,7 @@ from .. import study
 from ..analysis.values import DASH
 from ..core.errors import UserError
 from ..datasets import Scale
-from ..io.paths import Paths
+from ..io.paths import Paths, papers
 from ..io.text import write_text
 from ..papers import tables
 from ..papers.comparison import VERDICTS
@@ -51,7 +51,7 @@ def write(studies: Path, paths: Paths) -> Path:
     """Write reports/index.html with the studies of a folder and others that have a headline.json."""
     out = paths.page("index")
     entries = list(_entries(studies, paths))
-    listing = studies.parent / "papers.csv"
+    listing = papers(studies)
     items = tables.items(listing) if listing.exists() else {}
     content = {
         "entries": entries,
@@ -114,7 +114,7 @@ def _begun(path: Path, paths: Paths) -> str:
     try:
         for scale in get_args(Scale):
             runs = study.load(path, scale).runs
-            done = sum((paths.run(run) / "manifest.json").exists() for run in runs)
+            done = sum(paths.run_files(run).manifest.exists() for run in runs)
             most = max(most, (done, len(runs), scale))
     except UserError as error:
         return f"not valid: {str(error).splitlines()[0]}"

@@ -35,7 +35,7 @@ def write(results: StudyResults, lead: str, reproduction: Reproduction) -> Path:
 
 def file(paths: Paths, study: str) -> Path:
     """Return the place of a study's headline.json."""
-    return paths.study(study) / "headline.json"
+    return paths.study_files(study).headline
 
 
 def read(paths: Paths, study: str) -> dict[str, Any] | None:

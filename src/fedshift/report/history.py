@@ -14,9 +14,8 @@ from ..analysis.table import Table
 from ..analysis.values import DASH, NAN
 from ..core import registry
 from ..core.console import duration
+from ..core.units import FLOAT_BYTES
 from ..metrics import Metric
-
-FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)

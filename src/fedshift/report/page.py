@@ -259,7 +259,7 @@ def _figure(results: StudyResults, name: str) -> Drawn:
     from markupsafe import Markup
 
     figure: Figure = registry.build("figure", name)
-    path = results.folder / "figures" / f"{name}.svg"
+    path = results.files.figure(name)
     try:
         svg = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -287,7 +287,7 @@ def _downloads(results: StudyResults) -> Iterator[tuple[str, list[Download], str
     for title, stem in files.items():
         links = []
         for kind in types:
-            path = results.folder / f"{stem}.{kind}"
+            path = results.files.folder / f"{stem}.{kind}"
             if path.exists() and path.stat().st_size <= EMBED:
                 content = results.content(f"{stem}.{kind}")
                 links.append(download(kind.upper(), f"{study}-{path.name}", content, types[kind]))

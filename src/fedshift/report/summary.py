@@ -40,18 +40,19 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     summary = _over_seeds(results.scores).join(comparison.published(words)).join(bounds).reset_index()
     summary = results.names.described(summary.assign(study=plan.name))[COLUMNS]
     compared = comparison.table(words, values)
-    files = {
-        "effects": contrasts,
-        "summary": summary,
-        "comparison": compared,
-        "trends": trends.table(words, values),
-        "unseen": unseen.table(results.names, paths),
+    files = results.files
+    content = {
+        files.effects: contrasts,
+        files.summary: summary,
+        files.comparison: compared,
+        files.trends: trends.table(words, values),
+        files.unseen: unseen.table(results.names, paths),
     }
-    for name, rows in files.items():
-        write_table(results.folder / f"{name}.csv", rows)
-    tables.write(results.folder, Findings(results.names, summary, contrasts))
-    table.save(results.folder, "comparison", comparison.whole(compared))
-    return results.folder / "summary.csv"
+    for path, rows in content.items():
+        write_table(path, rows)
+    tables.write(files, Findings(results.names, summary, contrasts))
+    table.save(files, "comparison", comparison.whole(compared))
+    return files.summary
 
 
 def _over_seeds(scores: pd.DataFrame) -> pd.DataFrame:

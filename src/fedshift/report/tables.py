@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
 from ..analysis.table import Table, save
 from ..analysis.values import DASH, Value, doubtful, listed, number, spread
+from ..io.paths import StudyFiles
 
 LOSS_RECOVERED = "External loss recovered"
 
 
-def write(folder: Path, findings: Findings) -> None:
+def write(files: StudyFiles, findings: Findings) -> None:
     """Write tables/{sites,overview}.{csv,md,tex} of a study."""
     for name, table in (("sites", sites(findings)), ("overview", overview(findings))):
-        save(folder, name, table)
+        save(files, name, table)
 
 
 def sites(findings: Findings, condition: Condition | None = None) -> Table:
