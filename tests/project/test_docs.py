@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from examples import ROOT, Copy, examples
+from examples import PACKAGE, ROOT, Copy, examples
 
 import fedshift
 from fedshift import study
@@ -169,7 +169,42 @@ def test_a_client_of_the_docs_keeps_its_momentum(monkeypatch: pytest.MonkeyPatch
     np.testing.assert_allclose(trained.global_state()["weight"][:, 0], weight, rtol=1e-12)
 
 
+# ---- decisions, rooms, links
+
+
+def links(path: Path) -> list[str]:
+    """Return all targets of links in a Markdown file, without anchors."""
+    return re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
+
+
+def test_records_of_decisions_are_short_and_listed() -> None:
+    index = ROOT / "docs/decisions/README.md"
+    records = sorted(index.parent.glob("[0-9]*.md"))
+    assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
+    assert [link for link in links(index) if "/" not in link] == [record.name for record in records]
+    for record in records:
+        text = record.read_text(encoding="utf-8")
+        assert re.findall(r"^## (.*)$", text, re.M) == ["Context", "Decision", "Consequences"], record.name
+        assert 15 <= len(text.splitlines()) <= 40, record.name
+
+
+def test_every_decision_about_a_paper_is_listed() -> None:
+    index = ROOT / "docs/decisions/README.md"
+    listed = {(index.parent / link).resolve() for link in links(index)}
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "config/studies").glob("*.yaml")]
+    for file in files:
+        if re.search(r"\bour\s+decision\b", file.read_text(encoding="utf-8"), re.I):
+            assert listed & {file.resolve(), file.resolve().parent}, f"list {file.name} in {index}"
+
+
+def test_the_tour_names_the_rooms_that_are_there() -> None:
+    tour = (ROOT / "docs/tour.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `(\w+)/` \|", tour, re.M)
+    rooms = sorted(folder.parent.name for folder in PACKAGE.glob("*/__init__.py"))
+    assert sorted(named) == rooms, "the table of rooms in docs/tour.md must name each folder of src/fedshift once"
+
+
 def test_links_of_the_docs_lead_somewhere() -> None:
-    for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
             assert "://" in target or (path.parent / target).exists(), f"{path.name}: {target}"
