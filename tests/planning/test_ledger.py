@@ -205,12 +205,9 @@ def test_floats_of_a_client_are_those_that_hooks_return(name: str, bn: str, monk
     """For every algorithm that is found: tensors that are sent are counted, and state does not grow."""
     watched = Watched(name, monkeypatch)
     trained = Federation(network(), clients(), algorithm=spec(name), bn=bn, training={"batch_size": 4}).run(1)
-    algorithm, model = trained.algorithm, trained.server.shared.numel()
-    joint = algorithm.joint(1)
+    model, joint = trained.server.shared.numel(), trained.algorithm.joint(1)
     layerwise = 0 if joint is None else S * (2 if joint.gradients else 1)
-    alone = algorithm.isolated or algorithm.pools
-    down = 0 if alone else model + watched.each("broadcast") + layerwise
-    up = 0 if alone else watched.each("report") + layerwise
+    down, up = model + watched.each("broadcast") + layerwise, watched.each("report") + layerwise
     counted = {(row["floats_down"], row["floats_up"]) for row in trained.history}
     assert counted == {(down, up)}, (
         f"{name}: the ledger must count the model and the tensors of `broadcast` on the way down, and those of "
