@@ -204,6 +204,16 @@ def test_the_tour_names_the_rooms_that_are_there() -> None:
     assert sorted(named) == rooms, "the table of rooms in docs/tour.md must name each folder of src/fedshift once"
 
 
+def test_hooks_before_a_commit_are_checks_of_make_lint_and_download_nothing() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    assert [repository["repo"] for repository in config["repos"]] == ["local"]
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nlint:")[2].partition("\n\n")[0]
+    programs = {hook["entry"].split()[0] for hook in config["repos"][0]["hooks"]}
+    assert programs == {".venv/bin/ruff", ".venv/bin/snakefmt", ".venv/bin/mypy", ".venv/bin/lint-imports"}
+    for program in programs:
+        assert program.replace(".venv/bin", "$(BIN)") in recipe, f"make lint does not run {program}"
+
+
 def test_links_of_the_docs_lead_somewhere() -> None:
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
