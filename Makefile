@@ -1,4 +1,4 @@
-# make demo, make test, make lint, make bench: each sets up .venv by itself from the lock.
+# `make help` lists what there is. Every target sets up .venv from the lock first.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .ONESHELL:
@@ -9,9 +9,9 @@ CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: help setup demo test test-all lint format faults bench lock schema clean
+.PHONY: help setup demo test test-all coverage lint format faults bench lock schema clean
 
-help:           ## this list
+help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
 
 $(STAMP): requirements.lock pyproject.toml
@@ -24,41 +24,45 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python --editable .
 	touch $@
 
-setup: $(STAMP) ## the environment alone
+setup: $(STAMP) ## set up the environment alone
 
-demo: $(STAMP)  ## run the demo study end to end; ends by naming its page
+demo: $(STAMP)  ## run the demo study end to end and print where its page is
 	@$(BIN)/snakemake --cores $(CORES) --config study=demo scale=mini
 	echo "The page: reports/demo.html"
 
-test: $(STAMP)  ## run all tests; of the papers' studies, a third each day
+test: $(STAMP)  ## run all tests; of the studies of papers, a third each day
 	@$(BIN)/python -m pytest -n $(CORES) --dist loadfile
 
-test-all: $(STAMP) ## run all tests, and all studies of the papers at mini scale
+test-all: $(STAMP) ## run all tests, and all studies of papers at mini scale
 	@STUDIES=all $(BIN)/python -m pytest -n $(CORES) --dist loadfile
 
-lint: $(STAMP)  ## style, types, workflow
+coverage: $(STAMP) ## run all tests and list the lines of src that none reaches
+	@$(BIN)/python -m pytest -n $(CORES) --dist loadfile --cov --cov-report=term
+
+lint: $(STAMP)  ## check style, types, floors and workflow
 	@$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/snakemake --lint
 
-format: $(STAMP) ## put the sources in shape
+format: $(STAMP) ## format the sources
 	@$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow
 
-faults: $(STAMP) ## 120 kills and faults over train, prepare and predict, and what they left
+faults: $(STAMP) ## kill and disturb train, prepare and predict 120 times, and check what is left
 	@$(BIN)/python tests/faults/campaign.py
 
-bench: $(STAMP) ## speed and memory, as ratios measured in one run
+bench: $(STAMP) ## measure speed and memory as ratios; writes benchmarks/results/DATE.json
 	@$(BIN)/python benchmarks/run.py
 
-lock: $(STAMP)  ## resolve requirements.lock anew
+lock: $(STAMP)  ## resolve requirements.lock again
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-header --no-annotate --all-extras --group dev --group setup pyproject.toml -o requirements.lock --upgrade
 
-schema: $(STAMP) ## write what is made from the models: config/study.schema.json, docs/algorithms.md
+schema: $(STAMP) ## write what is generated: config/study.schema.json, docs/algorithms.md
 	@$(BIN)/fedshift schema > config/study.schema.json
 	$(BIN)/fedshift algorithms > docs/algorithms.md
 

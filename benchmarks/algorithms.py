@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from measure import alone, clients, in_turn, private
+from measure import Measurement, alone, clients, in_turn, private
 
 from fedshift.core.registry import build
 from fedshift.engine.federation import Federation
@@ -31,25 +31,20 @@ def resnet(algorithm: str, samples: int, **training: object) -> Federation:
     return Federation(model, clients(4, samples, SHAPE, 10), algorithm=algorithm, training=settings)
 
 
-def rounds(pairs: int = 9) -> None:
-    """Rounds of each algorithm and of FedAvg, in turn."""
+def rounds(pairs: int = 9) -> list[Measurement]:
+    """Measure rounds of each algorithm and of FedAvg, in turn."""
     plain = resnet("fedavg", 128)
-    for name, goal in GOALS.items():
-        what = f"4 clients x 128 images 32x32, ResNet-20: a round of fedavg, of {name}"
-        in_turn(what, plain.round, resnet(name, 128).round, pairs, 1, goal)
+    what = "4 clients x 128 images 32x32, ResNet-20: a round of fedavg, of {}"
+    return [
+        in_turn(what.format(name), plain.round, resnet(name, 128).round, pairs, 1, goal) for name, goal in GOALS.items()
+    ]
 
 
-def joint_step(pairs: int = 9) -> None:
-    """One joint step of all clients, and as many local steps."""
+def joint_step(pairs: int = 9) -> list[Measurement]:
+    """Measure one joint step of all clients, and as many local steps."""
     plain, joint = (resnet(name, 32, local_steps=1) for name in ("fedavg", "fedtan"))
-    in_turn(
-        "4 clients x 32 images 32x32, ResNet-20: local steps, the joint step",
-        plain.round,
-        joint.round,
-        pairs,
-        3,
-        "<= 1.5",
-    )
+    what = "4 clients x 32 images 32x32, ResNet-20: local steps, the joint step"
+    return [in_turn(what, plain.round, joint.round, pairs, 3, "<= 1.50")]
 
 
 def _kept(algorithm: str, count: int) -> tuple[float, float]:
@@ -64,10 +59,12 @@ def _kept(algorithm: str, count: int) -> tuple[float, float]:
     return private() - before, kept / 2**20
 
 
-def state() -> None:
-    """What nine more clients add to memory, and the tensors that they keep."""
-    rows = []
+def state() -> list[Measurement]:
+    """Measure what nine more clients add to memory, and the tensors that they keep."""
+    grown = []
     for name in ("fedavg", "fedbn", "scaffold", "feddc", "moon"):
         (one, held), (ten, all_held) = (alone(_kept, name, count) for count in (1, 10))
-        rows.append(f"{name} {ten - one:+.0f} MiB for {all_held - held:.0f} MiB of tensors")
-    print("private memory of nine more clients after two rounds, DenseNet121\n  " + "; ".join(rows), flush=True)
+        what = f"private memory of nine more clients, DenseNet121, {name} (tensors: {all_held - held:.0f} MiB)"
+        print(f"{what}: {ten - one:+.0f} MiB", flush=True)
+        grown.append(Measurement(what, ten - one, "MiB"))
+    return grown

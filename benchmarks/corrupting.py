@@ -6,6 +6,7 @@ import multiprocessing
 import time
 
 import numpy as np
+from measure import Measurement
 
 from fedshift.datasets._corruptions import CHUNK, EXTRA, NAMES, corrupt
 
@@ -21,8 +22,8 @@ def _seconds(name: str) -> float:
     return time.perf_counter() - start
 
 
-def corruptions() -> None:
-    """19 corruptions of 10,000 images at severity 1, in two processes."""
+def corruptions() -> list[Measurement]:
+    """Time 19 corruptions of 10,000 images at severity 1, in two processes; seconds are printed and not kept."""
     names = NAMES + EXTRA
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         pool.map(len, "ab")  # the processes are there
@@ -36,3 +37,4 @@ def corruptions() -> None:
         f"{', '.join(f'{name} {seconds:.1f} s' for seconds, name in slowest)}); goal <= 240 s",
         flush=True,
     )
+    return []

@@ -6,6 +6,7 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +16,23 @@ from torch import Tensor
 Clients = dict[str, tuple[Tensor, Tensor]]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One number that can be compared between machines: a ratio of two times, or memory.
+
+    `unit` is `ratio` (second time over first), `times` (first speed over second) or `MiB`. `low` and `high` bound the
+    middle half of the pairs.
+    """
+
+    what: str
+    value: float
+    unit: str
+    goal: str = ""
+    low: float | None = None
+    high: float | None = None
+    pairs: int = 1
 
 
 def clients(n: int, samples: int, shape: tuple[int, ...], classes: int) -> Clients:
@@ -33,18 +51,22 @@ def timed(work: Callable[[], object], repeat: int) -> float:
     return (time.perf_counter() - start) / repeat
 
 
-def in_turn(what: str, a: Callable[[], object], b: Callable[[], object], pairs: int, repeat: int, goal: str) -> None:
-    """Time `a` and `b` in turn, and print the median ratio b / a."""
+def in_turn(
+    what: str, a: Callable[[], object], b: Callable[[], object], pairs: int, repeat: int, goal: str
+) -> Measurement:
+    """Time `a` and `b` in turn; print and return the median ratio b / a."""
     a(), b()
     seconds = [(timed(a, repeat), timed(b, repeat)) for _ in range(pairs)]
     ratios = sorted(second / first for first, second in seconds)
     low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
     first, second = (statistics.median(column) for column in zip(*seconds, strict=True))
+    ratio = statistics.median(ratios)
     print(
-        f"{what}\n  {first:.4f} s and {second:.4f} s, ratio {statistics.median(ratios):.2f} "
+        f"{what}\n  {first:.4f} s and {second:.4f} s, ratio {ratio:.2f} "
         f"(middle half {low:.2f} to {high:.2f}, {pairs} pairs); goal {goal}",
         flush=True,
     )
+    return Measurement(what, ratio, "ratio", goal, low, high, pairs)
 
 
 def private() -> float:

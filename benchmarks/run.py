@@ -1,7 +1,8 @@
 """`make bench`: what the engine, algorithms, prepared arrays and memory cost, each over what it is held against.
 
 Everything compared is measured in one process run, in turn, so that a busy machine slows both sides; ratios are medians
-over pairs. Synthetic data throughout: these are measurements of speed, not of accuracy.
+over pairs. Synthetic data throughout: these are measurements of speed, not of accuracy. What can be compared between
+machines is kept in benchmarks/results/DATE.json.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import algorithms
@@ -20,8 +21,9 @@ import corrupting
 import numpy as np
 import preparing
 import ranks
+import results
 import torch
-from measure import Clients, alone, clients, in_turn, private, timed
+from measure import Clients, Measurement, alone, clients, in_turn, private, timed
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -50,14 +52,31 @@ def bare_loop(model: nn.Module, data: Clients, batch: int, lr: float) -> Callabl
     return run
 
 
-def engine(name: str, model: nn.Module, data: Clients, pairs: int, repeat: int) -> None:
+def engine(name: str, model: nn.Module, data: Clients, pairs: int, repeat: int) -> list[Measurement]:
     training = {"lr": 0.01, "batch_size": 32}
     federation = Federation(model, data, training=training)
-    in_turn(name, bare_loop(model, data, 32, 0.01), federation.round, pairs, repeat, "<= 1.10")
+    return [in_turn(name, bare_loop(model, data, 32, 0.01), federation.round, pairs, repeat, "<= 1.10")]
 
 
-def reading(folder: Path, patches: int) -> None:
-    """Patches a second through the prepared arrays, and through the wilds package's loader with PIL."""
+def mlp() -> list[Measurement]:
+    network = initialise(build("model", "mlp"), (784,), 10, 0)
+    what = "50 clients x 64 samples, MLP 784-30-10: bare loop, engine, a round"
+    return engine(what, network, clients(50, 64, (784,), 10), 41, 5)
+
+
+def densenet() -> list[Measurement]:
+    network = initialise(build("model", "densenet121"), (3, 96, 96), 2, 0)
+    what = "2 clients x 64 images 96x96, DenseNet121: bare loop, engine, a round"
+    return engine(what, network, clients(2, 64, (3, 96, 96), 2), 5, 1)
+
+
+def reading(patches: int = 400) -> list[Measurement]:
+    """Measure patches a second through the prepared arrays, and through the wilds package's loader with PIL."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _reading(Path(folder), patches)
+
+
+def _reading(folder: Path, patches: int) -> list[Measurement]:
     from torchvision.transforms.functional import to_tensor
     from wilds.datasets.camelyon17_dataset import Camelyon17Dataset
 
@@ -84,11 +103,9 @@ def reading(folder: Path, patches: int) -> None:
     seconds = [(timed(slow, 1) * 5, timed(fast, 1)) for _ in range(5)]
     ratio = statistics.median(a / b for a, b in seconds)
     pil, mapped = (n / statistics.median(column) for column in zip(*seconds, strict=True))
-    print(
-        "reading 96x96 patches as float batches of 32 in [0, 1], one process\n"
-        f"  wilds with PIL {pil:.0f}/s, prepared arrays {mapped:.0f}/s: {ratio:.1f} times; goal >= 20",
-        flush=True,
-    )
+    what = "reading 96x96 patches as float batches of 32 in [0, 1], one process: wilds with PIL, prepared arrays"
+    print(f"{what}\n  {pil:.0f}/s and {mapped:.0f}/s: {ratio:.1f} times; goal >= 20", flush=True)
+    return [Measurement(what, ratio, "times", ">= 20", pairs=len(seconds))]
 
 
 def _train_mapped(path: str, n: int) -> tuple[float, float]:
@@ -108,66 +125,45 @@ def _train_mapped(path: str, n: int) -> tuple[float, float]:
     return max(peak) - before, n * images[0].nbytes / 2**20
 
 
-def memory(folder: Path) -> None:
-    """Private memory while training on few and on many patches of one memory-mapped file."""
-    rows = []
-    for n in (4000, 16000):
-        path = folder / f"{n}.npy"
-        array = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(n, 96, 96, 3))
-        for start in range(0, n, 500):
-            array[start : start + 500] = np.random.default_rng(start).integers(0, 255, (500, 96, 96, 3), dtype=np.uint8)
-        array.flush()
-        grown, mapped = alone(_train_mapped, str(path), n)
-        rows.append(f"{n} patches ({mapped:.0f} MiB mapped): {grown:+.0f} MiB")
-    print("private memory added by one round over a memory-mapped file\n  " + "; ".join(rows), flush=True)
+def memory() -> list[Measurement]:
+    """Measure private memory while training on few and on many patches of one memory-mapped file."""
+    with tempfile.TemporaryDirectory() as folder:
+        return [_memory(Path(folder) / f"{n}.npy", n) for n in (4000, 16000)]
 
 
-PARTS = [
-    *("mlp", "densenet", "algorithms", "joint", "state"),
-    *("reading", "memory", "corruptions", "preparing", "processes"),
-]
+def _memory(path: Path, n: int) -> Measurement:
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(n, 96, 96, 3))
+    for start in range(0, n, 500):
+        array[start : start + 500] = np.random.default_rng(start).integers(0, 255, (500, 96, 96, 3), dtype=np.uint8)
+    array.flush()
+    grown, mapped = alone(_train_mapped, str(path), n)
+    what = f"private memory added by one round over {n} mapped patches ({mapped:.0f} MiB)"
+    print(f"{what}: {grown:+.0f} MiB", flush=True)
+    return Measurement(what, grown, "MiB", "does not grow with the number of patches")
+
+
+PARTS: Mapping[str, Callable[[], list[Measurement]]] = {
+    "mlp": mlp,
+    "densenet": densenet,
+    "algorithms": algorithms.rounds,
+    "joint": algorithms.joint_step,
+    "state": algorithms.state,
+    "reading": reading,
+    "memory": memory,
+    "corruptions": corrupting.corruptions,
+    "preparing": preparing.preparing,
+    "processes": ranks.processes,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("only", nargs="*", help=f"{', '.join(PARTS)} (default: all)")
+    parser.add_argument("only", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)")
     only = parser.parse_args().only or PARTS
+    if unknown := set(only) - set(PARTS):
+        parser.error(f"unknown part {min(unknown)!r}; known: {', '.join(PARTS)}")
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {os.cpu_count()} cores", flush=True)
-    if "mlp" in only:
-        mlp = initialise(build("model", "mlp"), (784,), 10, 0)
-        engine(
-            "50 clients x 64 samples, MLP 784-30-10: bare loop, engine, a round",
-            mlp,
-            clients(50, 64, (784,), 10),
-            41,
-            5,
-        )
-    if "densenet" in only:
-        network = initialise(build("model", "densenet121"), (3, 96, 96), 2, 0)
-        engine(
-            "2 clients x 64 images 96x96, DenseNet121: bare loop, engine, a round",
-            network,
-            clients(2, 64, (3, 96, 96), 2),
-            5,
-            1,
-        )
-    if "algorithms" in only:
-        algorithms.rounds()
-    if "joint" in only:
-        algorithms.joint_step()
-    if "state" in only:
-        algorithms.state()
-    if "corruptions" in only:
-        corrupting.corruptions()
-    if "preparing" in only:
-        preparing.preparing(50_000)
-    if "processes" in only:
-        ranks.processes()
-    with tempfile.TemporaryDirectory() as folder:
-        if "reading" in only:
-            reading(Path(folder), 400)
-        if "memory" in only:
-            memory(Path(folder))
+    print("results are kept in", results.keep({part: PARTS[part]() for part in only}))
 
 
 if __name__ == "__main__":

@@ -70,24 +70,6 @@ def cross_entropy(logits: np.ndarray, y: np.ndarray) -> float:
 
 
 @named
-@pytest.mark.parametrize("bn", ["aggregated", "local"])
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "moon", "perfedavg"])
-def test_every_add_on_with_algorithms(algorithm: str, bn: str, name: str) -> None:
-    """Finite, the same bits after a resume and in any order of clients, and no trace in the global generator."""
-    options: dict[str, Any] = {"algorithm": algorithm, "bn": bn, "addon": name, "dropout": 0.2}
-    generator = torch.random.get_rng_state()
-    trained = federation(**options).run(2)
-    assert all(v.isfinite().all() for v in trained.tensors().values())
-    assert all(math.isfinite(row["loss"]) for row in trained.history)
-    saved, whole = (trained.tensors(), trained.progress()), trained.run()
-    resumed = federation(**options)
-    resumed.restore(*saved)
-    assert not differing(resumed.run().tensors(), whole.tensors())
-    assert not differing(federation("cab", **options).run().tensors(), whole.tensors())
-    assert torch.equal(torch.random.get_rng_state(), generator)
-
-
-@named
 def test_at_test_time_the_network_is_the_plain_one(name: str) -> None:
     """All tensors of the plain network keep their names, and what is beside them has no say."""
     trained = federation(addon=name).run()

@@ -1,31 +1,43 @@
-"""What every plug-in must keep, whoever adds it: these tests run over all that discovery finds."""
+"""What every plug-in must satisfy, whoever adds it: these tests run over all that discovery finds.
+
+docs/contract.md and the page of each kind (docs/add-a-*.md) list every requirement. Tables in this file hold settings
+of known plug-ins only; a plug-in without an entry is checked with its defaults, by general rules.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
 import math
 import tempfile
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
+from invented import made as results_of
+from invented import moment, row
 from pydantic import ValidationError
 from torch import nn
 from toy import BATCH_NORMS, CLASSES, LARGE, NORMS, SHAPE, TRAVELS, clients, differing, fingerprint, network
 
 from fedshift import Federation, UserError
+from fedshift.addons import extended
 from fedshift.algorithms import Algorithm, Local
 from fedshift.core.registry import KINDS, Plugin, build, discover
 from fedshift.core.rng import stream
 from fedshift.data.samples import TensorSamples
 from fedshift.engine.local_training import HARMLESS, gradients_together
 from fedshift.engine.prediction import probabilities
+from fedshift.figures._canvas import INK
 from fedshift.inferences import Inference, Personalise
 from fedshift.io.tensors import read_tensors, write_tensors
 from fedshift.models import Model, initialise
 from fedshift.nn.bn_policy import POLICIES
+from fedshift.transforms import shape_after
 
 PLUGINS = [(kind, name) for kind in KINDS for name in discover(kind)]
 
@@ -35,8 +47,9 @@ def named(kind: str) -> Any:
 
 
 def every(cls: type[Plugin]) -> dict[str, Any]:
-    """Values for the fields that have no default."""
-    return {k: "images.csv" for k, field in cls.model_fields.items() if field.is_required()}
+    """Values for the fields that have no default: the first of their examples, else a path."""
+    required = {k: field for k, field in cls.model_fields.items() if field.is_required()}
+    return {k: (field.examples or ["images.csv"])[0] for k, field in required.items()}
 
 
 def made(kind: str, name: str) -> Any:
@@ -55,9 +68,10 @@ class TestPlugin:
 
     def test_it_says_what_it_is(self, kind: str, name: str) -> None:
         cls = discover(kind)[name]
-        assert "__doc__" in vars(cls), "its own docstring"
-        assert len(cls.summary()) > 10
-        assert [k for k, field in cls.model_fields.items() if not field.description] == []
+        assert vars(cls).get("__doc__"), f"{name} needs a docstring of its own, see docs/contract.md"
+        assert len(cls.summary()) > 10, f"the first line of {name}'s docstring is too short, see docs/contract.md"
+        undescribed = [k for k, field in cls.model_fields.items() if not field.description]
+        assert undescribed == [], f"settings of {name} need Field(description=...), see docs/contract.md"
 
     def test_its_settings_survive_as_plain_data(self, kind: str, name: str) -> None:
         plugin = made(kind, name)
@@ -95,7 +109,7 @@ def test_an_unknown_name_is_refused(kind: str) -> None:
 
 SETTINGS = {"rounds": 3, "local_epochs": 2, "batch_size": 4, "lr": 0.02}
 SHORT: dict[str, dict[str, Any]] = {"fedtan2": {"exchange_rounds": 2}}
-"""Settings that three rounds need."""
+"""Settings of known algorithms that make three rounds worth testing; others run with their defaults."""
 COMBINED = [(name, bn) for name, cls in discover("algorithm").items() for bn in cls.policies]
 REFUSED = [(name, bn) for name in discover("algorithm") for bn in POLICIES if (name, bn) not in COMBINED]
 
@@ -139,9 +153,11 @@ def test_every_algorithm_under_every_policy_on_every_norm(norm: str, name: str, 
     whole = trained.run()
     resumed = federation(name, bn, norm)
     resumed.restore(*saved)
-    assert not differing(resumed.run().tensors(), whole.tensors())
-    assert not differing(federation(name, bn, norm, names="cab").run().tensors(), whole.tensors())
-    assert torch.equal(torch.random.get_rng_state(), generators[0])
+    changed = differing(resumed.run().tensors(), whole.tensors())
+    assert not changed, f"{name}: other bits after a resume; keep in server_state or client_state what must last"
+    changed = differing(federation(name, bn, norm, names="cab").run().tensors(), whole.tensors())
+    assert not changed, f"{name}: the order of clients changes bits, see docs/add-an-algorithm.md"
+    assert torch.equal(torch.random.get_rng_state(), generators[0]), f"{name} drew from torch's global generator"
     assert np.array_equal(np.random.get_state()[1], generators[1])  # noqa: NPY002
 
 
@@ -216,14 +232,60 @@ def test_every_algorithm_leaves_at_home_what_the_policy_keeps(name: str, bn: str
     assert not differing({k: one[k] for k in kept}, {k: two[k] for k in kept})
 
 
+# ---- add-ons
+
+
+@pytest.mark.parametrize("bn", ["aggregated", "local"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "moon", "perfedavg"])
+@named("addon")
+def test_every_add_on_with_algorithms(name: str, algorithm: str, bn: str) -> None:
+    """Finite, the same bits after a resume and in any order of clients, and no trace in the global generator."""
+    options: dict[str, Any] = {"bn": bn, "addon": made("addon", name)}
+    generator = torch.random.get_rng_state()
+    trained = federation(algorithm, **options).run(2)
+    assert all(v.isfinite().all() for v in trained.tensors().values())
+    assert all(math.isfinite(row["loss"]) for row in trained.history)
+    saved, whole = (trained.tensors(), trained.progress()), trained.run()
+    resumed = federation(algorithm, **options)
+    resumed.restore(*saved)
+    assert not differing(resumed.run().tensors(), whole.tensors())
+    assert not differing(federation(algorithm, names="cab", **options).run().tensors(), whole.tensors())
+    assert torch.equal(torch.random.get_rng_state(), generator)
+
+
+@named("addon")
+def test_every_add_on_leaves_a_network_that_answers_any_batch(name: str) -> None:
+    """Its heads start from the seed alone, and add nothing to the logits' shape."""
+    addon = made("addon", name)
+    one, same = (extended(addon, network(), seed=1).eval() for _ in range(2))
+    assert not differing(one.state_dict(), same.state_dict())
+    assert set(addon.stays(one)) <= {name for name, _ in one.named_parameters()}
+    assert one(clients()["a"][0][:2]).shape == (2, CLASSES)
+
+
 # ---- models
+
+
+MODEL_SHAPES = ((3, 96, 96), (3, 28, 28), (3, 32, 32), (10,))
+"""Inputs that a model is offered; it is tested on the first that it takes."""
+WITH_BATCH_NORM = {"alexnet_bn", "densenet121", "densenet_small", "digit_cnn", "mlp", "resnet20", "two_layer"}
+"""Models that are known to have batch norm by default; others may have none."""
+
+
+def accepted(name: str) -> tuple[int, ...]:
+    """The first shape that a model takes. It refuses others by UserError."""
+    for shape in MODEL_SHAPES:
+        with contextlib.suppress(UserError):
+            initialise(made("model", name), shape, CLASSES, seed=0)
+            return shape
+    raise AssertionError(f"{name} takes none of {MODEL_SHAPES}, see docs/add-a-model.md")
 
 
 @named("model")
 class TestModel:
     @pytest.fixture(autouse=True)
     def _shape(self, name: str) -> None:
-        self.shape = (3, 28, 28) if name == "digit_cnn" else (3, 96, 96)  # the one that takes no other
+        self.shape = accepted(name)
 
     def test_it_maps_images_to_logits(self, name: str) -> None:
         model = initialise(made("model", name), self.shape, CLASSES, seed=0).eval()
@@ -247,7 +309,7 @@ class TestModel:
             if isinstance(layer, BATCH_NORMS)
             for leaf in layer.state_dict()
         }
-        assert expected
+        assert expected or name not in WITH_BATCH_NORM
         data = {"a": (torch.zeros(2, *self.shape), torch.arange(2))}
         assert set(Federation(model, data, bn="local").trainer.own_names) == expected
 
@@ -361,20 +423,30 @@ def test_every_metric_knows_what_is_better(name: str) -> None:
 # ---- transforms
 
 GIVEN: dict[str, dict[str, Any]] = {"normalize": {"mean": [0.5], "std": [0.5]}, "resize": {"size": 12}}
+"""Settings of known transforms that fit any number of channels; others run with their defaults."""
+KNOWN_TRANSFORMS = {"flip", "macenko", "normalize", "random_crop", "resize", "rotate", "rotate90", "scale_intensity"}
+"""Transforms that take any number of channels and, all but `resize`, keep height and width."""
 
 
 @named("transform")
 @pytest.mark.parametrize("shape", [(4, 3, 8, 8), (1, 3, 8, 8), (3, 1, 6, 6)])
 def test_every_transform_keeps_shape_and_type_and_is_keyed(shape: tuple[int, ...], name: str) -> None:
-    transform = build("transform", {"name": name, **GIVEN.get(name, {})})
+    transform = build("transform", {"name": name, **every(discover("transform")[name]), **GIVEN.get(name, {})})
     x = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 255
     before, generator = x.clone(), torch.random.get_rng_state()
-    one, same = (transform.apply(x, stream(0, "test")) for _ in range(2))
-    side = (transform.size, transform.size) if name == "resize" else x.shape[2:]
+    try:
+        one, same = (transform.apply(x, stream(0, "test")) for _ in range(2))
+    except UserError:
+        assert name not in KNOWN_TRANSFORMS, "it takes any number of channels"
+        assert shape[1] != 3, f"{name} must take images of three channels, see docs/add-a-transform.md"
+        return
+    _, *side = shape_after((transform,), shape[1:])
+    if name in KNOWN_TRANSFORMS:
+        assert side == ([12, 12] if name == "resize" else list(shape[2:]))
     assert (one.shape, one.dtype, type(one)) == ((*x.shape[:2], *side), x.dtype, torch.Tensor)
-    assert torch.equal(one, same)
-    assert torch.equal(x, before)
-    assert torch.equal(torch.random.get_rng_state(), generator)
+    assert torch.equal(one, same), f"{name} must draw from the generator that it is given, and from no other"
+    assert torch.equal(x, before), f"{name} changed its argument"
+    assert torch.equal(torch.random.get_rng_state(), generator), f"{name} drew from torch's global generator"
 
 
 @named("transform")
@@ -398,6 +470,79 @@ def test_transforms_that_always_act_draw_nothing(name: str) -> None:
     if transform.when == "always":
         x = torch.rand(2, 3, 8, 8) * 255
         assert torch.equal(transform.apply(x, stream(1)), transform.apply(x, stream(2)))
+
+
+# ---- figures
+
+NASTY = '<b>"&$x</b>'
+
+
+@named("figure")
+@pytest.mark.parametrize("what", ["scores", "nothing", "lost sites", "undefined values"])
+def test_every_figure_is_deterministic_and_draws_any_results(what: str, name: str) -> None:
+    """Well-formed, the same bytes each time, coloured by the page; names that are markup stay text."""
+    figure = made("figure", name)
+    scores = [row("FedAvg", site, 0.8, role) for site, role in ((NASTY, "internal"), ("east", "external"))]
+    rounds = [moment(number, site, "train", 1 / number) for number in (1, 2) for site in (NASTY, "west")]
+    results = results_of(scores, rounds, {"FedAvg-0": {"training.lr": 0.1}})
+    if what == "nothing":
+        empty = (results.scores.iloc[:0], results.rounds.iloc[:0])
+        results = dataclasses.replace(results, scores=empty[0], rounds=empty[1], internal=(), external=())
+    if what == "lost sites":
+        results = dataclasses.replace(results, internal=(*results.internal, "x"), external=("y", *results.external))
+    if what == "undefined values":
+        undefined = results.scores.assign(value=float("nan")), results.rounds.assign(loss=float("nan"))
+        results = dataclasses.replace(results, scores=undefined[0], rounds=undefined[1])
+    text = figure.draw(results)
+    assert figure.draw(results) == text, f"{name} draws other bytes the second time, see docs/add-a-figure.md"
+    root = ElementTree.fromstring(text)
+    assert root.get("role") == "img"
+    assert (root[0].text or "").startswith(f"{figure.title}: {figure.caption(results)[:20]}")
+    assert figure.title
+    assert "<b>" not in text
+    assert INK not in text
+    assert len(text) < 200_000
+
+
+# ---- datasets
+
+SMALL: dict[str, dict[str, Any]] = {"camelyon17": {"patches": 40}, "digits_five": {"images": 10}}
+"""Settings of known datasets that make their miniatures small; others are drawn with their defaults."""
+
+
+@named("dataset")
+def test_every_dataset_says_where_it_is_from(name: str) -> None:
+    dataset = made("dataset", name)
+    card = dataset.card()
+    assert all((card.title, card.source, card.licence)), f"the card of {name} is not complete"
+    assert len(dataset.classes) >= 2
+
+
+@named("dataset")
+def test_every_miniature_is_read_as_documented(name: str, tmp_path: Path) -> None:
+    """The table of samples, images of one form, and the same bytes each time."""
+    dataset = build("dataset", {"name": name, **every(discover("dataset")[name]), **SMALL.get(name, {})})
+    if not dataset.has_miniature:
+        return
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        dataset.miniature(tmp_path / folder)
+    files = [f.relative_to(tmp_path / "one") for f in sorted((tmp_path / "one").rglob("*")) if f.is_file()]
+    assert files, f"the miniature of {name} writes no file"
+    for file in files:
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), f"{name}: {file}"
+    opened = dataset.open(tmp_path / "one")
+    samples = opened.samples
+    assert samples["sample"].is_unique
+    assert samples["label"].between(0, len(dataset.classes) - 1).all()
+    assert samples["site"].value_counts().min() > 1
+    assert "patient" in samples
+    first = opened.image(0)
+    assert (first.dtype, first.ndim) in ((np.uint8, 3), (np.float32, 1))
+    assert np.array_equal(opened.image(0), first)
+    assert {opened.image(i).shape for i in (0, len(samples) // 2, len(samples) - 1)} == {first.shape}
+    if dataset.shape:
+        assert first.shape == (*dataset.shape[1:], dataset.shape[0])
 
 
 # ---- names

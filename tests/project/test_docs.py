@@ -8,15 +8,15 @@ import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
+from examples import PACKAGE, ROOT, Copy, examples
 
 import fedshift
 from fedshift import study
 from fedshift.core import registry
-
-ROOT = Path(__file__).parents[2]
 
 
 def blocks(path: str, language: str) -> list[str]:
@@ -26,15 +26,18 @@ def blocks(path: str, language: str) -> list[str]:
 def test_the_python_example_of_the_readme() -> None:
     (code,) = blocks("README.md", "python")
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
-    here: dict[str, Any] = {}
-    exec(code, here)
-    federation = here["federation"]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    federation = names["federation"]
     assert federation.server.round == 5
     assert {row["site"] for row in federation.history} == {"north", "south", "west"}
     assert all(tensor.isfinite().all() for tensor in federation.global_state().values())
 
 
 def test_the_study_of_the_docs(tmp_path: Path) -> None:
+    smallest = blocks("docs/add-a-study.md", "yml")[0]
+    (tmp_path / "smallest.yaml").write_text(smallest, encoding="utf-8")
+    assert len(study.load(tmp_path / "smallest.yaml", "paper").runs) == 2
     text, more = blocks("docs/add-a-study.md", "yaml")
     path = tmp_path / "mine.yaml"
     path.write_text(text, encoding="utf-8")
@@ -57,17 +60,69 @@ def test_five_lines_of_an_own_hospital(tmp_path: Path) -> None:
     assert study.load(path, "mini").study.partition[0].internal == ("north", "south", "west")
 
 
+# ---- the plug-ins of the docs
+
+EXAMPLES = examples()
+PATHS = [example.path for example in EXAMPLES]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    return Copy(tmp_path_factory.mktemp("docs"))
+
+
+def test_every_kind_has_a_page_with_an_example_that_has_settings_or_state() -> None:
+    assert {example.kind for example in EXAMPLES} == set(registry.KINDS), "each needs a page docs/add-a-KIND.md"
+    assert len({example.name for example in EXAMPLES}) == len(EXAMPLES)
+    for example in EXAMPLES:
+        assert "Field(" in example.code, f"{example.page}: {example.name} shows no setting"
+        assert f"pytest tests/contract -k {example.name}" in (ROOT / "docs" / example.page).read_text("utf-8") or (
+            sum(other.page == example.page for other in EXAMPLES) > 1
+        ), f"{example.page} does not say how {example.name} is tested"
+
+
+def test_examples_pass_ruff(copy: Copy) -> None:
+    copy.passes("ruff", "check", "--no-cache", files=PATHS)
+    copy.passes("ruff", "format", "--check", "--no-cache", files=PATHS)
+
+
+def test_examples_pass_mypy(copy: Copy) -> None:
+    copy.passes("mypy", "--cache-dir", str(ROOT / ".mypy_cache"), files=PATHS)
+
+
+def test_examples_satisfy_the_contract(copy: Copy) -> None:
+    """One run of the contract, limited to the examples; and each example is really among what ran."""
+    chosen = " or ".join(example.name for example in EXAMPLES)
+    done = copy.run("pytest", "-q", "-rA", "-p", "no:cacheprovider", "tests/contract", "-k", chosen)
+    assert done.returncode == 0, f"an example of docs/add-a*.md breaks the contract:\n{done.stdout[-6000:]}"
+    for example in EXAMPLES:
+        passed = re.findall(rf"^PASSED .*\b{example.name}\b", done.stdout, re.M)
+        assert len(passed) > 5, f"{example.page}: only {len(passed)} tests of the contract ran for {example.name}"
+
+
+def test_examples_are_found_by_the_command_line(copy: Copy) -> None:
+    for kind in registry.KINDS:
+        listed = copy.run("fedshift", "list", f"{kind}s")
+        assert listed.returncode == 0, listed.stderr
+        for example in EXAMPLES:
+            assert (f"\n{example.name}" in f"\n{listed.stdout}") == (example.kind == kind)
+
+
+def as_a_module(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Register an example as the module that it would be, and return its class."""
+    (example,) = [example for example in EXAMPLES if example.name == name]
+    module = types.ModuleType(f"fedshift.{example.kind}s.{name}")
+    module.__package__ = f"fedshift.{example.kind}s"
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(example.code, module.__dict__)
+    (cls,) = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
+    monkeypatch.setitem(registry.discover(example.kind), name, cls)
+    return cls
+
+
 @pytest.fixture
 def fedavgm(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The algorithm that the docs add, as the module that it would be."""
-    (code,) = blocks("docs/add-an-algorithm.md", "python")
-    assert len([line for line in code.splitlines() if line.strip()]) <= 20
-    module = types.ModuleType("fedshift.algorithms.fedavgm")
-    module.__package__ = "fedshift.algorithms"
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(code, module.__dict__)
-    monkeypatch.setitem(registry.discover("algorithm"), "fedavgm", module.FedAvgM)
-    return module.FedAvgM
+    return as_a_module("fedavgm", monkeypatch)
 
 
 def test_the_algorithm_of_the_docs_is_server_momentum(fedavgm: Any) -> None:
@@ -77,13 +132,13 @@ def test_the_algorithm_of_the_docs_is_server_momentum(fedavgm: Any) -> None:
     torch.nn.init.constant_(net.weight, 1.0)
     x, y = torch.zeros(4, 1, dtype=torch.float64), torch.zeros(4, dtype=torch.long)
     training = {"lr": rate, "weight_decay": 1.0, "batch_size": 4}  # no signal: each step is x <- (1 - rate) x
-    given = {"name": "fedavgm", "beta": beta}
-    found = fedshift.Federation(net, {"a": (x, y)}, algorithm=given, training=training).run(rounds)
+    algorithm = {"name": "fedavgm", "beta": beta}
+    trained = fedshift.Federation(net, {"a": (x, y)}, algorithm=algorithm, training=training).run(rounds)
     weight, v = 1.0, 0.0
     for _ in range(rounds):
         v = beta * v + rate * weight
         weight -= v
-    torch.testing.assert_close(found.global_state()["weight"], torch.full((2, 1), weight, dtype=torch.float64))
+    torch.testing.assert_close(trained.global_state()["weight"], torch.full((2, 1), weight, dtype=torch.float64))
 
 
 def test_without_momentum_it_is_fedavg(fedavgm: Any) -> None:
@@ -98,7 +153,68 @@ def test_without_momentum_it_is_fedavg(fedavgm: Any) -> None:
         torch.testing.assert_close(same[name], plain[name], rtol=1e-5, atol=1e-6)
 
 
+def test_a_client_of_the_docs_keeps_its_momentum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One client, one step a round, inputs 1, labels 0: m <- b m + softmax(w) - (1, 0), w <- w - rate m, in NumPy."""
+    as_a_module("kept_momentum", monkeypatch)
+    rate, beta, rounds = 0.5, 0.5, 3
+    net = torch.nn.Linear(1, 2, bias=False, dtype=torch.float64)
+    torch.nn.init.constant_(net.weight, 1.0)
+    x, y = torch.ones(4, 1, dtype=torch.float64), torch.zeros(4, dtype=torch.long)
+    algorithm, training = {"name": "kept_momentum", "beta": beta}, {"lr": rate, "batch_size": 4}
+    trained = fedshift.Federation(net, {"a": (x, y)}, algorithm=algorithm, training=training).run(rounds)
+    weight, m = np.ones(2), np.zeros(2)
+    for _ in range(rounds):
+        m = beta * m + np.exp(weight) / np.exp(weight).sum() - np.array([1.0, 0.0])
+        weight = weight - rate * m
+    np.testing.assert_allclose(trained.global_state()["weight"][:, 0], weight, rtol=1e-12)
+
+
+# ---- decisions, rooms, links
+
+
+def links(path: Path) -> list[str]:
+    """Return all targets of links in a Markdown file, without anchors."""
+    return re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
+
+
+def test_records_of_decisions_are_short_and_listed() -> None:
+    index = ROOT / "docs/decisions/README.md"
+    records = sorted(index.parent.glob("[0-9]*.md"))
+    assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
+    assert [link for link in links(index) if "/" not in link] == [record.name for record in records]
+    for record in records:
+        text = record.read_text(encoding="utf-8")
+        assert re.findall(r"^## (.*)$", text, re.M) == ["Context", "Decision", "Consequences"], record.name
+        assert 15 <= len(text.splitlines()) <= 40, record.name
+
+
+def test_every_decision_about_a_paper_is_listed() -> None:
+    index = ROOT / "docs/decisions/README.md"
+    listed = {(index.parent / link).resolve() for link in links(index)}
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "config/studies").glob("*.yaml")]
+    for file in files:
+        if re.search(r"\bour\s+decision\b", file.read_text(encoding="utf-8"), re.I):
+            assert listed & {file.resolve(), file.resolve().parent}, f"list {file.name} in {index}"
+
+
+def test_the_tour_names_the_rooms_that_are_there() -> None:
+    tour = (ROOT / "docs/tour.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `(\w+)/` \|", tour, re.M)
+    rooms = sorted(folder.parent.name for folder in PACKAGE.glob("*/__init__.py"))
+    assert sorted(named) == rooms, "the table of rooms in docs/tour.md must name each folder of src/fedshift once"
+
+
+def test_hooks_before_a_commit_are_checks_of_make_lint_and_download_nothing() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    assert [repository["repo"] for repository in config["repos"]] == ["local"]
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nlint:")[2].partition("\n\n")[0]
+    programs = {hook["entry"].split()[0] for hook in config["repos"][0]["hooks"]}
+    assert programs == {".venv/bin/ruff", ".venv/bin/snakefmt", ".venv/bin/mypy", ".venv/bin/lint-imports"}
+    for program in programs:
+        assert program.replace(".venv/bin", "$(BIN)") in recipe, f"make lint does not run {program}"
+
+
 def test_links_of_the_docs_lead_somewhere() -> None:
-    for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
             assert "://" in target or (path.parent / target).exists(), f"{path.name}: {target}"
