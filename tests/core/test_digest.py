@@ -411,9 +411,9 @@ def test_jobs_of_other_plugins_have_other_digests() -> None:
         ("io", 'return f".tmp-{', 'return f".temporary-{'),
         ("engine", "PATIENCE: Limit[timedelta] = timedelta(days=1)", "PATIENCE: Limit[timedelta] = timedelta(days=2)"),
         ("jobs", "CHEAP: Limit[float] = 0.5", "CHEAP: Limit[float] = 1.5"),
-        ("transforms", "means for images of", "means, and images of"),
+        ("transforms", "means, but images have", "means, and images have"),
         ("models", "no number of hidden units", "not a number of hidden units"),
-        ("engine", '"""One SGD step', '"""One step of SGD'),
+        ("engine", '"""Take one SGD step', '"""Take a step of SGD'),
         ("nn", "    mean = x.mean(dims, keepdim=True)", "    # the mean\n    mean = x.mean(dims, keepdim=True)"),
         ("algorithms", 'paper = "Li et al. 2020"', 'paper = "Li et al., 2020"'),
         ("algorithms", 'description="weight of the proximal term"', 'description="how strong the term is"'),
@@ -440,7 +440,7 @@ def test_what_trains_nothing_again(copy: Copy, room: str, old: str, new: str) ->
 
 
 def test_a_renamed_local_of_an_error_text_trains_nothing_again(copy: Copy) -> None:
-    words = """what = f"{len(self.mean)} means for images of {x.shape[1]} channels"
+    words = """what = f"has {len(self.mean)} means, but images have {x.shape[1]} channels"
             raise UserError("transform normalize", what,"""
     copy.edit("transforms", words, words.replace("what", "message"))
     assert copy.changed() == set()
@@ -474,8 +474,8 @@ def test_a_moved_function_trains_nothing_again(copy: Copy) -> None:
         ("nn", "(x - mean).square_().mean(dims)", "(x - mean).square_().sum(dims)", {*TRAIN, "tsmobn"}),
         (
             "inferences",
-            "self.mean = torch.lerp(mean_b, self.mean,",
-            "self.mean = torch.lerp(self.mean, mean_b,",
+            "self.mean = torch.lerp(mean_b, self.mean.detach(),",
+            "self.mean = torch.lerp(self.mean.detach(), mean_b,",
             {"tsmobn"},
         ),
         ("algorithms", "self.mu / (2 * distance)", "self.mu / distance", {"fedprox"}),

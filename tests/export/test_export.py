@@ -89,7 +89,7 @@ MANIFEST = {
     "code": "0123456789ab",
     "git": {"commit": "a" * 40, "dirty": True},
 }
-LEFT = "\nleft out 1 of 2 runs, which are not trained; fedshift status tells of each"
+LEFT = "\nleft out 1 of 2 runs, which are not trained; see fedshift status"
 PATHS = Paths()
 Series = dict[str, dict[int, float]]
 
@@ -239,7 +239,7 @@ def test_exporting_to_a_folder_again_replaces_what_was_there(capsys: pytest.Capt
         (PATHS.run(second) / name).unlink()
     scored(plan, (first, "source", "C", 0.5))
     said = exported(capsys, "tensorboard", "tiny", "--to", "board")
-    assert said.splitlines()[1] == "left out 1 of 2 runs, which are not trained; fedshift status tells of each"
+    assert said.splitlines()[1] == "left out 1 of 2 runs, which are not trained; see fedshift status"
     assert sorted(p.name for p in Path("board").iterdir()) == sorted([MARKER, first])
     assert curves(Path("board", first)) == near(CURVES | {"accuracy/source/C": {2: 0.5}})
     assert [p.name for p in Path().iterdir() if "tmp" in p.name] == []

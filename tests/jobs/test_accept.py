@@ -22,7 +22,7 @@ from fedshift.io.tables import write_table
 from fedshift.io.text import read_json, write_json, write_text
 from fedshift.jobs import accept
 from fedshift.jobs.accept import Ledger
-from fedshift.planning.run_state import look
+from fedshift.planning.run_state import state_of
 from fedshift.study.plan import Plan
 
 PATHS = Paths()
@@ -70,14 +70,14 @@ def test_runs_are_stamped_and_say_why(plan: Plan) -> None:
         assert record["date"].startswith("20")
         assert "git" in record
         assert ledger.train(run) == old, "so Snakemake finds the parameter that it recorded"
-        assert not look(run, PATHS, today).changed
+        assert not state_of(run, PATHS, today).changed
 
 
 def test_a_later_change_is_not_accepted(plan: Plan) -> None:
     accept.accept([plan], PATHS, "only names")
     run, ledger = next(iter(plan.runs.values())), Ledger(PATHS)
     assert ledger.stamp("train", run.id, "a later digest") == "a later digest"
-    assert look(run, PATHS, "a later digest").changed
+    assert state_of(run, PATHS, "a later digest").changed
 
 
 def test_runs_of_other_ids_are_not_accepted(plan: Plan) -> None:

@@ -89,11 +89,11 @@ def test_structure(whole: tuple[Plan, Paths, str]) -> None:
 
 def test_synthetic_data_are_said_twice(whole: tuple[Plan, Paths, str], tmp_path: Path) -> None:
     assert Outline(whole[2]).text.count("Synthetic: not a result") == 2
-    assert "stand for no hospital" in whole[2]
+    assert "The images are synthetic: no hospital made them." in whole[2]
     html = made(tmp_path, synthetic=False)[2]
     text = Outline(html).text
     assert "not a result" not in text
-    assert "stand for no hospital" not in text
+    assert "The images are synthetic: no hospital made them." not in text
 
 
 def test_help_is_told_in_numbers(whole: tuple[Plan, Paths, str]) -> None:
@@ -519,7 +519,7 @@ def test_a_best_last_round_is_no_alarm_where_the_rate_falls_to_zero(tmp_path: Pa
 
 
 def test_real_images_on_the_page_are_announced(whole: tuple[Plan, Paths, str], tmp_path: Path) -> None:
-    words = "The page holds these images of each site: to pass it on without them, write figures: [convergence, sites]"
+    words = "The page contains these images: to share it without them, write figures: [convergence, sites]"
     assert words not in Outline(whole[2]).text
     assert words in Outline(made(tmp_path, synthetic=False)[2]).text
 

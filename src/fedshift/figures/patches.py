@@ -27,7 +27,7 @@ class Patches(Figure):
 
     def caption(self, results: Results) -> str:
         note = (
-            " The images are synthetic: they are of no hospital."
+            " The images are synthetic: no hospital made them."
             if results.synthetic
             else " The page contains these images: to share it without them, write "
             "figures: [convergence, sites] in the study, and run it again."
