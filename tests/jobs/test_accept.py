@@ -225,12 +225,12 @@ def test_a_neutral_change_is_accepted_and_a_later_one_trains_again(project: Proj
     assert again(project) == set()
     with project.edited(plugin, "0.5)", "1 / 2)"):
         assert again(project) == {damped}
-        assert "by other code" in call(project, "status", "tiny").stdout
+        assert "with other code" in call(project, "status", "tiny").stdout
         done = call(project, *words)
         assert done.returncode == 0, done.stderr
         assert "1 of rule train" in done.stderr
         assert again(project) == set()
-        assert "by other code" not in call(project, "status", "tiny").stdout
+        assert "with other code" not in call(project, "status", "tiny").stdout
         manifest = json.loads((project.root / "results" / "runs" / damped / "manifest.json").read_text())
         assert [record["reason"] for record in manifest["accepted"]] == ["a half either way"]
         with project.edited(plugin, "1 / 2)", "1 / 4)"):
