@@ -305,7 +305,7 @@ def test_an_id_of_its_own_for_each_dataset_and_setting() -> None:
     ("changes", "words"),
     [
         ({"split": {"train": 0.5}}, "partition.split: train + val + test is 0.8; make the sum 1"),
-        ({"internal": ["A", "A"]}, "partition.internal: site 'A' is named twice"),
+        ({"internal": ["A", "A"]}, "partition.internal: site 'A' appears twice"),
         ({"external": ["C", "A"]}, "partition.external: site 'A' is internal and external at once"),
         ({"internal": []}, "partition.internal: Tuple should have at least 1 item"),
         ({"extrnal": ["D"]}, "partition.extrnal: unknown key 'extrnal'; did you mean 'external'?"),
