@@ -1,4 +1,4 @@
-# From predictions to the page. A change of a title or of the template starts here.
+# These rules lead from predictions to the page. A change of a title or of the template starts here.
 
 
 rule score:
@@ -124,7 +124,7 @@ localrules:
     index,
 
 
-# All studies of the folder, those of other calls as they were left. No page depends on it.
+# The index lists all studies of the folder, also those of earlier calls. No page depends on it.
 rule index:
     input:
         [PATHS.study_files(name).headline for name in PLANS],
