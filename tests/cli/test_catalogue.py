@@ -1,4 +1,4 @@
-"""The generated table of algorithms: it stands in the documentation, and says what papers say of exchange and state."""
+"""The generated table of algorithms: it is in the documentation, and says what papers say about exchange and state."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def docstring(kind: str, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    """What the command prints."""
+    """Return what the command prints."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
         assert main(["algorithms"]) == 0
     return out.getvalue()

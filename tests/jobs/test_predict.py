@@ -195,7 +195,7 @@ def test_what_is_wrong_with_a_list_is_one_line_that_names_the_key(
 
 
 def test_an_inference_alone_and_in_a_sweep_is_read_once(tmp_path: Path) -> None:
-    """Of the file of its own, which the study names first: in the sweep's file all its answers are wrong."""
+    """The inference's own file is read, which the study names first: all its answers in the sweep's file are wrong."""
     again = {"name": "tsmobn", "momentum": [0.9, 0.5]}
     plan, paths = fake_study.build(tmp_path, lambda *_: 0.9, inferences=["tsmobn", again], seeds=[0])
     for run in plan.runs:
@@ -267,7 +267,7 @@ def test_inferences_of_some_runs_are_not_missed_in_others(tmp_path: Path) -> Non
     ],
 )
 def test_the_schema_knows_lists_of_settings(tmp_path: Path, given: list[Any], fits: bool) -> None:
-    """As the study itself: what an editor marks is what is refused, in the study and in a grid of runs."""
+    """An editor marks what the study refuses, in the study and in a grid of runs."""
     validator = pytest.importorskip("jsonschema").Draft202012Validator(declaration.schema())
     runs = [{"algorithm": "fedavg", "inferences": given}]
     for changes in ({"inferences": given}, {"runs": runs}):

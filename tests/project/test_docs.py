@@ -1,4 +1,4 @@
-"""What README and docs tell people to type works as it stands."""
+"""The commands and examples of README and docs work without changes."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def fedavgm(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_algorithm_of_the_docs_is_server_momentum(fedavgm: Any) -> None:
-    """With identity data the mean after a round is a x: then x follows v <- b v + (1 - a) x, x <- x - v, by hand."""
+    """On identity data the mean after a round is a x: then x follows v <- b v + (1 - a) x, x <- x - v, by hand."""
     rate, beta, rounds = 0.1, 0.5, 3
     net = torch.nn.Linear(1, 2, bias=False, dtype=torch.float64)
     torch.nn.init.constant_(net.weight, 1.0)
