@@ -189,7 +189,7 @@ def project(root: Path, **changes: Any) -> tuple[Plan, Paths]:
     """A trained run, predicted; 60 images a site, of which internal ones test 20 and validate 10."""
     plan, paths = trained(root, **changes)
     for run in plan.runs:
-        for sweep in plan.asked[run]:
+        for sweep in plan.prediction_jobs[run]:
             asked = {name: plan.inferences[name] for name in plan.sweeps[sweep]}
             predict(paths.run(run), asked, paths, paths.predictions(run, sweep))
     return plan, paths

@@ -300,7 +300,9 @@ def test_a_study_that_is_partly_trained(tmp_path: Path) -> None:
             write_json(PATHS.run(key) / "manifest.json", {**fake_study.manifest(of), "code": code})
     made_of = {"identity": "", "progress": json.dumps({"round": 1})}
     write_tensors(PATHS.run(last) / "checkpoint" / "state.safetensors", {}, made_of)
-    untold = [Job("predict", f"{last}-{sweep}", "input files updated by another job") for sweep in plan.asked[last]]
+    untold = [
+        Job("predict", f"{last}-{sweep}", "input files updated by another job") for sweep in plan.prediction_jobs[last]
+    ]
     found = survey({"fake": plan}, [Job("train", last, MISSING), *untold], PATHS)
     assert {c.rule: (c.jobs, c.cached, c.why) for c in found.counts if c.rule in ("train", "predict", "prepare")} == {
         "prepare": (1, 1, {}),

@@ -48,7 +48,7 @@ def test_the_study_of_the_docs(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(yaml.safe_load(text) | yaml.safe_load(more)), encoding="utf-8")
     plan = study.load(path, "paper")
     assert len(plan.runs) == 3 * (2 * 2 + 1 + 1)
-    sweeps = [plan.sweeps[s] for run, asked in plan.asked.items() if run.startswith("fedavg-") for s in asked]
+    sweeps = [plan.sweeps[s] for run, jobs in plan.prediction_jobs.items() if run.startswith("fedavg-") for s in jobs]
     assert [len(s) for s in sweeps] == 3 * [9, 10, 10]
 
 

@@ -3,7 +3,7 @@
 
 rule score:
     input:
-        lambda w: [PATHS.predictions(run, i) for run, asked in PLANS[w.study].asked.items() for i in asked],
+        lambda w: [PATHS.predictions(run, i) for run, jobs in PLANS[w.study].prediction_jobs.items() for i in jobs],
     output:
         scores=PATHS.study_files("{study}").scores,
         missing=PATHS.study_files("{study}").missing,
