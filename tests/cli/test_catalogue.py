@@ -53,7 +53,7 @@ ONE_POLICY = {
 
 
 KEEPING = [("addon", "csd")] + [("algorithm", k) for k, v in EXPECTED.items() if {*v[3:]} != {NONE} and k != "pooled"]
-"""What keeps something between rounds, at a client or at the server; where data are pooled, there is nothing else."""
+"""Plug-ins that keep something between rounds, at a client or at the server; pooled data leave nothing else."""
 
 
 def docstring(kind: str, name: str) -> str:

@@ -34,7 +34,7 @@ STILL = {
     "gaussian_blur",
     "saturate",
 }
-"""Those that draw nothing."""
+"""Corruptions that draw nothing."""
 STRONGER = [
     *GROUPS["noise"],
     "speckle_noise",
@@ -43,7 +43,7 @@ STRONGER = [
     "fog",
     *sorted(STILL & {*GROUPS["digital"]}),
 ]
-"""Those whose constants say that each severity is stronger than the one before."""
+"""Corruptions whose constants say that each severity is stronger than the one before."""
 SEVERITIES = (1, 2, 3, 4, 5)
 REAL = Path(__file__).parents[3] / "shared" / "data" / "cifar10" / "cifar10_exact.npz"
 needs_real = pytest.mark.skipif(not REAL.is_file(), reason="shared/data/cifar10 is not here")

@@ -246,7 +246,7 @@ def test_each_clients_own_gradient_is_the_papers(algorithm: str, way: str, weigh
 
 
 CORRECTIONS = {"none": 1.0, "torch": (3 * 4 * 30) / (3 * 4 * 30 - 1), "fedtan_code": 4 / 3}
-"""Of a joint variance over three clients' four images of 5 x 6: elements of all, or images of one client."""
+"""Counts for a joint variance over three clients' four images of 5 x 6: elements of all, or images of one client."""
 
 
 def first_layer(momentum: float | None = 0.1) -> nn.Module:

@@ -76,7 +76,7 @@ CURVES = {
     "total/messages": {1: 4, 2: 6},
     "total/seconds": {1: 4, 2: 6},
 }
-"""What ROUNDS comes to, by hand: B has no validation loss in round 1, and so there is no mean of it."""
+"""The result of ROUNDS, by hand: B has no validation loss in round 1, and so there is no mean of it."""
 BEGAN = 1735689600
 """2025-01-01, midnight in Greenwich."""
 MANIFEST = {

@@ -54,7 +54,7 @@ COMMANDS = ("train", "train", "prepare", "predict")
 FAULTS = ("kill", "kill", "kill at disk", "cut and kill", "term", "no space")
 SPOILS = ("nothing", "nothing", "truncate", "flip a bit", "flip a bit of the log", "stale lock")
 IMPORTED = (monai, pd, torch, train, predict)
-"""What commands import: before they are forked, so that trials are short."""
+"""Modules that commands import. They are loaded before commands are forked, so that trials are short."""
 DISK = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"}
 
 
