@@ -1,4 +1,4 @@
-# One study, from raw data to reports/{study}.html. What a study asks for stands in config/studies/.
+# One study, from raw data to reports/{study}.html. The files in config/studies/ say what each study needs.
 from snakemake.utils import min_version
 
 min_version("9.8")

@@ -1,4 +1,4 @@
-"""What each algorithm costs over FedAvg, and what it keeps for each client."""
+"""Cost of each algorithm over FedAvg, and the memory that it keeps for each client."""
 
 from __future__ import annotations
 

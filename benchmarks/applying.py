@@ -1,4 +1,4 @@
-"""What it takes to apply a run to a million images: memory and time at two sizes, labels and page included.
+"""Memory and time to apply a run to a million images, measured at two sizes, labels and page included.
 
 `python benchmarks/applying.py [IMAGES]`, by default 100,000. A table lists the same thousand synthetic patches many
 times: each listing is read and predicted by itself.
@@ -76,7 +76,7 @@ def _untrained(folder: Path) -> None:
 
 
 def _measure(folder: Path, images: int, threads: int) -> tuple[int, float, float]:
-    """How many images, the peak of memory in MiB, and seconds."""
+    """Return the number of images, the peak of memory in MiB, and seconds."""
     n = pd.Series(range(images))
     table = pd.DataFrame({"path": (n % FILES).astype(str) + ".png", "label": n % 2, "site": n % SITES})
     write_table(folder / f"{images}.csv", table.assign(patient=n % PATIENTS))

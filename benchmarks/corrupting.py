@@ -1,4 +1,4 @@
-"""How long it takes to make CIFAR-10-C from CIFAR-10."""
+"""Time to make CIFAR-10-C from CIFAR-10."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IMAGES, PROCESSES = 10_000, 2
 
 
 def _seconds(name: str) -> float:
-    """Of one corruption of all images at severity 1; what is made once is made before."""
+    """Return the seconds of one corruption of all images at severity 1, without what is made only once."""
     images = np.random.default_rng(0).integers(0, 256, (IMAGES, 32, 32, 3), dtype=np.uint8)
     corrupt(images[:CHUNK], name, 1)
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What all measurements share: random clients, timing in turn, and memory."""
+"""Helpers of all measurements: random clients, timing in turn, and memory."""
 
 from __future__ import annotations
 
@@ -78,6 +78,6 @@ def private() -> float:
 
 
 def alone(work: Callable[..., T], *given: object) -> T:
-    """What `work` returns in a process of its own, whose memory nothing else has touched."""
+    """Return the result of `work` from a process of its own, whose memory nothing else has touched."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(work, given)

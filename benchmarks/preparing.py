@@ -1,4 +1,4 @@
-"""What it takes to prepare all of Camelyon17: memory and time at two sizes, and both at its full size."""
+"""Memory and time to prepare all of Camelyon17: measured at two sizes, extrapolated to its full size."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def preparing(patches: int = 50_000) -> list[Measurement]:
 
 
 def _measure(raw: Path, folder: Path, patches: int) -> tuple[int, float, float]:
-    """How many were prepared, the peak of memory in MiB, and the seconds, of the first rows of the table."""
+    """Prepare the first rows of the table. Return their number, the peak of memory in MiB, and the seconds."""
     release = raw / "camelyon17_v1.0"
     table = pd.read_csv(release / "metadata.csv", index_col=0, dtype={"patient": str})
     part = Path(tempfile.mkdtemp(dir=folder)) / release.name

@@ -32,7 +32,7 @@ def worker() -> None:
 
 
 def seconds(processes: int) -> list[float]:
-    """Of each round with so many processes."""
+    """Return the seconds of each round with this number of processes."""
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
     command = [sys.executable, *launch, __file__]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -1,4 +1,4 @@
-"""`make bench`: what the engine, algorithms, prepared arrays and memory cost, each over what it is held against.
+"""`make bench`: what the engine, algorithms, prepared arrays and memory cost, each over its reference.
 
 Everything compared is measured in one process run, in turn, so that a busy machine slows both sides; ratios are medians
 over pairs. Synthetic data throughout: these are measurements of speed, not of accuracy. What can be compared between
@@ -37,7 +37,7 @@ from fedshift.study.run import Data
 
 
 def bare_loop(model: nn.Module, data: Clients, batch: int, lr: float) -> Callable[[], object]:
-    """The same SGD steps on preloaded tensors, with no federation at all: the usual PyTorch loop."""
+    """Take equal SGD steps on preloaded tensors, with no federation at all: the usual PyTorch loop."""
     model = copy.deepcopy(model)
     optimiser = torch.optim.SGD(model.parameters(), lr=lr)
 

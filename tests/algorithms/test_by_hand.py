@@ -80,7 +80,7 @@ def statistics(state: dict[str, Tensor]) -> Vector:
 def expected(
     trained: Federation, noted: dict[str, Noted], reference: Any, theta: Vector, bn: str, training: dict[str, Any]
 ) -> Federated:
-    """What NumPy makes of the batches that were taken, by those that took part."""
+    """Return NumPy's result for the batches that were taken, by the clients that took part."""
     given, total = data(), sum(SIZES.values())
     normed = len(theta) in STARTS
     stays = 2 if normed and "affine" not in TRAVELS[bn] else 0
@@ -183,7 +183,7 @@ def test_rounds_without_batch_norm(case: str, scenario: str) -> None:
 @pytest.mark.parametrize("bn", ["aggregated", "local"])
 @pytest.mark.parametrize("case", CASES)
 def test_rounds_with_batch_norm(case: str, bn: str, scenario: str) -> None:
-    """What is corrected, normalised or adapted is what travels and is trained; statistics are plainly averaged."""
+    """Only trained tensors that travel are corrected, normalised or adapted; statistics are plainly averaged."""
     spec, reference, extra = CASES[case]
     check(spec, reference, STARTS[4], bn, {**SCENARIOS[scenario], **extra})
 
@@ -191,7 +191,7 @@ def test_rounds_with_batch_norm(case: str, bn: str, scenario: str) -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("bn", ["none", "aggregated", "local", "local_statistics", "local_affine"])
 def test_rounds_of_moon(bn: str, scenario: str) -> None:
-    """From a site's second round on, its previous model is another than the global one."""
+    """From a site's second round on, its previous model differs from the global one."""
     theta, policy = (STARTS[12][2:], "aggregated") if bn == "none" else (STARTS[12], bn)
     check({"name": "moon", "mu": 2.0, "temperature": 0.4}, by_hand.moon(2.0, 0.4), theta, policy, SCENARIOS[scenario])
 

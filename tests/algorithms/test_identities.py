@@ -1,4 +1,4 @@
-"""Where algebra says that two algorithms, or two settings of one, are the same: float64, several rounds, both ways.
+"""Algebra says that two algorithms, or two settings of one, are the same: float64, several rounds, both ways.
 
 Clients differ in size and distribution; where an identity needs them equal in some respect, its test says so. Each
 check of sameness has one beside it that the setting in question makes a difference, so that it can fail.
@@ -195,7 +195,7 @@ def test_scaffold_with_one_step_a_round_is_fedavg(bn: str, option: int, weights:
 @pytest.mark.parametrize("weights", ["size", "uniform"])
 @pytest.mark.parametrize("option", [1, 2])
 def test_scaffolds_c_is_the_mean_of_the_clients(option: int, weights: str, participation: float) -> None:
-    """In every round, by the weights of the model; also where two of three clients take part."""
+    """The mean has the weights of the model. It holds in every round, also where two of three clients take part."""
     trained = federation({"name": "scaffold", "option": option}, weights=weights, participation=participation)
     for number in range(1, 5):
         trained.run(number)
@@ -207,7 +207,7 @@ def test_scaffolds_c_is_the_mean_of_the_clients(option: int, weights: str, parti
 @pytest.mark.parametrize("participation", [1.0, 0.67])
 @pytest.mark.parametrize("weights", ["size", "uniform"])
 def test_feddcs_server_holds_means_over_all_clients(weights: str, participation: float) -> None:
-    """Of the drifts plainly, and of the s_i times w_i, a client's share over the mean share."""
+    """The drifts have a plain mean. Each s_i is weighted by w_i, a client's share over the mean share."""
     trained = federation({"name": "feddc", "alpha": 0.1}, weights=weights, participation=participation, lr=0.02)
     for number in range(1, 5):
         trained.run(number)
@@ -452,7 +452,7 @@ def test_fedtan2_that_never_stops_exchanging_is_fedtan() -> None:
 
 
 def test_fedtan2_that_never_exchanges_is_fedavg_with_frozen_statistics() -> None:
-    """In plain PyTorch: batch norm in evaluation mode while the rest trains, with statistics that are not 0 and 1."""
+    """The reference is plain PyTorch with batch norm in evaluation mode; statistics are not 0 and 1."""
     model = network()
     model(torch.cat([x for x, _ in clients().values()]))
     frozen = {k: model.state_dict()[k].clone() for k in kinds(model)["statistics"] + kinds(model)["counters"]}

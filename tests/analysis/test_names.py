@@ -64,7 +64,7 @@ def test_conditions_of_a_family_differ_in_their_partition(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("partition", [TWO, TWO[:1]], ids=["two", "one"])
 def test_words_lead_to_ids_and_back(tmp_path: Path, partition: Any) -> None:
-    """From scores.csv as it is read, for settings that have a column and for those that have none."""
+    """Words are those of scores.csv as it is read, for settings that have a column and for those that have none."""
     plan, paths = fake_study.build(
         tmp_path, lambda *_: 0.8, partition=partition, inferences=SWEEP, seeds=[0, 1], metrics=["accuracy"]
     )

@@ -226,7 +226,7 @@ def uneven(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_the_interval_of_balanced_accuracy_is_that_of_whole_resampled_sites(tmp_path: Path) -> None:
-    """Patient by patient drawn anew, and the score of each draw worked out from its samples."""
+    """Each draw resamples patients one by one, and its score is computed from its samples."""
     plan, paths = fake_study.build(tmp_path, by_seed, seeds=[1], change=uneven)
     score.score(plan, paths)
     table = score.read_tidy(summary.summarise(plan, paths))
@@ -247,7 +247,7 @@ def test_the_interval_of_balanced_accuracy_is_that_of_whole_resampled_sites(tmp_
 
 
 def test_partitions_do_not_make_new_patients(tmp_path: Path) -> None:
-    """The same predictions of the same patients in two partitions: their mean is no surer than either."""
+    """Two partitions have equal predictions of equal patients: their mean is no surer than either."""
     two = [
         {"internal": ["centre0"], "external": ["centre1"], "held_out": "one"},
         {"internal": ["centre3"], "external": ["centre1"], "held_out": "two"},
@@ -262,7 +262,7 @@ def test_partitions_do_not_make_new_patients(tmp_path: Path) -> None:
 
 
 def guises(table: pd.DataFrame) -> pd.DataFrame:
-    """Every site shows the same images, in another guise."""
+    """Every site shows the same images, each under its own corruption."""
     return table.assign(base=table["sample"].str.split("/").str[-2:].str.join("/"), patient=None)
 
 
@@ -286,7 +286,7 @@ def test_sites_that_show_the_same_images_do_not_make_new_ones(tmp_path: Path) ->
 
 
 def test_a_partition_without_a_role_counts_in_no_mean_over_partitions(tmp_path: Path) -> None:
-    """Held out is a site of one class: its internal mean must not be held against external means of others."""
+    """Held out is a site of one class: its internal mean must not be compared with external means of others."""
     two = [
         {"internal": ["centre0"], "external": ["centre1"], "held_out": "one"},
         {"internal": ["centre3"], "external": [EVIL], "held_out": "two"},

@@ -1,4 +1,4 @@
-"""External images that a client trained on in another guise, told apart from those that none did."""
+"""External images that a client trained on under another corruption are scored apart from those that no client used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def guises(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def made(root: Path, change: Any = guises, **changes: Any) -> tuple[Plan, Paths, int, int]:
-    """Outside, images trained on are all told right, and of the others those of seed 0 alone.
+    """At external sites, predictions are right for all images trained on, and for the other images with seed 0 alone.
 
     Returns also how many of an external site's images are trained on, and how many are not.
     """

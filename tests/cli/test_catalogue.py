@@ -1,4 +1,4 @@
-"""The generated table of algorithms: it stands in the documentation, and says what papers say of exchange and state."""
+"""The generated table of algorithms: it is in the documentation, and says what papers say about exchange and state."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ONE_POLICY = {
 
 
 KEEPING = [("addon", "csd")] + [("algorithm", k) for k, v in EXPECTED.items() if {*v[3:]} != {NONE} and k != "pooled"]
-"""What keeps something between rounds, at a client or at the server; where data are pooled, there is nothing else."""
+"""Plug-ins that keep something between rounds, at a client or at the server; pooled data leave nothing else."""
 
 
 def docstring(kind: str, name: str) -> str:
@@ -62,7 +62,7 @@ def docstring(kind: str, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    """What the command prints."""
+    """Return what the command prints."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
         assert main(["algorithms"]) == 0
     return out.getvalue()

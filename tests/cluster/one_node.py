@@ -96,7 +96,7 @@ class Cluster:
     environment: dict[str, str]
 
     def ask(self, *command: str) -> str:
-        """What a command of SLURM prints."""
+        """Return what a command of SLURM prints."""
         done = subprocess.run(
             command,
             env=self.environment,
@@ -111,7 +111,7 @@ class Cluster:
         return done.stdout
 
     def jobs(self) -> dict[str, dict[str, str]]:
-        """All jobs so far, by id, as `scontrol show job` tells them."""
+        """Return all jobs so far, by id, as `scontrol show job` prints them."""
         told = self.ask("scontrol", "--oneliner", "show", "jobs").splitlines()
         found = [dict(re.findall(r"(\S+?)=(.*?) *(?= \S+?=|$)", line)) for line in told if line.startswith("JobId=")]
         return {job["JobId"]: job for job in found}

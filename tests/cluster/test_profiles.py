@@ -1,4 +1,4 @@
-"""What jobs ask for under each profile, as a dry run tells it: no cluster is needed."""
+"""Resources that jobs ask for under each profile. A dry run shows them, so no cluster is needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def told(project: Project, profile: str, *words: str, **environment: str) -> str:
-    """What a dry run says."""
+    """Return the output of a dry run."""
     names = ("ACCOUNT", "PARTITION", "GPU_PARTITION", "GPUS", "RUNS_PER_JOB")
     unset = {f"FEDSHIFT_{name}": "" for name in names}
     call = ["--profile", f"profiles/{profile}", "--dry-run", *words, "--config", "study=tiny"]
@@ -25,7 +25,7 @@ def told(project: Project, profile: str, *words: str, **environment: str) -> str
 
 
 def resources(said: str) -> dict[str, dict[str, str]]:
-    """Of each rule; its jobs must be alike."""
+    """Return the resources of each rule, whose jobs must be alike."""
     found: dict[str, dict[str, str]] = {}
     for rule, listed in re.findall(r"^ *rule (\w+):\n(?: .*\n)*? +resources: (.*)$", said, re.MULTILINE):
         own = dict(item.partition("=")[::2] for item in listed.split(", "))

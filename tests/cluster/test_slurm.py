@@ -133,7 +133,7 @@ def outcome(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, local: P
 
 
 def begun(project: Project, runs: Iterable[str]) -> list[str]:
-    """Those that have done some rounds."""
+    """Return the runs that have done some rounds."""
     logs = {key: project.root / "results" / "runs" / key / "rounds.jsonl" for key in runs}
     return [key for key, log in logs.items() if log.exists() and log.read_text(encoding="utf-8").count("\n") >= 5]
 
@@ -182,7 +182,7 @@ def test_logs_of_attempts_that_failed_are_kept(outcome: Outcome) -> None:
 
 
 def is_rule(line: str) -> bool:
-    """Whether a line is what Snakemake draws below a log."""
+    """Return whether a line is the rule that Snakemake draws below a log."""
     return set(line) == {"="}
 
 

@@ -1,4 +1,4 @@
-"""What every plug-in must satisfy, whoever adds it: these tests run over all that discovery finds.
+"""Every plug-in must satisfy these tests, whoever adds it: they run over all that discovery finds.
 
 docs/contract.md and the page of each kind (docs/add-a-*.md) list every requirement. Tables in this file hold settings
 of known plug-ins only; a plug-in without an entry is checked with its defaults, by general rules.
@@ -127,12 +127,12 @@ def federation(algorithm: str, bn: str, norm: str = "batch norm", names: str = "
 
 
 def _pools(algorithm: Any) -> bool:
-    """Whether all sites make one client."""
+    """Return whether all sites make one client."""
     return bool(algorithm.collaboration.count(2) == 1)
 
 
 def state_of(trained: Federation, client: str) -> dict[str, torch.Tensor]:
-    """What a client ends with; where data are pooled, everybody's model."""
+    """Return the final state of a client; where data are pooled, that is everybody's model."""
     return trained.global_state() if _pools(trained.algorithm) else trained.client_state(client)
 
 

@@ -1,4 +1,4 @@
-"""Digests of specifications, of files, and of code: what makes a job run anew, and what does not."""
+"""Digests of specifications, of files, and of code: what makes a job run again, and what does not."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_the_name_of_what_such_a_call_returns_does_not_count(package: Package) -
 
 
 def test_a_card_is_words(package: Package) -> None:
-    """Who is to be cited changes no image; what is prepared does."""
+    """A citation changes no image; what is prepared does."""
     one, two = (f"def card(): return Card(citation={name!r}, caveat=HINT)\n" for name in ("A (2019)", "B (2020)"))
     digests = []
     for text in (one, two, one.replace("Card", "card")):
@@ -269,7 +269,7 @@ def test_an_import_in_a_function_is_as_good_as_one_at_the_top(package: Package) 
 
 
 def test_names_that_change_places_count(package: Package) -> None:
-    """The same definitions are reached, but each under the other's name."""
+    """Each definition is reached under the name of the other."""
     package.write("one.py", "def f(x):\n    return 1 + x\n")
     package.write("two.py", "def f(x):\n    return 2 * x\n")
     digests = set()
@@ -368,7 +368,7 @@ class Copy:
         files[0].write_text(text.replace(old, new), encoding="utf-8")
 
     def rename(self, old: str, new: str) -> None:
-        """Give a module, `room.name`, another name or another room, and mend all imports of it."""
+        """Give a module, `room.name`, another name or another room, and correct all imports of it."""
         (self.root / f"{old.replace('.', '/')}.py").rename(self.root / f"{new.replace('.', '/')}.py")
         (room, name), (other, other_name) = old.split("."), new.split(".")
         for file in self.root.rglob("*.py"):

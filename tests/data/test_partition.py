@@ -231,7 +231,7 @@ def test_a_limit_leaves_out_samples_that_train_or_validate(by: str) -> None:
     ],
 )
 def test_a_limit_is_a_number_or_a_share_of_what_the_split_gives(limit: Sites, train: int, val: int) -> None:
-    """Of 100 and 100; a share rounds down, and 0.29 of 100 is 29 though 0.29 * 100 is not quite."""
+    """The split gives 100 and 100. A share rounds down; 0.29 of 100 is 29, although 0.29 * 100 is less in floats."""
     wanted = partition(internal=["A"], external=[], by="sample", split=SHARES, limit=limit)
     assert sizes(wanted.assign(plain({"A": 250})), "A") == {"train": train, "val": val, "test": 50}
 
@@ -305,7 +305,7 @@ def test_an_id_of_its_own_for_each_dataset_and_setting() -> None:
     ("changes", "words"),
     [
         ({"split": {"train": 0.5}}, "partition.split: train + val + test is 0.8; make the sum 1"),
-        ({"internal": ["A", "A"]}, "partition.internal: site 'A' is named twice"),
+        ({"internal": ["A", "A"]}, "partition.internal: site 'A' appears twice"),
         ({"external": ["C", "A"]}, "partition.external: site 'A' is internal and external at once"),
         ({"internal": []}, "partition.internal: Tuple should have at least 1 item"),
         ({"extrnal": ["D"]}, "partition.extrnal: unknown key 'extrnal'; did you mean 'external'?"),

@@ -130,12 +130,12 @@ def table(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Path], No
 
 
 def cell(column: str, value: Any) -> Callable[[Path], None]:
-    """In row 6 of the file, a subject of USM."""
+    """Return a change of one cell in row 6 of the file, a subject of USM."""
     return table(lambda t: t.assign(**{column: t[column].where(t.index != 4, value)}))
 
 
 def lines(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
-    """Of the first subject's file."""
+    """Return a change of the lines of the first subject's file."""
 
     def spoil(raw: Path) -> None:
         file = raw / f"{SUBJECT}_rois_ho.1D"
@@ -264,7 +264,7 @@ def test_a_partition_keeps_the_windows_of_a_subject_together(made: Prepared) -> 
 
 
 def test_autism_can_be_told_in_subjects_of_the_other_sites(made: Prepared) -> None:
-    """By the nearer of two mean vectors of the three other sites; chance is 0.5."""
+    """The classifier takes the nearer of two mean vectors of the three other sites; chance is 0.5."""
     x, label, site = np.array(made.images), made.samples["label"].to_numpy(), made.samples["site"].to_numpy()
     for name in SITES:
         centre = np.stack([x[(site != name) & (label == k)].mean(0) for k in (0, 1)])
@@ -273,7 +273,7 @@ def test_autism_can_be_told_in_subjects_of_the_other_sites(made: Prepared) -> No
 
 
 def test_sites_of_the_miniature_differ(made: Prepared) -> None:
-    """In the mean correlation, from the first to the last of the order in which they are drawn."""
+    """Their mean correlation differs, from the first to the last in the order in which they are drawn."""
     mean = [made.images[(made.samples["site"] == name).to_numpy()].mean() for name in SITES]
     assert mean == sorted(mean)
     assert mean[-1] > 1.5 * mean[0]

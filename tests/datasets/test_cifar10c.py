@@ -35,7 +35,7 @@ def some(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def official(raw: Path, n: int = 12) -> Path:
-    """The official layout, whose images tell of corruption (red), severity (green) and number (blue)."""
+    """The official layout, whose images encode corruption (red), severity (green) and number (blue)."""
     folder = raw / "CIFAR-10-C" / "CIFAR-10-C"
     folder.mkdir(parents=True)
     np.save(folder / "labels.npy", np.tile(some(n)[1], 5))
@@ -361,7 +361,7 @@ def test_a_miniature_is_prepared_end_to_end(made: Prepared) -> None:
 
 
 def test_both_miniatures_show_the_same(made: Prepared, tmp_path: Path) -> None:
-    """Those of the test images of CIFAR-10's miniature, at the severity that is asked for."""
+    """Both show the test images of CIFAR-10's miniature, at the severity that is asked for."""
     clean = Cifar10(images=30)
     clean.miniature(tmp_path)
     opened = clean.open(tmp_path)
@@ -384,7 +384,7 @@ def test_a_miniature_has_the_official_layout_and_is_the_same_to_the_byte(tmp_pat
 
 
 def test_the_labels_of_a_miniature_are_not_told_by_colour(made: Prepared) -> None:
-    """Chance is 0.1; bases are held out, for each stands at all sites."""
+    """Chance is 0.1; bases are held out, since each appears at all sites."""
     x, y = made.images.astype(float), made.samples["label"].to_numpy()
     features = np.hstack([x.mean(axis=(1, 2)), x.std(axis=(1, 2))])
     features = (features - features.mean(axis=0)) / features.std(axis=0)

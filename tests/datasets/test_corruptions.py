@@ -34,7 +34,7 @@ STILL = {
     "gaussian_blur",
     "saturate",
 }
-"""Those that draw nothing."""
+"""Corruptions that draw nothing."""
 STRONGER = [
     *GROUPS["noise"],
     "speckle_noise",
@@ -43,7 +43,7 @@ STRONGER = [
     "fog",
     *sorted(STILL & {*GROUPS["digital"]}),
 ]
-"""Those whose constants say that each severity is stronger than the one before."""
+"""Corruptions whose constants say that each severity is stronger than the one before."""
 SEVERITIES = (1, 2, 3, 4, 5)
 REAL = Path(__file__).parents[3] / "shared" / "data" / "cifar10" / "cifar10_exact.npz"
 needs_real = pytest.mark.skipif(not REAL.is_file(), reason="shared/data/cifar10 is not here")
@@ -61,7 +61,7 @@ def smooth(n: int, seed: int = 0) -> np.ndarray:
 
 
 def pictures() -> np.ndarray:
-    """What formulas stumble over: noise, black, white, grey, pure colours, a ramp of grey, a dark half."""
+    """Return images that are hard for formulas (noise, black, white, grey, pure colours, a ramp, a dark half)."""
     special = np.zeros((6, 32, 32, 3), dtype=np.uint8)
     special[1] = 255
     special[2] = 128
@@ -138,7 +138,7 @@ CONSTANTS = {
     "spatter": ".62 .1 .7 .7 .5 0; .65 .1 .8 .7 .5 0; .65 .3 1 .69 .5 0; .65 .1 .7 .69 .6 1; .65 .1 .5 .68 .6 1",
     "elastic_transform": "0 0 2.56; 1.6 6.4 2.24; 2.56 1.92 1.92; 3.2 1.28 1.6; 3.2 .96 .96",
 }
-"""Of the script for CIFAR, severity by severity; those that are not here are held against references below."""
+"""Constants of the script for CIFAR, severity by severity; the others are compared with references below."""
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
@@ -465,7 +465,7 @@ def test_directions_are_uniform_between_their_bounds(
 
 @pytest.mark.parametrize(("severity", "radius", "sigma"), [(1, 6, 1), (2, 6, 1.5), (3, 6, 2), (4, 8, 2), (5, 9, 2.5)])
 def test_motion_blur_keeps_light_and_spreads_it_by_its_sigma(severity: int, radius: int, sigma: float) -> None:
-    """Light lies right of its middle by nothing, and left by the mean of the steps to its source over all angles."""
+    """The light is not right of its middle, but left by the mean of the steps to its source over all angles."""
     x = level(0, 100)
     x[:, 16, 20] = 255
     found = corrupt(x, "motion_blur", severity)[..., 0].astype(float)
@@ -569,7 +569,7 @@ def test_frost_textures_are_bluish_lively_and_all_different() -> None:
 
 @pytest.mark.parametrize(("severity", "amount"), by_severity((0.2, 0.5, 0.75, 1, 1.5)))
 def test_fog_keeps_the_range_of_the_formula(severity: int, amount: float) -> None:
-    """On white it runs from 1 / (1 + amount) to 1, for the plasma runs from 0 to 1; it tells what others become."""
+    """On white, fog runs from 1 / (1 + amount) to 1, since the plasma runs from 0 to 1; white predicts other images."""
     clean = smooth(20)
     clean[:10] //= 2
     clean[..., 2] //= 3  # the largest value is that of all channels
@@ -590,7 +590,7 @@ def test_plasma_departs_from_its_neighbours_less_at_each_level_by_decay_squared(
     assert (x.min(axis=(1, 2)) == 0).all() and (x.max(axis=(1, 2)) == 1).all()
 
     def away(step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of the centres of squares, and of the middles of their upper sides, wrapped around."""
+        """Return centres of squares, and middles of their upper sides, less the mean of their neighbours."""
         half = step // 2
         at = {(i, j): np.roll(x, (-i, -j), axis=(1, 2)) for i in (-half, 0, half) for j in (-half, 0, half)}
         diagonal = (at[half, half] + at[half, -half] + at[-half, half] + at[-half, -half]) / 4
@@ -800,8 +800,11 @@ def test_sampling_is_scipys(edge_twice: bool, mode: str) -> None:
 
 
 def fits(severity: int, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of ramps (7 levels a pixel) that went through: where they came from, as affine maps, (n, 3, 2) of (x, y, 1) to
-    (x, y), and the residuals in pixels, (n, 256, 2), in the middle, which no mirror reaches."""
+    """Fit affine maps from the pixels of corrupted ramps (7 levels a pixel) to where they came from.
+
+    Returns the maps of (x, y, 1) to (x, y), (n, 3, 2), and the residuals in pixels, (n, 256, 2), in the middle,
+    which no mirror reaches.
+    """
     row, column = np.mgrid[:32, :32]
     ramp = np.stack([7 * column, 7 * row, 0 * row], axis=-1).astype(np.uint8)
     found = corrupt(np.repeat(ramp[None], n, axis=0), "elastic_transform", severity)

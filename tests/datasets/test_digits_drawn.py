@@ -140,7 +140,7 @@ def test_torchvision_reads_the_same_from_usps(real: tuple[Path, Opened], train: 
 
 @needs_data
 def test_mnist_m_is_the_negative_wherever_mnist_is_above_0(real: tuple[Path, Opened]) -> None:
-    """On dark grounds, where the negative is light; so the middle 28x28 of its 32x32 are MNIST's."""
+    """The negative is light on dark grounds; so the middle 28x28 of its 32x32 are MNIST's."""
     with np.load(SHARED / "mnist_m" / "mnist_m_test.npz", allow_pickle=False) as file:
         index = file["index"]
     mine, other = rows(real[1], "mnistm/test", 3000), rows(real[1], "mnist/test", 10_000)

@@ -1,4 +1,4 @@
-"""Synthetic tissue: the label lies in the nuclei, not in the colour; the centres differ in colour."""
+"""Synthetic tissue: the label depends on the nuclei, not on the colour; the centres differ in colour."""
 
 from __future__ import annotations
 

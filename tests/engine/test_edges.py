@@ -125,7 +125,7 @@ BY_SIZE = {"a": 13 / 44, "b": 22 / 44, "c": 9 / 44}
 @pytest.mark.parametrize("algorithm", ["fedavg", "fednova", "fedadam", "feddc"])
 @pytest.mark.parametrize("participation", [1.0, 0.6])
 def test_pooled_variances_are_those_of_the_mixture(algorithm: str, bn: str, participation: float) -> None:
-    """Of two BN layers, in two rounds of one step on all of a client's images."""
+    """The network has two BN layers; there are two rounds of one step on all of a client's images."""
     sites = clients()
     pooled = {"running_variance": "pooled", "participation": participation, "batch_size": 32}
     fed = federation(algorithm, bn, model=forgetful(), sites=sites, **pooled)
@@ -171,7 +171,7 @@ def test_pooled_variances_after_a_resume_are_the_same_bits(algorithm: str) -> No
 
 
 def test_moons_previous_network_has_its_own_variances() -> None:
-    """In the first round clients do the same, however variances are averaged after it."""
+    """Clients do the same in the first round, however variances are averaged after it."""
     one, two = (federation("moon", running_variance=how).run(1) for how in ("averaged", "pooled"))
     for a, b in zip(one.clients, two.clients, strict=True):
         assert not differing(a.state, b.state)
@@ -277,7 +277,7 @@ def test_features_are_the_projection() -> None:
 
 
 def test_the_head_goes_with_jigen() -> None:
-    """Whose own head takes the projection too; both travel."""
+    """JiGen's own head takes the projection too; both travel."""
     jigen = {"name": "jigen", "grid": 2, "permutations": 4, "bias_whole_image": 0.5}
     fed = federation({"name": "moon", "projection_dim": 5}, addon=jigen).run(2)
     state = fed.global_state()
@@ -542,7 +542,7 @@ def meta(variant: str, model: nn.Module, **given: Any) -> dict[str, Tensor]:
 
 
 def test_both_sides_of_the_difference_see_the_same_masks() -> None:
-    """With a linear loss there is nothing to correct, up to rounding; other masks would make a difference."""
+    """A linear loss leaves nothing to correct, up to rounding; other masks would make a difference."""
 
     def linear() -> nn.Module:
         torch.manual_seed(0)
@@ -555,7 +555,7 @@ def test_both_sides_of_the_difference_see_the_same_masks() -> None:
 
 
 def test_the_difference_with_dropout_converges() -> None:
-    """As delta falls by a hundred; with masks of their own the sides would be further apart by a hundred."""
+    """The error falls as delta does, by a factor of 100; with separate masks it would grow by that factor."""
     wide, narrow = (meta("hessian_free", network(dropout=0.5), delta=delta) for delta in (1e-3, 1e-5))
     first = meta("first_order", network(dropout=0.5))
     for name in ("0.weight", "9.weight"):

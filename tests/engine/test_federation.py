@@ -71,7 +71,7 @@ def test_unequal_clients_make_the_two_weightings_differ() -> None:
 
 @pytest.mark.parametrize("training", [SETTINGS, MOMENTUM], ids=["sgd", "momentum and weight decay"])
 def test_local_steps_are_those_of_torch_optim_sgd(training: Training) -> None:
-    """With one client a round is its local work alone: a new optimiser a round, nothing else."""
+    """A round of one client is its local work alone: a new optimiser for each round, nothing else."""
     noted = Noted(*clients()["b"])
     got = federation(data={"b": noted}, training=training).run()
     model, batches = network(), iter(noted.taken)
@@ -269,7 +269,7 @@ class Scripted(Federation):
 def scripted(
     script: dict[str, list[float]], algorithm: str = "fedavg", bn: str = "local", **training: Any
 ) -> tuple[Scripted, list[dict[str, Tensor]]]:
-    """That federation after its run, and the server's tensors after each round."""
+    """Return that federation after its run, and the server's tensors after each round."""
     given = clients()
     settings = {"rounds": len(script["a"]), "batch_size": 8, "lr": 0.05, **training}
     validation = {k: given[k] for k in script}

@@ -45,7 +45,7 @@ def watched(
 
 
 def gradient(before: State, after: State, names: Iterable[str]) -> Tensor:
-    """Of a step at rate 1, as one vector."""
+    """Return the gradient of a step at rate 1, as one vector."""
     return torch.cat([(before[k] - after[k]).flatten() for k in names])
 
 
@@ -55,7 +55,7 @@ def mean_gradient(algorithm: str, model: nn.Module, data: dict[str, Any], **trai
 
 
 def union_gradient(model: nn.Module, data: dict[str, Any]) -> Tensor:
-    """Of the mean loss over all clients' images, through ordinary batch norm."""
+    """Return the gradient of the mean loss over all clients' images, through ordinary batch norm."""
     own = copy.deepcopy(model).train()
     x, y = (torch.cat(column) for column in zip(*data.values(), strict=True))
     of = torch.autograd.grad(cross_entropy(own(x), y), list(own.parameters()))
@@ -121,7 +121,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_the_mean_gradient_is_that_of_the_union_of_batches(name: str, kind: str) -> None:
-    """Of an ordinary BN network; FedAvg's and algorithm 2's are not, nor FedTAN's with weights that do not match."""
+    """The reference is an ordinary BN network. FedAvg, algorithm 2 and FedTAN with unmatched weights differ from it."""
     model, equal = networks(name), kind.startswith("equal")
     sizes = {"a": 3, "b": 3, "c": 3} if equal else {"a": 2, "b": 5, "c": 3}
     data = images(sizes, SHAPES.get(name, (3, 32, 32)))
@@ -246,7 +246,7 @@ def test_each_clients_own_gradient_is_the_papers(algorithm: str, way: str, weigh
 
 
 CORRECTIONS = {"none": 1.0, "torch": (3 * 4 * 30) / (3 * 4 * 30 - 1), "fedtan_code": 4 / 3}
-"""Of a joint variance over three clients' four images of 5 x 6: elements of all, or images of one client."""
+"""Counts for a joint variance over three clients' four images of 5 x 6: elements of all, or images of one client."""
 
 
 def first_layer(momentum: float | None = 0.1) -> nn.Module:

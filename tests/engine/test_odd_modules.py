@@ -98,7 +98,7 @@ def test_a_running_statistic_that_is_not_finite_is_noticed_beside_a_mask() -> No
 
 
 class NormAndRelu(nn.BatchNorm1d):
-    """As libraries fuse them."""
+    """Batch norm and ReLU in one module, as libraries fuse them."""
 
     def forward(self, x: Tensor) -> Tensor:
         return relu(super().forward(x))

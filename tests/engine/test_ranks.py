@@ -25,7 +25,7 @@ def launched(count: int, *command: str, **options: Any) -> subprocess.CompletedP
 
 @pytest.fixture(scope="module", params=[2, 3])
 def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of two, and of three, processes has kept."""
+    """Return what each of two, and of three, processes has kept."""
     out = tmp_path_factory.mktemp("ranks")
     tests = str(Path(worker.__file__).parent)
     done = launched(request.param, worker.__file__, str(out), env=os.environ | {"PYTHONPATH": tests})

@@ -30,7 +30,7 @@ def noted(sizes: dict[str, int] = SIZES) -> dict[str, Noted]:
 
 
 def batches(sizes: dict[str, int], rounds: int = 3, **training: Any) -> dict[tuple[int, str], list[list[int]]]:
-    """What each client took in each round, (round, client) -> batches; who does not take part is left out."""
+    """Return each client's batches in each round, (round, client) -> batches, without clients that do not take part."""
     given, out = noted(sizes), {}
     running = federation(given, training=training)
     for number in range(1, rounds + 1):
@@ -60,7 +60,7 @@ def test_so_many_take_part(sites: int, fraction: float, count: int) -> None:
 
 
 def test_in_time_everyone_takes_part_and_about_equally_often() -> None:
-    """Of 5 sites 2 take part: in 400 rounds each in 160, with a standard deviation below 10."""
+    """Two of 5 sites take part: each in 160 of 400 rounds, with a standard deviation below 10."""
     drawn = [federation(clients(FIVE), training={"participation": 0.4}, seed=s).participants for s in (0, 0, 1)]
     names = [[tuple(c.name for c in who(number)) for number in range(1, 401)] for who in drawn]
     assert names[0] == names[1] != names[2]
@@ -125,7 +125,7 @@ def test_four_steps_of_an_epoch_of_two_are_two_epochs() -> None:
     ],
 )
 def test_with_equal_steps_all_take_as_many_as_the_largest(options: dict[str, Any], steps: tuple[int, ...]) -> None:
-    """Of 13, 22 and 9 samples in batches of 4 or 3, where a last one joins the batch before it."""
+    """Clients have 13, 22 and 9 samples in batches of 4 or 3; a single last sample joins the batch before it."""
     alone, equal = (batches(SIZES, equal_steps=e, **options) for e in (False, True))
     assert [len(alone[r, name]) for r in (1, 2, 3) for name in SIZES] == [*steps] * 3
     assert [len(equal[r, name]) for r in (1, 2, 3) for name in SIZES] == [max(steps)] * 9
@@ -144,7 +144,7 @@ def test_equal_steps_go_over_a_clients_own_samples_again() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "weight_decay": 0.1}, {"replacement": True}])
 def test_equal_steps_are_that_many_local_steps(options: dict[str, Any]) -> None:
-    """To the bit; and each client's counters say that its BN saw so many batches."""
+    """They agree to the bit, and each client's counters say that its BN saw that many batches."""
     equal = federation(training={"equal_steps": True, **options}).run()
     steps = federation(training={"local_steps": 6, **options}).run()
     assert not differing(equal.tensors(), steps.tensors())
@@ -302,7 +302,7 @@ def test_a_correction_is_clipped_with_its_gradient(bn: str) -> None:
     ],
 )
 def test_the_logged_loss_has_no_penalties(spec: Any) -> None:
-    """In the first step of round 1 it is FedAvg's, and the cross-entropy of the batch."""
+    """The loss of the first step of round 1 is that of FedAvg: the cross-entropy of the batch."""
     samples = noted()
     one, two = (federation(samples, algorithm=a, training={"local_steps": 1}).run(1).history for a in (spec, "fedavg"))
     assert [row["loss"] for row in one] == [row["loss"] for row in two]
@@ -331,7 +331,7 @@ def test_batches_across_parts_keep_their_order() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"replacement": True}, {"local_steps": 5, "momentum": 0.9}])
 def test_pooled_training_is_that_of_one_client_with_all_data(options: dict[str, Any]) -> None:
-    """The same bits, given the same name: it is what batches are drawn by. Weights and participation change nothing."""
+    """Bits agree if the name does, since batches are drawn by the name. Weights and participation change nothing."""
     given, held = clients(), clients(seed=7)
     whole, val = ({"pooled": tuple(map(torch.cat, zip(*of.values(), strict=True)))} for of in (given, held))
     alone = federation(whole, network(dropout=0.3), options, validation=val).run()

@@ -47,7 +47,7 @@ def files_of(bundle: Path) -> dict[str, str]:
 
 
 def ran(bundle: Path, source: Path, **settings: Any) -> pd.DataFrame:
-    """What the bundle's workflow writes of images, by path."""
+    """Return what the bundle's workflow writes about images, by path."""
     from monai.bundle import run
 
     run(**files_of(bundle), bundle_root=str(bundle), dataset_dir=str(source), **settings)
@@ -56,7 +56,7 @@ def ran(bundle: Path, source: Path, **settings: Any) -> pd.DataFrame:
 
 
 def answers(project: Project, source: Path, name: str, *settings: str, **options: Any) -> pd.DataFrame:
-    """What `fedshift apply` finds."""
+    """Return what `fedshift apply` finds."""
     return project.apply(source, name, *settings, **options).table.set_index("path").sort_index()[["p0", "p1"]]
 
 

@@ -1,4 +1,4 @@
-"""Exports: what trackers are told of a study's runs is what the files say, once, and nothing is lost on the way."""
+"""Exports: trackers get what the files of a study's runs say, once, and nothing is lost on the way."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ CURVES = {
     "total/messages": {1: 4, 2: 6},
     "total/seconds": {1: 4, 2: 6},
 }
-"""What ROUNDS comes to, by hand: B has no validation loss in round 1, and so there is no mean of it."""
+"""The result of ROUNDS, by hand: B has no validation loss in round 1, and so there is no mean of it."""
 BEGAN = 1735689600
 """2025-01-01, midnight in Greenwich."""
 MANIFEST = {
@@ -139,7 +139,7 @@ def scored(plan: Plan, *rows: tuple[str, str, str, float | None]) -> None:
 
 
 def exported(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    """What an export says."""
+    """Return what an export prints."""
     assert cli.main(["export", *argv]) == 0
     out, err = capsys.readouterr()
     assert out == ""
@@ -157,7 +157,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 
 
 def near(series: Series) -> Series:
-    """The same, compared as floats of 32 bits, which is what TensorBoard keeps."""
+    """Return a series that compares values as floats of 32 bits, which is what TensorBoard keeps."""
     return {tag: pytest.approx(values, rel=1e-6) for tag, values in series.items()}  # type: ignore[misc]
 
 
@@ -167,7 +167,7 @@ def tsmobn(plan: Plan) -> str:
 
 
 def marked(site: str, clean: str) -> str:
-    """What a tag calls a site with characters that it does not take."""
+    """Return the name of a site in a tag, which does not allow all characters."""
     return f"{clean}-{hashlib.sha256(json.dumps(site).encode()).hexdigest()[:8]}"
 
 
@@ -200,7 +200,7 @@ def test_tensorboard_has_all_rounds_and_scores(capsys: pytest.CaptureFixture[str
 
 
 def test_the_tab_hparams_compares_runs_by_their_scores(capsys: pytest.CaptureFixture[str]) -> None:
-    """As the server of TensorBoard answers it."""
+    """The expected answer is that of TensorBoard's server."""
     from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
     from tensorboard.context import RequestContext
     from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
@@ -327,7 +327,7 @@ def test_mlflow_has_all_rounds_scores_and_settings(uri: str, capsys: pytest.Capt
 
 
 def flat(spec: dict[str, Any]) -> list[str]:
-    """The settings of a spec, counted anew."""
+    """Return the settings of a spec, flattened independently."""
     return [name for key, v in spec.items() for name in (flat(v) if isinstance(v, dict) else [key])]
 
 
@@ -379,7 +379,7 @@ def test_a_run_that_was_logged_by_half_is_logged_anew(
 
 
 def test_mlflow_needs_no_torch_and_leaves_the_loggers_alone(uri: str) -> None:
-    """In a process of its own, with the database that this module has."""
+    """The export runs in a process of its own, with this module's database."""
     trained(planned("alone"))
     code = f"""
 import logging, sys
@@ -396,7 +396,7 @@ print("torch" in sys.modules, "tensorboard" in sys.modules)
 
 
 def test_mlflow_is_quiet_for_a_while(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
-    """Of each run that a server gets, it would print an address."""
+    """Otherwise MLflow prints an address for each run that a server gets."""
     with tracker._quiet():
         print("View run at")
         logging.getLogger("mlflow").warning("a table")
@@ -430,7 +430,7 @@ def test_where_mlflow_keeps_runs_if_nothing_is_said(
 
 
 def test_a_database_of_the_project(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the module's as what is there already, for the sake of the time that a new one takes."""
+    """The module's database stands in for one that exists already, since a new one takes time."""
     trained(planned("here"))
     exported(capsys, "mlflow", "here", "--to", uri)
     copy = Path("results/exports/mlflow.db")
@@ -470,7 +470,7 @@ def test_an_experiment_that_was_deleted_is_not_brought_back(uri: str, capsys: py
     assert said == "experiment fedshift/deleted: was deleted in MLflow; restore it there, or remove it for good"
 
 
-# ---- what both are told
+# ---- what both trackers get
 
 
 def test_sites_with_any_name_are_kept_apart(uri: str, capsys: pytest.CaptureFixture[str]) -> None:

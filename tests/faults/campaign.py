@@ -1,6 +1,6 @@
 """Kills and faults at random places of train, prepare and predict, each followed by the same command again.
 
-`python tests/faults/campaign.py [TRIALS] [SEED]`, or `make faults`. After every fault, whatever lies where results lie
+`python tests/faults/campaign.py [TRIALS] [SEED]`, or `make faults`. After every fault, every file among the results
 must be whole; after the repeated command, with no hand between, all results must be those of an undisturbed run.
 
 Faults: SIGKILL and SIGTERM at a random instant; SIGKILL at a random disk event (opening for writing, syncing, renaming,
@@ -54,13 +54,13 @@ COMMANDS = ("train", "train", "prepare", "predict")
 FAULTS = ("kill", "kill", "kill at disk", "cut and kill", "term", "no space")
 SPOILS = ("nothing", "nothing", "truncate", "flip a bit", "flip a bit of the log", "stale lock")
 IMPORTED = (monai, pd, torch, train, predict)
-"""What commands import: before they are forked, so that trials are short."""
+"""Modules that commands import. They are loaded before commands are forked, so that trials are short."""
 DISK = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"}
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens, and when: after so many seconds, or at the disk event of this number."""
+    """An event and its time: after so many seconds, or at the disk event of this number."""
 
     kind: str = "none"
     when: float = 0.0
@@ -70,7 +70,7 @@ class Fault:
 
 @dataclass
 class Figures:
-    """What a campaign has found."""
+    """The results of a campaign."""
 
     faults: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
@@ -280,7 +280,7 @@ def flip_log(folder: Path, rng: np.random.Generator) -> bool:
 
 
 def _change(path: Path, change: Callable[[bytes], bytes]) -> bool:
-    """Whether there was something to change."""
+    """Change a file if possible, and return whether there was something to change."""
     if not path.exists() or not path.stat().st_size:
         return False
     path.write_bytes(change(path.read_bytes()))
@@ -308,7 +308,7 @@ SPOIL: dict[str, Callable[[Path, np.random.Generator], bool]] = {
 
 
 def content(path: Path) -> Any:
-    """What of an output must agree: its bytes; of rounds all but seconds; of a manifest what is no time or memory."""
+    """Return what must agree: bytes of an output; rounds without seconds; a manifest without times and memory."""
     try:
         if path.name == "manifest.json":
             read = read_json(path)

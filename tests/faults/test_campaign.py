@@ -28,7 +28,7 @@ def test_a_full_disk_at_any_disk_event_of_a_training_is_one_line(tmp_path: Path)
 
 
 def test_a_campaign_finds_what_is_not_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a model is written in place, a kill in the middle leaves a part of it under its name."""
+    """If a model is written in place, a kill in the middle leaves a part of it under its name."""
     project = campaign.Campaign(tmp_path)
 
     def write(path: Path, *given: Any) -> None:

@@ -1,4 +1,4 @@
-"""What holds for every figure of runs, and invented results that the tests of single figures share."""
+"""Tests for every figure of runs, and invented results that the tests of single figures share."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_default_is_the_middle_of_a_sweep_that_has_it() -> None:
 
 @pytest.mark.parametrize("conditions", ["a", "ab"])
 def test_a_legend_of_many_inferences_stays_inside_the_figure_of_sites(conditions: str) -> None:
-    """At five points a letter, about what 9 px take."""
+    """A letter counts as five points, about what 9 px take."""
     rows = [
         row(c, "x", 0.5, inference="tsmobn", shown=f"TsmoBN (momentum 0.0, batch_size {b}, order 0, affine True)")
         for c in conditions

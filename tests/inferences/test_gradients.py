@@ -296,7 +296,7 @@ def test_a_memory_a_teacher_and_several_passes_are_a_file_each(method: type[Infe
 
 
 class Ruin(Inference):
-    """Changes all that can be changed, and fails at a batch if it is told to."""
+    """An inference that changes all that can be changed, and fails at a batch if asked to."""
 
     gradients: ClassVar[bool] = True
     fails_at: int = Field(-1, description="number of the batch; -1 for the entry, -2 for never")

@@ -54,7 +54,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Payload:
-    """What leaves a file behind when it is unpickled."""
+    """An object that leaves a file behind when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -531,7 +531,7 @@ GARBAGE: list[Any] = [
 
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where in a tree of mappings and lists there is anything."""
+    """Yield every place in a tree of mappings and lists."""
     inner = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, value in inner:
         yield (*path, key)

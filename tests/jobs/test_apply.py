@@ -103,7 +103,7 @@ def test_a_folder_is_a_sorted_table_of_its_images(project: Project, tmp_path: Pa
 
 
 def test_folders_that_are_links_count_once_each(project: Project, tmp_path: Path) -> None:
-    """Of a folder that lies there too, what it is called by itself; loops, also by a folder above, end."""
+    """A folder that is also there without a link keeps its real name; loops end, also through a folder above."""
     source, elsewhere = tmp_path / "hospital", tmp_path / "elsewhere"
     for folder in (source / "b", elsewhere / "deep"):
         folder.mkdir(parents=True)
@@ -169,7 +169,7 @@ def test_only_the_images_of_a_batch_are_read(project: Project) -> None:
 
 
 def other_data(project: Project, dataset: str) -> Run:
-    """The same run on other data."""
+    """Return the run with other data."""
     data = project.data.model_copy(update={"dataset": registry.build("dataset", dataset)})
     return project.run().model_copy(update={"data": data})
 

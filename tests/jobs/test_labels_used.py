@@ -1,4 +1,4 @@
-"""Inferences that first take gradient steps on labelled images of a site: the steps, the scores, and what is told."""
+"""Inferences that first take gradient steps on labelled images of a site: steps, scores, and what is reported."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def project(root: Path, **changes: Any) -> tuple[Plan, Paths]:
     """A trained run, predicted; 60 images a site, of which internal ones test 20 and validate 10."""
     plan, paths = trained(root, **changes)
     for run in plan.runs:
-        for sweep in plan.asked[run]:
+        for sweep in plan.prediction_jobs[run]:
             asked = {name: plan.inferences[name] for name in plan.sweeps[sweep]}
             predict(paths.run(run), asked, paths, paths.predictions(run, sweep))
     return plan, paths
@@ -207,7 +207,7 @@ def written(plan: Plan, paths: Paths, name: str) -> pd.DataFrame:
 
 
 def adapted(plan: Plan, paths: Paths, site: str, inference: Inference) -> tuple[nn.Module, TensorSamples, list[bool]]:
-    """A model read anew and adapted for one site alone, the site's test images, and which of them it has seen."""
+    """Return a model loaded again and adapted to one site, the site's test images, and which of them it has seen."""
     (run,) = plan.runs.values()
     folder, prepared = paths.run(run.id), Prepared(paths.data(run.data.id))
     shared, own = (read_tensors(folder / f"{n}.safetensors")[0] for n in ("model", "clients"))
@@ -228,7 +228,7 @@ def adapted(plan: Plan, paths: Paths, site: str, inference: Inference) -> tuple[
 
 @pytest.mark.parametrize("position", range(5))
 def test_each_site_is_predicted_by_the_model_adapted_to_it_alone(made: tuple[Plan, Paths], position: int) -> None:
-    """With TsmoBN, first adapted and then given test statistics. No site starts from what another left."""
+    """A model is first adapted, and then TsmoBN gives it test statistics. No site starts from what another left."""
     plan, paths = made
     name, inference = list(plan.inferences.items())[position]
     table = written(plan, paths, name)
@@ -299,7 +299,7 @@ def test_the_draw_is_the_same_for_all_runs(tmp_path: Path) -> None:
     assert all(other == drawn[0] for other in drawn)
 
 
-# ---- what is told
+# ---- what is reported
 
 
 def test_the_page_names_what_uses_labels_and_says_that_it_is_not_comparable(made: tuple[Plan, Paths]) -> None:

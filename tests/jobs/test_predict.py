@@ -63,7 +63,7 @@ def test_lists_of_settings_stand_for_an_inference_each_in_one_file(tmp_path: Pat
     assert len(plan.inferences) == 6
     ((name, members),) = plan.sweeps.items()
     assert members == tuple(plan.inferences)
-    assert plan.asked == {run: [name] for run in plan.runs}
+    assert plan.prediction_jobs == {run: [name] for run in plan.runs}
     (run,) = plan.runs
     assert {Paths().predictions(run, job) for job in plan.predictions(run).values()} == {Paths().predictions(run, name)}
 
@@ -195,11 +195,11 @@ def test_what_is_wrong_with_a_list_is_one_line_that_names_the_key(
 
 
 def test_an_inference_alone_and_in_a_sweep_is_read_once(tmp_path: Path) -> None:
-    """Of the file of its own, which the study names first: in the sweep's file all its answers are wrong."""
+    """The inference's own file is read, which the study names first: all its answers in the sweep's file are wrong."""
     again = {"name": "tsmobn", "momentum": [0.9, 0.5]}
     plan, paths = fake_study.build(tmp_path, lambda *_: 0.9, inferences=["tsmobn", again], seeds=[0])
     for run in plan.runs:
-        single, sweep = plan.asked[run]
+        single, sweep = plan.prediction_jobs[run]
         assert plan.predictions(run)["tsmobn"] == single == "tsmobn"
         path = paths.predictions(run, sweep)
         table = read_table(path)
@@ -239,9 +239,9 @@ def test_a_grid_asks_for_inferences_of_its_own(tmp_path: Path) -> None:
         names, settings = wanted[run.algorithm.name, run.bn]
         assert [i.name for i in asked] == names
         assert [(i.momentum, i.batch_size) for i in asked if isinstance(i, TsmoBN)] == settings
-        assert list(dict.fromkeys(found.values())) == plan.asked[key]
+        assert list(dict.fromkeys(found.values())) == plan.prediction_jobs[key]
         assert all(name in plan.sweeps[job] for name, job in found.items())
-    assert {job for asked in plan.asked.values() for job in asked} == plan.sweeps.keys()
+    assert {job for jobs in plan.prediction_jobs.values() for job in jobs} == plan.sweeps.keys()
     assert {name for members in plan.sweeps.values() for name in members} == plan.inferences.keys()
 
 
@@ -267,7 +267,7 @@ def test_inferences_of_some_runs_are_not_missed_in_others(tmp_path: Path) -> Non
     ],
 )
 def test_the_schema_knows_lists_of_settings(tmp_path: Path, given: list[Any], fits: bool) -> None:
-    """As the study itself: what an editor marks is what is refused, in the study and in a grid of runs."""
+    """An editor marks what the study refuses, in the study and in a grid of runs."""
     validator = pytest.importorskip("jsonschema").Draft202012Validator(declaration.schema())
     runs = [{"algorithm": "fedavg", "inferences": given}]
     for changes in ({"inferences": given}, {"runs": runs}):
@@ -323,7 +323,7 @@ def test_fedbn_is_the_run_of_fedavg_with_local_batch_norm(tmp_path: Path) -> Non
     assert named.keys() == spelt.keys()
     both = load(tmp_path, runs=[{**runs[0], "inferences": ["tsmobn"]}, runs[1]])
     assert both.runs.keys() == named.keys()
-    assert list(both.asked.values()) == [["tsmobn", "source"]], "one training, predicted as either asks for"
+    assert list(both.prediction_jobs.values()) == [["tsmobn", "source"]], "one training, predicted as either asks for"
 
 
 def test_each_algorithm_has_its_own_default_of_batch_norm(tmp_path: Path) -> None:

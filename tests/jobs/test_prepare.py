@@ -22,7 +22,7 @@ from fedshift.study.run import Data
 
 
 class Counted(Dataset):
-    """Images that are their own number; it knows how many were read, and fails at one if told to."""
+    """Images that are their own number. It counts those that were read, and fails at one if asked to."""
 
     name = "counted"  # type: ignore[misc]
     count: int = 3000

@@ -114,7 +114,7 @@ def project(template: Project, tmp_path: Path) -> Project:
 
 @pytest.fixture(scope="module")
 def whole(template: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """The same project after a run that nothing disturbed."""
+    """Return an equal project after a run that nothing disturbed."""
     root = tmp_path_factory.mktemp("whole") / "project"
     shutil.copytree(template.root, root)
     job.train(Project(root).run(), Paths(root), code="code")
@@ -465,7 +465,7 @@ def test_two_processes_killed_on_the_way_come_to_the_bytes_of_two_and_the_number
 
 
 def test_sigterm_saves_and_exits_with_143(project: Project) -> None:
-    """What is kept is the state after the last whole round, as an undisturbed training has it."""
+    """The saved state is that after the last whole round, as in an undisturbed training."""
     run = project.run("long", augmented=False)
     command = [sys.executable, "-m", "fedshift", "train", "long.yaml", run.id, "--scale", "paper"]
     log = project.log(run)

@@ -206,7 +206,7 @@ def spread(shape: torch.Size, seed: int) -> Tensor:
 
 @pytest.fixture(scope="module")
 def imagenet() -> dict[str, Tensor]:
-    """In the form of torchvision's state of AlexNet with 1000 classes."""
+    """Return weights in the form of torchvision's state of AlexNet with 1000 classes."""
     with torch.device("meta"):
         state = torchvision.models.alexnet(weights=None).state_dict()
     return {name: spread(value.shape, k) for k, (name, value) in enumerate(state.items())}
@@ -277,7 +277,7 @@ def test_weights_that_cannot_be_had_are_named(cache: Path) -> None:
 
 
 def test_a_file_with_another_content_is_refused(imagenet: dict[str, Tensor], cache: Path) -> None:
-    """What torch finds in its cache it takes; what was put there by hand may be something else."""
+    """Torch takes what it finds in its cache, and a person may have put another file there."""
     torch.save(imagenet, cache / "alexnet-owt-7be5be79.pth")
     words = r"alexnet-owt-7be5be79\.pth: does not hold torchvision's AlexNet: sha256 is [0-9a-f]{64}, expected 7be5be79"
     with pytest.raises(UserError, match=words) as caught:

@@ -76,7 +76,7 @@ def test_two_stages_halve_the_picture_and_round_up(size: int, last: int) -> None
 
 
 def test_the_shortcut_takes_every_second_pixel_and_pads_a_quarter_on_both_sides() -> None:
-    """With the residual branch at zero, a block shows its shortcut alone."""
+    """The residual branch is zero, so that a block shows its shortcut alone."""
     block = Block(16, 32, lambda _: nn.Identity())
     for convolution in (block.convolution1, block.convolution2):
         nn.init.zeros_(convolution.weight)

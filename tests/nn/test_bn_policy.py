@@ -66,7 +66,7 @@ def test_silobn_trains_the_very_weights_of_fedavg() -> None:
 
 
 def test_local_affine_trains_the_very_weights_of_fedbn() -> None:
-    """The same, where gamma and beta stay at home."""
+    """Weights agree where gamma and beta stay at home."""
     fedbn, mills = trained("local"), trained("local_affine")
     for name in SIZES:
         assert not differing(*(pick(f.client_state(name), "affine", "weights") for f in (fedbn, mills)))
@@ -115,7 +115,7 @@ def test_the_ledger_counts_every_float_that_moves(bn: str, floats: int) -> None:
 
 
 def test_the_mean_of_variances_is_not_the_pooled_variance() -> None:
-    """As published, running variances are averaged arithmetically: the clients' distance in mean is lost."""
+    """Running variances are averaged arithmetically, as published: the clients' distance in mean is lost."""
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(1, momentum=1.0), nn.Linear(1, 2)).double()
     x = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
     data = {"a": (x, torch.tensor([0, 1])), "b": (3 * x + 10, torch.tensor([0, 1]))}

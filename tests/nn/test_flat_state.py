@@ -1,4 +1,4 @@
-"""The flat state `[affine | weights | statistics]`: what lies where, and what travels."""
+"""The flat state `[affine | weights | statistics]`: what is where, and what travels."""
 
 from __future__ import annotations
 

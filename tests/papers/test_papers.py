@@ -85,5 +85,5 @@ def test_a_wrong_list_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"papers\.csv, row 2: unknown kind 'X'"):
         tables.items(path)
     path.write_text(head + "a-1,A,table 1,R,what\n" * 2)
-    with pytest.raises(UserError, match=r"papers\.csv, row 3: 'a-1' is listed twice"):
+    with pytest.raises(UserError, match=r"papers\.csv, row 3: 'a-1' appears twice"):
         tables.items(path)

@@ -80,7 +80,7 @@ def printed(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 
 
 def differing(rows: Rows, published: Rows) -> list[tuple[str, str, str, str]]:
-    """Published numbers that do not stand where they should, to every printed digit."""
+    """Published numbers that are not where they should be, to every printed digit."""
     assert set(rows) == set(published)
     return [
         (row, column, want, rows[row][column])
@@ -178,7 +178,7 @@ def floats(tensors: Mapping[str, torch.Tensor]) -> int:
 
 
 class Watched:
-    """How many floats the hooks of an algorithm return: those of `broadcast` and of `report`."""
+    """Counter of the floats that the hooks of an algorithm return: those of `broadcast` and of `report`."""
 
     def __init__(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.returned: dict[str, list[int]] = {}
@@ -240,7 +240,7 @@ def test_floats_of_a_client_are_those_of_the_paper(name: str, bn: str) -> None:
     [("jigen", (FEATURES + 1) * (30 + 1)), ("csd", CLASSES * (FEATURES + 1) + 1), ("randconv", 0)],
 )
 def test_an_addon_adds_the_floats_of_its_head(addon: str, head: int, name: str, bn: str) -> None:
-    """As parameters that travel: what an algorithm sends twice, it sends twice; CSD's one number a client stays."""
+    """The head's floats travel as parameters do: an algorithm that sends twice sends them twice. CSD's e_d stays."""
     given = clients()
     trained = Federation(network(), given, algorithm=name, bn=bn, addon=addon, training={"batch_size": 4}).run(1)
     p, s = travelling(bn)
@@ -280,7 +280,7 @@ def planned(name: str, bn: str, participation: float = 1.0, addon: str | None = 
 
 
 def measured(run: Run) -> dict[str, int]:
-    """What the ledger of a whole training says."""
+    """Return the ledger of a whole training."""
     generator = torch.Generator().manual_seed(1)
     data = {site: (torch.randn(7, *SHAPE, generator=generator), torch.arange(7) % 2) for site in run.partition.internal}
     model, training = initialise(run.model, SHAPE, 2, 0), run.training

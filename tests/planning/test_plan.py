@@ -1,4 +1,4 @@
-"""Which jobs would run, and what they take: against Snakemake's own dry run, and against sums done by hand."""
+"""Jobs that would run, and what they take: against Snakemake's own dry run, and against sums done by hand."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_jobs_are_those_of_snakemakes_dry_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing made, then data and partition made by hand."""
+    """First nothing is made; then data and partition are made by hand."""
     project = Project.create(tmp_path / "p", runs=[{"algorithm": "fedavg", "bn": ["aggregated", "local"]}])
     monkeypatch.chdir(project.root)
     assert cli.main(["plan", "tiny", "--json"]) == 0
@@ -288,7 +288,7 @@ def test_predictions() -> None:
 
 
 def test_a_study_that_is_partly_trained(tmp_path: Path) -> None:
-    """Of six runs, five are trained, in 12.5 s each; of one, a quarter is."""
+    """Five of six runs are trained, in 12.5 s each, and a quarter of the sixth."""
     plan, _ = fake_study.build(tmp_path)
     last = list(plan.runs)[-1]
     (PATHS.run(last) / "manifest.json").unlink()
@@ -300,7 +300,9 @@ def test_a_study_that_is_partly_trained(tmp_path: Path) -> None:
             write_json(PATHS.run(key) / "manifest.json", {**fake_study.manifest(of), "code": code})
     made_of = {"identity": "", "progress": json.dumps({"round": 1})}
     write_tensors(PATHS.run(last) / "checkpoint" / "state.safetensors", {}, made_of)
-    untold = [Job("predict", f"{last}-{sweep}", "input files updated by another job") for sweep in plan.asked[last]]
+    untold = [
+        Job("predict", f"{last}-{sweep}", "input files updated by another job") for sweep in plan.prediction_jobs[last]
+    ]
     found = survey({"fake": plan}, [Job("train", last, MISSING), *untold], PATHS)
     assert {c.rule: (c.jobs, c.cached, c.why) for c in found.counts if c.rule in ("train", "predict", "prepare")} == {
         "prepare": (1, 1, {}),

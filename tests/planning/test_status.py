@@ -1,4 +1,4 @@
-"""How runs stand: what is told of each from its files, and that looking disturbs nothing."""
+"""The state of runs: what the files say about each, and that looking disturbs nothing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def aged(seconds: float, *paths: Path) -> None:
 
 
 def told(run: Run, text: str, rule: str = "train", name: str = "") -> Path:
-    """What the job's log says."""
+    """Return what the job's log says."""
     log = PATHS.log(rule, name or run.id)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text(text)

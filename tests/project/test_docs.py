@@ -1,4 +1,4 @@
-"""What README and docs tell people to type works as it stands."""
+"""The commands and examples of README and docs work without changes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_study_of_the_docs(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(yaml.safe_load(text) | yaml.safe_load(more)), encoding="utf-8")
     plan = study.load(path, "paper")
     assert len(plan.runs) == 3 * (2 * 2 + 1 + 1)
-    sweeps = [plan.sweeps[s] for run, asked in plan.asked.items() if run.startswith("fedavg-") for s in asked]
+    sweeps = [plan.sweeps[s] for run, jobs in plan.prediction_jobs.items() if run.startswith("fedavg-") for s in jobs]
     assert [len(s) for s in sweeps] == 3 * [9, 10, 10]
 
 
@@ -126,7 +126,7 @@ def fedavgm(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_algorithm_of_the_docs_is_server_momentum(fedavgm: Any) -> None:
-    """With identity data the mean after a round is a x: then x follows v <- b v + (1 - a) x, x <- x - v, by hand."""
+    """On identity data the mean after a round is a x: then x follows v <- b v + (1 - a) x, x <- x - v, by hand."""
     rate, beta, rounds = 0.1, 0.5, 3
     net = torch.nn.Linear(1, 2, bias=False, dtype=torch.float64)
     torch.nn.init.constant_(net.weight, 1.0)

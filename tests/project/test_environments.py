@@ -65,7 +65,7 @@ def test_the_conda_environment_asks_for_what_the_package_asks_for() -> None:
 
 
 def test_the_conda_environment_has_the_command() -> None:
-    """Which comes with the package; jobs have none of their own, for the workflow tells them where the sources lie."""
+    """The package brings the command. Jobs do not have it: the workflow passes them the folder of the sources."""
     *_, last = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))["dependencies"]
     assert ITSELF in last["pip"]
     assert PYPROJECT["project"]["scripts"].keys() == {"fedshift"}

@@ -1,4 +1,4 @@
-"""What Snakemake imports to build its graph is light."""
+"""Snakemake imports only light modules to build its graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def head() -> str:
 
 @functools.cache
 def loaded() -> set[str]:
-    """What is loaded once the workflow has read a study and asked for the digests of its jobs' code."""
+    """Return the modules loaded once the workflow has read a study and asked for the digests of its jobs' code."""
     code = f"""
 import sys
 from pathlib import Path

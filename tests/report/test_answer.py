@@ -1,4 +1,4 @@
-"""What a page claims, where the numbers allow no claim."""
+"""Claims of a page, and cases where the numbers allow no claim."""
 
 from __future__ import annotations
 

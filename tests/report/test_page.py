@@ -546,7 +546,7 @@ def test_shared_patients_are_a_problem(tmp_path: Path) -> None:
 
 
 def test_source_images_shown_again_outside_are_a_caveat(tmp_path: Path) -> None:
-    """Of the 60 images at each site outside, centre1 shows those of centre0, and the other its own."""
+    """Each external site has 60 images: centre1 shows those of centre0, and the other site its own."""
 
     def based(table: pd.DataFrame) -> pd.DataFrame:
         own = table["sample"].where(table["site"] != "centre1", table["sample"].str.replace("centre1", "centre0"))

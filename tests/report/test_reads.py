@@ -1,4 +1,4 @@
-"""How often the files of a study are opened while its page is made."""
+"""Counts of how often the files of a study are opened while its page is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edges of studies, scores and pages: what is refused, told apart, preferred and left in doubt."""
+"""Edge cases of studies, scores and pages: what is refused, distinguished, preferred and left in doubt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a study's YAML to runs and their ids; every error at once; the schema."""
+"""The way from a study's YAML to runs and their ids; every error at once; the schema."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def plan(folder: Path, scale: Any = "mini", name: str = "tiny", **changes: Any) 
 
 
 def complaints(folder: Path, **changes: Any) -> list[str]:
-    """What is said about TINY with changes, a line each, without the path of the file."""
+    """Return the errors of TINY with changes, one a line, without the path of the file."""
     path = write(folder, TINY | changes)
     with pytest.raises(UserError) as caught:
         study.load(path, "mini")

@@ -237,7 +237,7 @@ def feddc(alpha: float) -> Any:
 
 
 def perfedavg(alpha: float, delta: float | None = None) -> Any:
-    """With `delta`, Hessian-free. The batch D' is taken before D and D''."""
+    """Return the step of Per-FedAvg, Hessian-free if there is a `delta`. The batch D' is taken before D and D''."""
 
     def meta(site: Site, w: Vector) -> tuple[float, Vector, Vector]:
         outer = site.take()

@@ -29,7 +29,7 @@ class Example:
 
     @property
     def path(self) -> str:
-        """Where the file would lie, from the root of the project."""
+        """Return the path of the file from the root of the project."""
         return f"src/fedshift/{self.kind}s/{self.name}.py"
 
 

@@ -170,7 +170,7 @@ def build(
         if not run.algorithm.collaboration.has_global_model:
             test = test[test["role"] == "internal"]
         tables = {how: predict(test, run, i.name, right) for how, i in made.inferences.items()}
-        for sweep in made.asked[name]:
+        for sweep in made.prediction_jobs[name]:
             members = made.sweeps[sweep]
             parts = [tables[how].assign(inference=how) if len(members) > 1 else tables[how] for how in members]
             write_table(paths.predictions(name, sweep), pd.concat(parts, ignore_index=True))

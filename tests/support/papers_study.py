@@ -41,7 +41,7 @@ def table(root: Path, rows: str, name: str = "fake-table1") -> None:
 def made(
     root: Path, rows: str = "", scale: Any = "paper", right: fake_study.Right = by_seed, **changes: Any
 ) -> tuple[Plan, Paths]:
-    """From predictions to comparison.csv and trends.csv, as if at scale paper with real data."""
+    """Turn predictions into comparison.csv and trends.csv, as if at scale paper with real data."""
     if rows:
         table(root, rows)
         changes = {"published": {"tables": "fake-table1", "words": WORDS}} | changes

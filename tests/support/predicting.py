@@ -50,7 +50,7 @@ def load(folder: Path, **changes: Any) -> Plan:
 
 
 def complaint(folder: Path, **changes: Any) -> str:
-    """What is wrong with a study, after the name of its file."""
+    """Return the error of a study, without the name of its file."""
     with pytest.raises(UserError) as caught:
         load(folder, **changes)
     return str(caught.value).replace(f"{folder / 'tiny.yaml'}.", "")
@@ -66,7 +66,7 @@ def trained(root: Path, **changes: Any) -> tuple[Plan, Paths]:
 
 
 def predicted(plan: Plan, paths: Paths, run: str, *names: str) -> pd.DataFrame:
-    """What one job writes for some inferences of a run."""
+    """Return what one job writes for some inferences of a run."""
     out = paths.root / "predictions.parquet"
     predict(paths.run(run), {name: plan.inferences[name] for name in names}, paths, out)
     return read_table(out)

@@ -57,7 +57,7 @@ def outcome(case: dict[str, Any], among: ranks.Ranks) -> dict[str, Any]:
 
 
 def errors(among: ranks.Ranks) -> Iterator[str]:
-    """What each process hears when one of them fails, is stopped, or has an error that cannot travel."""
+    """Return the errors of each process when one of them fails, is stopped, or has an error that cannot travel."""
 
     class StrangeError(Exception):
         def __init__(self, one: int, two: int) -> None:

@@ -89,7 +89,7 @@ class Project:
         return {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in found}
 
     def files(self) -> set[str]:
-        """All that lies in the project, hidden files too, but not Snakemake's own."""
+        """Return all files of the project, hidden ones too, but not Snakemake's own."""
         every = (p.relative_to(self.root) for p in self.root.rglob("*") if p.is_file())
         return {str(p) for p in every if p.parts[0] not in (".snakemake", "src")}
 
@@ -106,7 +106,7 @@ class Project:
         return self.snakemake("--cores", "2", *words, "--config", f"study={study}")
 
     def jobs(self, study: str = "tiny", *settings: str) -> set[Job]:
-        """What a call would run, by a dry run; the target rule apart."""
+        """Return the jobs that a call would run, by a dry run, without the target rule."""
         done = self.snakemake("--dry-run", "--config", f"study={study}", *settings)
         assert done.returncode == 0, done.stderr
         blocks = re.split(r"\n(?=\[|(?:local)?rule )", done.stdout + done.stderr)

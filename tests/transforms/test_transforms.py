@@ -36,7 +36,7 @@ def images(n: int = 400) -> torch.Tensor:
 
 @pytest.mark.parametrize(("transform", "actions"), [(RandomFlip(), FLIPS), (RandomRotate90(), TURNS)])
 def test_each_image_goes_through_one_of_four_actions_equally_often(transform: Transform, actions: dict) -> None:
-    """Of 400 images each action meets 100, give or take three standard deviations of 8.7."""
+    """Each action meets 100 of 400 images, give or take three standard deviations of 8.7."""
     x = images()
     before = x.clone()
     out = transform.apply(x, stream("test"))
@@ -102,7 +102,7 @@ def dotted(*colours: tuple[int, int, int]) -> Image:
 
 @pytest.mark.parametrize(("one", "two"), [(0, 1), (2, 1), (0, 2)])
 def test_two_stainings_of_the_same_tissue_come_closer_in_colour(one: int, two: int) -> None:
-    """In the channel in which they differ most, to less than half of that."""
+    """The channel in which they differ most comes closer by more than half."""
     apart = {"stored": [], "normalised": []}
     for k in range(6):
         patches = [draw(np.random.default_rng(k), bool(k % 2), CENTRES[centre]) for centre in (one, two)]

@@ -42,7 +42,7 @@ def batch(images: NDArray[np.uint8]) -> Tensor:
 
 
 class Told:
-    """Stands in for a generator; draws what it is told, and notes the bounds."""
+    """A stand-in for a generator that draws given values and records the bounds."""
 
     def __init__(self, values: Any) -> None:
         self.values, self.bounds = np.asarray(values), ()
@@ -110,7 +110,7 @@ ANGLES = np.array([-30.0, -12.3, -1.0, 0.0, 7.7, 29.9])
 @CHANNELS
 @pytest.mark.parametrize("size", [(41, 41), (40, 40), (30, 47)])
 def test_rotations_are_torchvisions(channels: int, size: tuple[int, int]) -> None:
-    """To the nearest pixel, apart from a few that lie half way between two; counter-clockwise for positive angles."""
+    """Pixels agree apart from a few that are half way between two; positive angles turn counter-clockwise."""
     images = photographs(len(ANGLES), channels, *size)
     told = Told(ANGLES)
     out = RandomRotation().apply(batch(images), told)  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ def test_crops_are_those_of_a_padded_image(channels: int, size: tuple[int, int])
 
 
 def test_each_of_the_places_of_a_crop_is_as_likely() -> None:
-    """With a padding of 1 there are 9, each of which 900 images meet 100 times, with a standard deviation of 9.4."""
+    """A padding of 1 gives 9 places, each of which 900 images meet 100 times, with a standard deviation of 9.4."""
     x = torch.zeros(900, 1, 3, 3)
     x[:, 0, 1, 1] = 1
     where = RandomCrop(padding=1).apply(x, stream(0)).flatten(1).argmax(1)
@@ -181,7 +181,7 @@ def test_each_of_the_places_of_a_crop_is_as_likely() -> None:
 
 
 def test_photographs_are_not_turned_upside_down() -> None:
-    """Of 400 images 200 are flipped left-right, give or take four standard deviations of 10."""
+    """Left-right flips hit 200 of 400 images, give or take four standard deviations of 10."""
     x = torch.from_numpy(np.random.default_rng(0).random((400, 3, 5, 5), dtype=np.float32))
     out = RandomFlip(vertical=False).apply(x, stream("test"))
     flipped = (out == x.flip(3)).flatten(1).all(1)

@@ -133,7 +133,7 @@ def test_a_second_call_does_nothing(project: Project) -> None:
 
 
 def other(project: Project, **changes: Any) -> set[Job]:
-    """What would run if the study had these changes."""
+    """Return the jobs that would run if the study had these changes."""
     project.study(**changes)
     try:
         return project.jobs()

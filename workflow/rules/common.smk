@@ -1,4 +1,4 @@
-# The studies of this call, expanded to runs. Everything else about studies is in src/fedshift/study/.
+# This file expands the studies of this call to runs. Everything else about studies is in src/fedshift/study/.
 import os
 import sys
 from pathlib import Path

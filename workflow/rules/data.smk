@@ -1,4 +1,4 @@
-# On a cluster, these run where the workflow was started: one needs the network, the other takes seconds.
+# On a cluster, these rules run where the workflow was started: one needs the network, the other takes seconds.
 localrules:
     download,
     partition,

@@ -1,9 +1,9 @@
-# From predictions to the page. A change of a title or of the template starts here.
+# These rules lead from predictions to the page. A change of a title or of the template starts here.
 
 
 rule score:
     input:
-        lambda w: [PATHS.predictions(run, i) for run, asked in PLANS[w.study].asked.items() for i in asked],
+        lambda w: [PATHS.predictions(run, i) for run, jobs in PLANS[w.study].prediction_jobs.items() for i in jobs],
     output:
         scores=PATHS.study_files("{study}").scores,
         missing=PATHS.study_files("{study}").missing,
@@ -124,7 +124,7 @@ localrules:
     index,
 
 
-# All studies of the folder, those of other calls as they were left. No page depends on it.
+# The index lists all studies of the folder, also those of earlier calls. No page depends on it.
 rule index:
     input:
         [PATHS.study_files(name).headline for name in PLANS],

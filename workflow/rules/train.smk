@@ -1,5 +1,5 @@
-# One job a run. Its checkpoint is no output: Snakemake would delete it when the job fails. With `exec` no shell stands
-# between the training and a signal to stop, of which it would die before the training has stopped.
+# There is one job for each run. Its checkpoint is not an output, since Snakemake would delete it when the job fails.
+# `exec` replaces the shell by the training: a signal to stop would end a shell before the training has stopped.
 
 
 rule train:

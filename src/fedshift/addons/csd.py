@@ -21,7 +21,7 @@ class CSD(Addon):
     W_1 + b_1): this is the paper's K = 2. The loss is the cross-entropy of the common logits, plus that of the client's
     logits, plus R. R is the mean over classes and over the 2 x 2 entries of (W_c W_c^T - I)^2, where the rows of W_c
     are the weights of class c in W_0 and W_1. The domain is the client. W_0 and b_0 are the network's own last layer,
-    which is drawn anew: W and b from N(0, 0.1), e from N(0, 0.0001), a from N(0.1, 0.0001). The second number is the
+    which is drawn again: W and b from N(0, 0.1), e from N(0, 0.0001), a from N(0.1, 0.0001). The second number is the
     standard deviation.
 
     e_d is one number. It never leaves its client, where it is kept from round to round: averaging a table with the

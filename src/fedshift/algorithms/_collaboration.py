@@ -1,4 +1,4 @@
-"""How clients work together: in a federation, with their data in one place, or each alone."""
+"""Ways in which clients work together: in a federation, with their data in one place, or each alone."""
 
 from __future__ import annotations
 

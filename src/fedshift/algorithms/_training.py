@@ -17,7 +17,7 @@ def _known_criterion(name: str) -> str:
 
 
 class Training(Frozen, allow_inf_nan=False):
-    """Settings of the clients' plain SGD, which starts anew in each round, and of the number of rounds."""
+    """Settings of the clients' plain SGD, which starts again in each round, and of the number of rounds."""
 
     rounds: int = Field(100, ge=1, description="number of communication rounds")
     participation: float = Field(

@@ -117,8 +117,8 @@ def conditions(plan: Plan) -> dict[str, Condition]:
     family = {id_: _family(runs[id_], members) for members in families.values() for id_ in members}
     made = {}
     for id_, members in runs.items():
-        asked = {inference for name in members for inference in plan.predictions(name)}
-        inferences = tuple(inference for inference in plan.inferences if inference in asked)
+        predicted = {inference for name in members for inference in plan.predictions(name)}
+        inferences = tuple(inference for inference in plan.inferences if inference in predicted)
         made[id_] = Condition(id_, family[id_], *words[id_], members, inferences)
     return made
 

@@ -163,10 +163,10 @@ class Findings:
         alike = [i for i in self.plan.inferences.values() if i.name == inference.name]
         specs = [i.model_dump(mode="json") for i in alike]
         single = {k: v for k, v in inference.model_dump(mode="json").items() if not isinstance(v, dict | None)}
-        own = [f"{k} {v}" for k, v in single.items() if len({str(s[k]) for s in specs}) > 1]
+        settings = [f"{k} {v}" for k, v in single.items() if len({str(s[k]) for s in specs}) > 1]
         if inference.uses_labels:
-            own.append(f"{LABELS}: {inference.labels_used}")
-        return f"{name} ({', '.join(own)})" if own else name
+            settings.append(f"{LABELS}: {inference.labels_used}")
+        return f"{name} ({', '.join(settings)})" if settings else name
 
 
 def _by_level(table: pd.DataFrame, levels: list[str]) -> dict[tuple[str, ...], Value]:

@@ -1,4 +1,4 @@
-"""From ids to the words that people read, and back: the one place where both meet.
+"""Translation between ids and the words that people read: the one place where both meet.
 
 Everything else in the package is keyed by LEVELS: the id of a condition, role, site, the id of an inference, metric.
 """

@@ -1,4 +1,4 @@
-"""From predictions to scores.csv."""
+"""Scores of predictions: scores.csv."""
 
 from __future__ import annotations
 

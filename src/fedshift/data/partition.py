@@ -69,7 +69,7 @@ class Partition(Frozen):
     def _disjoint(self) -> Partition:
         for key, sites in (("internal", self.internal), ("external", self.external)):
             if twice := sorted({s for s in sites if sites.count(s) > 1}):
-                raise UserError(key, f"site {twice[0]!r} is named twice", "name each site once")
+                raise UserError(key, f"site {twice[0]!r} appears twice", "name each site once")
         if both := sorted(set(self.internal) & set(self.external)):
             raise UserError(
                 "external",

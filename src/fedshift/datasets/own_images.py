@@ -107,7 +107,7 @@ class OwnImages(Dataset):
 def read_rows(table: Path) -> pd.DataFrame:
     """Read a table of own images: all cells as text, column names in lower case, rows numbered as by `read_texts`.
 
-    Raises UserError if the file is no table, a column occurs twice, or a row has more cells than the header.
+    Raises UserError if the file is no table, a column appears twice, or a row has more cells than the header.
     """
     return read_texts(table, lambda name: name.strip().casefold())
 
@@ -132,7 +132,7 @@ def require_images(table: Path, folder: Path, paths: pd.Series) -> None:
 
 
 def _require_once(table: Path, paths: pd.Series) -> None:
-    """Raise UserError for an image that is listed twice, even as `a.png` and `./a.png`.
+    """Raise UserError for an image that appears twice, even as `a.png` and `./a.png`.
 
     Such an image could be in the training and in the test data.
     """

@@ -91,7 +91,7 @@ class Methods(Figure):
 
 
 def series(results: Results) -> dict[Series, dict[Place, Spot]]:
-    """Mean and spread over seeds of each condition and inference at each place, partitions averaged.
+    """Return the mean and spread over seeds of each condition and inference at each place, partitions averaged.
 
     Where clients' own tensors are tested at every site and the metric is a mean over samples, the accuracy, there is
     also UNION: the internal sites weighted by their test samples.

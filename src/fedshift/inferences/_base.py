@@ -24,7 +24,7 @@ class Inference(Plugin):
 
     A method overrides `on_site`, a context manager that is entered once for each site and yields the function from a
     batch to its logits. Local variables of `on_site` are the state of a site: an optimiser, a memory of features, a
-    teacher network. They begin anew at every site, and no site can influence another.
+    teacher network. They are created again at every site, and no site can influence another.
 
     What the engine promises (`fedshift.engine.prediction`):
 

@@ -1,8 +1,8 @@
 """Acceptance of finished work after a change of code that leaves results as they are.
 
-Snakemake makes a file anew when the digest of the code behind it is another than the one it recorded. Where a person
+Snakemake makes a file again when the digest of the code behind it is another than the one it recorded. Where a person
 says that a change does not matter, the ledger `results/accepted.json` maps today's digest to the recorded one, file by
-file. If the code changes again, its digest is unknown there, and the file is made anew.
+file. If the code changes again, its digest is unknown there, and the file is made again.
 
 Imports neither torch nor pandas: Snakemake reads the ledger before anything runs.
 """
@@ -49,7 +49,7 @@ def train_code(run: Run) -> str:
 
 
 class Ledger:
-    """What was accepted in a project: records by rule, by the id of what it makes, and by accepted digest.
+    """The accepted work of a project: records by rule, by the id of what it makes, and by accepted digest.
 
     Raises UserError for a file that cannot be read.
     """

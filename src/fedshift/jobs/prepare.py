@@ -135,7 +135,7 @@ def _checked(samples: pd.DataFrame, classes: tuple[str, ...]) -> pd.DataFrame:
     if (repeated := samples["sample"].duplicated()).any():
         raise UserError(
             f"sample {samples.loc[repeated, 'sample'].iloc[0]!r}",
-            "is listed twice",
+            "appears twice",
             "give each sample its own name",
         )
     wrong = ~samples["label"].between(0, len(classes) - 1)

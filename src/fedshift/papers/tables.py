@@ -32,14 +32,14 @@ class Item:
 
 
 def items(path: Path) -> dict[str, Item]:
-    """Return all tables and figures by id. Raises UserError for an unknown kind, or an id that is listed twice."""
+    """Return all tables and figures by id. Raises UserError for an unknown kind, or an id that appears twice."""
     by_id: dict[str, Item] = {}
     for line, row in _read(path, tuple(Item.__dataclass_fields__)):
         item = Item(**{name: row[name] for name in Item.__dataclass_fields__})
         if item.kind not in KINDS:
             raise UserError(f"{path}, row {line}", f"unknown kind {item.kind!r}", f"known: {', '.join(KINDS)}")
         if item.id in by_id:
-            raise UserError(f"{path}, row {line}", f"{item.id!r} is listed twice", "remove one of the rows")
+            raise UserError(f"{path}, row {line}", f"{item.id!r} appears twice", "remove one of the rows")
         by_id[item.id] = item
     return by_id
 

@@ -90,7 +90,7 @@ def survey(plans: Mapping[str, Plan], pending: Sequence[Job], paths: Paths) -> S
     predictions = {
         f"{run}-{sweep}": Prediction(runs[run], sweep, len(plan.sweeps[sweep]))
         for plan in plans.values()
-        for run, sweeps in plan.asked.items()
+        for run, sweeps in plan.prediction_jobs.items()
         for sweep in sweeps
     }
     states = {job.id: state_of(runs[job.id], paths) for job in pending if job.rule == "train"}
@@ -117,7 +117,12 @@ def job_counts(plans: Mapping[str, Plan]) -> dict[str, int]:
         "partition": len({run.partition_id for run in runs.values()}),
         "train": len(runs),
         "predict": len(
-            {(run, sweep) for plan in plans.values() for run, sweeps in plan.asked.items() for sweep in sweeps}
+            {
+                (run, sweep)
+                for plan in plans.values()
+                for run, sweeps in plan.prediction_jobs.items()
+                for sweep in sweeps
+            }
         ),
         "score": len(plans),
         "ledger": sum(map(of_ledger, plans.values())),

@@ -128,16 +128,16 @@ def _partition(partition: Partition) -> str:
 def _policy(name: str) -> str:
     """Return which tensors of batch norm are aggregated, and which ones an external site gets."""
     policy = POLICIES[name]
-    kept = [
+    local = [
         part
         for part, travels in (("gamma and beta", policy.affine), ("running statistics", policy.statistics))
         if not travels
     ]
     title = name.replace("_", " ")
-    if not kept:
+    if not local:
         return f"{title}: all tensors of the BN layers are aggregated; external sites get the global model."
     return (
-        f"{title}: {' and '.join(kept)} stay at each client, which is tested with its own; "
+        f"{title}: {' and '.join(local)} stay at each client, which is tested with its own; "
         "external sites get their average over clients."
     )
 

@@ -1,4 +1,4 @@
-"""From scores.csv to summary.csv, effects.csv, comparison.csv, trends.csv, unseen.csv and the tables."""
+"""Results made from scores.csv: summary.csv, effects.csv, comparison.csv, trends.csv, unseen.csv and the tables."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Plan:
     runs : trainings
     inferences : inferences of all runs
     sweeps : ids of the inferences that one prediction job makes, by the id of the job
-    asked : ids of the prediction jobs of each run
+    prediction_jobs : ids of the prediction jobs of each run
     published : files of published tables
     """
 
@@ -43,7 +43,7 @@ class Plan:
         self.runs: dict[str, Run] = {}
         self.inferences: dict[str, Inference] = {}
         self.sweeps: dict[str, tuple[str, ...]] = {}
-        self.asked: dict[str, list[str]] = {}
+        self.prediction_jobs: dict[str, list[str]] = {}
         if sum(_number(study, grid) for grid in study.runs) > MOST:
             raise UserError(f"{path}.runs", f"are more than {MOST} runs", "divide them into several studies")
         faults = [fault for n, grid in enumerate(study.runs) for fault in self._take_up(grid, f"{path}.runs.{n}")]
@@ -78,8 +78,8 @@ class Plan:
                 seed=seed,
             )
             self.runs[run.id] = run
-            asked = self.asked.setdefault(run.id, [])
-            asked += [sweep for sweep in sweeps if sweep not in asked]
+            jobs = self.prediction_jobs.setdefault(run.id, [])
+            jobs += [sweep for sweep in sweeps if sweep not in jobs]
         return list(_faults(grid, training, where))
 
     def _data(self, grid: Grid, where: str) -> Data:
@@ -108,7 +108,7 @@ class Plan:
     def predictions(self, run: str) -> dict[str, str]:
         """Return the id of the prediction job for each inference of a run, by the id of the inference."""
         jobs: dict[str, str] = {}
-        for sweep in self.asked[run]:
+        for sweep in self.prediction_jobs[run]:
             for inference in self.sweeps[sweep]:
                 jobs.setdefault(inference, sweep)
         return jobs
