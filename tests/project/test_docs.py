@@ -218,3 +218,16 @@ def test_links_of_the_docs_lead_somewhere() -> None:
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
             assert "://" in target or (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_the_tests_that_the_docs_show_pass() -> None:
+    """A block after the comment `executed` is run, and its test functions are called."""
+    called = 0
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        for code in re.findall(r"<!-- executed[^>]*-->\n\n```python\n(.*?)```", path.read_text(encoding="utf-8"), re.S):
+            names: dict[str, Any] = {}
+            exec(code, names)
+            for test in [value for name, value in names.items() if name.startswith("test_")]:
+                test()
+                called += 1
+    assert called
