@@ -121,18 +121,18 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
     say(f"prepared {len(samples)} images of {samples['site'].nunique()} sites in {out}")
 
 
-def fingerprint(image: np.ndarray | bytes) -> str:
+def fingerprint(image: np.ndarray) -> str:
     """Return a fingerprint of a prepared image: 32 hex digits of the SHA-256 of its bytes.
 
     Images of one dataset have one shape and type, so equal bytes are equal images. 128 bits suffice to take equal
     fingerprints for equal images: among a billion images, two different ones agree with a probability below 1e-20.
     """
-    return hashlib.sha256(image).hexdigest()[:32]
+    return hashlib.sha256(image.data).hexdigest()[:32]
 
 
 def _first(image: Callable[[int], np.ndarray], number: int) -> np.ndarray:
     """Return the first image that can be read. Raises UserErrors where none of all `number` images can."""
-    faults = []
+    faults: list[UserError] = []
     for i in range(number):
         try:
             return image(i)
