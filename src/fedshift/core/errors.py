@@ -44,6 +44,12 @@ class UserErrors(UserError):  # noqa: N818 - they are several
         return UserErrors, (self.errors,)
 
 
+def require_none(faults: Iterable[UserError]) -> None:
+    """Raise UserErrors with all faults, if there are any."""
+    if found := list(faults):
+        raise UserErrors(found)
+
+
 class Interrupted(Exception):  # noqa: N818 - it is no error
     """A request to stop the training. What the last checkpoint holds is not lost."""
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core import digest
 from ..core.console import Progress, duration, say
-from ..core.errors import SHOWN, UserError, UserErrors, shortened
+from ..core.errors import SHOWN, UserError, UserErrors, require_none, shortened
 from ..core.limits import Limit
 from ..io.arrays import GrowingArray
 from ..io.disk import atomic_folder, locked, require_space
@@ -105,8 +105,7 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
                         array.append(block)
                         pixels += pool.map(fingerprint, block)
                     bar.update(len(results))
-            if faults:
-                raise UserErrors(shortened(faults, number, "images"))
+            require_none(shortened(faults, number, "images"))
         finally:
             array.close()
             if not array.rows:
@@ -127,7 +126,7 @@ def fingerprint(image: np.ndarray) -> str:
     Images of one dataset have one shape and type, so equal bytes are equal images. 128 bits suffice to take equal
     fingerprints for equal images: among a billion images, two different ones agree with a probability below 1e-20.
     """
-    return hashlib.sha256(image.data).hexdigest()[:32]
+    return hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()[:32]
 
 
 def _first(image: Callable[[int], np.ndarray], number: int) -> np.ndarray:
