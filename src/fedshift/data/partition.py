@@ -191,7 +191,7 @@ class Partition(Frozen):
         names, member = np.unique(unit, return_inverse=True)
         shares = {name: share for name, share in self.split if share > 0}
         if len(names) < len(shares):
-            kind = "patients" if unit.dtype == object and self.by == "patient" else "samples"
+            kind = "patients" if self._keeps_patients(rows) else "samples"
             raise UserError(
                 f"partition: site {site!r}",
                 f"has {len(names)} {kind}, too few for {' + '.join(shares)}",
@@ -220,9 +220,14 @@ class Partition(Frozen):
         """Return the unit of each row that one split must hold: its base image, its patient, or the sample itself."""
         if "base" in rows:
             return rows["base"].to_numpy()
-        if self.by == "patient" and "patient" in rows and rows["patient"].notna().any():
+        if self._keeps_patients(rows):
             return rows["patient"].fillna(site + "/" + rows["sample"].astype(str)).to_numpy(dtype=object)
         return rows["sample"].to_numpy()
+
+    def _keeps_patients(self, rows: pd.DataFrame) -> bool:
+        """Return whether the patients of a site are known, and each of them has to stay in one split."""
+        known = "base" not in rows and "patient" in rows and rows["patient"].notna().any()
+        return self.by == "patient" and bool(known)
 
     def identity(self, dataset: str) -> str:
         """Return the id of this partition of the dataset with the id `dataset`. It names the file of the partition."""

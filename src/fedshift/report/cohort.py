@@ -175,8 +175,8 @@ def _verdict(what: str, unit: str, shared: set[object], rows: pd.DataFrame, mean
 
 def _problems(checks: list[Check]) -> list[str]:
     """Return a caveat for each check that has failed."""
-    remedy = "The scores count images that are not new to the model: correct the table of images, and run again."
-    return [f"{check.what}: {check.detail}. {remedy}" for check in checks if check.status == "PROBLEM"]
+    meaning = "The scores count images that are not new to the model: correct the data, or read such scores with care."
+    return [f"{check.what}: {check.detail}. {meaning}" for check in checks if check.status == "PROBLEM"]
 
 
 def _shared(unit: str, left: pd.DataFrame, right: pd.DataFrame) -> set[object]:
