@@ -76,7 +76,7 @@ def own_images(changes: str = "") -> None:
     """The images that the study is about, with some rows more."""
     Path("own").mkdir()
     Image.new("RGB", (8, 8)).save("own/0.png")
-    for n in range(1, 20):
+    for n in range(1, 21):
         shutil.copy("own/0.png", f"own/{n}.png")
     rows = "".join(f"{n}.png,{n % 2},{'AB'[n // 10]}\n" for n in range(20))
     Path("own/samples.csv").write_text(f"path,label,site\n{rows}{changes}")
@@ -104,8 +104,118 @@ def test_check_of_a_good_study_says_what_it_asks_for(capsys: pytest.CaptureFixtu
     own_images()
     assert cli.main(["check", "tiny"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"config/studies/tiny.yaml at scale {scale}: 1 runs, 1 ways of inference" for scale in ("paper", "mini")
+        "config/studies/tiny.yaml at scale paper: 1 runs, 1 ways of inference",
+        "  own/samples.csv: 20 images of 2 sites, patients unknown",
+        "    A (internal): 10 images, patients unknown; 5 negative, 5 positive",
+        "    B (external): 10 images, patients unknown; 5 negative, 5 positive",
+        "config/studies/tiny.yaml at scale mini: 1 runs, 1 ways of inference",
     ]
+
+
+def faults(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines that `fedshift check` prints of a bad study."""
+    assert cli.main(["check", "tiny"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err.splitlines()
+
+
+def test_check_finds_every_fault_of_a_table_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    own_images("20.png,1,A \nlost.png,1,A\n19.png,9,B\n,1,B\n")
+    path = Path("config/studies/tiny.yaml")
+    path.write_text(path.read_text().replace("batch_size: 2", "batch_size: 20"))
+    assert faults(capsys) == [
+        "own/samples.csv, line 25: path is empty; fill it in",
+        "own/samples.csv, line 24: label '9' is none of the 2 classes (negative, positive); "
+        "name all classes in dataset.classes, or correct the row",
+        "own/samples.csv, line 23: no such image: own/lost.png; restore it, or remove the row",
+        "own/samples.csv, line 24: '19.png' is the image of own/samples.csv, line 21; list it once",
+        "partition: site 'A' is also spelt 'A ' in the data (images: 1); "
+        "spell it alike everywhere: spaces, case and the Unicode form count",
+        "client 'A': has 9 training images, fewer than one batch of 20; "
+        "lower training.batch_size, or make the site external",
+    ]
+
+
+@pytest.mark.parametrize(("named", "other"), [("Z\u00fcrich", "Zu\u0308rich"), ("Ulm", "ULM"), ("Ulm", " Ulm")])
+def test_check_refuses_another_spelling_of_a_site(named: str, other: str, capsys: pytest.CaptureFixture[str]) -> None:
+    own_images()
+    table = Path("own/samples.csv")
+    rows = table.read_text().replace(",A\n", f",{named}\n").replace(f",{named}\n", f",{other}\n", 3)
+    table.write_text(rows, encoding="utf-8")
+    path = Path("config/studies/tiny.yaml")
+    path.write_text(path.read_text().replace("[A]", f"[{named}]"), encoding="utf-8")
+    (line,) = faults(capsys)
+    shown = ascii(other) if "\u0308" in other else repr(other)
+    assert line.startswith(f"partition: site {named!r} is also spelt {shown} in the data (images: 3); spell it alike")
+
+
+def test_check_knows_labels_that_count_from_one(capsys: pytest.CaptureFixture[str]) -> None:
+    own_images()
+    table = Path("own/samples.csv")
+    table.write_text(table.read_text().replace(",1,", ",2,").replace(",0,", ",1,"))
+    assert faults(capsys) == [
+        "own/samples.csv, line 3: label '2' is none of the 2 classes (negative, positive), as in 9 more rows; "
+        "labels count from 1 here: write 0 for negative, and so on, or the names of classes"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "size: 8",
+            "size: 8, classes: [NO, YES]",
+            "dataset (own_images).classes.0: must be text, and is true or",
+        ),
+        ("[A]", "[1]", "partition.internal.0: must be text, and is a number (got 1); put it in quotes"),
+    ],
+)
+def test_a_name_that_yaml_takes_for_something_else(
+    old: str, new: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path("config/studies/tiny.yaml")
+    path.write_text(path.read_text().replace(old, new))
+    assert said in faults(capsys)[0]
+
+
+def test_check_prints_what_to_beware_of(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own").mkdir()
+    rows = ["path,label,site,patient"]
+    for n in range(40):
+        site = "ABCC"[n // 10]
+        Image.new("RGB", (8, 8), (n, n, n)).save(f"own/{n}.png")
+        label = 0 if site == "A" else n % 2
+        patient = {4: "p1", 5: "P1", 10: "p1", 30: "", 31: "p0"}.get(n, f"q{n}")
+        rows.append(f"{n}.png,{label},{site},{patient}")
+    Path("own/samples.csv").write_text("\n".join(rows) + "\n")
+    assert cli.main(["check", "tiny", "--scale", "mini"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  own/samples.csv: 40 images of 3 sites, 38 patients",
+        "    A (internal): 10 images, 10 patients; 10 negative, 0 positive",
+        "    B (external): 10 images, 10 patients; 5 negative, 5 positive",
+        "    C (no role): 20 images, 19 patients (unknown for images: 1); 10 negative, 10 positive",
+        "  warning: site 'A' is to train, and has no image of class 'positive'",
+        "  warning: site 'C' (images: 20) has no role in the study",
+        "  warning: patients at several sites: 1, at internal and external ones: 1; "
+        "if they are different people, put the site before the patient's name",
+        "  warning: patients 'p1', 'P1' differ only by spaces, case or Unicode form, and count as 2",
+    ]
+
+
+def test_check_names_copies_once_data_are_prepared(capsys: pytest.CaptureFixture[str]) -> None:
+    """All 20 images are black: one image at two sites."""
+    own_images()
+    (data,) = plan().data.values()
+    (run,) = plan().runs.values()
+    for command in (["download", data.raw], ["prepare", data.id], ["partition", run.partition_id]):
+        assert cli.main([command[0], "tiny", command[1]]) == 0
+    capsys.readouterr()
+    assert cli.main(["check", "tiny"]) == 0
+    assert (
+        "  warning: Identical images shared by internal and external sites: 1 shared "
+        "(10 images at A and 10 images at B)"
+    ) in capsys.readouterr().out.splitlines()
 
 
 def test_check_looks_for_the_files_of_the_study(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,9 +231,9 @@ def test_check_looks_for_the_files_of_the_study(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("0.png,2,A", "own/samples.csv, line 22: label '2' is none of the 2 classes"),
+        ("20.png,2,A", "own/samples.csv, line 22: label '2' is none of the 2 classes"),
         ("lost.png,1,A", "own/samples.csv, line 22: no such image: own/lost.png"),
-        ("0.png,,A", "own/samples.csv, line 22: label is empty"),
+        ("20.png,,A", "own/samples.csv, line 22: label is empty"),
     ],
 )
 def test_check_looks_into_the_table(row: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedshift.core.errors import UserError
+from fedshift.core.errors import UserError, UserErrors
 from fedshift.core.registry import validated
 from fedshift.data.partition import Partition
 
@@ -339,3 +339,20 @@ def test_a_site_that_gets_no_test_samples_is_refused() -> None:
     strangers = dict(zip([f"B/{p}" for p in range(3)], trained, strict=False))
     with pytest.raises(UserError, match="site 'B': has no sample left for test"):
         partition().assign(table.assign(patient=table["patient"].replace(strangers)))
+
+
+def test_every_site_that_cannot_be_used_is_named_at_once() -> None:
+    with pytest.raises(UserErrors) as caught:
+        partition(internal=["A", "B", "D"]).assign(plain({"A": 2, "A ": 9, "B": 1, "C": 3}))
+    lines = [line.partition(";")[0] for line in str(caught.value).splitlines()]
+    assert lines == [
+        "partition: site 'A' is also spelt 'A ' in the data (images: 9)",
+        "partition: unknown site 'D'",
+        "partition: site 'A': has 2 samples, too few for train + val + test",
+        "partition: site 'B': has 1 samples, too few for train + val + test",
+    ]
+
+
+def test_spellings_that_the_study_names_are_sites_of_their_own() -> None:
+    made = partition(internal=["A"], external=["a"]).assign(plain({"A": 20, "a": 5}))
+    assert made.groupby("site")["role"].unique().map(list).to_dict() == {"A": ["internal"], "a": ["external"]}

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from fedshift.core import registry
-from fedshift.core.errors import UserError
+from fedshift.core.errors import UserError, UserErrors
 from fedshift.data.prepared import Prepared
 from fedshift.datasets.camelyon17 import FOLDER, Camelyon17
 from fedshift.datasets.own_images import OwnImages
@@ -414,6 +414,53 @@ def test_a_column_that_is_missing_is_named(tmp_path: Path, column: str) -> None:
     pd.read_csv(path).drop(columns=column).to_csv(path, index=False)
     with pytest.raises(UserError, match=rf"samples.csv: no column '{column}'; it has "):
         own(path).dataset.open(tmp_path)
+
+
+def test_all_images_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None:
+    picture(tmp_path / "good.png", GREY)
+    picture(tmp_path / "cut.png", GREY)
+    cut(tmp_path / "cut.png")
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "text.png").write_text("no image")
+    names = ("empty.png", "good.png", "cut.png", "text.png")
+    path = table(tmp_path, [{"path": name, "label": 0, "site": "X"} for name in names])
+    with pytest.raises(UserErrors) as caught:
+        prepared(own(path), tmp_path)
+    first, *others = str(caught.value).splitlines()
+    assert first == f"{tmp_path}/empty.png: the file is empty; get the file again, or remove its row"
+    wanted = [f"{tmp_path}/{name}: cannot be read as an image" for name in ("cut.png", "text.png")]
+    assert [line.partition(" (")[0] for line in others] == wanted
+
+
+def test_all_faults_of_a_table_are_named_at_once(tmp_path: Path) -> None:
+    two(tmp_path)
+    path = table(tmp_path, "path,label,site\na.png,Positive,X\nb.png,,X\nlost.png,1,\na.png,1,X\nb.png,,X\n")
+    with pytest.raises(UserErrors) as caught:
+        own(path).dataset.open(tmp_path)
+    assert str(caught.value).splitlines() == [
+        f"{path}, line 3: label is empty, as in one more row; fill it in",
+        f"{path}, line 4: site is empty; fill it in",
+        f"{path}, line 2: label 'Positive' is none of the 2 classes (negative, positive); write 'positive'",
+        f"{path}, line 4: no such image: {tmp_path}/lost.png; restore it, or remove the row",
+        f"{path}, line 5: 'a.png' is the image of {path}, line 2; list it once",
+        f"{path}, line 6: 'b.png' is the image of {path}, line 3; list it once",
+    ]
+
+
+def test_of_many_lost_images_twenty_are_named_and_the_others_counted(tmp_path: Path) -> None:
+    path = table(tmp_path, [{"path": f"{n}.png", "label": 0, "site": "X"} for n in range(25)])
+    with pytest.raises(UserErrors) as caught:
+        own(path).dataset.open(tmp_path)
+    *named, rest = str(caught.value).splitlines()
+    assert [line.partition(": ")[0] for line in named] == [f"{path}, line {n + 2}" for n in range(20)]
+    assert rest == f"{path}: 5 more like these"
+
+
+def test_a_table_with_a_header_alone_is_told_so(tmp_path: Path) -> None:
+    path = table(tmp_path, "path,label,site\n")
+    with pytest.raises(UserError) as caught:
+        own(path).dataset.open(tmp_path)
+    assert str(caught.value) == f"{path}: has no rows below its header; list each image in a row"
 
 
 @pytest.mark.parametrize("text", ["", "path,label,site\n"])

@@ -114,7 +114,7 @@ class Campaign:
             "predict": ["predict", "study.yaml", self.run.id, "source"],
         }
         self.outputs = {
-            "prepare": ("images.npy", "samples.parquet", "card.json"),
+            "prepare": ("images.npy", "samples.parquet", "pixels.parquet", "card.json"),
             "train": ("spec.json", "model.safetensors", "clients.safetensors", "rounds.parquet", "manifest.json"),
             "predict": ("predictions-source.parquet",),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -13,10 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedshift.core.errors import UserError
+from fedshift.core.errors import UserError, UserErrors
 from fedshift.data.prepared import Prepared
 from fedshift.datasets import Card, Dataset, Opened
 from fedshift.io.arrays import GrowingArray
+from fedshift.io.tables import read_table
 from fedshift.jobs import prepare
 from fedshift.study.run import Data
 
@@ -28,6 +30,7 @@ class Counted(Dataset):
     count: int = 3000
     side: int = 4
     vectors: bool = False
+    lost: tuple[int, ...] = ()
     classes: tuple[str, ...] = ("a", "b")
 
     def card(self) -> Card:
@@ -47,6 +50,8 @@ class Counted(Dataset):
             READ.append(i)
             if len(READ) == STOP_AFTER:
                 raise KeyboardInterrupt
+        if i in self.lost:
+            raise UserError(f"{i}.png", "cannot be read as an image")
         if self.vectors:
             return np.full(self.side, i / 7, dtype=np.float32)
         return np.full((self.side, self.side, 3), i % 251, dtype=np.uint8)
@@ -85,6 +90,42 @@ def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert set(range(1, 2 * prepare.BLOCK)).isdisjoint(READ)
     np.testing.assert_array_equal(Prepared(tmp_path / "out").images[:, 0, 0, 0], np.arange(3000) % 251)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_each_image_has_the_fingerprint_of_its_bytes(tmp_path: Path) -> None:
+    """Those that an earlier process prepared, too; images 251 apart are equal."""
+    interrupted(tmp_path / "out", after=prepare.PROBE + 1 + 2 * prepare.BLOCK + 300)
+    prepare.prepare(data(), tmp_path, tmp_path / "out", threads=2)
+    table = read_table(tmp_path / "out" / "pixels.parquet")
+    assert table["sample"].tolist() == [f"{n:06}" for n in range(3000)]
+    expected = [hashlib.sha256(bytes([n % 251]) * 48).hexdigest()[:32] for n in range(3000)]
+    assert table["pixels"].tolist() == expected
+    assert len(set(expected)) == 251
+
+
+def test_fingerprints_are_no_part_of_what_training_depends_on(tmp_path: Path) -> None:
+    prepare.prepare(data(count=20), tmp_path, tmp_path / "out")
+    made = Prepared(tmp_path / "out")
+    assert set(made.card["checksums"]) == {"images.npy", "samples.parquet"}
+    assert list(made.samples) == ["sample", "site", "label", "patient"]
+
+
+@pytest.mark.parametrize("lost", [(0, 5, 1500, 2999), (7,)])
+def test_every_image_that_cannot_be_read_is_named(tmp_path: Path, lost: tuple[int, ...]) -> None:
+    with pytest.raises(UserErrors) as caught:
+        prepare.prepare(data(lost=lost), tmp_path, tmp_path / "out", threads=2)
+    assert str(caught.value).splitlines() == [f"{n}.png: cannot be read as an image" for n in lost]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("count", "lost"), [(3000, range(100, 3000, 10)), (290, range(290))])
+def test_of_many_such_images_twenty_are_named_and_the_others_counted(tmp_path: Path, count: int, lost: range) -> None:
+    with pytest.raises(UserErrors) as caught:
+        prepare.prepare(data(count=count, lost=tuple(lost)), tmp_path, tmp_path / "out")
+    *named, rest = str(caught.value).splitlines()
+    assert named == [f"{n}.png: cannot be read as an image" for n in lost[:20]]
+    assert rest == "images: 270 more like these"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("changed", [{"count": 2999}, {"side": 5}])

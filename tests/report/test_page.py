@@ -3,6 +3,7 @@
 import itertools
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import fake_study
@@ -543,6 +544,91 @@ def test_shared_patients_are_a_problem(tmp_path: Path) -> None:
     text = Outline(page.write(plan, paths).read_text()).text
     assert "PROBLEM Patients shared by internal and external sites: 1 shared" in text
     assert "ok Patients shared by training and test: none" in text
+
+
+def caveats(html: str) -> str:
+    """The text of what is to be read with care, at the top of the page."""
+    (section,) = re.findall(r'<ul class="caveats">.*?</ul>', html, re.DOTALL)
+    assert html.index(section) < html.index('id="cohort"')
+    return Outline(section).text
+
+
+def test_sixteen_patients_shared_with_an_external_site_are_said_at_the_top(tmp_path: Path) -> None:
+    """Each of the 20 patients of a site has three images."""
+
+    def shared(table: pd.DataFrame) -> pd.DataFrame:
+        number = table.groupby("site").cumcount() // 3
+        site = table["site"].where((table["site"] != EVIL) | (number >= 16), "centre0")
+        return table.assign(patient=site + "/" + number.astype(str))
+
+    html = made(tmp_path, figures=[], change=shared)[2]
+    finding = (
+        f"Patients shared by internal and external sites: 16 shared (48 images at centre0 and 48 images at {EVIL})"
+    )
+    assert f"{finding}. The scores count images that are not new to the model" in caveats(html)
+    assert f"PROBLEM {finding}" in Outline(html).text
+    assert "16 shared" not in caveats(made(tmp_path / "clean", figures=[])[2])
+
+
+def fingerprinted(root: Path, copies: dict[str, str], **changes: Any) -> str:
+    """The page of a study whose images all differ, but for the samples that `copies` says are copies of others."""
+    plan, paths = fake_study.build(root, figures=[], **changes)
+    (data,) = plan.data
+    table = read_table(paths.data_files(data).samples, ["sample"])
+    write_table(paths.data_files(data).pixels, table.assign(pixels=table["sample"].replace(copies)))
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    return page.write(plan, paths).read_text(encoding="utf-8")
+
+
+def train_samples(root: Path, site: str) -> list[str]:
+    plan, paths = fake_study.build(root, figures=[])
+    split = read_table(paths.partition(next(iter(plan.runs.values())).partition_id))
+    return split["sample"][(split["site"] == site) & (split["split"] == "train")].tolist()
+
+
+def test_ten_external_copies_of_training_images_are_a_problem(tmp_path: Path) -> None:
+    outside = [f"{EVIL}/{n // 10}/{n % 10}" for n in range(10)]
+    trained = train_samples(tmp_path / "plain", "centre0")[:10]
+    html = fingerprinted(tmp_path / "copies", dict(zip(outside, trained, strict=True)))
+    text = Outline(html).text
+    counts = f"10 shared (10 images at centre0 and 10 images at {EVIL})"
+    assert f"PROBLEM Identical images shared by internal and external sites: {counts}" in text
+    assert "ok Samples shared by internal and external sites: none" in text
+    assert "ok Identical images shared by training and test: none" in text
+    assert "ok Identical images shared by internal sites: none" in text
+    assert f"Identical images shared by internal and external sites: {counts}. The scores count images" in caveats(html)
+
+
+def test_an_image_of_two_internal_sites_is_a_problem(tmp_path: Path) -> None:
+    html = fingerprinted(tmp_path, {"centre3/0/0": "centre0/0/0", "centre3/0/1": "centre0/0/0"})
+    counts = "1 shared (1 image at centre0 and 2 images at centre3)"
+    assert f"PROBLEM Identical images shared by internal sites: {counts}" in Outline(html).text
+    assert f"Identical images shared by internal sites: {counts}" in caveats(html)
+
+
+def test_images_that_were_not_compared_are_unknown_and_never_called_fine(
+    tmp_path: Path, whole: tuple[Plan, Paths, str]
+) -> None:
+    text = Outline(whole[2]).text
+    assert "unknown Identical images shared by internal and external sites: images have not been compared" in text
+    assert "ok Identical" not in text
+    compared = Outline(fingerprinted(tmp_path, {})).text
+    assert "ok Identical images shared by internal and external sites: none" in compared
+    assert "unknown Identical" not in compared
+    assert "PROBLEM" not in compared
+
+
+def test_identical_versions_of_one_source_image_are_no_problem(tmp_path: Path) -> None:
+    """A corruption may leave an image as it was; sites that show the same source images do so by design."""
+
+    def based(table: pd.DataFrame) -> pd.DataFrame:
+        own = table["sample"].where(table["site"] != "centre1", table["sample"].str.replace("centre1", "centre0"))
+        return table.assign(base=own, patient=None)
+
+    text = Outline(fingerprinted(tmp_path, {"centre1/0/0": "centre0/0/0"}, change=based)).text
+    assert "caveat Identical images shared by internal and external sites: 1 shared" in text
+    assert "PROBLEM" not in text
 
 
 def test_source_images_shown_again_outside_are_a_caveat(tmp_path: Path) -> None:

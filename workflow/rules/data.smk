@@ -26,6 +26,7 @@ rule prepare:
     output:
         images=PATHS.data_files("{data}").images,
         samples=PATHS.data_files("{data}").samples,
+        pixels=PATHS.data_files("{data}").pixels,
         card=PATHS.data_files("{data}").card,
     log:
         PATHS.log("prepare", "{data}"),

@@ -6,7 +6,6 @@ import argparse
 import json
 import shlex
 from collections import Counter
-from pathlib import Path
 from typing import get_args
 
 from .. import study
@@ -15,6 +14,7 @@ from ..core.console import say
 from ..datasets import Scale
 from ..io.paths import STUDIES, Paths
 from ..papers.pairs import require
+from .data_check import inspected, problems
 from .group import Group, plans
 
 
@@ -58,28 +58,21 @@ def list_(args: argparse.Namespace) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Check studies at one scale or at all, and print how many runs each of them has. Raises UserError for faults."""
+    """Check studies at one scale or at all, and print their runs and their data. Raises UserErrors for all faults."""
+    shown: set[str] = set()
     for scale in [args.scale] if args.scale else get_args(Scale):
         for checked in study.select(args.study, scale, args.studies).values():
-            _require_inputs(checked)
+            checked.require_files()
+            require(checked)
+            seen = inspected(checked)
             counts = f"{len(checked.runs)} runs, {len(checked.inferences)} ways of inference"
             print(f"{checked.path} at scale {scale}: {counts}")
+            for text in (*seen, *problems(checked, Paths())):
+                if text not in shown:
+                    print(text)
+                    shown.add(text)
             if args.ids:
                 _print_ids(checked)
-
-
-def _require_inputs(plan: study.Plan) -> None:
-    """Raise UserError for a lost file, an unknown word of a paper, or own images that cannot be split or trained on."""
-    plan.require_files()
-    require(plan)
-    samples = {key: data.dataset.open(Path()).samples for key, data in plan.data.items() if data.dataset.inputs()}
-    runs = [run for run in plan.runs.values() if run.data.id in samples]
-    partitions = {run.partition_id: run.partition.assign(samples[run.data.id]) for run in runs}
-    for run in runs:
-        part = partitions[run.partition_id]
-        train = part[(part["role"] == "internal") & (part["split"] == "train")]
-        for site, count in train.groupby("site").size().items():
-            run.training.require_batch(str(site), int(count))
 
 
 def _print_ids(plan: study.Plan) -> None:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable
+
+from .limits import Limit
+
+SHOWN: Limit[int] = 20
+"""The most faults of one kind that are printed one by one."""
 
 
 class UserError(ValueError):
@@ -38,11 +44,24 @@ class UserErrors(UserError):  # noqa: N818 - they are several
         return UserErrors, (self.errors,)
 
 
+def require_none(faults: Iterable[UserError]) -> None:
+    """Raise UserErrors with all faults, if there are any."""
+    if found := list(faults):
+        raise UserErrors(found)
+
+
 class Interrupted(Exception):  # noqa: N818 - it is no error
     """A request to stop the training. What the last checkpoint holds is not lost."""
 
     exit_code = 143
     """The exit code after SIGTERM. Whoever knows the signal sets 128 plus its number."""
+
+
+def shortened(faults: Iterable[UserError], number: int, where: object) -> list[UserError]:
+    """Return the first 20 of `number` faults of one kind and, if there are more, an error that counts the others."""
+    first = list(itertools.islice(faults, SHOWN))
+    others = number - len(first)
+    return [*first, UserError(where, f"{others:,} more like these")] if others else first
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

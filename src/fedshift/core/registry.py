@@ -160,6 +160,9 @@ def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any
         elif item["type"] == "extra_forbidden":
             key = str(loc[-1])
             lines.append(UserError(place, f"unknown key {key!r}", did_you_mean(key, _keys(cls, loc))))
+        elif item["type"] == "string_type" and isinstance(value, bool | int | float):
+            meaning = "true or false, as YAML reads no, yes, off and on" if isinstance(value, bool) else "a number"
+            lines.append(UserError(place, f"must be text, and is {meaning} (got {value!r})", "put it in quotes"))
         elif item["type"] == "literal_error":
             known = [a or b for a, b in re.findall(r"'([^']*)'|(\d+)", str(context["expected"]))]
             lines.append(UserError(place, f"unknown value {value!r}", did_you_mean(str(value), known)))

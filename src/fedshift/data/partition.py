@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from ..core import digest
-from ..core.errors import UserError, did_you_mean
+from ..core.errors import UserError, did_you_mean, require_none
 from ..core.frozen import Frozen
 from ..core.rng import stream
+from ..core.spelling import plain, quoted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,33 +95,73 @@ class Partition(Frozen):
 
         `samples` has the columns sample, site, label, patient and, where known, base. Returns the columns sample, site,
         role and split, in the order of `samples`; samples of other sites are left out. Samples with the same `base`
-        (variants of one image) get the same split at every internal site. Raises UserError for an unknown site, or a
-        site that has too few samples or patients to be split.
+        (variants of one image) get the same split at every internal site. Raises UserErrors that name every unknown
+        site, every other spelling of a site, and every site that has too few samples or patients to be split.
+        """
+        assigned, faults = self.divide(samples)
+        require_none([*self.name_faults(samples["site"]), *faults])
+        return assigned
+
+    def spellings(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the site of this partition for each of the names that is only another spelling of it."""
+        sites = {plain(site): site for site in self._sites}
+        return {name: sites[plain(name)] for name in names if name not in self._sites and plain(name) in sites}
+
+    def name_faults(self, names: pd.Series) -> list[UserError]:
+        """Return an error for each site that no sample has, or that some samples spell otherwise.
+
+        `names` has the site of each sample. Samples under another spelling would be left out without a word.
+        """
+        counts = names.value_counts()
+        known = sorted(counts.index)
+        respelt = self.spellings(known)
+        faults = [
+            UserError(
+                "partition",
+                f"site {quoted(site)} is also spelt {quoted(name)} in the data (images: {counts[name]:,})",
+                "spell it alike everywhere: spaces, case and the Unicode form count",
+            )
+            for name, site in respelt.items()
+        ]
+        unknown = [site for site in self._sites if site not in known and site not in respelt.values()]
+        return [*faults, *(UserError("partition", f"unknown site {s!r}", did_you_mean(s, known)) for s in unknown)]
+
+    @property
+    def _sites(self) -> tuple[str, ...]:
+        return *self.internal, *self.external
+
+    def divide(self, samples: pd.DataFrame) -> tuple[pd.DataFrame, list[UserError]]:
+        """Return what `assign` returns, and an error for each site that cannot be split.
+
+        Such a site is left out, and so is one that no sample has.
         """
         import numpy as np
         import pandas as pd
 
-        known = sorted(samples["site"].unique())
-        for site in (*self.internal, *self.external):
-            if site not in known:
-                raise UserError("partition", f"unknown site {site!r}", did_you_mean(site, known))
-        groups = {site: samples.index[samples["site"] == site].to_numpy() for site in (*self.internal, *self.external)}
+        groups = {site: samples.index[samples["site"] == site].to_numpy() for site in self._sites}
+        groups = {site: rows for site, rows in groups.items() if len(rows)}
+        internal = [site for site in self.internal if site in groups]
         if self.truncate:
-            smallest = min(len(groups[s]) for s in self.internal)
-            for site in self.internal:
+            smallest = min((len(groups[site]) for site in internal), default=0)
+            for site in internal:
                 drawn = stream(self.seed, "truncate", site).permutation(len(groups[site]))[:smallest]
                 groups[site] = groups[site][np.sort(drawn)]
         split = pd.Series("test", index=samples.index)
         assigned: dict[object, str] = {}
-        for site in self.internal:
+        faults: list[UserError] = []
+        for site in internal:
             rows = samples.loc[groups[site]]
-            split.loc[rows.index] = self._split_site(site, rows, assigned)
-            groups[site] = groups[site][self._within_limit(site, split.loc[groups[site]].to_numpy())]
-        chosen = np.sort(np.concatenate(list(groups.values())))
+            try:
+                split.loc[rows.index] = self._split_site(site, rows, assigned)
+                groups[site] = groups[site][self._within_limit(site, split.loc[groups[site]].to_numpy())]
+            except UserError as fault:
+                faults.append(fault)
+                del groups[site]
+        chosen = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *groups.values()]))
         out = samples.loc[chosen, ["sample", "site"]].copy()
         out["role"] = np.where(out["site"].isin(self.internal), "internal", "external")
         out["split"] = split.loc[chosen]
-        return out.reset_index(drop=True)
+        return out.reset_index(drop=True), faults
 
     def _within_limit(self, site: str, split: np.ndarray) -> np.ndarray:
         """Return whether each row of a site is within the limit: (n,) bool. `split` (n,) names the split of each."""
@@ -149,7 +191,7 @@ class Partition(Frozen):
         names, member = np.unique(unit, return_inverse=True)
         shares = {name: share for name, share in self.split if share > 0}
         if len(names) < len(shares):
-            kind = "patients" if unit.dtype == object and self.by == "patient" else "samples"
+            kind = "patients" if self._keeps_patients(rows) else "samples"
             raise UserError(
                 f"partition: site {site!r}",
                 f"has {len(names)} {kind}, too few for {' + '.join(shares)}",
@@ -178,9 +220,14 @@ class Partition(Frozen):
         """Return the unit of each row that one split must hold: its base image, its patient, or the sample itself."""
         if "base" in rows:
             return rows["base"].to_numpy()
-        if self.by == "patient" and "patient" in rows and rows["patient"].notna().any():
+        if self._keeps_patients(rows):
             return rows["patient"].fillna(site + "/" + rows["sample"].astype(str)).to_numpy(dtype=object)
         return rows["sample"].to_numpy()
+
+    def _keeps_patients(self, rows: pd.DataFrame) -> bool:
+        """Return whether the patients of a site are known, and each of them has to stay in one split."""
+        known = "base" not in rows and "patient" in rows and rows["patient"].notna().any()
+        return self.by == "patient" and bool(known)
 
     def identity(self, dataset: str) -> str:
         """Return the id of this partition of the dataset with the id `dataset`. It names the file of the partition."""

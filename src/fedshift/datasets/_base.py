@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from ..core.errors import UserError
 from ..core.registry import Plugin
 from ..io.download import Source, fetch
 
@@ -106,6 +107,13 @@ class Dataset(Plugin):
     def has_miniature(self) -> bool:
         """Return whether a miniature exists; a dataset without one is used in full at every scale."""
         return type(self).miniature is not Dataset.miniature
+
+    def examine(self, raw: Path) -> tuple[pd.DataFrame, list[UserError]]:
+        """Return the samples of the raw files, as in `Opened`, and the faults that `open` would raise.
+
+        A sample with a fault may lack its site or its label. Raises UserError where no sample can be read.
+        """
+        return self.open(raw).samples, []
 
     def open(self, raw: Path) -> Opened:
         """Read the index of the raw files. Raises UserError if they differ from their documentation."""

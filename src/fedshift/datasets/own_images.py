@@ -11,7 +11,8 @@ import numpy as np
 from pydantic import Field
 
 from ..core import digest
-from ..core.errors import UserError
+from ..core.errors import UserError, require_none, shortened
+from ..core.spelling import plain
 from ..io.download import Source
 from ..io.images import read_image
 from ..io.tables import read_texts
@@ -62,39 +63,61 @@ class OwnImages(Dataset):
     def sources(self) -> Sequence[Source]:
         return [Source(self.url, self.archive, sha256=self.sha256, unpack=True)] if self.archive else []
 
-    def _folder(self, raw: Path) -> Path:
-        """Return the folder of the unpacked archive."""
-        return raw / self.sources()[0].unpacked_name
+    def _table(self, raw: Path) -> Path:
+        """Return the table, which may lie in the folder of the unpacked archive."""
+        return raw / self.sources()[0].unpacked_name / self.table if self.archive else self.table
 
     def open(self, raw: Path) -> Opened:
-        table = self._folder(raw) / self.table if self.archive else self.table
+        samples, faults = self.examine(raw)
+        require_none(faults)
+        files = [self._table(raw).parent / path for path in samples["path"]]
+        samples = samples.astype({"label": "int64"}).reset_index(drop=True)
+        return Opened(samples, lambda i: self._square(read_image(files[i], own=True)))
+
+    def examine(self, raw: Path) -> tuple[pd.DataFrame, list[UserError]]:
+        """Return the rows of the table as samples, and every fault of its cells.
+
+        Raises UserError for a file that is no table, and one without rows or without a column that it needs.
+        """
+        table = self._table(raw)
         rows = read_rows(table)
-        for column in ("path", "label", "site"):
-            if column not in rows:
-                raise UserError(table, f"no column {column!r}", f"it has {', '.join(map(str, rows))}")
-            require_filled(table, rows[column])
+        header = f"it has {', '.join(map(str, rows))}"
+        require_none(UserError(table, f"no column {c!r}", header) for c in ("path", "label", "site") if c not in rows)
+        if rows.empty:
+            raise UserError(table, "has no rows below its header", "list each image in a row")
+        label, faults = self._labels(rows["label"], table)
         samples = rows.assign(
             sample=rows["path"].astype(str),
-            site=rows["site"].astype(str),
-            label=self._labels(rows["label"], table),
+            site=rows["site"].astype(str).where(rows["site"].notna(), None),
+            label=label,
             patient=rows["patient"].astype(str).where(rows["patient"].notna(), None) if "patient" in rows else None,
         )
-        require_images(table, table.parent, samples["path"])
-        files = [table.parent / path for path in samples["path"]]
-        _require_once(table, samples["path"])
-        return Opened(samples.reset_index(drop=True), lambda i: self._square(read_image(files[i], own=True)))
+        empty = [fault for column in ("path", "label", "site") for fault in empty_cells(table, rows[column])]
+        paths = rows["path"].dropna()
+        return samples, [*empty, *faults, *lost_images(table, table.parent, paths), *_repeated(table, paths)]
 
-    def _labels(self, cells: pd.Series, table: Path) -> pd.Series:
-        names = {str(k): k for k in range(len(self.classes))} | {c: k for k, c in enumerate(self.classes)}
-        labels = cells.astype(str).str.removesuffix(".0").map(names)
-        if (wrong := labels.isna()).any():
-            raise UserError(
-                place(table, wrong),
-                f"label {str(cells[wrong].iloc[0])!r} is none of the {len(self.classes)} classes "
-                f"({', '.join(self.classes)})",
-                "name all classes in dataset.classes, or correct the row",
-            )
-        return labels.astype("int64")
+    def _labels(self, cells: pd.Series, table: Path) -> tuple[pd.Series, list[UserError]]:
+        """Return the number of each label's class, missing where there is none, and an error for each wrong label."""
+        numbers = {str(k): k for k in range(len(self.classes))}
+        texts = cells.astype(str).str.removesuffix(".0").where(cells.notna(), None)
+        labels = texts.map(numbers | {c: k for k, c in enumerate(self.classes)})
+        wrong = labels.isna() & cells.notna()
+        if not wrong.any():
+            return labels, []
+        values = set(texts.dropna())
+        from_one = [str(k + 1) for k in range(len(self.classes))]
+        counted_from_one = from_one[-1] in values and values <= set(from_one)
+        rows = [(str(value), cells.eq(value)) for value in cells[wrong].unique()]
+
+        def fault(value: str, where: pd.Series) -> UserError:
+            what = f"label {value!r} is none of the {len(self.classes)} classes ({', '.join(self.classes)})"
+            meant = [f"write {name!r}" for name in self.classes if plain(name) == plain(value)]
+            usual = "name all classes in dataset.classes, or correct the row"
+            from_zero = f"labels count from 1 here: write 0 for {self.classes[0]}, and so on, or the names of classes"
+            remedy = from_zero if counted_from_one else next(iter(meant), usual)
+            return UserError(place(table, where), what + _also(int(where.sum())), remedy)
+
+        return labels, shortened((fault(value, where) for value, where in rows), len(rows), table)
 
     def _square(self, image: np.ndarray) -> np.ndarray:
         if image.shape[:2] == (self.size, self.size):
@@ -117,27 +140,41 @@ def place(table: Path, wrong: pd.Series) -> str:
     return f"{table}, {wrong.index.name} {wrong.idxmax()}"
 
 
-def require_filled(table: Path, cells: pd.Series) -> None:
-    """Raise UserError for an empty cell of a column."""
-    if (empty := cells.isna()).any():
-        raise UserError(place(table, empty), f"{cells.name} is empty", "fill it in")
+def empty_cells(table: Path, cells: pd.Series) -> list[UserError]:
+    """Return an error for a column with empty cells."""
+    if not (empty := cells.isna()).any():
+        return []
+    return [UserError(place(table, empty), f"{cells.name} is empty{_also(int(empty.sum()))}", "fill it in")]
 
 
-def require_images(table: Path, folder: Path, paths: pd.Series) -> None:
-    """Raise UserError for a path, relative to `folder`, without a file."""
-    for path in paths.unique():
-        if not (folder / path).is_file():
-            remedy = "write / between folders" if "\\" in path else "restore it, or remove the row"
-            raise UserError(place(table, paths == path), f"no such image: {folder / path}", remedy)
+def _also(rows: int) -> str:
+    """Return the end of a message about the first of some rows."""
+    return f", as in {rows - 1:,} more rows" if rows > 2 else ", as in one more row" if rows == 2 else ""
 
 
-def _require_once(table: Path, paths: pd.Series) -> None:
-    """Raise UserError for an image that appears twice, even as `a.png` and `./a.png`.
+def lost_images(table: Path, folder: Path, paths: pd.Series) -> list[UserError]:
+    """Return an error for each path, relative to `folder`, without a file."""
+    lost = [path for path in paths.unique() if not (folder / path).is_file()]
+
+    def fault(path: str) -> UserError:
+        remedy = "write / between folders" if "\\" in path else "restore it, or remove the row"
+        return UserError(place(table, paths == path), f"no such image: {folder / path}", remedy)
+
+    return shortened(map(fault, lost), len(lost), table)
+
+
+def _repeated(table: Path, paths: pd.Series) -> list[UserError]:
+    """Return an error for each row whose image is in an earlier row, even as `a.png` and `./a.png`.
 
     Such an image could be in the training and in the test data.
     """
     folder = table.parent.absolute()
     files = paths.map(lambda path: os.path.normpath(folder / path))
-    if (twice := files.duplicated()).any():
-        path, file = paths[twice].iloc[0], files[twice].iloc[0]
-        raise UserError(place(table, twice), f"{path!r} is the image of {place(table, files == file)}", "list it once")
+    again = files[files.duplicated()]
+
+    def fault(row: int) -> UserError:
+        first = place(table, files == files[row])
+        where = f"{table}, {files.index.name} {row}"
+        return UserError(where, f"{paths[row]!r} is the image of {first}", "list it once")
+
+    return shortened(map(fault, again.index), len(again), table)

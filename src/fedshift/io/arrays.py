@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,15 @@ class GrowingArray:
             os.fsync(self._file.fileno())
             self.rows += len(block)
             write_json(self.state, {"identity": self.identity, "rows": self.rows})
+
+    def written(self) -> Iterator[np.ndarray]:
+        """Yield the bytes of each row so far, (bytes,) uint8, one row in memory at a time."""
+        import numpy as np
+
+        with disk_errors(self.path):
+            self._file.seek(self.start)
+            for _ in range(self.rows):
+                yield np.frombuffer(self._file.read(self.row), np.uint8)
 
     def close(self) -> None:
         """Close the file. The rows so far stay, to be continued later."""

@@ -46,9 +46,9 @@ def read_image(path: Path, *, own: bool = False) -> np.ndarray:
     except FileNotFoundError:
         raise UserError(path, "no such image", "restore it, or remove its row") from None
     except (*DAMAGE, Image.DecompressionBombError) as error:
-        raise UserError(
-            path, f"cannot be read as an image ({error})", "get the file again, or remove its row"
-        ) from None
+        empty = path.is_file() and not path.stat().st_size
+        what = "the file is empty" if empty else f"cannot be read as an image ({error})"
+        raise UserError(path, what, "get the file again, or remove its row") from None
 
 
 def _require_range(path: Path, most: int) -> None:

@@ -41,6 +41,11 @@ class DataFiles(_Files):
         return self.folder / "samples.parquet"
 
     @property
+    def pixels(self) -> Path:
+        """The table of the fingerprints of all prepared images, which tells copies: columns sample and pixels."""
+        return self.folder / "pixels.parquet"
+
+    @property
     def card(self) -> Path:
         """The data card: source, licence, sizes, classes and checksums."""
         return self.folder / "card.json"

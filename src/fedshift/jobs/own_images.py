@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.console import say
-from ..core.errors import UserError
+from ..core.errors import UserError, require_none
 from ..data.samples import MappedSamples
-from ..datasets.own_images import OwnImages, read_rows, require_filled, require_images
+from ..datasets.own_images import OwnImages, empty_cells, lost_images, read_rows
 from ..io.images import read_image
 from ..transforms import Transform
 
@@ -63,7 +63,7 @@ class ImageFiles(OwnImages):
         """Return a row for each image: path and, where a table has them, label (Int64), site and patient.
 
         A label is missing where it is unknown. Images of a folder are sorted by path. Images of a table keep its order
-        and repetitions, and the index is that of the table. Raises UserError where there are no images, a path or a
+        and repetitions, and the index is that of the table. Raises UserErrors where there are no images, a path or a
         site is empty, or a label is no class of the run.
         """
         import pandas as pd
@@ -86,12 +86,12 @@ class ImageFiles(OwnImages):
         if "path" not in rows:
             raise UserError(self.table, "no column 'path'", f"it has {', '.join(rows.columns)}")
         rows = rows[["path", *(c for c in CARRIED if c in rows and rows[c].notna().any())]]
-        for column in rows.columns.intersection(["path", "site"]):
-            require_filled(self.table, rows[column])
+        columns = rows.columns.intersection(["path", "site"])
+        faults = [fault for column in columns for fault in empty_cells(self.table, rows[column])]
         if "label" in rows:
-            known = rows["label"].notna()
-            labels = self._labels(rows["label"].fillna(self.classes[0]), self.table)
-            rows = rows.assign(label=labels.astype("Int64").where(known))
+            labels, wrong = self._labels(rows["label"], self.table)
+            rows, faults = rows.assign(label=labels.astype("Int64")), [*faults, *wrong]
+        require_none(faults)
         return rows
 
     @property
@@ -102,7 +102,7 @@ class ImageFiles(OwnImages):
     def require(self, paths: pd.Series) -> None:
         """Raise UserError for a path of the table that names no file."""
         if not self.table.is_dir():
-            require_images(self.table, self.base, paths)
+            require_none(lost_images(self.table, self.base, paths))
 
     def fault(self, path: str) -> str:
         """Return why a file is no image; an empty text if it is one."""

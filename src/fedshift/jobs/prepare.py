@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core import digest
 from ..core.console import Progress, duration, say
-from ..core.errors import UserError
+from ..core.errors import SHOWN, UserError, UserErrors, require_none, shortened
 from ..core.limits import Limit
 from ..io.arrays import GrowingArray
 from ..io.disk import atomic_folder, locked, require_space
@@ -52,13 +52,15 @@ def obtain(data: Data, raw: Path, mirror: Path | None, code: str = "") -> None:
 
 
 def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") -> None:
-    """Write `out`: images.npy, samples.parquet and card.json, either completely or not at all.
+    """Write `out`: images.npy, samples.parquet, pixels.parquet and card.json, either completely or not at all.
 
     images.npy is (n, height, width, channels) uint8, or (n, features) float32 for a dataset of vectors; row i of
-    samples.parquet is image i. Images go through the transforms of `data.prepare`. Memory holds one block of images,
-    whatever their number. If the process is killed, finished blocks stay beside `out`, and the next call goes on from
-    them if data, the user's own images and `code` are the same. Raises UserError for labels or samples that are not as
-    documented, and for an image that is missing, broken or of another size.
+    samples.parquet is image i. Images go through the transforms of `data.prepare`. pixels.parquet has the fingerprint
+    of each prepared image (see `fingerprint`) beside its sample. Memory holds one block of images, whatever their
+    number. If the process is killed, finished blocks stay beside `out`, and the next call goes on from them if data,
+    the user's own images and `code` are the same. Raises UserError for labels or samples that are not as documented,
+    and UserErrors that name the images that are missing, broken or of another size: up to 20 of them, and the number
+    of the others.
     """
     opened = data.dataset.open(raw)
     samples = _checked(opened.samples.reset_index(drop=True), data.dataset.classes)
@@ -69,28 +71,41 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             x = transform.prepare(x)
         return x
 
-    first = image(0)
+    first = _first(image, len(samples))
     shape = (len(samples), *first.shape)
 
-    def checked(i: int) -> np.ndarray:
-        if (x := image(i)).shape != first.shape:
-            sizes = ["x".join(map(str, x.shape[1::-1] or x.shape)) for x in (x, first)]
-            what = f"is {sizes[0]}, others are {sizes[1]}"
-            raise UserError(f"image {samples['sample'][i]!r}", what, "give all images the same size")
-        return x
+    def attempt(i: int) -> np.ndarray | UserError:
+        """Return a prepared image, or the error that says what is wrong with it."""
+        try:
+            x = image(i)
+        except UserError as error:
+            return error
+        if x.shape == first.shape:
+            return x
+        sizes = ["x".join(map(str, x.shape[1::-1] or x.shape)) for x in (x, first)]
+        what = f"is {sizes[0]}, others are {sizes[1]}"
+        return UserError(f"image {samples['sample'][i]!r}", what, "give all images the same size")
 
     partial = out.with_name(f".{out.name}.partial")
     identity = digest.of([data.id, code, data.dataset.fingerprint(), _fingerprint(samples, first)], 64)
     with locked(partial / "lock"):
         array = GrowingArray(DataFiles(partial).images, shape, first.dtype, identity)
         try:
-            _announce(array, checked, first.nbytes, threads, out)
+            _announce(array, attempt, first.nbytes, threads, out)
+            pixels = [fingerprint(row) for row in array.written()]
+            faults, number = list[UserError](), 0
             with ThreadPoolExecutor(max(threads, 1)) as pool, Progress("prepare", len(samples), "images") as bar:
                 bar.update(array.rows)
                 for start in range(array.rows, len(samples), BLOCK):
-                    block = list(pool.map(checked, range(start, min(start + BLOCK, len(samples)))))
-                    array.append(np.stack(block))
-                    bar.update(len(block))
+                    results = list(pool.map(attempt, range(start, min(start + BLOCK, len(samples)))))
+                    wrong = [x for x in results if isinstance(x, UserError)]
+                    faults, number = [*faults, *wrong][:SHOWN], number + len(wrong)
+                    if not faults:  # afterwards images are read only to name all that cannot be prepared
+                        block = np.stack([x for x in results if not isinstance(x, UserError)])
+                        array.append(block)
+                        pixels += pool.map(fingerprint, block)
+                    bar.update(len(results))
+            require_none(shortened(faults, number, "images"))
         finally:
             array.close()
             if not array.rows:
@@ -99,12 +114,33 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             files = DataFiles(new)
             array.move(files.images)
             write_table(files.samples, samples)
+            write_table(files.pixels, samples[["sample"]].assign(pixels=pixels))
             write_json(files.card, {**_card(data, samples, files), "code": code})
     shutil.rmtree(partial, ignore_errors=True)
     say(f"prepared {len(samples)} images of {samples['site'].nunique()} sites in {out}")
 
 
-def _announce(array: GrowingArray, image: Callable[[int], np.ndarray], size: int, threads: int, out: Path) -> None:
+def fingerprint(image: np.ndarray) -> str:
+    """Return a fingerprint of a prepared image: 32 hex digits of the SHA-256 of its bytes.
+
+    Images of one dataset have one shape and type, so equal bytes are equal images. 128 bits suffice to take equal
+    fingerprints for equal images: among a billion images, two different ones agree with a probability below 1e-20.
+    """
+    return hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()[:32]
+
+
+def _first(image: Callable[[int], np.ndarray], number: int) -> np.ndarray:
+    """Return the first image that can be read. Raises UserErrors where none of all `number` images can."""
+    faults: list[UserError] = []
+    for i in range(number):
+        try:
+            return image(i)
+        except UserError as error:
+            faults = [*faults, error][:SHOWN]
+    raise UserErrors(shortened(faults, number, "images"))
+
+
+def _announce(array: GrowingArray, image: Callable[[int], object], size: int, threads: int, out: Path) -> None:
     """Say how much disk and time the preparation will take. Raises UserError if the disk has too little room."""
     left = array.total - array.rows
     require_space(out.parent, left * size)

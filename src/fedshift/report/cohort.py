@@ -1,4 +1,8 @@
-"""The cohort of a study: images, patients and classes of each site and split, and checks of the splits."""
+"""The cohort of a study: images, patients and classes of each site and split, and checks of the splits.
+
+Checks look for samples, patients and source images on both sides of a split, and for identical images: those with
+equal pixels after preparation, whatever their names.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import pandas as pd
 
 from ..analysis.statistics import FEWEST
 from ..analysis.table import Table
-from ..analysis.values import DASH
+from ..analysis.values import DASH, listed
 from ..core.errors import UserError
 from ..data.partition import Partition
 from ..io.paths import Paths
@@ -16,6 +20,12 @@ from ..io.tables import read_table
 from ..study.plan import Plan
 
 SPLITS = ("train", "val", "test")
+UNKNOWN = {
+    "patient": "patients unknown",
+    "base": "source images unknown",
+    "pixels": "images have not been compared; the next preparation of the data does",
+}
+"""Reasons why a check could not be made, by the column that it needs."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +63,15 @@ def cohorts(plan: Plan, paths: Paths) -> list[Cohort]:
 
 
 def _assigned_samples(paths: Paths, data: str, partition: str) -> pd.DataFrame:
-    """Return every sample of a partition with its label, patient and base."""
+    """Return every sample of a partition with its label, patient, base and pixels, where these are known."""
     assigned = read_table(paths.partition(partition), ["sample", "site", "role", "split"])
-    samples = read_table(paths.data_files(data).samples)
+    files, text = paths.data_files(data), {"sample": str}
+    samples = read_table(files.samples).astype(text)
     known = [c for c in ("label", "patient", "base") if c in samples]
-    text = {"sample": str, "site": str}
-    return assigned.astype(text).merge(samples[["sample", *known]].astype({"sample": str}), on="sample", how="left")
+    rows = assigned.astype({**text, "site": str}).merge(samples[["sample", *known]], on="sample", how="left")
+    if files.pixels.exists():
+        rows = rows.merge(read_table(files.pixels, ["sample", "pixels"]).astype(text), on="sample", how="left")
+    return rows
 
 
 def _cohort(partition: Partition, rows: pd.DataFrame, classes: tuple[str, ...]) -> Cohort:
@@ -70,7 +83,9 @@ def _cohort(partition: Partition, rows: pd.DataFrame, classes: tuple[str, ...]) 
     share = f"share of {classes[1]} (%)" if len(classes) == 2 else "share of the commonest class (%)"
     header = ("Site", "Role", "Images", "Patients", *(s.title() for s in SPLITS))
     table = Table(f"Images and patients of each site; each split with its {share}", header, tuple(cells), 2)
-    return Cohort(partition.title, table, _checks(rows), _caveats(rows, classes), _known(rows[rows["split"] == "test"]))
+    checks = _checks(rows)
+    caveats = [*_problems(checks), *_caveats(rows, classes)]
+    return Cohort(partition.title, table, checks, caveats, _known(rows[rows["split"] == "test"]))
 
 
 def _known(rows: pd.DataFrame) -> bool:
@@ -112,23 +127,56 @@ def _checks(rows: pd.DataFrame) -> list[Check]:
         ("Samples", "sample"): (*splits, sites),
         ("Patients", "patient"): (*splits, sites),
         ("Source images", "base"): (*splits, ("training and external sites", train, outside)),
+        ("Identical images", "pixels"): (*splits, sites),
     }
-    return [
+    checks = [
         _check(f"{name} shared by {between}", unit, left, right)
         for (name, unit), sides in pairs.items()
         for between, left, right in sides
         if len(left) and len(right) and (unit != "base" or unit in rows)
     ]
+    return [*checks, _copies(inside)] if inside["site"].nunique() > 1 else checks
 
 
 def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Check:
+    """Return the check that no value of the column `unit` is on both sides."""
     if unit not in left or left[unit].isna().all() or right[unit].isna().all():
-        return Check(what, "unknown", "patients unknown")
-    shared = _shared(unit, left, right)
-    unknown = int(left[unit].isna().sum() + right[unit].isna().sum())
-    detail = f"{len(shared):,} shared" if shared else "none"
-    bad = "caveat" if unit == "base" and set(right["role"]) == {"external"} else "PROBLEM"
-    return Check(what, bad if shared else "ok", detail + (f"; unknown for {unknown:,} images" if unknown else ""))
+        return Check(what, "unknown", UNKNOWN[unit])
+    rows = pd.concat([left, right])
+    meant = "base" in rows and unit in ("base", "pixels") and set(right["role"]) == {"external"}
+    return _verdict(what, unit, _shared(unit, left, right), rows, meant)
+
+
+def _copies(inside: pd.DataFrame) -> Check:
+    """Return the check that no image is at several internal sites."""
+    what = "Identical images shared by internal sites"
+    if "pixels" not in inside or inside["pixels"].isna().all():
+        return Check(what, "unknown", UNKNOWN["pixels"])
+    sites = inside.groupby("pixels")["site"].nunique()
+    return _verdict(what, "pixels", set(sites.index[sites > 1]), inside, "base" in inside)
+
+
+def _verdict(what: str, unit: str, shared: set[object], rows: pd.DataFrame, meant: bool) -> Check:
+    """Return the outcome of a check of `rows` that has found `shared` values of the column `unit`.
+
+    Sharing is `meant` where sites show the same source images by design. Otherwise it is a problem, and the detail
+    says how many images of each site are affected.
+    """
+    unknown = int(rows[unit].isna().sum())
+    also = f"; unknown for {unknown:,} images" if unknown else ""
+    if not shared:
+        return Check(what, "ok", f"none{also}")
+    if meant:
+        return Check(what, "caveat", f"{len(shared):,} shared{also}")
+    affected = rows[rows[unit].isin(shared)].groupby("site", sort=False).size()
+    counts = listed([f"{n:,} {'image' if n == 1 else 'images'} at {site}" for site, n in affected.items()])
+    return Check(what, "PROBLEM", f"{len(shared):,} shared ({counts}){also}")
+
+
+def _problems(checks: list[Check]) -> list[str]:
+    """Return a caveat for each check that has failed."""
+    meaning = "The scores count images that are not new to the model: correct the data, or read such scores with care."
+    return [f"{check.what}: {check.detail}. {meaning}" for check in checks if check.status == "PROBLEM"]
 
 
 def _shared(unit: str, left: pd.DataFrame, right: pd.DataFrame) -> set[object]:

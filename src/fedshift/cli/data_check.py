@@ -1,0 +1,56 @@
+"""The part of `fedshift check` that looks at data: at users' own tables, and at what has been prepared from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..core.errors import UserError, require_none
+from ..data.inspection import Inspection, SiteSamples, inspect
+from ..io.paths import Paths
+from ..study import Plan
+
+
+def inspected(plan: Plan) -> list[str]:
+    """Return what is in the tables of the user's own images, one text for each. Raises UserErrors for all faults."""
+    texts = list[str]()
+    faults = dict[str, UserError]()
+    for key, data in plan.data.items():
+        if not (tables := data.dataset.inputs()):
+            continue
+        samples, wrong = data.dataset.examine(Path())
+        uses = dict.fromkeys((run.partition, run.training) for run in plan.runs.values() if run.data.id == key)
+        inspection = inspect(samples, data.dataset.classes, list(uses))
+        faults |= {str(fault): fault for fault in (*wrong, *inspection.faults)}
+        texts.append("\n".join(lines(", ".join(map(str, tables)), inspection)))
+    require_none(faults.values())
+    return texts
+
+
+def lines(table: str, inspection: Inspection) -> Iterator[str]:
+    """Yield what was seen in a table: a line for all of it, one for each site, and the warnings."""
+    images = sum(site.samples for site in inspection.sites)
+    people = f"{inspection.patients:,} patients" if inspection.patients else "patients unknown"
+    yield f"  {table}: {images:,} images of {len(inspection.sites):,} sites, {people}"
+    yield from (f"    {_line(site, inspection.classes)}" for site in inspection.sites)
+    yield from (f"  warning: {text}" for text in inspection.warnings())
+
+
+def _line(site: SiteSamples, classes: tuple[str, ...]) -> str:
+    """Return the counts of a site in one line."""
+    people = f"{site.patients:,} patients" if site.patients else "patients unknown"
+    some = f" (unknown for images: {site.unknown:,})" if site.patients and site.unknown else ""
+    counts = ", ".join(f"{number:,} {name}" for name, number in zip(classes, site.classes, strict=True))
+    return f"{site.name} ({' or '.join(site.roles) or 'no role'}): {site.samples:,} images, {people}{some}; {counts}"
+
+
+def problems(plan: Plan, paths: Paths) -> Iterator[str]:
+    """Yield a warning for each check of the cohort that fails, where data are prepared and divided already."""
+    if not any(paths.partition(run.partition_id).exists() for run in plan.runs.values()):
+        return
+    from ..report.cohort import cohorts
+
+    for cohort in cohorts(plan, paths):
+        for check in cohort.checks:
+            if check.status == "PROBLEM":
+                yield f"  warning: {check.what}: {check.detail}"

@@ -1,0 +1,148 @@
+"""Inspection of samples before anything is computed: what a study would use of them, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..algorithms import Training
+from ..core.errors import SHOWN, UserError
+from ..core.spelling import groups, quoted
+from .partition import Partition
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class SiteSamples:
+    """Samples of one site.
+
+    Attributes
+    ----------
+    roles : internal, external, both (in different partitions) or neither
+    patients : number of known patients
+    unknown : number of samples without a patient
+    classes : number of samples of each class
+    """
+
+    name: str
+    roles: tuple[str, ...]
+    samples: int
+    patients: int
+    unknown: int
+    classes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was seen in the samples of a study.
+
+    Attributes
+    ----------
+    classes : names of the classes
+    sites : the sites, in the order of the samples
+    patients : number of known patients
+    shared : patients that are at several sites
+    across : those of them that are at an internal and at an external site of one partition
+    spellings : names of sites and patients that differ only by spaces, case or Unicode form, by column
+    faults : errors that keep the study from running as it is meant
+    """
+
+    classes: tuple[str, ...]
+    sites: tuple[SiteSamples, ...]
+    patients: int
+    shared: frozenset[str]
+    across: frozenset[str]
+    spellings: dict[str, list[list[str]]]
+    faults: list[UserError]
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what a reader should know before the study runs, though it can run."""
+        for site in self.sites:
+            if not site.roles:
+                yield f"site {quoted(site.name)} (images: {site.samples:,}) has no role in the study"
+            if "internal" in site.roles:
+                for name, number in zip(self.classes, site.classes, strict=True):
+                    if not number:
+                        yield f"site {quoted(site.name)} is to train, and has no image of class {name!r}"
+        if self.shared:
+            yield (
+                f"patients at several sites: {len(self.shared):,}, at internal and external ones: "
+                f"{len(self.across):,}; if they are different people, put the site before the patient's name"
+            )
+        for column, spellings in self.spellings.items():
+            for names in spellings[:SHOWN]:
+                listed = ", ".join(map(quoted, names))
+                yield f"{column}s {listed} differ only by spaces, case or Unicode form, and count as {len(names)}"
+            if len(spellings) > SHOWN:
+                yield f"{len(spellings) - SHOWN:,} more names of {column}s are spelt in several ways"
+
+
+def inspect(samples: pd.DataFrame, classes: tuple[str, ...], uses: Sequence[tuple[Partition, Training]]) -> Inspection:
+    """Inspect samples for the partitions and trainings of a study.
+
+    `samples` has the columns site, label and patient; a site or a label may be missing where a row is faulty. Such rows
+    are counted where they can be, so that one fault does not hide another.
+    """
+    samples = samples[samples["site"].notna()].reset_index(drop=True)
+    partitions = list(dict.fromkeys(partition for partition, _ in uses))
+    known = samples[samples["patient"].notna()]
+    faults = {str(fault): fault for partition, training in uses for fault in _faults(samples, partition, training)}
+    several = known.groupby("patient")["site"].nunique()
+    sites = [_site(str(name), rows, classes, partitions) for name, rows in samples.groupby("site", sort=False)]
+    return Inspection(
+        classes=classes,
+        sites=tuple(sites),
+        patients=int(known["patient"].nunique()),
+        shared=frozenset(several.index[several > 1]),
+        across=frozenset[str]().union(*(_across(known, partition) for partition in partitions)),
+        spellings={
+            "site": groups(samples["site"].unique()),
+            "patient": groups(known["patient"].unique()),
+        },
+        faults=list(faults.values()),
+    )
+
+
+def _site(name: str, rows: pd.DataFrame, classes: Collection[str], partitions: Sequence[Partition]) -> SiteSamples:
+    """Return the counts of one site."""
+    roles = {
+        "internal": any(name in partition.internal for partition in partitions),
+        "external": any(name in partition.external for partition in partitions),
+    }
+    return SiteSamples(
+        name=name,
+        roles=tuple(role for role, has_it in roles.items() if has_it),
+        samples=len(rows),
+        patients=int(rows["patient"].nunique()),
+        unknown=int(rows["patient"].isna().sum()),
+        classes=tuple(int((rows["label"] == k).sum()) for k in range(len(classes))),
+    )
+
+
+def _across(known: pd.DataFrame, partition: Partition) -> set[str]:
+    """Return the patients that are at an internal and at an external site."""
+    inside, outside = (known["patient"][known["site"].isin(s)] for s in (partition.internal, partition.external))
+    return set(inside) & set(outside)
+
+
+def _faults(samples: pd.DataFrame, partition: Partition, training: Training) -> Iterator[UserError]:
+    """Yield the faults of the names of sites, of the splits and of the number of images that train.
+
+    Splits are made as they would be once sites are spelt as in the study.
+    """
+    yield from partition.name_faults(samples["site"])
+    if partition.by == "class" and samples["label"].isna().any():
+        return  # without its labels a site cannot be split by class
+    respelt = samples["site"].replace(partition.spellings(samples["site"].unique()))
+    labels = samples["label"].astype("float64").fillna(0).astype("int64")
+    assigned, faults = partition.divide(samples.assign(site=respelt, label=labels))
+    yield from faults
+    train = assigned[(assigned["role"] == "internal") & (assigned["split"] == "train")]
+    for site, count in train.groupby("site").size().items():
+        try:
+            training.require_batch(str(site), int(count))
+        except UserError as fault:
+            yield fault

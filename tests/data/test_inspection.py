@@ -1,0 +1,112 @@
+"""The inspection of samples: what it counts, what it warns of, and that no fault hides another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fedshift.algorithms import Training
+from fedshift.core.spelling import groups, plain, quoted
+from fedshift.data.inspection import Inspection, inspect
+from fedshift.data.partition import Partition
+
+CLASSES = ("benign", "tumour")
+
+
+def samples(sites: dict[str, int], **columns: Any) -> pd.DataFrame:
+    """Samples of unknown patients, classes in turn."""
+    rows = [
+        {"sample": f"{site}/{i}", "site": site, "label": i % 2, "patient": None}
+        for site, count in sites.items()
+        for i in range(count)
+    ]
+    return pd.DataFrame(rows).assign(**columns)
+
+
+def seen(table: pd.DataFrame, batch: int = 2, **changes: Any) -> Inspection:
+    partition = Partition(**{"internal": ("A", "B"), "external": ("C",)} | changes)
+    return inspect(table, CLASSES, [(partition, Training(batch_size=batch))])
+
+
+def said(inspection: Inspection) -> list[str]:
+    return [str(fault).partition(";")[0] for fault in inspection.faults]
+
+
+@pytest.mark.parametrize("other", ["zürich", " Zürich", "Zürich\t", "ZÜRICH", "Zu\u0308rich"])
+def test_spellings_of_one_name(other: str) -> None:
+    assert plain(other) == plain("Zürich")
+    assert groups(["Ulm", "Zürich", "Ulm", other]) == [["Zürich", other]]
+
+
+@pytest.mark.parametrize("other", ["Zurich", "Z ürich", "Zürich1"])
+def test_other_names(other: str) -> None:
+    assert groups(["Zürich", other]) == []
+
+
+def test_what_readers_would_overlook_shows_in_a_message() -> None:
+    assert [quoted(name) for name in ("A ", "Zürich", "Zu\u0308rich")] == ["'A '", "'Zürich'", r"'Zu\u0308rich'"]
+
+
+def test_sound_samples_have_neither_faults_nor_warnings() -> None:
+    inspection = seen(samples({"A": 20, "B": 20, "C": 5}))
+    assert (inspection.faults, list(inspection.warnings())) == ([], [])
+    assert [(s.name, s.roles, s.samples, s.classes) for s in inspection.sites] == [
+        ("A", ("internal",), 20, (10, 10)),
+        ("B", ("internal",), 20, (10, 10)),
+        ("C", ("external",), 5, (3, 2)),
+    ]
+    assert (inspection.patients, [site.unknown for site in inspection.sites]) == (0, [20, 20, 5])
+
+
+def test_one_fault_hides_no_other() -> None:
+    """A is spelt in two ways and too small for a batch, B cannot be split, and C is not there."""
+    inspection = seen(samples({"A": 10, "a": 10, "B": 1}), batch=15)
+    assert said(inspection) == [
+        "partition: site 'A' is also spelt 'a' in the data (images: 10)",
+        "partition: unknown site 'C'",
+        "partition: site 'B': has 1 samples, too few for train + val + test",
+        "client 'A': has 14 training images, fewer than one batch of 15",  # 20 in all, 4 test, 2 validate
+    ]
+
+
+def test_a_fault_of_several_trainings_is_named_once() -> None:
+    partition = Partition(internal=("A",), external=("C",))
+    uses = [(partition, Training(batch_size=15, lr=lr)) for lr in (0.1, 0.2)]
+    assert len(inspect(samples({"A": 10, "C": 1}), CLASSES, uses).faults) == 1
+
+
+@pytest.mark.parametrize("by", ["sample", "class"])
+def test_wrong_labels_and_lost_sites_bring_no_further_faults(by: str) -> None:
+    table = samples({"A": 20, "B": 20, "C": 5}).astype({"label": "float64", "site": "object"})
+    table.loc[table["site"] == "A", "label"] = None
+    table.loc[table["site"] == "C", "site"] = [None, "C", "C", "C", "C"]
+    inspection = seen(table, by=by)
+    assert inspection.faults == []
+    assert [site.classes for site in inspection.sites] == [(0, 0), (10, 10), (2, 2)]
+
+
+def test_patients_at_several_sites_are_counted_and_those_across_apart() -> None:
+    """p is at A and B, which both train; q at A and C; r at C and D, and D takes no part."""
+    table = samples({"A": 20, "B": 20, "C": 20, "D": 20})
+    table["patient"] = table["sample"]
+    shared = {"A/0": "p", "B/0": "p", "A/1": "q", "C/1": "q", "C/2": "r", "D/2": "r"}
+    table["patient"] = table["patient"].replace(shared)
+    inspection = seen(table)
+    assert (inspection.shared, inspection.across) == ({"p", "q", "r"}, {"q"})
+    assert inspection.patients == 77
+    assert list(inspection.warnings()) == [
+        "site 'D' (images: 20) has no role in the study",
+        "patients at several sites: 3, at internal and external ones: 1; "
+        "if they are different people, put the site before the patient's name",
+    ]
+
+
+def test_of_very_many_spellings_some_are_named_and_the_others_counted() -> None:
+    table = samples({"A": 30, "B": 30, "C": 30})
+    names = [f"{letter}{n}" for n in range(45) for letter in "pP"]
+    *named, rest = seen(table.assign(patient=names)).warnings()
+    assert len(named) == 20
+    assert named[0] == "patients 'p0', 'P0' differ only by spaces, case or Unicode form, and count as 2"
+    assert rest == "25 more names of patients are spelt in several ways"
