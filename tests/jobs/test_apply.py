@@ -194,10 +194,10 @@ def test_a_dataset_as_the_docs_say_can_be_applied(project: Project) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
     here: dict[str, Any] = vars(importlib.import_module("fedshift.datasets._base")) | {"__name__": "mine"}
     exec(code, here)
-    data = project.data.model_copy(update={"dataset": here["MyDataset"]()})
+    data = project.data.model_copy(update={"dataset": here["TwoClinics"]()})
     run = project.run().model_copy(update={"data": data})
-    assert ImageFiles.of(run, project.table).stored == (3, 96, 96)
-    del here["MyDataset"].shape
+    assert ImageFiles.of(run, project.table).stored == (3, 32, 32)
+    del here["TwoClinics"].shape
     with pytest.raises(UserError, match=r"dataset mine does not say what shape its images have; give .* shape = \("):
         ImageFiles.of(run, project.table)
 
