@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from ..metrics import Placements
 
@@ -32,16 +33,16 @@ def variance(placements: Placements, positive: np.ndarray, clusters: Sequence[st
     return float(alone + 2 * total / (total - 1) * (sums[0] * sums[1]).sum())
 
 
-def logit_interval(area: float, variance: float, level: float = 0.95) -> tuple[float, float]:
-    """Return the normal interval of an AUC on the logit scale, transformed back; NaN where the AUC is 0 or 1.
+def logit_interval(area: float, variance: float, df: float = np.inf, level: float = 0.95) -> tuple[float, float]:
+    """Return the t interval of an AUC on the logit scale, transformed back; NaN where the AUC is 0 or 1.
 
-    On the logit scale the standard error is se / (A (1 - A)), and the bounds stay within 0 and 1 (Snell and others,
-    Stat Methods Med Res 2018;27:3505).
+    With infinite `df` it is the normal interval. On the logit scale the standard error is se / (A (1 - A)), and the
+    bounds stay within 0 and 1 (Snell and others, Stat Methods Med Res 2018;27:3505).
     """
     if not 0 < area < 1:
         return float("nan"), float("nan")
     centre = np.log(area / (1 - area))
-    half = norm.ppf((1 + level) / 2) * np.sqrt(variance) / (area * (1 - area))
+    half = student.ppf((1 + level) / 2, df) * np.sqrt(variance) / (area * (1 - area))
     low, high = 1 / (1 + np.exp(-(centre + np.array([-half, half]))))
     return float(low), float(high)
 
