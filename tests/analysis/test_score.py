@@ -29,7 +29,7 @@ from fedshift.study.plan import Plan
 COLUMNS = "study run algorithm bn addon held_out site role inference momentum batch_size order seed metric value n"
 SUMMARY = (
     "study condition_id inference_id algorithm bn addon held_out site role inference momentum batch_size order "
-    "metric n mean std seeds published published_std low high"
+    "metric n mean std seeds published published_std low high chance majority"
 )
 
 
@@ -67,7 +67,8 @@ def test_summary_is_over_seeds(tmp_path: Path) -> None:
     assert math.isnan(row["published"])
 
 
-def test_effects_are_of_the_means_over_sites(tmp_path: Path) -> None:
+def test_effects_are_of_the_means_over_sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_study, "PATIENTS", 30)  # six of them are tested at internal sites
     plan, paths = fake_study.build(tmp_path, by_seed)
     score.score(plan, paths)
     summary.summarise(plan, paths)

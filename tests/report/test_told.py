@@ -117,7 +117,7 @@ def test_without_the_baseline_the_lead_tells_of_what_was_asked(tmp_path: Path, u
         asked = {"runs": grids, "inferences": ["source"]}
     found, *_ = scored(tmp_path, rights(population=0.7, source=0.6), **asked)
     told = answer(found)
-    assert "accuracy 90.0 ± 0.0 % at internal sites and 70.0 ± 0.0 % at external sites" in unspaced(told.lead)
+    assert "Accuracy 90.0 ± 0.0 % at internal sites and 70.0 ± 0.0 % at external sites" in unspaced(told.lead)
     assert "with Population" in told.lead
     assert "has been scored" not in told.lead
     assert [unspaced(tile.value) for tile in told.tiles[:2]] == ["90.0 %", "70.0 %"]
@@ -152,17 +152,21 @@ def test_without_the_baseline_too(tmp_path: Path, given: list[Any]) -> None:
     assert LABELS not in told.lead
 
 
-def test_a_gap_of_one_seed_without_interval_is_in_doubt(tmp_path: Path) -> None:
-    """AUC has no interval over patients; three seeds that agree leave no doubt."""
-    right = rights(source=0.6, tsmobn=0.8)
-    for seeds, cell in (([0], "gap in doubt"), ([0, 1, 2], "67 %")):
-        found, *_ = scored(tmp_path / str(len(seeds)), right, headline="auc", seeds=seeds)
-        rows = {(row[0], row[1]): row[-1] for row in overview(found).rows}
-        assert len(rows) == 4
-        assert {v for (_, how), v in rows.items() if how == "TsmoBN"} == {cell}
-        assert {v for (_, how), v in rows.items() if how == "Source"} == {DASH}
-        assert "no interval can be given (AUC comes without)" in answer(found).lead
-        assert "of the external loss" not in answer(found).lead
+@pytest.mark.parametrize("seeds", [[0], [0, 1, 2]])
+@pytest.mark.parametrize(("patients", "cell"), [(6, "gap in doubt"), (30, "67 %")])
+def test_a_gap_without_interval_is_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patients: int, cell: str, seeds: list[int]
+) -> None:
+    """Of 6 patients two are tested at home, of 30 six. Seeds that agree do not take the place of patients."""
+    monkeypatch.setattr(fake_study, "PATIENTS", patients)
+    found, *_ = scored(tmp_path, rights(source=0.6, tsmobn=0.8), headline="auc", seeds=seeds)
+    rows = {(row[0], row[1]): row[-1] for row in overview(found).rows}
+    assert len(rows) == 4
+    assert {v for (_, how), v in rows.items() if how == "TsmoBN"} == {cell}
+    assert {v for (_, how), v in rows.items() if how == "Source"} == {DASH}
+    few = "no interval can be given (too few test patients of a class, or a value of 0 or 1, at centre0 and centre3)"
+    assert (few in answer(found).lead) == (patients == 6)
+    assert ("recovers 67 % of the external loss" in answer(found).lead) == (patients == 30)
 
 
 # ---- labels of a site
@@ -233,7 +237,8 @@ def test_labels_are_told_in_full_where_all_settings_are_the_default(tmp_path: Pa
     assert settings == {"source": "val", "steps": 1, "batch_size": 32, "lr": 0.01, "seed": 0}
 
 
-def test_no_share_of_the_loss_is_recovered_by_labels(tmp_path: Path) -> None:
+def test_no_share_of_the_loss_is_recovered_by_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_study, "PATIENTS", 30)
     given = ["source", "tsmobn", POPULATION]
     right = rights(source=0.6, tsmobn=0.8, population=0.9)
     found, *_ = scored(tmp_path, right, inferences=given, headline="auc")

@@ -17,17 +17,19 @@ from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.paths import Paths
 from ..io.tables import read_table
+from ..metrics import Metric
 from ..study.plan import Plan
 from ..study.selector import BASELINE
-from . import predictions, score
+from . import crossed, predictions, score
+from .auc import logit_interval
 from .conditions import ALL, CONDITION, Condition, several
 from .names import IDS, LEVELS, Names
 from .predictions import INFERENCE
-from .statistics import bootstrap, by_cluster, interval
+from .statistics import FEWEST, bootstrap, by_cluster, interval
 
 COLUMNS = [
     *(*IDS, *CONDITION, "role", "site", "metric", "quantity"),
-    *("mean", "std", "seeds", "low", "high", *INFERENCE),
+    *("mean", "std", "seeds", "low", "high", "low_patients", "high_patients", *INFERENCE),
 ]
 Where = tuple[str, str, str, str]
 """Partition, role, site and metric."""
@@ -143,8 +145,15 @@ def by_seed(scores: pd.DataFrame) -> pd.DataFrame:
     return scores.pivot(index="seed", columns=LEVELS, values="value")
 
 
-def by_draw(names: Names, paths: Paths) -> pd.DataFrame:
-    """Return a wide table with a row for each resample of patients, for metrics that are means over samples.
+class Resampled(NamedTuple):
+    """A wide table with a row for each resample of patients, and the number of patients behind each column."""
+
+    draws: pd.DataFrame
+    patients: pd.Series
+
+
+def by_draw(names: Names, paths: Paths) -> Resampled:
+    """Return resamples of patients, for metrics that are means over samples.
 
     Scores of samples are first averaged over seeds. Sites are resampled independently of each other, unless they show
     the same images under different corruptions: then an image has the same weight at all of them. All conditions,
@@ -163,7 +172,7 @@ def by_draw(names: Names, paths: Paths) -> pd.DataFrame:
             cluster = cluster.fillna(values.index.to_series())
             tables[data, site].append(by_cluster(values, cluster.to_numpy()))
             everyone[data].update(cluster)
-    parts = []
+    parts, patients = [], []
     for (data, site), both in tables.items():
         sums, counts = (pd.concat(one, axis=1).sort_index().fillna(0.0) for one in zip(*both, strict=True))
         key = ["bootstrap", data, site]
@@ -172,7 +181,10 @@ def by_draw(names: Names, paths: Paths) -> pd.DataFrame:
             sums, counts = (t.reindex(sorted(everyone[data]), fill_value=0.0) for t in (sums, counts))
         draws = bootstrap(sums.to_numpy(), counts.to_numpy(), stream(*key))
         parts.append(_mean(pd.DataFrame(draws, columns=sums.columns)))
-    return pd.concat(parts, axis=1) if parts else _no_columns(LEVELS)
+        patients.append((counts > 0).sum().groupby(level=LEVELS, sort=False).min())
+    if not parts:
+        return Resampled(_no_columns(LEVELS), pd.Series(dtype=int, index=_no_columns(LEVELS).columns))
+    return Resampled(pd.concat(parts, axis=1), pd.concat(patients))
 
 
 class _Clusters(NamedTuple):
@@ -230,17 +242,89 @@ def _per_sample(plan: Plan, paths: Paths, runs: list[str]) -> dict[str, pd.DataF
 def table(names: Names, paths: Paths, scores: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the intervals (`low`, `high`) of the rows of the summary, by LEVELS, and effects.csv.
 
-    effects.csv has the columns COLUMNS; `scores` has LEVELS, seed and value.
+    effects.csv has the columns COLUMNS; `scores` has LEVELS, seed and value. The intervals of the summary hold patients
+    alone. Those of effects.csv hold patients and trainings (`low`, `high`), and patients alone (`low_patients`,
+    `high_patients`). With one training both are the same.
     """
     conditions, baseline = names.conditions, plain(names.plan)
-    seeds, draws, left_out = by_seed(scores), by_draw(names, paths), undefined(names.conditions, scores)
-    spread = effects(seeds, conditions, baseline, left_out).T
-    out = pd.DataFrame({"mean": spread.mean(axis=1), "std": spread.std(axis=1), "seeds": spread.count(axis=1)})
-    out = out.join(intervals(effects(draws, conditions, baseline, left_out)))
-    return intervals(draws), names.described(out.reset_index())[COLUMNS]
+    metrics = {metric.name: metric for metric in score.metrics(names.plan)}
+    seeds, (draws, patients), left_out = by_seed(scores), by_draw(names, paths), undefined(conditions, scores)
+    bounds = _resampled(draws).join(_over_seeds(seeds)).join(patients.rename("patients"))
+    bounds[["low", "high"]] = _pairs([_alone(row, metrics[where[-1]]) for where, row in _rows(bounds)])
+    out = _over_seeds(effects(seeds, conditions, baseline, left_out))
+    out = out.join(_resampled(effects(draws, conditions, baseline, left_out)))
+    fewest = _fewest(patients, conditions)
+    out["patients"] = [fewest.get((where[0], where[4]), 0) for where, _ in _rows(out)]
+    out[["low_patients", "high_patients"]] = out[["low", "high"]]
+    together = [_together(row, metrics[where[4]], where[5] == "level") for where, row in _rows(out)]
+    out[["low", "high"]] = _pairs(together)
+    return bounds[["low", "high"]], names.described(out.reset_index())[COLUMNS]
 
 
-def intervals(wide: pd.DataFrame) -> pd.DataFrame:
-    """Return `low` and `high` of each column."""
-    bounds = [interval(wide[column].to_numpy()) for column in wide.columns]
-    return pd.DataFrame(bounds, index=wide.columns, columns=["low", "high"])
+def _pairs(bounds: list[tuple[float, float]]) -> np.ndarray:
+    return np.array(bounds, dtype=float).reshape(-1, 2)
+
+
+def _over_seeds(wide: pd.DataFrame) -> pd.DataFrame:
+    """Return mean, std and the number of seeds of each column."""
+    tall = wide.T
+    return pd.DataFrame({"mean": tall.mean(axis=1), "std": tall.std(axis=1), "seeds": tall.count(axis=1)})
+
+
+def _resampled(wide: pd.DataFrame) -> pd.DataFrame:
+    """Return `low` and `high` of each column, and its variance over resamples."""
+    bounds = [(*interval(column), column.var()) for column in wide.to_numpy(dtype=float).T]
+    return pd.DataFrame(bounds, index=wide.columns, columns=["low", "high", "variance"], dtype=float)
+
+
+def _rows(table: pd.DataFrame) -> list[tuple[tuple[str, ...], _Row]]:
+    """Return the index and the numbers of each row."""
+    numbers = table.reindex(columns=_Row._fields).astype(float).itertuples(index=False, name=None)
+    return list(zip(table.index, map(_Row._make, numbers), strict=True))
+
+
+class _Row(NamedTuple):
+    """A mean over seeds, its spread over them, and its interval and variance over resamples of so many patients."""
+
+    mean: float
+    std: float
+    seeds: float
+    low: float
+    high: float
+    variance: float
+    patients: float
+
+    @property
+    def over_patients(self) -> float:
+        """The variance over patients. Resampling k of them gives k - 1 parts of k."""
+        return self.variance * self.patients / (self.patients - 1) if self.patients > 1 else float("nan")
+
+
+def _alone(row: _Row, metric: Metric) -> tuple[float, float]:
+    """Return the interval of a level over patients alone."""
+    return logit_interval(row.mean, row.over_patients) if metric.logit else (row.low, row.high)
+
+
+def _together(row: _Row, metric: Metric, level: bool) -> tuple[float, float]:
+    """Return the interval over patients and trainings; over patients alone where there is one training.
+
+    Levels of percentages are cut at 0 and 1.
+    """
+    logit = metric.logit and level
+    if row.seeds < 2 or np.isnan(row.over_patients):
+        return _alone(row, metric) if logit else (row.low, row.high)
+    spread = crossed.summed(row.over_patients, int(row.patients), row.std**2, int(row.seeds))
+    if logit:
+        return logit_interval(row.mean, spread.variance, spread.df)
+    low, high = crossed.interval(row.mean, spread)
+    return (max(low, 0.0), min(high, 1.0)) if level and metric.percent else (low, high)
+
+
+def _fewest(patients: pd.Series, conditions: Mapping[str, Condition]) -> dict[tuple[str, str], int]:
+    """Return the fewest patients at any site that has an interval, by the id of a condition or family, and metric."""
+    fewest: dict[tuple[str, str], int] = {}
+    enough = patients[patients >= FEWEST].reset_index(name="number")
+    for condition, metric, number in enough[["condition_id", "metric", "number"]].itertuples(index=False, name=None):
+        for id_ in (condition, conditions[condition].family):
+            fewest[id_, metric] = min(number, fewest.get((id_, metric), number))
+    return fewest

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pandas as pd
 
 from ..metrics import Metric
+from ..study.selector import BASELINE
 from . import effects, score
 from .conditions import ALL, Condition, several
 from .names import LEVELS, Names
 from .values import NAN, Value
 
+MARGIN = 0.05
+"""The margin of a study that declares none, for metrics in percent."""
 LABELS = "uses labels of the site"
 """Part of the name of every inference that uses labels."""
 
@@ -107,10 +111,43 @@ class Findings:
         return self.better(self.effect("gain", condition, key, role, site, across))
 
     def better(self, value: Value) -> Value:
-        """Return a difference, turned so that positive is better."""
+        """Return a level or a difference, turned so that more is better."""
         if self.headline.higher_is_better:
             return value
+        value = value._replace(chance=-value.chance, majority=-value.majority)
+        value = value._replace(low_patients=-value.high_patients, high_patients=-value.low_patients)
         return value._replace(mean=-value.mean, low=-value.high, high=-value.low)
+
+    @property
+    def margin(self) -> float:
+        """The largest loss outside that counts as holding up; 0 where there is none."""
+        declared = self.plan.study.margin
+        return declared if declared is not None else MARGIN if self.headline.percent else 0.0
+
+    def alike(self, condition: Condition) -> list[Condition]:
+        """Return the conditions that a number is averaged over: one for each partition, or the condition alone."""
+        return [c for c in self.conditions if c.family == condition.family] if self.averaged else [condition]
+
+    def level_inference(self, condition: Condition) -> str:
+        """Return the inference whose levels are reported: the baseline if the study has it, else the first."""
+        unlabelled = [k for k in condition.inferences if not self.plan.inferences[k].uses_labels]
+        return self.baseline if self.baseline in unlabelled else (unlabelled or condition.inferences)[0]
+
+    def compared_inference(self, condition: Condition) -> str | None:
+        """Return the inference compared with the baseline: the first of another kind that needs no labels."""
+        others = [k for k in self.others(condition) if not self.plan.inferences[k].uses_labels]
+        return next((k for k in others if self.plan.inferences[k].name != BASELINE), next(iter(others), None))
+
+    def blind(self, condition: Condition, key: str, role: str) -> Value:
+        """Return `chance` and `majority` of the headline metric, as means over the sites that count in its level."""
+        means = []
+        for one in self.alike(condition):
+            values = [self.value(one, r, site, key) for r, site in one.sites() if r == role]
+            known = [(value.chance, value.majority) for value in values if value.known]
+            if known:
+                means.append(np.mean(known, axis=0))
+        chance, majority = np.mean(means, axis=0) if means else (NAN, NAN)
+        return Value(chance=float(chance), majority=float(majority))
 
     def recovered(self, condition: Condition, key: str, across: bool = False) -> float:
         """Return the share of the external loss that an inference recovers: its external gain by the baseline's gap.

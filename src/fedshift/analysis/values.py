@@ -12,7 +12,12 @@ NAN = float("nan")
 
 
 class Value(NamedTuple):
-    """A mean over seeds with its spread; `low` and `high` bound the 95% interval over patients."""
+    """A mean over seeds with its spread and its 95% interval.
+
+    `low` and `high` hold patients alone at a site, and patients and trainings in a level, gap or gain; there
+    `low_patients` and `high_patients` hold patients alone. `chance` is the score of a guess, and `majority` that of
+    always giving the commonest class of the site.
+    """
 
     mean: float = NAN
     std: float = NAN
@@ -22,6 +27,10 @@ class Value(NamedTuple):
     n: int = 0
     published: float = NAN
     published_std: float = NAN
+    low_patients: float = NAN
+    high_patients: float = NAN
+    chance: float = NAN
+    majority: float = NAN
 
     @property
     def known(self) -> bool:
@@ -55,13 +64,8 @@ def inner(metric: Metric) -> str:
 
 
 def doubtful(value: Value) -> bool:
-    """Return whether a difference may be due to chance.
-
-    It may be where its interval includes 0, where it is within its spread over seeds, and where neither is known.
-    """
-    if math.isnan(value.low) and math.isnan(value.std):
-        return True
-    return value.low <= 0 <= value.high or abs(value.mean) <= value.std
+    """Return whether a difference may be due to chance: its interval includes 0, or it has none."""
+    return not (value.low > 0 or value.high < 0)
 
 
 def listed(names: list[str]) -> str:

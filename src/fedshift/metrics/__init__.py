@@ -5,5 +5,6 @@ Means over sites, intervals and comparisons belong to `analysis`.
 """
 
 from ._base import Metric
+from ._placements import Placements, placements
 
-__all__ = ["Metric"]
+__all__ = ["Metric", "Placements", "placements"]

@@ -14,7 +14,8 @@ class Metric(Plugin):
 
     `title` is its name on pages, `higher_is_better` orders tables, and `percent` says whether values are shown in
     percent. `by_class` means that the score consists of scores of single classes, so that an interval needs enough
-    patients of each of these classes.
+    patients of each of these classes. `logit` means that the interval of a value is made on the logit scale, which
+    keeps it between 0 and 1; a value of 0 or 1 then has none.
     """
 
     kind: ClassVar[str] = "metric"
@@ -22,6 +23,7 @@ class Metric(Plugin):
     higher_is_better: ClassVar[bool] = True
     percent: ClassVar[bool] = True
     by_class: ClassVar[bool] = False
+    logit: ClassVar[bool] = False
 
     def value(self, label: np.ndarray, probability: np.ndarray) -> float:
         """Return the score of labels (n,) and class probabilities (n, classes).
@@ -42,6 +44,10 @@ class Metric(Plugin):
         returns a column for each of these means: (n, columns).
         """
         return None
+
+    def chance(self, classes: int) -> float:
+        """Return the expected score of a guess among so many classes; NaN where a score says nothing about guessing."""
+        return float("nan")
 
     @property
     def has_interval(self) -> bool:

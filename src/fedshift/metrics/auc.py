@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._base import Metric
+from ._placements import placements
 
 
 class AUC(Metric):
@@ -15,6 +16,8 @@ class AUC(Metric):
 
     title = "AUC"
     percent = False
+    by_class = True
+    logit = True
 
     def value(self, label: np.ndarray, probability: np.ndarray) -> float:
         from sklearn.metrics import roc_auc_score
@@ -22,5 +25,26 @@ class AUC(Metric):
         present = np.unique(label)
         if len(present) < 2:
             return float("nan")
-        classes = [1] if probability.shape[1] == 2 else present
-        return float(np.mean([roc_auc_score(label == c, probability[:, c]) for c in classes]))
+        return float(np.mean([roc_auc_score(label == c, probability[:, c]) for c in _classes(label, probability)]))
+
+    def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
+        """Return two columns for each class against the rest: 2 V - AUC of its placements V, and of those of the rest.
+
+        Both have the mean AUC. Their mean varies with patients as the AUC does, to first order, so that resampling it
+        gives the variance of Obuchowski (Biometrics 1997;53:567).
+        """
+        if len(np.unique(label)) < 2:
+            return np.full((len(label), 1), np.nan)
+        columns = []
+        for c in _classes(label, probability):
+            area, placement = placements(label == c, probability[:, c])
+            columns += [np.where(side, 2 * placement - area, np.nan) for side in (label == c, label != c)]
+        return np.stack(columns, 1)
+
+    def chance(self, classes: int) -> float:
+        return 0.5
+
+
+def _classes(label: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    """Return the classes that are compared with the rest."""
+    return np.array([1]) if probability.shape[1] == 2 else np.unique(label)

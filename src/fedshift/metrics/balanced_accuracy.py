@@ -19,3 +19,6 @@ class BalancedAccuracy(Metric):
             return np.full((len(label), 1), np.nan)
         right = probability.argmax(1) == label
         return np.where(label[:, None] == present, right[:, None], np.nan)
+
+    def chance(self, classes: int) -> float:
+        return 1 / classes

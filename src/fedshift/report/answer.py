@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
-from ..analysis.values import DASH, Value, between, doubtful, inner, listed, number, spread
-from ..study.selector import BASELINE
+from ..analysis.values import DASH, Value, between, inner, number, spread
+from ..analysis.verdict import Reason, Verdict, Word, verdict
 from .tables import LOSS_RECOVERED
+from .verdict import NO_EXTERNAL_SITE, all_of, blind, over, points, sentence, signed, why_none
 
-NO_EXTERNAL_SITE = "The study has no external site, so it cannot say how the model travels."
 IN_WORDS = 6
 """Conditions that are described in sentences. The overview table has all."""
+ONE_BY_ONE = 3
+"""With more conditions, a sentence about all of them comes first."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,10 @@ class Tile:
 class Answer:
     """The sentences about the first condition and the others, and the numbers of the first.
 
-    `further` counts the conditions without a sentence.
+    `opening` is about all conditions, and empty where they are few. `further` counts the conditions without a sentence.
     """
 
+    opening: str
     lead: str
     others: list[str]
     tiles: list[Tile]
@@ -51,16 +54,21 @@ def answer(findings: Findings, unit: str = "patients") -> Answer:
         firsts.setdefault(condition.family if findings.averaged else condition.id, condition)
     several = findings.several and not findings.averaged
     conditions = list(firsts.values())
-    texts = [f"{c.full_title(several)}: {sentences(findings, c, unit)}" for c in conditions[:IN_WORDS]]
-    if not any(c.partition.external for c in findings.conditions):
+    judged = [verdict(findings, c) for c in conditions]
+    in_words = list(zip(conditions, judged, strict=True))[:IN_WORDS]
+    texts = [f"{c.full_title(several)}: {sentences(findings, c, v, unit)}" for c, v in in_words]
+    outside = any(c.partition.external for c in findings.conditions)
+    if not outside:
         together = [n for n, c in enumerate(conditions[:IN_WORDS]) if c.run.algorithm.collaboration.has_global_model]
         texts = [f"{text} {NO_EXTERNAL_SITE}" if n in together[:1] else text for n, text in enumerate(texts)]
-    return Answer(texts[0], texts[1:], tiles(findings, conditions[0]), len(conditions) - len(texts))
+    opening = all_of(judged) if outside and len(conditions) > ONE_BY_ONE else ""
+    numbers = tiles(findings, conditions[0], judged[0], unit)
+    return Answer(opening, texts[0], texts[1:], numbers, len(conditions) - len(texts))
 
 
-def sentences(findings: Findings, condition: Condition, unit: str = "patients") -> str:
-    """Return the sentences about one condition."""
-    key, across = _level_inference(findings, condition), findings.averaged
+def sentences(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> str:
+    """Return the sentences about one condition, which begin with the verdict on it."""
+    key, across = findings.level_inference(condition), findings.averaged
     inside, outside = (
         findings.effect("level", condition, key, role, across=across) for role in ("internal", "external")
     )
@@ -73,71 +81,49 @@ def sentences(findings: Findings, condition: Condition, unit: str = "patients") 
         return f"{metric} {at_home}, {how}. Each client trains alone: nothing travels."
     if not condition.partition.external:
         return f"{metric} {at_home}, {how}."
-    text = f"{metric} {f'{at_home} and {away}' if condition.tests_inside else away}, {how}."
-    return " ".join([text, *_gap(findings, condition, across, unit), *_inside(findings, condition, across)])
+    text = f"{findings.headline.title} {f'{at_home} and {away}' if condition.tests_inside else away}, {how}."
+    change = (*_change(findings, condition, judged, unit), *_inside(findings, condition, across))
+    return " ".join([sentence(findings, condition, judged, unit), text, *change])
 
 
-def _gap(findings: Findings, condition: Condition, across: bool, unit: str) -> Iterator[str]:
-    """Yield sentences about the loss outside, and about what an inference other than the baseline changes there."""
-    if findings.baseline is None:
+def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> Iterator[str]:
+    """Yield a sentence about what an inference other than the baseline changes outside."""
+    key = findings.compared_inference(condition)
+    if findings.baseline is None or key is None or (not judged.loss.known and condition.tests_inside):
         return
-    gap, metric = findings.gap(condition, findings.baseline, across), findings.headline
-    if not gap.known and condition.tests_inside:
-        return
-    key, lost = _compared_inference(findings, condition), _shown(gap.mean) > 0
-    doubts = [
-        *([f"no interval can be given ({_why_none(findings, condition)})"] if math.isnan(gap.low) else []),
-        *([f"its 95% interval includes zero ({_between(gap, findings)})"] if gap.low <= 0 <= gap.high else []),
-        *([f"it is within its spread over seeds (± {number(gap.std, metric)})"] if abs(gap.mean) <= gap.std else []),
-    ]
-    if not gap.known:
-        pass  # no internal site is tested: changes outside can still be reported
-    elif not lost:
-        yield "There is no loss outside to recover."
-    elif doubts:
-        yield f"The gap is {_points(gap.mean, findings)}, but {listed(doubts)}."
-    elif key is None:
-        yield f"The gap is {_points(gap.mean, findings)}."
-    if key is None:
-        return
-    gain = findings.gain(condition, key, "external", across=across)
+    gain = findings.gain(condition, key, "external", across=findings.averaged)
     if not gain.known:
         yield f"{findings.name(key)} has not been scored."
         return
-    why = "" if lost and math.isnan(gap.low) else f" ({_why_none(findings, condition, ('external',))})"
-    yield _gain(findings, findings.name(key), gain, gap, why, unit)
+    told = judged.reason in (Reason.HOME_WITHOUT_INTERVAL, Reason.WITHOUT_INTERVAL)
+    why = "" if told else f" ({why_none(findings, condition, ('external',))})"
+    yield _gain(findings, findings.name(key), gain, judged, why, unit)
 
 
-def _gain(findings: Findings, name: str, gain: Value, gap: Value, why: str, unit: str) -> str:
+def _gain(findings: Findings, name: str, gain: Value, judged: Verdict, why: str, unit: str) -> str:
     """Return a sentence about what an inference changes outside. `why` explains a missing interval."""
-    amount, shown = _points(abs(gain.mean), findings), _shown(gain.mean)
-    bounds, doubts = "", []
-    if math.isnan(gain.low):
-        doubts.append(f"no interval can be given{why}")
-    else:
-        bounds = f"95% interval {_between(gain, findings)} over test {unit}, trainings fixed"
+    amount, shown = points(abs(gain.mean), findings), _shown(gain.mean)
+    bounds, but = "", f", but no interval can be given{why}"
+    if not math.isnan(gain.low):
+        bounds = f"95% interval {signed(gain, findings)} {over(gain, unit)}"
+        but = ", but the interval includes no change at all" if shown and gain.low <= 0 <= gain.high else ""
     aside = f" ({bounds})" if bounds else ""
-    if shown and gain.low <= 0 <= gain.high:
-        doubts.append("the interval includes no change at all")
-    if shown and abs(gain.mean) <= gain.std:
-        doubts.append(f"that is within its spread over seeds (± {number(gain.std, findings.headline)})")
-    but = f", but {listed(doubts)}" if doubts else ""
     if shown == 0:
         return f"{name} changes nothing at external sites{aside}{but}."
     if shown < 0:
         verb = "does not help: it costs" if _tone(gain) == "bad" else "costs"
         return f"{name} {verb} {amount} at external sites{aside}{but}."
-    if not _recovers(gain, gap):
+    if not _recovers(gain, judged):
         return f"{name} adds {amount} at external sites{aside}{but}."
-    share = f"{100 * gain.mean / gap.mean:.0f} % of the external loss"
-    if shown > _shown(gap.mean):
-        share = f"more than the external loss of {_points(gap.mean, findings)}"
-    return f"{name} recovers {share}: +{amount}, {bounds}{but}."
+    share = f"{100 * gain.mean / judged.loss.mean:.0f} % of the external loss"
+    if shown > _shown(judged.loss.mean):
+        share = f"more than the external loss of {points(judged.loss.mean, findings)}"
+    return f"{name} recovers {share}: +{amount}, {bounds}."
 
 
-def _recovers(gain: Value, gap: Value) -> bool:
-    """Return whether a gain can be given as a share of the loss outside: both must be beyond doubt."""
-    return _tone(gain) == "good" and not doubtful(gain) and _shown(gap.mean) > 0 and not doubtful(gap)
+def _recovers(gain: Value, judged: Verdict) -> bool:
+    """Return whether a gain can be given as a share of the loss outside: both must be established."""
+    return judged.word is Word.LOSES and gain.low > 0
 
 
 def _tone(gain: Value) -> str:
@@ -147,108 +133,75 @@ def _tone(gain: Value) -> str:
 
 def _inside(findings: Findings, condition: Condition, across: bool) -> Iterator[str]:
     """Yield a sentence about what the same inference changes at internal sites, with the gap that it leaves."""
-    key = _compared_inference(findings, condition)
+    key = findings.compared_inference(condition)
     if findings.baseline is None or key is None:
         return
     gain = findings.gain(condition, key, "internal", across=across)
     if not gain.known or _shown(gain.mean) == 0:
         return
-    over = f" ± {number(gain.std, findings.headline)}" if not math.isnan(gain.std) else ""
+    deviation = f" ± {number(gain.std, findings.headline)}" if not math.isnan(gain.std) else ""
     text = f"At internal sites it {'adds' if gain.mean > 0 else 'costs'} {number(abs(gain.mean), findings.headline)}"
-    text += f"{over}{' points' if findings.headline.percent else ''}"
+    text += f"{deviation}{' points' if findings.headline.percent else ''}"
     old, new = (findings.gap(condition, k, across) for k in (findings.baseline, key))
     if new.known and old.known:
         larger = f", larger than the {number(old.mean, findings.headline)} without it"
-        text += f", and the gap with {findings.name(key)} is {_points(new.mean, findings)}"
+        text += f", and the gap with {findings.name(key)} is {points(new.mean, findings)}"
         text += larger if _shown(new.mean) > max(_shown(old.mean), 0) else ""
     yield f"{text}."
 
 
-def tiles(findings: Findings, condition: Condition) -> list[Tile]:
+def tiles(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> list[Tile]:
     """Return the numbers behind the headline sentence."""
-    key, across = _level_inference(findings, condition), findings.averaged
-    metric, unit = findings.headline, "\N{NO-BREAK SPACE}%" if findings.headline.percent else ""
+    key, across = findings.level_inference(condition), findings.averaged
+    metric, percent = findings.headline, "\N{NO-BREAK SPACE}%" if findings.headline.percent else ""
 
     def level(label: str, how: str, role: str) -> Tile:
         value = findings.effect("level", condition, how, role, across=across)
-        return Tile(
-            label, number(value.mean, metric) + (unit if value.known else ""), _note(findings, condition, value)
-        )
+        note = [_note(findings, condition, value, unit), blind(findings.blind(condition, how, role), findings)]
+        return Tile(label, number(value.mean, metric) + (percent if value.known else ""), "; ".join(filter(None, note)))
 
     numbers = [level(f"Internal sites, {findings.name(key)}", key, "internal")] if condition.tests_inside else []
     if condition.partition.external:
         numbers.append(level(f"External sites, {findings.name(key)}", key, "external"))
-    other = _compared_inference(findings, condition)
+    other = findings.compared_inference(condition)
     if not condition.partition.external or findings.baseline not in condition.inferences or other is None:
         return numbers
-    assert findings.baseline is not None
-    gap = findings.gap(condition, findings.baseline, across)
     gain = findings.gain(condition, other, "external", across=across)
-    label, figure, recovers = f"Change outside, {findings.name(other)}", DASH, _recovers(gain, gap)
+    label, figure, recovers = f"Change outside, {findings.name(other)}", DASH, _recovers(gain, judged)
     if gain.known:
-        figure = _points(gain.mean, findings, sign=True)
+        figure = points(gain.mean, findings, sign=True)
     if recovers:
-        label, figure = f"{LOSS_RECOVERED}, {findings.name(other)}", f"{100 * gain.mean / gap.mean:.0f} %"
-    change = Tile(label, figure, _note(findings, condition, gain, change=True, mean=recovers), _tone(gain))
+        label, figure = f"{LOSS_RECOVERED}, {findings.name(other)}", f"{100 * gain.mean / judged.loss.mean:.0f} %"
+    change = Tile(label, figure, _note(findings, condition, gain, unit, change=True, mean=recovers), _tone(gain))
     return [*numbers, level(f"External sites, {findings.name(other)}", other, "external"), change]
 
 
-def _note(findings: Findings, condition: Condition, value: Value, change: bool = False, mean: bool = False) -> str:
+def _note(
+    findings: Findings, condition: Condition, value: Value, unit: str, change: bool = False, mean: bool = False
+) -> str:
     """Return spread, interval and missing seeds of a value, after its mean if `mean` is set. A change has a sign."""
     metric, parts = findings.headline, []
-    over = "" if math.isnan(value.std) else f"± {number(value.std, metric)} over {value.seeds} seeds"
+    seeds = "" if math.isnan(value.std) else f"± {number(value.std, metric)} over {value.seeds} seeds"
     if mean and value.known:
-        parts.append(" ".join(filter(None, [f"{_points(value.mean, findings, sign=True)}", over])))
-    elif over:
-        parts.append(over)
+        parts.append(" ".join(filter(None, [f"{points(value.mean, findings, sign=True)}", seeds])))
+    elif seeds:
+        parts.append(seeds)
     if value.known:
         inside = between(value, metric, sign=change)
-        parts.append("no interval" if math.isnan(value.low) else f"95% interval {inside}")
+        parts.append("no interval" if math.isnan(value.low) else f"95% interval {inside} {over(value, unit)}")
     if value.known and value.seeds != len(condition.runs):
         parts.append(f"{value.seeds} of {len(condition.runs)} seeds")
     return "; ".join(parts)
 
 
-def _level_inference(findings: Findings, condition: Condition) -> str:
-    """Return the inference whose levels are reported: the baseline if the study has it, else the first."""
-    plain = [k for k in condition.inferences if not findings.plan.inferences[k].uses_labels]
-    return findings.baseline if findings.baseline in plain else (plain or condition.inferences)[0]
-
-
-def _compared_inference(findings: Findings, condition: Condition) -> str | None:
-    """Return the inference that is compared with the baseline: the first of another kind that needs no labels."""
-    inferences = findings.plan.inferences
-    others = [k for k in findings.others(condition) if not inferences[k].uses_labels]
-    return next((k for k in others if inferences[k].name != BASELINE), next(iter(others), None))
-
-
-def _alike(findings: Findings, condition: Condition) -> list[Condition]:
-    """Return the conditions that a number is averaged over: one for each partition, or the condition alone."""
-    return [c for c in findings.conditions if c.family == condition.family] if findings.averaged else [condition]
-
-
-def _why_none(findings: Findings, condition: Condition, roles: tuple[str, ...] = ("internal", "external")) -> str:
-    """Return why the headline metric has no interval."""
-    if not findings.headline.has_interval:
-        return f"{inner(findings.headline)} comes without"
-    sites = findings.without_interval(_alike(findings, condition), roles)
-    few = f"too few test patients{' of a class' if findings.headline.by_class else ''}"
-    return f"{few} at {listed(sites)}" if sites else few
-
-
 def _sites(findings: Findings, condition: Condition, role: str) -> str:
     """Return `external sites`, or `2 of 3 external sites` where the metric is not defined at one."""
-    alike = _alike(findings, condition)
+    alike = findings.alike(condition)
     everywhere = {s for c in alike for s in getattr(c.partition, role)}
     left_out = everywhere & set(findings.left_out(role, conditions=alike))
     if not left_out:
         return f"{role} sites"
     return f"{len(everywhere) - len(left_out)} of {len(everywhere)} {role} sites"
-
-
-def _between(value: Value, findings: Findings) -> str:
-    """Return the interval of a difference, with signs where they differ."""
-    return between(value, findings.headline, sign=not value.low > 0)
 
 
 def _statistics(findings: Findings, key: str) -> str:
@@ -266,8 +219,3 @@ def _level(value: Value, findings: Findings, condition: Condition) -> str:
 def _shown(x: float) -> float:
     """Return a value as precisely as it is written: a change that is not visible counts as none."""
     return round(x, 3)
-
-
-def _points(x: float, findings: Findings, sign: bool = False) -> str:
-    text = number(x, findings.headline, sign)
-    return f"{text} {'point' if text.strip('+−') == '1.0' else 'points'}" if findings.headline.percent else text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from ..analysis.auc import logit_interval
 from ..analysis.statistics import bootstrap, by_cluster, interval
 from ..analysis.values import NAN, Value
 from ..core import registry
@@ -62,12 +63,14 @@ class Outcome:
         groups = _groups(rows["cluster"].to_numpy(), site)
         values = []
         for metric in self.metrics:
-            each, low, high = metric.per_sample(label, probability), NAN, NAN
+            mean, low, high = metric.value(label, probability), NAN, NAN
+            each = metric.per_sample(label, probability)
             if each is not None:
                 sums, counts = by_cluster(pd.DataFrame(each.reshape(len(rows), -1)), groups)
                 draws = bootstrap(sums.to_numpy(), counts.to_numpy(), stream("bootstrap", site))
-                low, high = interval(draws.mean(axis=1))
-            values.append(Value(mean=metric.value(label, probability), low=low, high=high, n=len(rows)))
+                means = draws.mean(axis=1)
+                low, high = logit_interval(mean, means.var()) if metric.logit else interval(means)
+            values.append(Value(mean=mean, low=low, high=high, n=len(rows)))
         return values
 
 

@@ -82,7 +82,8 @@ def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     results = load(plan, paths)
     content = context(results)
     write_text(out, render("page.html.j2", content))
-    headline.write(results, content["answer"].lead, content["reproduction"])
+    said = " ".join(filter(None, [content["answer"].opening, content["answer"].lead]))
+    headline.write(results, said, content["reproduction"])
     return out
 
 
@@ -237,7 +238,9 @@ def _sites(n: int, findings: Findings, condition: Condition, unit: str) -> PageT
             below = between(gain, metric, sign=True) if gain.low == gain.low else ""
             marked[k] = PageCell(cells[k], below, sure)
         rows.append(marked)
-    caption = f"{findings.full(condition)}. {table.caption}{_below(rows, unit)}"
+    gains = ", and of gains over trainings too" if findings.compared(condition) and len(condition.runs) > 1 else ""
+    under = _below(rows, unit)
+    caption = f"{findings.full(condition)}. {table.caption}{under}{gains if under else ''}"
     return PageTable(f"sites-{n}", caption, table.header, rows, table.heads)
 
 

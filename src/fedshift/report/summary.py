@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..analysis import effects, table, unseen
+from ..analysis import effects, reference, table, unseen
 from ..analysis.conditions import CONDITION
 from ..analysis.findings import Findings
 from ..analysis.names import IDS, LEVELS
@@ -22,7 +22,7 @@ from . import tables
 
 COLUMNS = [
     *("study", *IDS, *CONDITION, *SITE, *INFERENCE, "metric"),
-    *("n", "mean", "std", "seeds", "published", "published_std", "low", "high"),
+    *("n", "mean", "std", "seeds", "published", "published_std", "low", "high", "chance", "majority"),
 ]
 
 
@@ -32,12 +32,14 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     The unit of aggregation is a seed: each run gives one value for a site, inference and metric, and `mean` and `std`
     (sample standard deviation, n - 1) are over the values of the seeds. `seeds` counts those that are there. `low` and
     `high` are the 95% interval of the mean score under resampling of patients (see `statistics`). `published` and
-    `published_std` are the printed values (see `comparison`), in the unit of the mean.
+    `published_std` are the printed values (see `comparison`), in the unit of the mean. `chance` and `majority` are the
+    scores of a model without knowledge (see `reference`).
     """
     results = load(plan, paths)
     words, values = Words(plan), Values(results)
     bounds, contrasts = effects.table(results.names, paths, results.scores)
     summary = _over_seeds(results.scores).join(comparison.published(words)).join(bounds).reset_index()
+    summary = summary.join(reference.table(plan, paths), on=reference.PLACE)
     summary = results.names.described(summary.assign(study=plan.name))[COLUMNS]
     compared = comparison.table(words, values)
     files = results.files

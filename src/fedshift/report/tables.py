@@ -85,6 +85,7 @@ def overview(findings: Findings) -> Table:
     )
     without = f" without {listed(out)}, where it is not defined" if (out := findings.left_out()) else ""
     caption = f"{_what(findings)}, mean over sites{without}"
+    caption += _blind(findings)
     caption += ". Gap: loss from the internal to the external mean" if both else ""
     if inside_too and not all(g.tests_inside for g in findings.conditions):
         caption += ", a dash where internal sites have no test samples"
@@ -95,6 +96,24 @@ def overview(findings: Findings) -> Table:
             "sites do not count in it, so the gap may shrink by less, or grow"
         )
     return Table(caption, header, tuple(rows), 2 + findings.several)
+
+
+def _blind(findings: Findings) -> str:
+    """Return the levels of chance and of the commonest class for a caption, their range where partitions differ."""
+    roles = {}
+    for role in ("internal", "external"):
+        values = [findings.blind(c, findings.level_inference(c), role) for c in findings.conditions]
+        known = [value for value in values if not math.isnan(value.chance)]
+        if known:
+            chance = number(known[0].chance, findings.headline)
+            texts = [number(x, findings.headline) for x in sorted({value.majority for value in known})]
+            roles[role] = texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
+    if not roles:
+        return ""
+    if set(roles.values()) == {chance}:
+        return f". Chance level: {chance}"
+    most = listed([f"{text} at {role} sites" for role, text in roles.items()])
+    return f". Chance level: {chance}; always giving the commonest class: {most}"
 
 
 def _away(value: Value, findings: Findings, condition: Condition, key: str) -> str:

@@ -97,6 +97,13 @@ class Study(Frozen):
         description="the metrics that are computed",
     )
     headline: MetricName = Field("accuracy", description="the metric that the page shows first")
+    margin: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="the largest loss at external sites that counts as holding up, in units of the headline metric: "
+        "0.05 is 5 points; default: 0.05 for metrics in percent, and none for others",
+    )
     figures: tuple[FigureName, ...] = Field(
         ("convergence", "patches", "sites"), description="figures of the page, in order"
     )

@@ -1,0 +1,68 @@
+"""What results at some sites say about a site that nobody has seen."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import norm
+from scipy.stats import t as student
+
+
+class Pooled(NamedTuple):
+    """The mean over sites in a random-effects model.
+
+    Attributes
+    ----------
+    mean, se : float
+        The mean and its standard error, on the scale of the estimates.
+    tau2 : float
+        The variance between sites.
+    i2 : float
+        The share of the variation between estimates that is not due to chance within sites.
+    sites : int
+        The number of sites.
+    """
+
+    mean: float
+    se: float
+    tau2: float
+    i2: float
+    sites: int
+
+
+def pool(estimates: np.ndarray, se: np.ndarray) -> Pooled:
+    """Return the random-effects mean of estimates (sites,) with standard errors (sites,), of two sites or more.
+
+    The variance between sites is that of DerSimonian and Laird (Control Clin Trials 1986;7:177):
+    max(0, (Q - (k - 1)) / C), where Q = sum w (x - fixed mean)^2, C = sum w - sum w^2 / sum w and w = 1 / se^2.
+    """
+    weight, k = 1 / np.asarray(se) ** 2, len(estimates)
+    q = (weight * (estimates - np.average(estimates, weights=weight)) ** 2).sum()
+    c = weight.sum() - (weight**2).sum() / weight.sum()
+    excess = max(0.0, float(q - (k - 1)))
+    weight = 1 / (np.asarray(se) ** 2 + excess / c)
+    mean = float(np.average(estimates, weights=weight))
+    return Pooled(mean, float(1 / np.sqrt(weight.sum())), float(excess / c), float(excess / q) if q else 0.0, k)
+
+
+def mean_interval(pooled: Pooled, level: float = 0.95) -> tuple[float, float]:
+    """Return the normal interval of the mean over sites. It does not say where a new site lies."""
+    half = norm.ppf((1 + level) / 2) * pooled.se
+    return float(pooled.mean - half), float(pooled.mean + half)
+
+
+def prediction_interval(pooled: Pooled, level: float = 0.95) -> tuple[float, float]:
+    """Return the interval in which the true value of a new, similar site lies; NaN below three sites.
+
+    It is mean ± t(k - 2) sqrt(tau2 + se^2) (Higgins, Thompson and Spiegelhalter, J R Stat Soc A 2009;172:137).
+    """
+    if pooled.sites < 3:
+        return float("nan"), float("nan")
+    half = student.ppf((1 + level) / 2, pooled.sites - 2) * np.sqrt(pooled.tau2 + pooled.se**2)
+    return float(pooled.mean - half), float(pooled.mean + half)
+
+
+def below_the_worst(sites: int) -> float:
+    """Return the probability that a new site is worse than the worst of so many, all drawn alike: 1 / (k + 1)."""
+    return 1 / (sites + 1)

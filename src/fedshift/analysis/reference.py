@@ -1,0 +1,49 @@
+"""The scores that a model without any knowledge reaches: by guessing, and by always giving the commonest class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from ..core.errors import UserError
+from ..io.paths import Paths
+from ..io.tables import read_table
+from ..study.plan import Plan
+from ..study.run import Run
+from . import score
+
+PLACE = ["condition_id", "role", "site", "metric"]
+
+
+def table(plan: Plan, paths: Paths) -> pd.DataFrame:
+    """Return `chance` and `majority` by PLACE, for metrics that have a chance level.
+
+    `chance` is that of a guess among the classes of the dataset. `majority` is the score of giving the shares of the
+    classes among the test labels of the site for every sample: for accuracy the share of the commonest class.
+    """
+    rows, known = [], {run.condition: run for run in plan.runs.values()}
+    for condition, run in known.items():
+        for place, chance, majority in _by_site(plan, paths, run):
+            rows.append((condition, *place, chance, majority))
+    return pd.DataFrame(rows, columns=[*PLACE, "chance", "majority"]).set_index(PLACE)
+
+
+def _by_site(plan: Plan, paths: Paths, run: Run) -> Iterator[tuple[tuple[str, str, str], float, float]]:
+    """Yield role, site and metric with both levels. Nothing where the partition or the labels cannot be read."""
+    try:
+        assigned = read_table(paths.partition(run.partition_id), ["sample", "site", "role", "split"])
+        samples = read_table(paths.data_files(run.data.id).samples, ["sample", "label"])
+    except UserError:
+        return
+    classes = len(run.data.dataset.classes)
+    levels = [(metric, chance) for metric in score.metrics(plan) if not np.isnan(chance := metric.chance(classes))]
+    test = assigned[assigned["split"] == "test"].astype({"sample": str})
+    rows = test.merge(samples.dropna().astype({"sample": str, "label": int}), on="sample")
+    for place, label in rows.groupby(["role", "site"], sort=False)["label"]:
+        role, site = map(str, place)
+        shares = np.bincount(label, minlength=classes) / len(label)
+        blind = np.tile(shares, (len(label), 1))
+        for metric, chance in levels:
+            yield (role, site, metric.name), chance, metric.value(label.to_numpy(), blind)

@@ -1,0 +1,134 @@
+"""The verdict on a condition: whether its model holds up at external sites, by the rules of docs/verdicts.md."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .conditions import Condition
+from .findings import Findings
+from .values import Value
+
+FEW = 3
+"""With fewer trainings, more of them are always wanted."""
+
+
+class Word(StrEnum):
+    """What is concluded about external sites."""
+
+    HOLDS = "holds up"
+    LOSES = "loses"
+    CANNOT_TELL = "cannot tell"
+
+
+class Reason(StrEnum):
+    """Why nothing can be concluded."""
+
+    NOT_SCORED = "no score"
+    ALONE = "each client trains alone"
+    NO_EXTERNAL_SITE = "no external site"
+    HOME_UNTESTED = "no test at home"
+    HOME_WITHOUT_INTERVAL = "no interval at home"
+    HOME_FAILS = "does not work at home"
+    HOME_IN_DOUBT = "not shown to work at home"
+    WITHOUT_INTERVAL = "no interval of the loss"
+    TOO_WIDE = "interval of the loss too wide"
+
+
+class Recovery(StrEnum):
+    """What an inference does to an established loss."""
+
+    RECOVERS = "recovers"
+    WORSENS = "worsens"
+    IN_DOUBT = "in doubt"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A conclusion with the numbers behind it.
+
+    Attributes
+    ----------
+    word, reason : the conclusion, and why there is none
+    home, loss : the level at internal sites, with its `chance` and `majority`, and the loss outside
+    recovery : what the inference that is compared does to an established loss; None without one
+    needs : what would narrow the interval in question: patients, trainings, or both
+    """
+
+    word: Word
+    home: Value
+    loss: Value
+    reason: Reason | None = None
+    recovery: Recovery | None = None
+    needs: tuple[str, ...] = ()
+
+
+def verdict(findings: Findings, condition: Condition) -> Verdict:
+    """Return the verdict on the headline metric of a condition, with the inference whose levels are reported."""
+    key, across = findings.level_inference(condition), findings.averaged
+    home = findings.effect("level", condition, key, "internal", across=across)
+    blind = findings.blind(condition, key, "internal")
+    home = home._replace(chance=blind.chance, majority=blind.majority)
+    loss = findings.gap(condition, key, across)
+    reason = _unasked(findings, condition, key) or _at_home(findings, home) or _outside(loss, findings.margin)
+    if reason:
+        doubtful = {Reason.HOME_IN_DOUBT: home, Reason.TOO_WIDE: loss}.get(reason)
+        return Verdict(Word.CANNOT_TELL, home, loss, reason, needs=needs(doubtful) if doubtful else ())
+    if loss.high < findings.margin:
+        return Verdict(Word.HOLDS, home, loss)
+    return Verdict(Word.LOSES, home, loss, recovery=_recovery(findings, condition, across))
+
+
+def _unasked(findings: Findings, condition: Condition, key: str) -> Reason | None:
+    """Return why the study does not ask how the model of a condition travels."""
+    if not condition.run.algorithm.collaboration.has_global_model:
+        return Reason.ALONE
+    if not condition.partition.external:
+        return Reason.NO_EXTERNAL_SITE
+    levels = [findings.effect("level", condition, key, r, across=findings.averaged) for r in ("internal", "external")]
+    if not levels[1].known or (condition.tests_inside and not levels[0].known):
+        return Reason.NOT_SCORED
+    return None if condition.tests_inside else Reason.HOME_UNTESTED
+
+
+def _at_home(findings: Findings, home: Value) -> Reason | None:
+    """Return why a model is not shown to be better than guessing and than the commonest class at internal sites."""
+    if math.isnan(home.chance):
+        return None  # the metric has no such level
+    home = findings.better(home)
+    reference = max(home.chance, home.majority)
+    if home.mean <= reference:
+        return Reason.HOME_FAILS
+    if math.isnan(home.low):
+        return Reason.HOME_WITHOUT_INTERVAL
+    return None if home.low > reference else Reason.HOME_IN_DOUBT
+
+
+def _outside(loss: Value, margin: float) -> Reason | None:
+    """Return why a loss can neither be established nor be shown to lie under the margin."""
+    if math.isnan(loss.low):
+        return Reason.WITHOUT_INTERVAL
+    return None if loss.high < margin or loss.low > 0 else Reason.TOO_WIDE
+
+
+def _recovery(findings: Findings, condition: Condition, across: bool) -> Recovery | None:
+    """Return what the inference that is compared with the baseline does to a loss; None where it has no score."""
+    key = findings.compared_inference(condition)
+    if findings.baseline not in condition.inferences or key is None:
+        return None
+    gain = findings.gain(condition, key, "external", across=across)
+    if not gain.known:
+        return None
+    return Recovery.RECOVERS if gain.low > 0 else Recovery.WORSENS if gain.high < 0 else Recovery.IN_DOUBT
+
+
+def needs(value: Value) -> tuple[str, ...]:
+    """Return what would narrow the interval of a value: more of the source that varies most.
+
+    Trainings are always among it where there are fewer than FEW.
+    """
+    trainings = value.std / math.sqrt(value.seeds) if value.seeds > 1 else math.nan
+    patients = (value.high_patients - value.low_patients) / 3.92
+    by_trainings = trainings >= patients
+    return (*(() if by_trainings else ("patients",)), *(("trainings",) if by_trainings or value.seeds < FEW else ()))
