@@ -419,3 +419,17 @@ SELECTED: dict[str, object] = {
     "runs": [{"algorithm": "fedavg"}],
     "inferences": ["source"],
 }
+
+
+def test_the_code_of_a_run_includes_the_metric_that_selects_its_rounds() -> None:
+    """Accuracy and the loss are computed by the engine; any other metric is a plug-in whose formula may change."""
+    folder = Path(tempfile.mkdtemp())
+    names = {}
+    for name in ("accuracy", "loss", "auc"):
+        training = {"rounds": 3, "select_by": name}
+        path = folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(SELECTED | {"training": training}, sort_keys=False), encoding="utf-8")
+        (run,) = study.load(path, "paper").runs.values()
+        names[name] = {plugin.name for plugin in run.plugins}
+    assert names["accuracy"] == names["loss"] == names["auc"] - {"auc"}
+    assert "auc" in names["auc"]

@@ -106,6 +106,12 @@ class Training(Frozen, allow_inf_nan=False):
             raise UserError("lr_steps", what, f"give rounds from 2 to {self.rounds}, and rates above 0")
         return self
 
+    @property
+    def criterion(self) -> str | None:
+        """Name of the metric plug-in that selects rounds; None for accuracy and loss, which the engine computes."""
+        chosen = self.select == "best_validation" and self.select_by not in (None, "accuracy", "loss")
+        return self.select_by if chosen else None
+
     def identity(self) -> dict[str, Any]:
         """Return the settings as plain data for ids, without `select_by` if it is accuracy or not given."""
         settings = self.model_dump(mode="json")

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from ..algorithms import Training
-from ..core import digest
+from ..core import digest, registry
 from ..core.frozen import Frozen
 from ..core.registry import Plugin
 from ..data.partition import Partition
@@ -119,8 +119,15 @@ class Run(Frozen):
 
     @property
     def plugins(self) -> list[Plugin]:
-        """All plug-ins that training and prediction use: both need the same network."""
-        return [self.model, self.algorithm, *self.transforms, *([self.addon] if self.addon else [])]
+        """All plug-ins that shape the trained network: a metric too, if rounds are selected by it."""
+        metric = self.training.criterion
+        return [
+            self.model,
+            self.algorithm,
+            *self.transforms,
+            *([self.addon] if self.addon else []),
+            *([registry.build("metric", metric)] if metric else []),
+        ]
 
 
 def _flat(spec: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
