@@ -13,23 +13,18 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
-ERRORS = frozenset({"UserError", "UserErrors"})
-WORDS = ERRORS | {"say", "Progress", "Card"}
-"""Calls whose arguments are read by people alone, unless these do something themselves."""
-WORD_FIELDS = frozenset({"paper", "why"})
-"""Attributes of a class that are read by people alone."""
-QUIET = frozenset(
-    {"abs", "bool", "dict", "duration", "float", "int", "len", "list", "max", "min", "range", "repr", "round", "set"}
-    | {"sorted", "str", "sum", "tuple", "type", "zip"}
+from .scopes import (
+    FUNCTIONS,
+    defined,
+    for_type_checkers,
+    imports_of_module,
+    is_text,
+    walk_scope,
+    without_type_checking,
 )
-QUIET_METHODS = frozenset({"format", "items", "join", "keys", "lower", "nunique", "split", "strip", "upper", "values"})
-"""Calls without an effect of their own. What only a message uses is left out if it makes no other calls than these."""
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+from .wordless import Edit, wordless
 
 
 @dataclass(frozen=True)
@@ -76,9 +71,9 @@ class Module:
         """Imports for type checkers of a package with a `__getattr__`, which imports these names when they are used."""
         body = ast.parse(path.read_text(encoding="utf-8")).body
         for statement in body:
-            if _for_type_checkers(statement):
+            if for_type_checkers(statement):
                 self._imports(statement.body, self.lazy)
-        for statement in _without_type_checking(body):
+        for statement in without_type_checking(body):
             self._add(statement)
         if "__getattr__" not in self.defined:
             self.lazy.clear()
@@ -90,9 +85,9 @@ class Module:
 
     def _add(self, statement: ast.stmt) -> None:
         """File a statement under the names that it binds; one that binds none is there for its effect."""
-        self._imports(_imports_of_module(statement), self.imported)
-        names = _defined(statement)
-        if isinstance(statement, ast.Import | ast.ImportFrom) or _is_text(statement) or names == {"__all__"}:
+        self._imports(imports_of_module(statement), self.imported)
+        names = defined(statement)
+        if isinstance(statement, ast.Import | ast.ImportFrom) or is_text(statement) or names == {"__all__"}:
             return
         number = len(self.statements)
         self.statements.append(statement)
@@ -116,53 +111,6 @@ def imports(statement: ast.stmt, folder: str) -> Iterator[Import]:
             yield Import(base, alias.name, alias.asname or alias.name)
 
 
-def _imports_of_module(statement: ast.stmt) -> list[ast.stmt]:
-    """Return the import statements in a top-level statement that bind names of the module: not those in functions."""
-    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
-        return []
-    return [node for node in ast.walk(statement) if isinstance(node, ast.Import | ast.ImportFrom)]
-
-
-def _defined(statement: ast.stmt) -> set[str]:
-    """Return the names of the module that a top-level statement defines; imported names are not among them."""
-    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
-        return {statement.name}
-    nodes = list(_of_scope([statement]))
-    names = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    return names | {node.name for node in nodes if isinstance(node, (*FUNCTIONS, ast.ClassDef))}
-
-
-def _of_scope(body: list[Any]) -> Iterator[ast.AST]:
-    """Walk the nodes of one scope: the bodies of functions, classes and comprehensions in it are left out."""
-    todo: list[ast.AST] = list(body)
-    while todo:
-        node = todo.pop()
-        yield node
-        if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda, *COMPREHENSIONS)):
-            todo += ast.iter_child_nodes(node)
-
-
-def _for_type_checkers(node: ast.AST) -> TypeGuard[ast.If]:
-    """Return whether a node is `if TYPE_CHECKING:`."""
-    return isinstance(node, ast.If) and "TYPE_CHECKING" in (getattr(node.test, a, "") for a in ("id", "attr"))
-
-
-def _without_type_checking(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    for statement in body:
-        yield from statement.orelse if _for_type_checkers(statement) else [statement]
-
-
-def _is_text(node: ast.AST) -> bool:
-    """Return whether a statement is a string on its own, such as a docstring."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-def _is_said(statement: ast.stmt) -> bool:
-    """Return whether a statement assigns plain text."""
-    value = getattr(statement, "value", None)
-    return isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Constant) and isinstance(value.value, str))
-
-
 def _is_limit(statement: ast.stmt) -> bool:
     """Return whether a statement is a constant that is annotated as a `Limit`."""
     annotation = getattr(statement, "annotation", None)
@@ -170,127 +118,7 @@ def _is_limit(statement: ast.stmt) -> bool:
     return "Limit" in (getattr(base, "id", ""), getattr(base, "attr", ""))
 
 
-def _callee(node: ast.AST) -> str:
-    """Return the name by which a call calls: `f` and `a.f` are both "f"."""
-    function = getattr(node, "func", None)
-    return str(getattr(function, "id", "") or getattr(function, "attr", ""))
-
-
-def _quiet(*nodes: ast.AST) -> bool:
-    """Return whether expressions do nothing but to compute a value."""
-    inside = [n for node in nodes for n in ast.walk(node)]
-    calls = [n for n in inside if isinstance(n, ast.Call)]
-    return all(map(_is_quiet, calls)) and not any(
-        isinstance(n, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for n in inside
-    )
-
-
-def _is_quiet(call: ast.Call) -> bool:
-    """Return whether a call has no effect; `map` has none if the function that it calls is such a one."""
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr in QUIET_METHODS
-    name = _callee(call)
-    return name in QUIET or (name == "map" and getattr(call.args[0], "id", "") in QUIET)
-
-
-class _Edit(ast.NodeTransformer):
-    """A transformer that leaves `pass` where a body would be empty."""
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        super().generic_visit(node)
-        if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case) and getattr(node, "body", None) == []:
-            node.body = [ast.Pass()]  # type: ignore[union-attr]
-        return node
-
-
-class _Wordless(_Edit):
-    """Removes what only people and type checkers read; `said` collects the names that messages are made of."""
-
-    def __init__(self) -> None:
-        self.said: set[str] = set()
-
-    def _silence(self, call: ast.Call) -> None:
-        """Take the arguments of a call away."""
-        for part in (*call.args, *call.keywords):
-            self.said |= _loaded(part)
-        call.args, call.keywords = [], []
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        self.generic_visit(node)
-        silent = _callee(node.value) == "say" and not node.value.args  # type: ignore[attr-defined]
-        return None if _is_text(node) or silent else node
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        if _callee(node) in WORDS and (_callee(node) in ERRORS or _quiet(*node.args, *node.keywords)):
-            self._silence(node)
-        node.keywords = [k for k in node.keywords if k.arg != "description"]
-        return self.generic_visit(node)
-
-    def visit_Raise(self, node: ast.Raise) -> ast.AST:
-        if isinstance(node.exc, ast.Call):
-            self._silence(node.exc)
-        return self.generic_visit(node)
-
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.AST]:
-        if not _for_type_checkers(node):
-            return self.generic_visit(node)
-        visited = (self.visit(statement) for statement in node.orelse)
-        return [statement for statement in visited if statement is not None]
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        node.body = [s for s in node.body if not (_defined(s) & WORD_FIELDS and _is_said(s))]
-        return self.generic_visit(node)
-
-    def _function(self, node: Any) -> ast.AST:
-        before, self.said = self.said, set()
-        self.generic_visit(node)
-        if self.said:
-            _drop_servants(node, self.said)
-        self.said |= before
-        return node
-
-    visit_FunctionDef = visit_AsyncFunctionDef = _function  # noqa: N815
-
-
-def _loaded(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-
-
-def _drop_servants(function: Function, said: set[str]) -> None:
-    """Remove assignments to local names that served removed messages alone, and those that served only these."""
-    shared = {name for n in ast.walk(function) if isinstance(n, ast.Global | ast.Nonlocal) for name in n.names}
-    dropped = True
-    while dropped:
-        drop = _Drop(said - _loaded(function) - shared)
-        drop.visit(function)
-        dropped = drop.dropped
-        said |= drop.served
-
-
-class _Drop(_Edit):
-    """Removes assignments whose names are all among `idle`; `served` are the names that these read.
-
-    Calls that may have an effect stay, without the name of what they return.
-    """
-
-    def __init__(self, idle: set[str]) -> None:
-        self.idle, self.served, self.dropped = idle, set[str](), False
-
-    def _assignment(self, node: Any) -> ast.AST | None:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        parts = [part for target in targets for part in getattr(target, "elts", [target])]
-        if not all(isinstance(part, ast.Name) and part.id in self.idle for part in parts):
-            return node
-        self.dropped = True
-        if node.value and not _quiet(node.value):
-            return ast.Expr(node.value)  # the name does not count, but the call does
-        self.served |= _loaded(node.value) if node.value else set()
-        return None
-
-    visit_Assign = visit_AnnAssign = visit_AugAssign = _assignment  # noqa: N815
-
-
-class _Reader(_Edit):
+class _Reader(Edit):
     """Finds what the names in a statement mean, and writes each under the name that it has where it is defined."""
 
     def __init__(self, sources: Sources, module: Module) -> None:
@@ -334,7 +162,7 @@ class _Reader(_Edit):
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
         return None
 
-    visit_ImportFrom = visit_Import  # noqa: N815
+    visit_ImportFrom = visit_Import
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
         if not self.scopes:
@@ -358,7 +186,7 @@ class _Reader(_Edit):
         node.body = body.body or [ast.Pass()]
         return node
 
-    visit_FunctionDef = visit_AsyncFunctionDef = _function  # noqa: N815
+    visit_FunctionDef = visit_AsyncFunctionDef = _function
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
         self._hint(node, "annotation")
@@ -384,14 +212,14 @@ class _Reader(_Edit):
         with self._within(scope):
             return self.generic_visit(node)
 
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension  # noqa: N815
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
     def _local(self, arguments: ast.arguments, body: list[ast.stmt]) -> dict[str, list[Import]]:
         """Return the names of a function's own scope, with the imports among them."""
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
         scope: dict[str, list[Import]] = {argument.arg: [] for argument in every if argument}
         outer: set[str] = set()
-        for node in _of_scope(body):
+        for node in walk_scope(body):
             if isinstance(node, ast.Global | ast.Nonlocal):
                 outer |= set(node.names)
             elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -451,7 +279,7 @@ class Sources:
         if _is_limit(statement):
             return Content("limit", ())
         reader = _Reader(self, here)
-        read = reader.visit(_Wordless().visit(statement))
+        read = reader.visit(wordless(statement))
         return Content(_written(read) if read else "", tuple(reader.uses), tuple(reader.hints))
 
     def statements(self, meaning: Meaning) -> list[int]:
