@@ -108,7 +108,7 @@ def test_table_3_of_fedtan(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 def test_table_4_of_fedtan(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     (_, total, _), notes = printed("fedtan-table4", capsys, monkeypatch)
     assert differing(total, TABLE4) == []
-    assert "rounding it to four decimals" in notes
+    assert "to four decimals before it adds them up" in notes
     for row, m in zip(TABLE4, (1000, 2000, 4000, 10_000), strict=True):
         floats, extra = (5 + 1) * (10_000 * RESNET_BN + m * 4 * CHANNELS), (5 + 1) * m * 4 * CHANNELS
         exact = {"GB": rounded(Fraction(4 * floats, 2**30), 4), "% extra": rounded(Fraction(100 * extra, floats), 4)}
