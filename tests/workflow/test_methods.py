@@ -154,7 +154,7 @@ def test_the_page_says_that_clients_alone_have_no_model_for_others(project: Proj
     page = (project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
     assert page.lstrip().startswith("<!doctype html>")
     assert "SingleSet, local BN: each client trains alone" in page
-    assert "are missing.</strong>" not in page
+    assert "missing.</strong>" not in page
     assert not [line for line in page.splitlines() if re.search(r">\s*(nan|inf)\s*<", line)]
 
 

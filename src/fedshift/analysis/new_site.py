@@ -1,4 +1,4 @@
-"""What results at some sites say about a site that nobody has seen."""
+"""Prediction for a site that nobody has seen, from the results at some sites."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ FEW = 3
 
 
 class Word(StrEnum):
-    """What is concluded about external sites."""
+    """Conclusion about external sites."""
 
     HOLDS = "holds up"
     LOSES = "loses"
@@ -23,7 +23,7 @@ class Word(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why nothing can be concluded."""
+    """Reason why nothing can be concluded."""
 
     NOT_SCORED = "no score"
     ALONE = "each client trains alone"
@@ -37,7 +37,7 @@ class Reason(StrEnum):
 
 
 class Recovery(StrEnum):
-    """What an inference does to an established loss."""
+    """Effect of an inference on an established loss."""
 
     RECOVERS = "recovers"
     WORSENS = "worsens"

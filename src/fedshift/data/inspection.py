@@ -37,7 +37,7 @@ class SiteSamples:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was seen in the samples of a study.
+    """Findings about the samples of a study.
 
     Attributes
     ----------
