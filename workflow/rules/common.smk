@@ -45,6 +45,7 @@ DATA = {run.data.id: run.data for run in RUNS.values()}
 RAW = {data.raw: data for data in DATA.values()}
 PARTITIONS = {run.partition_id: run for run in RUNS.values()}
 TEMPLATES = {p.name: digest.of_file(p) for p in sorted((SOURCES / "fedshift" / "report" / "templates").iterdir())}
+OTHER_PAGES = {"index.html.j2", "applied.html.j2"}  # all other templates are parts of a study's page
 
 
 # A job finds its run through its study: no setting of a run is on a command line. Snakemake compares a parameter with its

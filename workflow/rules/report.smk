@@ -115,7 +115,7 @@ rule page:
         study=named,
         view=lambda w: PLANS[w.study].view,
         cards=lambda w: [digest.of(repr(data.card)) for data in PLANS[w.study].data.values()],
-        code=[study.code("report.page"), *(TEMPLATES[name] for name in ("page.html.j2", "macros.html.j2", "page.css"))],
+        code=[study.code("report.page"), *(code for name, code in TEMPLATES.items() if name not in OTHER_PAGES)],
     shell:
         "python -m fedshift page {params.study} > {log:q} 2>&1"
 

@@ -19,6 +19,7 @@ def render(template: str, content: dict[str, Any]) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     css = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     return environment.get_template(template).render(content | {"css": Markup(css)})  # our own file
