@@ -431,16 +431,19 @@ def test_motion_blur_is_half_a_gaussian_along_a_line(radius: int, sigma: float) 
             right, down = (math.ceil(j * f(angle) - 0.5) for f in (math.cos, math.sin))
             rows, columns = (np.clip(np.arange(32) + step, 0, 31) for step in (down, right))
             expected += weight / sum(weights) * image[rows][:, columns]
-        assert np.abs(out - expected).max() < 0.501
+        np.testing.assert_array_equal(out, np.floor(expected + 1e-6))
 
 
 def test_motion_along_a_row_has_the_weights_of_the_formula() -> None:
-    """exp(-j^2 / 2) for j = 0, 1, 2, 3 is 1, 0.6065, 0.1353, 0.0111; their sum, with the next, is 1.7533."""
+    """Weights exp(-j^2 / 2) for j = 0 to 3 are 1, 0.6065, 0.1353, 0.0111; their sum, with the next, is 1.7533.
+
+    Of 255 they give 145.4, 88.2, 19.7 and 1.6, of which ImageMagick keeps the whole levels.
+    """
     x = level(0, 1)
     x[0, 10, 20] = 255
     found = moved(x, np.zeros(1), 6, 1)[0, :, :, 0]
-    assert found[10, 14:23].tolist() == [0, 0, 0, 2, 20, 88, 145, 0, 0]
-    assert found.sum() == 255
+    assert found[10, 14:23].tolist() == [0, 0, 0, 1, 19, 88, 145, 0, 0]
+    assert found.sum() == 253
 
 
 @pytest.mark.parametrize(("name", "low", "high"), [("motion_blur", -45, 45), ("snow", -135, -45)])
@@ -469,7 +472,8 @@ def test_motion_blur_keeps_light_and_spreads_it_by_its_sigma(severity: int, radi
     x = level(0, 100)
     x[:, 16, 20] = 255
     found = corrupt(x, "motion_blur", severity)[..., 0].astype(float)
-    assert np.abs(found.sum(axis=(1, 2)) - 255).max() <= 3, "eight levels rounded"
+    lost = 255 - found.sum(axis=(1, 2))
+    assert (lost >= 0).all() and lost.max() <= 8, "each of up to eight levels is cut down"
     j = np.arange(2 * radius + 1)
     weights = np.exp(-(j**2) / (2 * sigma**2))
     row, column = np.mgrid[:32, :32]
@@ -564,7 +568,17 @@ def test_frost_textures_are_bluish_lively_and_all_different() -> None:
     assert (x[..., 0] < x[..., 1]).all() and (x[..., 1] < x[..., 2]).all()
     assert (x.std(axis=(1, 2)) > 30).all()
     light = x[..., 2].reshape(5, -1)
-    assert np.abs(np.corrcoef(light) - np.eye(5)).max() < 0.2
+    assert np.abs(np.corrcoef(light) - np.eye(5)).max() < 0.5, "few wide drifts agree by chance, needles do not"
+
+
+def test_frost_is_as_bright_and_as_uneven_as_the_photographs() -> None:
+    """CIFAR-10-C's textures have a mean RGB of 130/158/170, quantiles of 45/155/230, and pieces that differ by 37."""
+    x = textures()
+    np.testing.assert_allclose(x.mean(axis=(0, 1, 2)), [130, 158, 170], atol=4)
+    light = x.mean(axis=-1)
+    np.testing.assert_allclose(np.quantile(light, [0.02, 0.5, 0.98]), [45, 155, 230], atol=1)
+    pieces = np.lib.stride_tricks.sliding_window_view(light, (32, 32), axis=(1, 2)).mean(axis=(-1, -2))
+    assert pieces.std() == pytest.approx(37, abs=1)
 
 
 @pytest.mark.parametrize(("severity", "amount"), by_severity((0.2, 0.5, 0.75, 1, 1.5)))

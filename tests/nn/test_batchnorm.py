@@ -144,7 +144,7 @@ def test_a_layer_that_is_called_twice_is_restored(fails: bool) -> None:
     before, attributes, expected = copy.deepcopy(model.state_dict()), set(vars(model.norm)), model(x)
     calls: list[int] = []
 
-    def counted(bn: Any) -> Callable[[Tensor], Tensor]:
+    def counted(bn: Any, call: int) -> Callable[[Tensor], Tensor]:
         def forward(x: Tensor) -> Tensor:
             calls.append(len(x))
             if fails and len(calls) == 2:
@@ -170,13 +170,40 @@ def test_a_layer_that_is_called_twice_is_restored(fails: bool) -> None:
     assert torch.equal(model(x), expected)
 
 
+def test_each_use_of_a_layer_has_its_own_function_in_every_pass() -> None:
+    """The first pass, one that fails half-way, and the next one all begin with the first use."""
+    model, x = Twice(), tensor(*SHAPES["vectors"], seed=3)
+    made: list[int] = []
+    used: list[int] = []
+
+    def numbered(_: Any, call: int) -> Callable[[Tensor], Tensor]:
+        made.append(call)
+
+        def forward(x: Tensor) -> Tensor:
+            used.append(call)
+            if len(used) == 3:
+                raise OSError
+            return x
+
+        return forward
+
+    with batch_norm_by(model, numbered):
+        model(x)
+        with pytest.raises(OSError):
+            model(x)
+        model(x)
+        model.norm(x)
+    assert made == [0, 1]
+    assert used == [0, 1, 0, 0, 1, 0]
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_blocks_within_blocks_are_undone_one_by_one(fails: bool) -> None:
     bn, x = layer("vectors"), tensor(*SHAPES["vectors"], seed=3)
     expected = bn(x)
-    with batch_norm_by(bn, lambda _: lambda x: x + 1):
+    with batch_norm_by(bn, lambda *_: lambda x: x + 1):
         try:
-            with batch_norm_by(bn, lambda _: lambda x: x + 2):
+            with batch_norm_by(bn, lambda *_: lambda x: x + 2):
                 assert torch.equal(bn(x), x + 2)
                 if fails:
                     raise OSError

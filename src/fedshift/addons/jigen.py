@@ -33,9 +33,10 @@ class JiGen(Addon):
 
     The orders are chosen one after another. Each has the largest Hamming distance to its nearest neighbour among those
     chosen before it; `permutation_seed` breaks ties. The original order counts as the first (our decision). If a side
-    of the images is no multiple of `grid`, all training images are resized down to the multiple, bilinearly, and back
-    after shuffling, so that sharpness does not reveal the order (our decision). Tiles turn grey in the network's input,
-    if it has three channels. This is after normalisation, while the reference code uses stored images (our decision).
+    of the images is no multiple of `grid`, all training images are padded up to the multiple with their border pixels,
+    and cropped back after shuffling: an image in order stays as it was, as sharp as test images (our decision). Tiles
+    turn grey in the network's input, if it has three channels. This is after normalisation, while the reference code
+    uses stored images (our decision).
 
     Defaults: those of the paper's ResNet-18 (0.7 and 0.9), and grey tiles as in its code. The values of TsmoBN's
     federated version are not known. `classify_only_sane` follows the paper's text, which its code does only on request.
@@ -98,15 +99,16 @@ class JiGen(Addon):
         Draws which tiles turn grey. Raises UserError for inputs that cannot be cut into tiles.
         """
         import torch
-        from torch.nn.functional import interpolate
+        from torch.nn.functional import pad
 
         if x.dim() != 4 or min(x.size(-2), x.size(-1)) < self.grid:
             what = f"the network's inputs are no images of at least {self.grid} x {self.grid} pixels"
             raise UserError("addon (jigen)", what, "leave the add-on out")
-        size = [x.size(-2), x.size(-1)]
-        multiple = [side - side % self.grid for side in size]
-        if multiple != size:
-            x = interpolate(x, multiple, mode="bilinear")
+        height, width = x.size(-2), x.size(-1)
+        lacking_rows, lacking_columns = -height % self.grid, -width % self.grid
+        top, left = lacking_rows // 2, lacking_columns // 2
+        if lacking_rows or lacking_columns:
+            x = pad(x, (left, lacking_columns - left, top, lacking_rows - top), mode="replicate")
         grid = (self.grid, -1)
         tiles = x.unflatten(-1, grid).unflatten(-3, grid).permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
         tiles = torch.take_along_dim(tiles, order[:, :, None, None, None], 1)
@@ -115,7 +117,7 @@ class JiGen(Addon):
             luma = torch.tensor(LUMA, dtype=x.dtype, device=x.device)[:, None, None]
             tiles = torch.where(grey, (tiles * luma).sum(2, keepdim=True), tiles)
         x = tiles.unflatten(1, grid).permute(0, 3, 1, 4, 2, 5).flatten(-2).flatten(2, 3)
-        return interpolate(x, size, mode="bilinear") if multiple != size else x
+        return x[..., top : top + height, left : left + width]
 
 
 @functools.cache

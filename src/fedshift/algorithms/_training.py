@@ -82,6 +82,18 @@ class Training(Frozen, allow_inf_nan=False):
         description="number of rounds from one test on the external sites to the next, for curves; "
         "no round is selected by these tests",
     )
+    training_loss_every: int | None = Field(
+        None,
+        ge=1,
+        description="number of rounds from one evaluation of the averaged model on each client's training images to "
+        "the next, for curves; each client is evaluated with its own batch norm",
+    )
+    training_loss_images: int | None = Field(
+        None,
+        ge=1,
+        description="largest number of images of a client for training_loss_every, spread evenly over its training "
+        "images; default: all of them",
+    )
     patience: int | None = Field(
         None, ge=1, description="stop after this number of rounds without a better mean validation value"
     )
@@ -98,6 +110,9 @@ class Training(Frozen, allow_inf_nan=False):
             raise UserError("local_steps", "and local_epochs both say how long a round is", "drop one of the two")
         if self.local_steps and self.equal_steps:
             raise UserError("equal_steps", "has no effect with local_steps", "drop one of the two")
+        if self.training_loss_images and not self.training_loss_every:
+            what = "limits an evaluation that is not asked for"
+            raise UserError("training_loss_images", what, "give training_loss_every too")
         if (self.schedule == "steps") != bool(self.lr_steps):
             raise UserError("lr_steps", "and schedule: steps work only together", "give both or neither")
         steps = self.lr_steps or {}
@@ -113,8 +128,15 @@ class Training(Frozen, allow_inf_nan=False):
         return self.select_by if chosen else None
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings as plain data for ids, without `select_by` if it is accuracy or not given."""
+        """Return the settings as plain data for ids.
+
+        `select_by` is left out if it is accuracy or not given, and the settings of the training loss if they are not
+        given: studies without them keep the ids of before.
+        """
         settings = self.model_dump(mode="json")
+        for name in ("training_loss_every", "training_loss_images"):
+            if settings[name] is None:
+                del settings[name]
         if settings["select_by"] in (None, "accuracy"):
             del settings["select_by"]
         return settings

@@ -185,6 +185,7 @@ class Federation:
         with undisturbed(self.trainer.device):
             self._train(should_stop)
         selection.validate(self.rounds, self.trainer, self.ranks, self.criterion)
+        selection.evaluate_training(self.rounds, self.trainer, self.ranks)
         selection.watch(self.rounds, self.trainer, self.ranks, self.watched)
 
     def _train(self, should_stop: Callable[[], bool]) -> None:

@@ -134,13 +134,21 @@ class FlatNetwork:
 
     @torch.no_grad()
     def evaluate(
-        self, samples: Samples, metric: Metric | None = None, batch_size: int = 256
+        self,
+        samples: Samples,
+        metric: Metric | None = None,
+        rows: np.ndarray | None = None,
+        batch_size: int = 256,
     ) -> tuple[float, float, float | None]:
-        """Return mean cross-entropy, accuracy and the metric's value of the current state, in evaluation mode."""
+        """Return mean cross-entropy, accuracy and the metric's value of the current state, in evaluation mode.
+
+        `rows` (n,) are the indices of the samples that count; by default all do.
+        """
+        rows = np.arange(len(samples)) if rows is None else rows
         self.mode(train=False)
         loss_sum, correct = self.state_vector.new_zeros(()), self.counters.new_zeros(())
         outputs, labels = list[Tensor](), list[Tensor]()
-        for index in batch_indices(np.arange(len(samples)), batch_size):
+        for index in batch_indices(rows, batch_size):
             x, y = self.to_device(*samples.batch(index))
             with self.autocast:
                 logits = self.model(x)
@@ -150,7 +158,7 @@ class FlatNetwork:
                 outputs.append(logits.double().softmax(1))
                 labels.append(y)
         value = metric.value(torch.cat(labels).cpu().numpy(), torch.cat(outputs).cpu().numpy()) if metric else None
-        return float(loss_sum) / len(samples), int(correct) / len(samples), value
+        return float(loss_sum) / len(rows), int(correct) / len(rows), value
 
     def mode(self, train: bool, frozen_statistics: bool = False) -> None:
         """Set training or evaluation mode; with `frozen_statistics`, BN stays in evaluation mode."""

@@ -102,7 +102,7 @@ def joint_step(
     }
     xs, ys = zip(*batches, strict=True)
     network.mode(train=True)
-    coupled = batch_norm_by(network.model, lambda layer: functools.partial(_normalise, layer, exchange))
+    coupled = batch_norm_by(network.model, lambda layer, _: functools.partial(_normalise, layer, exchange))
     with keyed(*key, device=network.device), _in_place_of(network.model, parameters), coupled:
         with network.autocast:
             losses, logits = map(_parts, objective(Lockstep(xs), Lockstep(ys)))

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Mapping
 
+import numpy as np
 from torch import Tensor
 
 from ..core import registry
@@ -74,6 +75,29 @@ def watch(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks, sites: Mappin
     rounds.log("test", parts)
 
 
+def evaluate_training(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks) -> None:
+    """Log how the averaged model performs on each client's training images, with the client's own BN.
+
+    This is the training loss of the FedBN and FedTAN papers. The rows with split `train` are those of local steps,
+    before averaging, where BN normalises by the batch under every policy. Nothing depends on this evaluation.
+    """
+    every, most = trainer.training.training_loss_every, trainer.training.training_loss_images
+    if not every or rounds.round % every:
+        return
+
+    def local() -> list[SiteRecord]:
+        records = []
+        for client in rounds.here:
+            n = len(client.train)
+            rows = np.linspace(0, n - 1, min(n, most or n)).round().astype(np.int64)
+            records.append(
+                _evaluate(rounds, trainer, client.name, client.train, client.own, client.counters, rows=rows)
+            )
+        return records
+
+    rounds.log("averaged", ranks.each(local))
+
+
 def _evaluate(
     rounds: RoundState,
     trainer: LocalTrainer,
@@ -82,11 +106,15 @@ def _evaluate(
     own: Tensor,
     counters: Tensor,
     criterion: Criterion | None = None,
+    rows: np.ndarray | None = None,
 ) -> SiteRecord:
-    """Return loss, accuracy and score of the shared tensors with the given tensors of a site, and the seconds taken."""
+    """Return loss, accuracy and score of the shared tensors with the given tensors of a site, and the seconds taken.
+
+    `rows` are the indices of the samples that count; by default all do.
+    """
     began = time.perf_counter()
     trainer.load(rounds.server.shared, own, counters)
-    loss, accuracy, score = trainer.evaluate(samples, criterion.metric if criterion else None)
+    loss, accuracy, score = trainer.evaluate(samples, criterion.metric if criterion else None, rows)
     return SiteRecord(site, loss, accuracy, time.perf_counter() - began, score=score)
 
 

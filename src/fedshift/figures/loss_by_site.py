@@ -13,6 +13,11 @@ from ._series import by_partition, by_run, shared_part
 if TYPE_CHECKING:
     import pandas as pd
 
+_MEASURED = {
+    "averaged": "The averaged model, with the client's own batch norm, on the client's training images",
+    "train": "Mean over the local steps of a round, before averaging; batch norm uses the batch's statistics",
+}
+"""What a split of the table of rounds holds, for the caption."""
 MEAN = "Mean over clients"
 DECADES = 2
 
@@ -32,7 +37,7 @@ class LossBySite(Figure):
         several = any(table.shape[1] > 1 for panel in by_site.values() for table in panel.values())
         left_out = len(_sites(results)) - len([site for site in by_site if site != MEAN])
         return (
-            f"Mean over the batches of a round, for the network that the client trains"
+            f"{_MEASURED[_split(results)]}"
             f"{', mean over runs' if several else ''}"
             f"{' (line) and their range (band)' if several and len(lines) <= self.bands else ''}"
             f"{'; logarithmic scale' if is_wide(by_site) else ''}. "
@@ -81,7 +86,7 @@ def panels(results: Results, most: int) -> dict[str, dict[str, pd.DataFrame]]:
     A condition that pools all data has no clients: it is in MEAN only.
     """
     rounds = by_partition(results.rounds)
-    rounds = rounds[(rounds["split"] == "train") & rounds["loss"].notna()] if len(rounds) else rounds
+    rounds = rounds[(rounds["split"] == _split(results)) & rounds["loss"].notna()] if len(rounds) else rounds
     sites = _sites(results)
     by_site: dict[str, dict[str, pd.DataFrame]] = {}
     points = max(30, 480 // (len(sites) + 1))
@@ -93,6 +98,15 @@ def panels(results: Results, most: int) -> dict[str, dict[str, pd.DataFrame]]:
     if len(sites) == 1 and set(by_site[MEAN]) == set(by_site[sites[0]]):
         del by_site[MEAN]
     return by_site
+
+
+def _split(results: Results) -> str:
+    """Return the split whose loss is drawn: after averaging if every run evaluates it, else that of local steps."""
+    rounds = results.rounds
+    if rounds.empty:
+        return "train"
+    evaluated = set(rounds.loc[rounds["split"] == "averaged", "run"])
+    return "averaged" if evaluated == set(rounds["run"]) else "train"
 
 
 def _sites(results: Results) -> list[str]:

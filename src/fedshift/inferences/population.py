@@ -30,16 +30,16 @@ class Population(Inference):
         """Take the statistics in a first pass, then yield the network with BN layers that use them."""
         from ..nn.batchnorm import batch_norm_by
 
-        pooled: dict[nn.Module, _Pooled] = {}
+        pooled: dict[tuple[nn.Module, int], _Pooled] = {}
 
-        def collecting(layer: _BatchNorm) -> Callable[[Tensor], Tensor]:
-            pooled[layer] = _Pooled(layer)
-            return pooled[layer].collect
+        def collecting(layer: _BatchNorm, call: int) -> Callable[[Tensor], Tensor]:
+            pooled[layer, call] = _Pooled(layer)
+            return pooled[layer, call].collect
 
         with batch_norm_by(model, collecting):
             for x in batches():
                 model(x)
-        with batch_norm_by(model, lambda layer: pooled[layer].normalise):
+        with batch_norm_by(model, lambda layer, call: pooled[layer, call].normalise):
             yield model
 
 

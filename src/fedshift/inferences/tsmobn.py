@@ -20,7 +20,8 @@ class TsmoBN(Inference):
 
     For test batch t with batch mean m: at t = 1, mu = m and v = mean (x - mu)^2; afterwards
     mu <- tau mu + (1 - tau) m and v <- tau v + (1 - tau) mean (x - mu)^2, and the batch is normalised with the updated
-    mu and v. The variance is biased. The state is per layer and per site; no parameter or buffer changes.
+    mu and v. The variance is biased. The state is per site and per use of a layer; no parameter or buffer
+    changes.
 
     A single image gives a layer of vectors one value a channel, which has no spread: normalised by itself, nothing
     would be left of it. As the first batch of a site it is refused (UserError), and with tau = 0 it changes no history
@@ -47,7 +48,7 @@ class TsmoBN(Inference):
         """Yield the network with BN layers that track the statistics of this site."""
         from ..nn.batchnorm import batch_norm_by
 
-        with batch_norm_by(model, lambda layer: _Track(self, layer).forward):
+        with batch_norm_by(model, lambda layer, _: _Track(self, layer).forward):
             yield model
 
 

@@ -53,7 +53,7 @@ def normalise(layer: _BatchNorm, x: Tensor, mean: Tensor, var: Tensor, affine: b
     return out if bias is None else out + bias.view(shape)
 
 
-def by_batch(layer: _BatchNorm) -> Callable[[Tensor], Tensor]:
+def by_batch(layer: _BatchNorm, call: int = 0) -> Callable[[Tensor], Tensor]:
     """Return a forward pass for `layer` by the mean and the biased variance of the batch itself, as in training.
 
     For use with `batch_norm_by`. Gradients flow through the batch's statistics, and running statistics stay as they
@@ -75,13 +75,18 @@ def require_spread(alone: bool) -> None:
         raise UserError("test-time statistics", what, "give them more images, or a larger batch_size; or choose source")
 
 
-@contextmanager
-def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm], Callable[[Tensor], Tensor]]) -> Iterator[None]:
-    """Replace the forward pass of every BN layer by the function that `make(layer)` returns, within the block.
+Forward = Callable[[Tensor], Tensor]
+"""The forward pass of one layer."""
 
-    Afterwards, also after an error, every layer has the forward pass that it had before. A layer that the network
-    calls several times uses the same function each time. Raises UserError for a layer that does more than to
-    normalise: nothing would be left of it.
+
+@contextmanager
+def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm, int], Forward]) -> Iterator[None]:
+    """Replace the forward pass of every BN layer by the function that `make(layer, call)` returns, within the block.
+
+    `call` counts the calls of a layer within one forward pass of the model, from 0: a layer that the network uses
+    twice has a function, and so statistics, for each use. A layer that is called by itself, outside the model's
+    forward pass, has call 0. Afterwards, also after an error, every layer has the forward pass that it had before.
+    Raises UserError for a layer that does more than to normalise: nothing would be left of it.
     """
     named = batch_norms(model)
     for name, layer in named.items():
@@ -89,18 +94,55 @@ def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm], Callable[[Tenso
             what = f"{type(layer).__name__} does more than batch norm, and its statistics are to be others"
             raise UserError(f"layer {name}", what, "make two modules of it: batch norm, and what it adds")
     layers = list(named.values())
-    functions = list(map(make, layers))
+    counted = [_Calls(make, layer) for layer in layers]
     replaced = [vars(layer).get("forward") for layer in layers]
-    for layer, function in zip(layers, functions, strict=True):
-        layer.forward = function  # type: ignore[method-assign, assignment]
+
+    def begin(*_: object) -> None:
+        for calls in counted:
+            calls.begin()
+
+    def end(*_: object) -> None:
+        for calls in counted:
+            calls.end()
+
+    hooks = [model.register_forward_pre_hook(begin), model.register_forward_hook(end, always_call=True)]
+    for layer, calls in zip(layers, counted, strict=True):
+        layer.forward = calls.forward  # type: ignore[method-assign]
     try:
         yield
     finally:
+        for hook in hooks:
+            hook.remove()
         for layer, before in zip(layers, replaced, strict=True):
             if before is None:
                 del layer.forward
             else:
                 layer.forward = before  # type: ignore[method-assign]
+
+
+class _Calls:
+    """The functions of one layer: one for each of its calls within a forward pass of the model."""
+
+    def __init__(self, make: Callable[[_BatchNorm, int], Forward], layer: _BatchNorm) -> None:
+        self.make, self.layer = make, layer
+        self.functions = [make(layer, 0)]
+        self.next, self.inside = 0, False
+
+    def begin(self) -> None:
+        """Begin a forward pass of the model."""
+        self.next, self.inside = 0, True
+
+    def end(self) -> None:
+        """End a forward pass of the model."""
+        self.next, self.inside = 0, False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise a batch (batch, channels, ...) with the function of this call."""
+        if self.next == len(self.functions):
+            self.functions.append(self.make(self.layer, self.next))
+        function = self.functions[self.next]
+        self.next += self.inside
+        return function(x)
 
 
 @contextmanager

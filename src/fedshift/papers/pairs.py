@@ -69,6 +69,9 @@ def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
     plan, where = words.plan, f"{words.plan.path}.trends.{number}"
     if trend.of not in RECORDED and trend.of not in words.metrics:
         raise UserError(f"{where}.of", f"the study does not score {trend.of!r}", "add it to its metrics")
+    if trend.of == "training_loss" and not all(run.training.training_loss_every for run in plan.runs.values()):
+        what = "training_loss is not evaluated in every run"
+        raise UserError(f"{where}.of", what, "set training.training_loss_every, or compare step_loss")
     lost = [s for s in trend.at if s not in words.sites] if isinstance(trend.at, tuple) else []
     if lost and plan.scale != "mini":
         raise UserError(f"{where}.at", f"unknown site {lost[0]!r}", did_you_mean(lost[0], words.sites))

@@ -57,6 +57,14 @@ class Measure:
         return f"{self.text(value)} points" if self.percent else self.text(value)
 
 
+_SERIES = {
+    "training_loss": ("averaged", "loss"),
+    "step_loss": ("train", "loss"),
+    "validation_accuracy": ("val", "accuracy"),
+}
+"""Split and column of the table of rounds that hold a recorded quantity."""
+
+
 class Values:
     """The values of a study's cells by seed."""
 
@@ -90,7 +98,7 @@ class Values:
             sent = table.assign(moved=(table["floats_down"] + table["floats_up"]) * FLOAT_BYTES / MIB)
             series = sent.groupby("site")["moved"].sum()
         else:
-            split, column = {"training_loss": ("train", "loss"), "validation_accuracy": ("val", "accuracy")}[quantity]
+            split, column = _SERIES[quantity]
             series = table[table["split"] == split].groupby("site")[column].mean()
         return {str(site): float(value) for site, value in series.items()}
 

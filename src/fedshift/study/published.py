@@ -17,7 +17,7 @@ from .fields import MANY
 from .run import Frozen
 from .selector import Selector, checked
 
-RECORDED = {"training_loss": False, "validation_accuracy": True, "traffic": False}
+RECORDED = {"training_loss": False, "step_loss": False, "validation_accuracy": True, "traffic": False}
 """Quantities of a trend that come from the table of rounds; whether more of each is better."""
 
 
@@ -82,8 +82,9 @@ class Trend(Frozen):
     )
     of: Annotated[str, AfterValidator(_of)] = Field(
         "accuracy",
-        description="the quantity: a metric, training_loss or validation_accuracy (means over rounds), or traffic "
-        "(2^20 bytes of a client, sum over rounds)",
+        description="the quantity: a metric; training_loss, step_loss or validation_accuracy (means over rounds); or "
+        "traffic (2^20 bytes of a client, sum over rounds). training_loss is that of the averaged model on a client's "
+        "training images (training.training_loss_every), step_loss that of the local steps before averaging",
     )
     by: float = Field(
         0.0, description="the smallest difference that counts, in percentage points or in the unit of the metric"

@@ -50,10 +50,10 @@ def motion_blur(images: np.ndarray, streams: Streams, radius: int, sigma: float)
 
 
 def moved(images: np.ndarray, degrees: np.ndarray, radius: int, sigma: float) -> np.ndarray:
-    """Apply ImageMagick's motion blur to (n, side, side, ...) uint8, each image in its direction; rounded to uint8.
+    """Apply ImageMagick's motion blur to (n, side, side, ...) uint8, each image in its direction.
 
     The weights are half a Gaussian along a line that starts at the pixel, on the nearest pixels. Border pixels continue
-    outside.
+    outside. ImageMagick cuts the sum down to a whole grey level; 1e-6 keeps whole sums from rounding errors.
     """
     steps = np.arange(2 * radius + 1)
     weights = np.exp(-0.5 * (steps / sigma) ** 2)
@@ -61,10 +61,10 @@ def moved(images: np.ndarray, degrees: np.ndarray, radius: int, sigma: float) ->
     right, down = (np.ceil(steps * f(angle) - 0.5).astype(int) for f in (np.cos, np.sin))
     n, place = np.arange(len(images)), np.arange(images.shape[1])
     out = np.zeros(images.shape)
-    for k in np.flatnonzero(weights > 1e-9):
+    for k in np.flatnonzero(weights > 1e-12):
         rows, columns = (np.clip(place + step[:, k, None], 0, place[-1]) for step in (down, right))
         out += weights[k] * images[n[:, None, None], rows[:, :, None], columns[:, None, :]]
-    return np.rint(out / weights.sum()).astype(np.uint8)
+    return np.floor(out / weights.sum() + 1e-6).astype(np.uint8)
 
 
 def zoom_blur(images: np.ndarray, streams: Streams, end: float) -> np.ndarray:

@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 from scipy import ndimage
+from scipy.stats import zscore
 
 from ...core.rng import stream
 from . import edges
@@ -16,6 +17,8 @@ from .grey import Streams, Table, truncated
 LUMA = np.array([0.299, 0.587, 0.114])
 WATER, MUD = (np.array(rgb) / 255 for rgb in ((175, 238, 238), (63, 42, 20)))
 TEXTURES, TEXTURE = 5, 128  # number, and side in pixels
+DRIFT, THICKNESS = 20.0, 3.0  # width of drifts of ice in pixels, and their contrast over that of needles
+COLOUR = np.array([130.0, 158.0, 170.0])  # mean of the photographs, RGB
 
 
 def snow(
@@ -62,9 +65,10 @@ def textures() -> np.ndarray:
     """Draw bluish needles of ice: (5, 128, 128, 3) grey levels. Every call returns the same.
 
     Noise of three scales is smoothed along one direction more than across it. It is bright where it is near 0, which
-    makes lines.
+    makes lines. Drifts of thick and thin ice lie over the needles. Mean colour, quantiles of brightness and the
+    standard deviation of the brightness of 32x32 pieces (37) are those of the photographs.
     """
-    made = []
+    needles, drifts = [], []
     for k in range(TEXTURES):
         rng = stream("frost texture", k)
         ice = np.zeros((TEXTURE, TEXTURE))
@@ -74,9 +78,11 @@ def textures() -> np.ndarray:
             angle = np.rad2deg(rng.uniform(0.2, 1.2)) * turn
             noise = ndimage.rotate(noise, angle, reshape=False, order=1, mode="grid-wrap")
             ice += scale * np.exp(-4 * np.abs(noise) / noise.std())
-        light = np.interp(ice, np.quantile(ice, [0.02, 0.5, 0.98]), [30, 105, 235])
-        made.append(light[..., None] * [0.84, 0.94, 1.0])
-    return np.stack(made)
+        needles.append(ice)
+        drifts.append(ndimage.gaussian_filter(rng.standard_normal((TEXTURE, TEXTURE)), DRIFT, mode="wrap"))
+    ice = zscore(needles, axis=None) + THICKNESS * zscore(drifts, axis=None)
+    light = np.interp(ice, np.quantile(ice, [0.02, 0.5, 0.98]), [45, 155, 230])
+    return np.minimum(light[..., None] * COLOUR / COLOUR.mean(), 255)
 
 
 def fog(images: np.ndarray, streams: Streams, amount: float, decay: float) -> np.ndarray:
