@@ -8,34 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from adapting import EPS, convolutions, dense, equal, images, with_batch_statistics, written_out
 from torch import Tensor, nn
 
 from fedshift.core.errors import UserError
 from fedshift.inferences.tent import Tent
 from fedshift.inferences.tsmobn import TsmoBN
-
-EPS = 1e-5
-
-
-def images(*sizes: int, shape: tuple[int, ...] = (5,)) -> list[Tensor]:
-    g = torch.Generator().manual_seed(0)
-    return [2 + 3 * torch.randn(n, *shape, generator=g, dtype=torch.float64) for n in sizes]
-
-
-def dense() -> nn.Sequential:
-    """Return a network with one batch-norm layer, whose gamma and beta are not 1 and 0."""
-    torch.manual_seed(1)
-    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)).double().eval()
-    nn.init.uniform_(model[1].weight, 0.5, 1.5)
-    nn.init.uniform_(model[1].bias, -0.5, 0.5)
-    return model
-
-
-def convolutions() -> nn.Sequential:
-    """Return a network with batch norm in two and in one dimension, and dropout."""
-    torch.manual_seed(2)
-    first = [nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Dropout(0.5)]
-    return nn.Sequential(*first, nn.Linear(48, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)).double().eval()
 
 
 def answers(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
@@ -43,21 +21,6 @@ def answers(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[l
     changed = copy.deepcopy(model)
     with Tent(**settings).on_site(changed, lambda: iter(batches)) as predict:
         return [predict(x) for x in batches], changed
-
-
-def by_batch(model: nn.Module, batches: list[Tensor]) -> list[Tensor]:
-    """Return logits with the batch's own statistics and no step: PyTorch's training mode, but no dropout."""
-    changed = copy.deepcopy(model).train()
-    for layer in changed.modules():
-        if isinstance(layer, nn.Dropout):
-            layer.eval()
-    with torch.no_grad():
-        return [changed(x) for x in batches]
-
-
-def equal(ours: list[Tensor], theirs: list[Tensor], atol: float = 1e-12) -> None:
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=atol)
 
 
 class TwoClasses(nn.Module):
@@ -108,19 +71,6 @@ def test_adam_by_hand_in_numpy() -> None:
     np.testing.assert_allclose(changed[1].bias.detach().numpy(), theta[4:], rtol=0, atol=1e-10)
 
 
-def written_out(model: nn.Sequential, x: Tensor, affine: list[Tensor]) -> Tensor:
-    """Return logits of `convolutions` with batch norm written out, so that autograd goes through mean and variance."""
-
-    def norm(u: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
-        dims, shape = [d for d in range(u.dim()) if d != 1], [-1 if d == 1 else 1 for d in range(u.dim())]
-        centred = u - u.mean(dims, keepdim=True)
-        h = centred / (centred.square().mean(dims, keepdim=True) + EPS).sqrt()
-        return gamma.view(shape) * h + beta.view(shape)
-
-    u = norm(model[0](x), *affine[:2]).relu().flatten(1)
-    return model[8](norm(model[5](u), *affine[2:]).relu())
-
-
 def test_sgd_by_hand_through_two_layers() -> None:
     """Two steps for each of two batches, with momentum 0.9, and the answer after them."""
     model, batches, rate = convolutions(), images(6, 4, shape=(1, 6, 6)), 0.1
@@ -140,7 +90,7 @@ def test_sgd_by_hand_through_two_layers() -> None:
 
 def test_rate_zero_and_the_first_answer_are_those_of_the_batch_statistics() -> None:
     model, batches = convolutions(), images(6, 6, 4, shape=(1, 6, 6))
-    plain = by_batch(model, batches)
+    plain = with_batch_statistics(model, batches)
     for settings in ({"lr": 0.0}, {"lr": 0.0, "steps": 3}, {"lr": 0.0, "optimiser": "sgd", "answer": "after"}):
         equal(answers(model, batches, **settings)[0], plain)
     with TsmoBN(momentum=0).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict, torch.no_grad():
@@ -170,7 +120,7 @@ def test_gamma_and_beta_alone_are_changed() -> None:
 def test_steps_lower_the_entropy() -> None:
     batch = images(16)
     before, after = (answers(dense(), batch, lr=0.01, steps=5, answer=answer)[0][0] for answer in ("before", "after"))
-    start = by_batch(dense(), batch)[0]
+    start = with_batch_statistics(dense(), batch)[0]
     values = [torch.distributions.Categorical(logits=z).entropy().mean().item() for z in (start, before, after)]
     assert values == sorted(values, reverse=True)
     assert values[0] > values[1] > values[2]
@@ -207,7 +157,7 @@ def test_networks_without_anything_to_adapt() -> None:
     fixed = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3)).double().eval()
     batches = images(8, 8)
     assert all(torch.equal(z, bare(x)) for z, x in zip(answers(bare, batches)[0], batches, strict=True))
-    equal(answers(fixed, batches)[0], by_batch(fixed, batches))
+    equal(answers(fixed, batches)[0], with_batch_statistics(fixed, batches))
 
 
 def test_one_image_needs_more_than_one_value_a_channel() -> None:

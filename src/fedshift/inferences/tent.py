@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedshift.core.errors import UserError
-from fedshift.inferences import ORDERED, Inference, Predict
+from ..core.errors import UserError
+from ._base import Predict
+from ._steps import Steps, copies, entropies, put_back
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-    from torch.optim import Optimizer
 
 
-class Tent(Inference):
+class Tent(Steps):
     """Steps on gamma and beta that lower the entropy of each test batch's predictions.
 
     For a batch of n images, with logits z and p = softmax(z), a step of the optimiser lowers the mean entropy
@@ -55,11 +53,6 @@ class Tent(Inference):
       as `source` does, the second as with the batch's statistics alone.
     """
 
-    gradients: ClassVar[bool] = True
-    order: int | None = ORDERED
-    optimiser: Literal["adam", "sgd"] = Field("adam", description="which optimiser takes the steps")
-    lr: float = Field(0.00016, ge=0, description="rate of the steps; 0 leaves the batch's statistics alone to act")
-    beta: float = Field(0.9, ge=0, lt=1, description="weight of history: Adam's beta1, or the momentum of sgd")
     steps: int = Field(1, ge=1, description="number of steps for each batch")
     episodic: bool = Field(False, description="forget all steps before each batch, not only before each site")
     answer: Literal["before", "after"] = Field(
@@ -77,53 +70,24 @@ class Tent(Inference):
             )
         return self
 
-    @contextmanager
-    def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
+    def stepping(self, model: nn.Module, parameters: list[nn.Parameter]) -> Predict:
         import torch
 
-        from fedshift.nn.batchnorm import affine_parameters, batch_norm_by, by_batch
-
-        parameters = affine_parameters(model)
-        if not parameters:
-            with batch_norm_by(model, by_batch):
-                yield model
-            return
-        model.requires_grad_(False)
-        for parameter in parameters:
-            parameter.requires_grad_(True)
-        trained = [parameter.detach().clone() for parameter in parameters]
-        optimiser = self._optimiser(parameters)
+        trained, optimiser = copies(parameters), self.new_optimiser(parameters)
 
         def predict(x: Tensor) -> Tensor:
             nonlocal optimiser
             if self.episodic:
-                with torch.no_grad():
-                    for parameter, value in zip(parameters, trained, strict=True):
-                        parameter.copy_(value)
-                optimiser = self._optimiser(parameters)
+                put_back(parameters, trained)
+                optimiser = self.new_optimiser(parameters)
             for _ in range(self.steps):
                 logits = model(x)
                 optimiser.zero_grad()
-                entropy(logits).backward()
+                entropies(logits).mean().backward()
                 optimiser.step()
             if self.answer == "after":
                 with torch.no_grad():
                     logits = model(x)
             return logits.detach()
 
-        with batch_norm_by(model, by_batch):
-            yield predict
-
-    def _optimiser(self, parameters: list[nn.Parameter]) -> Optimizer:
-        """Return a new optimiser of the parameters, with no history."""
-        from torch.optim import SGD, Adam
-
-        if self.optimiser == "adam":
-            return Adam(parameters, lr=self.lr, betas=(self.beta, 0.999))
-        return SGD(parameters, lr=self.lr, momentum=self.beta)
-
-
-def entropy(logits: Tensor) -> Tensor:
-    """Return the mean over a batch of the entropy of softmax(logits) in nats, from logits (batch, classes)."""
-    log_p = logits.log_softmax(1)
-    return -(log_p.exp() * log_p).sum(1).mean()
+        return predict
