@@ -107,7 +107,7 @@ def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm, int], Forward]) 
 
     hooks = [model.register_forward_pre_hook(begin), model.register_forward_hook(end, always_call=True)]
     for layer, calls in zip(layers, counted, strict=True):
-        layer.forward = calls.forward  # type: ignore[method-assign]
+        layer.forward = calls.forward  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
