@@ -187,6 +187,9 @@ def table(folder: Path, rows: list[dict[str, Any]] | str) -> Path:
     return path
 
 
+REMEDY = "get it again, remove its row, or leave it out: dataset.skip_unreadable: true"
+
+
 def two(folder: Path, **changes: list[Any]) -> Path:
     """A table of two good images, with other columns or cells."""
     for name in ("a.png", "b.png"):
@@ -314,7 +317,10 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"path": ["a.png", "c.png"]}, "samples.csv, line 3: no such image: .*c.png; restore it, or remove the row"),
+        (
+            {"path": ["a.png", "c.png"]},
+            "samples.csv, line 3: no such image: .*c.png; get it again, remove its row",
+        ),
         ({"path": ["a.png", "cut.png"]}, "cut.png: cannot be read as an image"),
         ({"path": ["a.png", "text.png"]}, "text.png: cannot be read as an image"),
         ({"path": ["a.png", "a.png"]}, "line 3: 'a.png' is the image of .*samples.csv, line 2; list it once"),
@@ -427,7 +433,7 @@ def test_all_images_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> Non
     with pytest.raises(UserErrors) as caught:
         prepared(own(path), tmp_path)
     first, *others = str(caught.value).splitlines()
-    assert first == f"{tmp_path}/empty.png: the file is empty; get the file again, or remove its row"
+    assert first == f"{tmp_path}/empty.png: the file is empty; {REMEDY}"
     wanted = [f"{tmp_path}/{name}: cannot be read as an image" for name in ("cut.png", "text.png")]
     assert [line.partition(" (")[0] for line in others] == wanted
 
@@ -441,7 +447,7 @@ def test_all_faults_of_a_table_are_named_at_once(tmp_path: Path) -> None:
         f"{path}, line 3: label is empty, as in one more row; fill it in",
         f"{path}, line 4: site is empty; fill it in",
         f"{path}, line 2: label 'Positive' is none of the 2 classes (negative, positive); write 'positive'",
-        f"{path}, line 4: no such image: {tmp_path}/lost.png; restore it, or remove the row",
+        f"{path}, line 4: no such image: {tmp_path}/lost.png; {REMEDY}",
         f"{path}, line 5: 'a.png' is the image of {path}, line 2; list it once",
         f"{path}, line 6: 'b.png' is the image of {path}, line 3; list it once",
     ]

@@ -232,7 +232,7 @@ def test_an_image_that_is_not_there_is_named_before_any_is_read(
     project: Project, spoiled: pd.DataFrame, tmp_path: Path
 ) -> None:
     source = listing(project, "spoiled.csv", spoiled)
-    with pytest.raises(UserError, match=r"spoiled\.csv, line 6: no such image: .*lost\.png; restore it, or remove the"):
+    with pytest.raises(UserError, match=r"spoiled\.csv, line 6: no such image: .*lost\.png; get it again, or remove"):
         project.apply(source, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -282,7 +282,7 @@ def test_where_nothing_can_be_read_nothing_is_written(project: Project, spoiled:
         ("path,label\nfar-01.bmp,1\nfar-02.tiff,2\n", "t.csv, line 3: label '2' is none of the 2 classes"),
         ("path,site\nfar-01.bmp,\nfar-02.tiff,x\n", "t.csv, line 2: site is empty"),
         ("path,site\n,x\n", "t.csv, line 2: path is empty"),
-        ("path\n", "t.csv: holds no images; name a folder"),
+        ("path\n", "t.csv: has no rows below its header; list each image in a row"),
         ("path,site\n\nfar-01.bmp,x\n\nlost.png,x\n", "t.csv, line 5: no such image"),
         ("path,site\nfar-01.bmp,St. Mary, Boston\n", "t.csv, line 2: has 3 cells, but the header has 2"),
         ("path,site\nsub\\a.png,x\n", "sub\\a.png; write / between folders"),

@@ -92,7 +92,7 @@ def apply(
     """
     run, manifest, device = load_run(folder), _manifest(folder), take_device(threads)
     require_network(run, inference)
-    files = ImageFiles.of(run, source)
+    files = ImageFiles.of(run, source, "leave out such files with --skip-unreadable")
     table = files.listed()
     out = out or _place(run, inference, source)
     _require_place(out, source)
