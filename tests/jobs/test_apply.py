@@ -134,9 +134,9 @@ def test_images_are_read_as_those_of_the_run_were(project: Project, tmp_path: Pa
     made = Prepared(tmp_path / "data")
     reader = ImageFiles.of(first.model_copy(update={"data": data}), project.table)
     for path, wanted in zip(made.samples["sample"], made.images, strict=True):
-        image, scaled = reader.read(path)
+        image, reduction = reader.read(path)
         np.testing.assert_array_equal(image, wanted)
-        assert scaled == path.endswith(".png"), "every third image has another size"
+        assert reduction == (10 / 8 if path.endswith(".png") else 0), "every third image is 14 pixels wide, 10 high"
 
 
 def test_images_are_turned_by_exif_and_refused_where_they_would_be_black(project: Project, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_images_are_turned_by_exif_and_refused_where_they_would_be_black(project
 
 def test_only_the_images_of_a_batch_are_read(project: Project) -> None:
     class Noted(ImageFiles):
-        def read(self, path: str) -> tuple[np.ndarray, bool]:
+        def read(self, path: str) -> tuple[np.ndarray, float]:
             seen.append(path)
             return super().read(path)
 
@@ -165,7 +165,7 @@ def test_only_the_images_of_a_batch_are_read(project: Project) -> None:
     x, _ = samples.batch(np.array([7, 3]))
     assert seen == [paths.iloc[7], paths.iloc[3]]
     assert (x.shape, x.dtype, x.max() <= 1) == ((2, 3, 8, 8), torch.float32, True)
-    assert np.flatnonzero(samples.scaled).tolist() == [3]
+    assert np.flatnonzero(samples.reduction).tolist() == [3]
 
 
 def other_data(project: Project, dataset: str) -> Run:

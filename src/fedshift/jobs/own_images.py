@@ -128,21 +128,22 @@ class ImageFiles(OwnImages):
             return error.what
         return ""
 
-    def read(self, path: str) -> tuple[np.ndarray, bool]:
-        """Read an image (height, width, channels), uint8, in the run's size, and say whether it was scaled.
+    def read(self, path: str) -> tuple[np.ndarray, float]:
+        """Read an image (height, width, channels), uint8, in the run's size.
 
+        Also return how many times smaller it is than in its file, along its shorter side; 0 if it had the run's size.
         Raises UserError that names the file.
         """
         image = read_image(self.base / path, own=True, remedy=self._remedy)
         square = self._square(image)
-        scaled = square is not image
+        reduction = 0.0 if square is image else min(image.shape[:2]) / self.size
         if self.channels == 1:
             from PIL import Image
 
             square = np.asarray(Image.fromarray(square).convert("L"))[..., None]
         for transform in self.prepare:
             square = transform.prepare(square)
-        return square, scaled
+        return square, reduction
 
 
 def _refuse(source: Path) -> NoReturn:
@@ -210,7 +211,8 @@ class FileSamples:
 
     Attributes
     ----------
-    scaled : (n,) bool, true for images read so far that had another size than the run's
+    reduction : (n,) float64, how many times smaller than in its file each image read so far is; 0 if it had the run's
+        size
     """
 
     random = False
@@ -224,13 +226,13 @@ class FileSamples:
         each: Callable[..., Iterator[Any]] = map,
     ) -> None:
         self.files, self.paths, self.transforms, self.device, self.each = files, paths, transforms, device, each
-        self.scaled = np.zeros(len(paths), dtype=bool)
+        self.reduction = np.zeros(len(paths))
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return inputs (batch, channels, height, width), float32, and labels (batch,), int64, which are all 0."""
-        images, self.scaled[index] = zip(*self.each(self.files.read, self.paths.iloc[index]), strict=True)
+        images, self.reduction[index] = zip(*self.each(self.files.read, self.paths.iloc[index]), strict=True)
         rows = np.arange(len(index))
         return MappedSamples(np.stack(images), rows, np.zeros_like(rows), self.transforms, self.device).batch(rows, rng)
