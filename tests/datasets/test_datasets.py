@@ -73,6 +73,18 @@ def test_five_centres_with_patients_of_their_own_and_both_classes_in_each(camely
     assert (meta.groupby("center")["tumor"].mean() == 0.5).all()
 
 
+def test_many_patients_have_numbers_and_slides_of_their_own_and_patches_of_both_classes(tmp_path: Path) -> None:
+    """80 patches are two for each of 40 patients: half as many patients are the most there can be."""
+    Camelyon17(patches=80, patients=60).miniature(tmp_path)
+    meta = pd.read_csv(tmp_path / FOLDER / "metadata.csv", dtype={"patient": "str"})
+    assert (meta.groupby("center")["patient"].nunique() == 40).all()
+    for column in ("center", "slide"):
+        assert (meta.groupby("patient")[column].nunique() == 1).all()
+    assert (meta.groupby("slide")["patient"].nunique() == 1).all()
+    assert (meta.groupby("patient")["tumor"].nunique() == 2).all()
+    assert meta["patient"].str.fullmatch(r"\d{3}").all()
+
+
 def test_wilds_own_class_reads_the_miniature(camelyon: Path) -> None:
     from wilds.datasets.camelyon17_dataset import Camelyon17Dataset
 

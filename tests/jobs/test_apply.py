@@ -297,6 +297,47 @@ def test_a_bad_table_is_one_line(project: Project, text: str, words: str) -> Non
     assert words in str(caught.value)
 
 
+def test_what_to_do_about_an_image_fits_its_source(project: Project, tmp_path: Path) -> None:
+    """A folder has no rows, a table has; and the command can leave files out."""
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "text.png").write_text("no image")
+    (tmp_path / "t.csv").write_text("path\nempty.png\n")
+    skip = "leave out such files with --skip-unreadable"
+    with pytest.raises(UserError) as caught:
+        project.apply(tmp_path)
+    assert str(caught.value) == f"{tmp_path}/empty.png: the file is empty; get it again, or remove it, or {skip}"
+    with pytest.raises(UserError) as caught:
+        project.apply(tmp_path / "t.csv")
+    line = f"{tmp_path}/t.csv, line 2: the file is empty: {tmp_path}/empty.png; get it again, or remove its row, or"
+    assert str(caught.value) == f"{line} {skip}"
+    with pytest.raises(UserError, match=r"text\.png: cannot be read as an image .*; get it again, or remove it$"):
+        ImageFiles.of(project.run(), tmp_path).read("text.png")
+
+
+def test_a_folder_of_dicom_files_is_told_how_to_convert_them(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "series").mkdir()
+    (tmp_path / "series" / "1.dcm").write_bytes(bytes(128) + b"DICM")
+    with pytest.raises(UserError, match=r"holds DICOM files, and no images; convert it to PNG first, such as with"):
+        project.apply(tmp_path)
+
+
+def test_sites_that_differ_by_a_space_are_told(project: Project, tmp_path: Path, capsys: Any) -> None:
+    table = rows(project, "far").head(4).assign(site=["x", "x ", "X", "y"])[["path", "site"]]
+    ImageFiles.of(project.run(), source := listing(project, "spaces.csv", table)).listed()
+    told = f"{source}: sites 'x', 'x ', 'X' differ only by spaces, case or Unicode form, and count as 3"
+    assert told in capsys.readouterr().err
+
+
+def test_images_that_are_much_too_large_are_counted(project: Project, tmp_path: Path) -> None:
+    """The run's images are 8 pixels wide: 16 times as many are 128."""
+    for name, side in (("small", 8), ("large", 128), ("slide", 129)):
+        Image.new("RGB", (side, side)).save(tmp_path / f"{name}.png")
+    found = project.apply(tmp_path, out=tmp_path / "out")
+    assert (found.scaled, found.large) == (2, 1)
+    text = Outline(page.write(found).read_text()).text
+    assert "1 images are more than 16 times as wide and high as what the network sees of them" in text
+
+
 def test_a_folder_without_images_and_a_source_that_is_not_there(project: Project, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no images"):
         project.apply(tmp_path)
