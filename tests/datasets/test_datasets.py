@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shutil
 import tarfile
 import warnings
 from collections.abc import Callable
@@ -99,6 +100,16 @@ def test_wilds_own_class_reads_the_miniature(camelyon: Path) -> None:
 def test_the_miniature_is_the_same_to_the_byte(camelyon: Path, small: Camelyon17, tmp_path: Path) -> None:
     small.miniature(tmp_path)
     assert leaves(tmp_path / FOLDER) == leaves(camelyon / FOLDER)
+
+
+def test_a_damaged_image_of_an_archive_is_no_row_to_remove(camelyon: Path, small: Camelyon17, tmp_path: Path) -> None:
+    raw = shutil.copytree(camelyon, tmp_path / "raw")
+    opened = small.open(raw)
+    (spoilt,) = (raw / FOLDER).rglob(f"patch_{opened.samples['sample'][3]}.png")
+    spoilt.write_bytes(b"")
+    with pytest.raises(UserError) as caught:
+        opened.image(3)
+    assert str(caught.value) == f"{spoilt}: the file is empty; obtain the archive again"
 
 
 def test_prepared_pixels_are_those_of_the_files(camelyon: Path, small: Camelyon17, tmp_path: Path) -> None:

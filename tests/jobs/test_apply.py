@@ -335,7 +335,7 @@ def test_images_that_are_much_too_large_are_counted(project: Project, tmp_path: 
     found = project.apply(tmp_path, out=tmp_path / "out")
     assert (found.scaled, found.large) == (2, 1)
     text = Outline(page.write(found).read_text()).text
-    assert "1 images are more than 16 times as wide and high as what the network sees of them" in text
+    assert "1 image is more than 16 times as wide and high as what the network sees of them" in text
 
 
 def test_a_folder_without_images_and_a_source_that_is_not_there(project: Project, tmp_path: Path) -> None:

@@ -217,7 +217,8 @@ def _caveats(applied: Applied, outcome: Outcome) -> Iterator[str]:
             "out. A magnification other than that of the training images is a shift of its own."
         )
     if applied.large:
-        yield f"{applied.large:,} images are more than {LARGE} times {WHOLE_SLIDES}."
+        images = "image is" if applied.large == 1 else "images are"
+        yield f"{applied.large:,} {images} more than {LARGE} times {WHOLE_SLIDES}."
     if "order" in type(inference).model_fields:
         yield (
             "Batch norm took its statistics from these images, batch by batch: an image's probabilities depend on the "
