@@ -105,11 +105,21 @@ def test_images_with_more_than_sixteen_pixels_for_one_that_is_kept_are_noted(
 
 
 def test_notes_count_by_site_in_the_order_of_the_samples() -> None:
-    samples = pd.DataFrame({"site": ["B", "A", "B", "A", "B"]})
+    samples = pd.DataFrame({"site": ["B", "A", "B", "A", "B"], "patient": None})
     told = list(notes(samples, np.array([0, 2, 3]), lambda i: 20.0 if i == 2 else 16.0, 1))
     assert told[0] == "2 images (1 at A, 1 at B) could not be read and are left out."
     assert told[1].startswith("1 image (1 at B) is more than 16 times")
     assert list(notes(samples, np.arange(5), None, 1)) == []
+
+
+def test_names_that_are_spelt_in_several_ways_are_noted() -> None:
+    """One patient under two names could train and test."""
+    samples = pd.DataFrame({"site": ["A", "A", "B", "C"], "patient": ["p1", "p1 ", None, "P2"]})
+    assert list(notes(samples, np.arange(4), None, 1)) == [
+        "Patients 'p1', 'p1 ' differ only by spaces, case or Unicode form, and count as 2."
+    ]
+    samples["site"] = ["Zürich", "Zu\u0308rich", "B", "C"]
+    assert next(notes(samples, np.arange(4), None, 1)).startswith(r"Sites 'Zürich', 'Zu\u0308rich' differ only by")
 
 
 def test_rows_keep_their_order_with_several_threads() -> None:

@@ -1,4 +1,4 @@
-"""What preparation finds out about raw images beforehand: which of them cannot be read, and which are much too large.
+"""What preparation finds out about raw images: which cannot be read, are much too large, or have names that differ.
 
 The page shows it as notes on the data, so that no image is left out or shrunk beyond recognition without a word.
 """
@@ -13,6 +13,8 @@ import numpy as np
 
 from ..core.console import Progress
 from ..core.errors import UserError, UserErrors, shortened
+from ..core.spelling import groups
+from ..data.inspection import respelt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +59,9 @@ def _fault(image: Callable[[int], object], i: int) -> UserError | None:
 def notes(
     samples: pd.DataFrame, rows: np.ndarray, reduction: Callable[[int], float] | None, threads: int
 ) -> Iterator[str]:
-    """Yield what the page must say of `samples`, of which `rows` are read: images left out, and images too large.
+    """Yield what the page must say of `samples`, of which `rows` are read.
+
+    Notes tell of images that are left out, of images that are too large, and of names that are spelt in several ways.
 
     `reduction` returns how many times smaller than in its file an image is kept, along a side.
     """
@@ -69,6 +73,9 @@ def notes(
             large = np.fromiter(pool.map(lambda i: reduction(i) > LARGE, rows), dtype=bool, count=len(rows))
         if large.any():
             yield f"{_images(sites[rows[large]], '', 'is', 'are')} more than {LARGE} times {WHOLE_SLIDES}."
+    for column in ("site", "patient"):
+        names = samples[column].dropna().astype(str).unique()
+        yield from (f"{text[:1].upper()}{text[1:]}." for text in respelt(column, groups(names)))
 
 
 def _images(sites: np.ndarray, before: str, one: str, several: str) -> str:
