@@ -127,8 +127,9 @@ def test_check_finds_every_fault_of_a_table_at_once(capsys: pytest.CaptureFixtur
     assert faults(capsys) == [
         "own/samples.csv, line 25: path is empty; fill it in",
         "own/samples.csv, line 24: label '9' is none of the 2 classes (negative, positive); "
-        "name all classes in dataset.classes, or correct the row",
-        "own/samples.csv, line 23: no such image: own/lost.png; restore it, or remove the row",
+        "write 0 to 1 or the name of a class, or name all classes in dataset.classes",
+        "own/samples.csv, line 23: no such image: own/lost.png; "
+        "get it again, remove its row, or leave it out: dataset.skip_unreadable: true",
         "own/samples.csv, line 24: '19.png' is the image of own/samples.csv, line 21; list it once",
         "partition: site 'A' is also spelt 'A ' in the data (images: 1); "
         "spell it alike everywhere: spaces, case and the Unicode form count",
@@ -156,7 +157,8 @@ def test_check_knows_labels_that_count_from_one(capsys: pytest.CaptureFixture[st
     table.write_text(table.read_text().replace(",1,", ",2,").replace(",0,", ",1,"))
     assert faults(capsys) == [
         "own/samples.csv, line 3: label '2' is none of the 2 classes (negative, positive), as in 9 more rows; "
-        "labels count from 1 here: write 0 for negative, and so on, or the names of classes"
+        "labels run from 1 to 2 here, and must run from 0 to 1: write 0 for negative, and so on, "
+        "or the names of classes"
     ]
 
 
@@ -213,7 +215,7 @@ def test_check_names_copies_once_data_are_prepared(capsys: pytest.CaptureFixture
     capsys.readouterr()
     assert cli.main(["check", "tiny"]) == 0
     assert (
-        "  warning: Identical images shared by internal and external sites: 1 shared "
+        "  PROBLEM: Identical images shared by internal and external sites: 1 shared "
         "(10 images at A and 10 images at B)"
     ) in capsys.readouterr().out.splitlines()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shutil
 import tarfile
 import warnings
 from collections.abc import Callable
@@ -73,6 +74,18 @@ def test_five_centres_with_patients_of_their_own_and_both_classes_in_each(camely
     assert (meta.groupby("center")["tumor"].mean() == 0.5).all()
 
 
+def test_many_patients_have_numbers_and_slides_of_their_own_and_patches_of_both_classes(tmp_path: Path) -> None:
+    """80 patches are two for each of 40 patients: half as many patients are the most there can be."""
+    Camelyon17(patches=80, patients=60).miniature(tmp_path)
+    meta = pd.read_csv(tmp_path / FOLDER / "metadata.csv", dtype={"patient": "str"})
+    assert (meta.groupby("center")["patient"].nunique() == 40).all()
+    for column in ("center", "slide"):
+        assert (meta.groupby("patient")[column].nunique() == 1).all()
+    assert (meta.groupby("slide")["patient"].nunique() == 1).all()
+    assert (meta.groupby("patient")["tumor"].nunique() == 2).all()
+    assert meta["patient"].str.fullmatch(r"\d{3}").all()
+
+
 def test_wilds_own_class_reads_the_miniature(camelyon: Path) -> None:
     from wilds.datasets.camelyon17_dataset import Camelyon17Dataset
 
@@ -87,6 +100,16 @@ def test_wilds_own_class_reads_the_miniature(camelyon: Path) -> None:
 def test_the_miniature_is_the_same_to_the_byte(camelyon: Path, small: Camelyon17, tmp_path: Path) -> None:
     small.miniature(tmp_path)
     assert leaves(tmp_path / FOLDER) == leaves(camelyon / FOLDER)
+
+
+def test_a_damaged_image_of_an_archive_is_no_row_to_remove(camelyon: Path, small: Camelyon17, tmp_path: Path) -> None:
+    raw = shutil.copytree(camelyon, tmp_path / "raw")
+    opened = small.open(raw)
+    (spoilt,) = (raw / FOLDER).rglob(f"patch_{opened.samples['sample'][3]}.png")
+    spoilt.write_bytes(b"")
+    with pytest.raises(UserError) as caught:
+        opened.image(3)
+    assert str(caught.value) == f"{spoilt}: the file is empty; obtain the archive again"
 
 
 def test_prepared_pixels_are_those_of_the_files(camelyon: Path, small: Camelyon17, tmp_path: Path) -> None:
@@ -185,6 +208,9 @@ def table(folder: Path, rows: list[dict[str, Any]] | str) -> Path:
     else:
         pd.DataFrame(rows).to_csv(path, index=False)
     return path
+
+
+REMEDY = "get it again, remove its row, or leave it out: dataset.skip_unreadable: true"
 
 
 def two(folder: Path, **changes: list[Any]) -> Path:
@@ -314,7 +340,10 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"path": ["a.png", "c.png"]}, "samples.csv, line 3: no such image: .*c.png; restore it, or remove the row"),
+        (
+            {"path": ["a.png", "c.png"]},
+            "samples.csv, line 3: no such image: .*c.png; get it again, remove its row",
+        ),
         ({"path": ["a.png", "cut.png"]}, "cut.png: cannot be read as an image"),
         ({"path": ["a.png", "text.png"]}, "text.png: cannot be read as an image"),
         ({"path": ["a.png", "a.png"]}, "line 3: 'a.png' is the image of .*samples.csv, line 2; list it once"),
@@ -427,7 +456,7 @@ def test_all_images_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> Non
     with pytest.raises(UserErrors) as caught:
         prepared(own(path), tmp_path)
     first, *others = str(caught.value).splitlines()
-    assert first == f"{tmp_path}/empty.png: the file is empty; get the file again, or remove its row"
+    assert first == f"{tmp_path}/empty.png: the file is empty; {REMEDY}"
     wanted = [f"{tmp_path}/{name}: cannot be read as an image" for name in ("cut.png", "text.png")]
     assert [line.partition(" (")[0] for line in others] == wanted
 
@@ -441,7 +470,7 @@ def test_all_faults_of_a_table_are_named_at_once(tmp_path: Path) -> None:
         f"{path}, line 3: label is empty, as in one more row; fill it in",
         f"{path}, line 4: site is empty; fill it in",
         f"{path}, line 2: label 'Positive' is none of the 2 classes (negative, positive); write 'positive'",
-        f"{path}, line 4: no such image: {tmp_path}/lost.png; restore it, or remove the row",
+        f"{path}, line 4: no such image: {tmp_path}/lost.png; {REMEDY}",
         f"{path}, line 5: 'a.png' is the image of {path}, line 2; list it once",
         f"{path}, line 6: 'b.png' is the image of {path}, line 3; list it once",
     ]

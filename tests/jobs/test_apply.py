@@ -134,9 +134,9 @@ def test_images_are_read_as_those_of_the_run_were(project: Project, tmp_path: Pa
     made = Prepared(tmp_path / "data")
     reader = ImageFiles.of(first.model_copy(update={"data": data}), project.table)
     for path, wanted in zip(made.samples["sample"], made.images, strict=True):
-        image, scaled = reader.read(path)
+        image, reduction = reader.read(path)
         np.testing.assert_array_equal(image, wanted)
-        assert scaled == path.endswith(".png"), "every third image has another size"
+        assert reduction == (10 / 8 if path.endswith(".png") else 0), "every third image is 14 pixels wide, 10 high"
 
 
 def test_images_are_turned_by_exif_and_refused_where_they_would_be_black(project: Project, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_images_are_turned_by_exif_and_refused_where_they_would_be_black(project
 
 def test_only_the_images_of_a_batch_are_read(project: Project) -> None:
     class Noted(ImageFiles):
-        def read(self, path: str) -> tuple[np.ndarray, bool]:
+        def read(self, path: str) -> tuple[np.ndarray, float]:
             seen.append(path)
             return super().read(path)
 
@@ -165,7 +165,7 @@ def test_only_the_images_of_a_batch_are_read(project: Project) -> None:
     x, _ = samples.batch(np.array([7, 3]))
     assert seen == [paths.iloc[7], paths.iloc[3]]
     assert (x.shape, x.dtype, x.max() <= 1) == ((2, 3, 8, 8), torch.float32, True)
-    assert np.flatnonzero(samples.scaled).tolist() == [3]
+    assert np.flatnonzero(samples.reduction).tolist() == [3]
 
 
 def other_data(project: Project, dataset: str) -> Run:
@@ -232,7 +232,7 @@ def test_an_image_that_is_not_there_is_named_before_any_is_read(
     project: Project, spoiled: pd.DataFrame, tmp_path: Path
 ) -> None:
     source = listing(project, "spoiled.csv", spoiled)
-    with pytest.raises(UserError, match=r"spoiled\.csv, line 6: no such image: .*lost\.png; restore it, or remove the"):
+    with pytest.raises(UserError, match=r"spoiled\.csv, line 6: no such image: .*lost\.png; get it again, or remove"):
         project.apply(source, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -282,7 +282,7 @@ def test_where_nothing_can_be_read_nothing_is_written(project: Project, spoiled:
         ("path,label\nfar-01.bmp,1\nfar-02.tiff,2\n", "t.csv, line 3: label '2' is none of the 2 classes"),
         ("path,site\nfar-01.bmp,\nfar-02.tiff,x\n", "t.csv, line 2: site is empty"),
         ("path,site\n,x\n", "t.csv, line 2: path is empty"),
-        ("path\n", "t.csv: holds no images; name a folder"),
+        ("path\n", "t.csv: has no rows below its header; list each image in a row"),
         ("path,site\n\nfar-01.bmp,x\n\nlost.png,x\n", "t.csv, line 5: no such image"),
         ("path,site\nfar-01.bmp,St. Mary, Boston\n", "t.csv, line 2: has 3 cells, but the header has 2"),
         ("path,site\nsub\\a.png,x\n", "sub\\a.png; write / between folders"),
@@ -295,6 +295,47 @@ def test_a_bad_table_is_one_line(project: Project, text: str, words: str) -> Non
     with pytest.raises(UserError) as caught:
         project.apply(source)
     assert words in str(caught.value)
+
+
+def test_what_to_do_about_an_image_fits_its_source(project: Project, tmp_path: Path) -> None:
+    """A folder has no rows, a table has; and the command can leave files out."""
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "text.png").write_text("no image")
+    (tmp_path / "t.csv").write_text("path\nempty.png\n")
+    skip = "leave out such files with --skip-unreadable"
+    with pytest.raises(UserError) as caught:
+        project.apply(tmp_path)
+    assert str(caught.value) == f"{tmp_path}/empty.png: the file is empty; get it again, or remove it, or {skip}"
+    with pytest.raises(UserError) as caught:
+        project.apply(tmp_path / "t.csv")
+    line = f"{tmp_path}/t.csv, line 2: the file is empty: {tmp_path}/empty.png; get it again, or remove its row, or"
+    assert str(caught.value) == f"{line} {skip}"
+    with pytest.raises(UserError, match=r"text\.png: cannot be read as an image .*; get it again, or remove it$"):
+        ImageFiles.of(project.run(), tmp_path).read("text.png")
+
+
+def test_a_folder_of_dicom_files_is_told_how_to_convert_them(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "series").mkdir()
+    (tmp_path / "series" / "1.dcm").write_bytes(bytes(128) + b"DICM")
+    with pytest.raises(UserError, match=r"holds DICOM files, and no images; convert it to PNG first, such as with"):
+        project.apply(tmp_path)
+
+
+def test_sites_that_differ_by_a_space_are_told(project: Project, tmp_path: Path, capsys: Any) -> None:
+    table = rows(project, "far").head(4).assign(site=["x", "x ", "X", "y"])[["path", "site"]]
+    ImageFiles.of(project.run(), source := listing(project, "spaces.csv", table)).listed()
+    told = f"{source}: sites 'x', 'x ', 'X' differ only by spaces, case or Unicode form, and count as 3"
+    assert told in capsys.readouterr().err
+
+
+def test_images_that_are_much_too_large_are_counted(project: Project, tmp_path: Path) -> None:
+    """The run's images are 8 pixels wide: 16 times as many are 128."""
+    for name, side in (("small", 8), ("large", 128), ("slide", 129)):
+        Image.new("RGB", (side, side)).save(tmp_path / f"{name}.png")
+    found = project.apply(tmp_path, out=tmp_path / "out")
+    assert (found.scaled, found.large) == (2, 1)
+    text = Outline(page.write(found).read_text()).text
+    assert "1 image is more than 16 times as wide and high as what the network sees of them" in text
 
 
 def test_a_folder_without_images_and_a_source_that_is_not_there(project: Project, tmp_path: Path) -> None:

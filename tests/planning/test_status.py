@@ -386,6 +386,27 @@ def test_a_line_for_each_run_and_one_for_all(
     )
 
 
+def test_a_lock_that_a_killed_snakemake_left_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snakemake writes .snakemake/locks/0.input.lock and the like; after kill -9 they stay."""
+    run = runs()[0]
+    began(run, 4, monkeypatch, age=500)
+    lock = Path(".snakemake/locks/0.input.lock")
+    lock.parent.mkdir(parents=True)
+    assert cli.main(["status", "tiny"]) == 0
+    assert "unlock" not in capsys.readouterr().out
+    lock.touch()
+    assert cli.main(["status", "tiny"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Snakemake has locked this folder. If it is not at work, since it was killed or the power failed, first unlock "
+        "it: snakemake --unlock"
+    )
+    with at_work(run):
+        assert cli.main(["status", "tiny"]) == 0
+    assert "unlock" not in capsys.readouterr().out, "the lock is that of the Snakemake at work"
+
+
 def test_the_same_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["status", "tiny", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from fake_study import EVIL
@@ -84,6 +85,20 @@ def test_the_headline_is_written_with_the_page(tmp_path: Path) -> None:
     assert (told["published"]["within"], told["published"]["outside"]) == (1, 1)
     assert told["reproduces"] == ["p-table1"]
     assert html.escape(told["lead"])[:60] in text
+
+
+def test_what_is_wrong_with_the_data_stands_in_the_headline_and_the_index(tmp_path: Path) -> None:
+    """A patient of centre0 is at an external site."""
+
+    def shared(table: pd.DataFrame) -> pd.DataFrame:
+        return table.assign(patient=table["patient"].where(table["site"] != EVIL, "centre0/0"))
+
+    plan, paths, _ = shown(tmp_path, change=shared)
+    (problem,) = json.loads(headline.file(paths, plan.name).read_text())["problems"]
+    assert problem.startswith("Patients shared by internal and external sites: 1 shared (10 images at centre0 and")
+    text = gallery.write(tmp_path / "studies", paths).read_text(encoding="utf-8")
+    assert f"PROBLEM {problem}" in Outline(text).text
+    assert problem not in text, "names of sites are escaped"
 
 
 @pytest.fixture

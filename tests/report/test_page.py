@@ -562,11 +562,12 @@ def test_shared_patients_are_a_problem(tmp_path: Path) -> None:
     assert "ok Patients shared by training and test: none" in text
 
 
-def caveats(html: str) -> str:
-    """The text of what is to be read with care, at the top of the page."""
-    (section,) = re.findall(r'<ul class="caveats">.*?</ul>', html, re.DOTALL)
-    assert html.index(section) < html.index('id="cohort"')
-    return Outline(section).text
+def problems(html: str) -> str:
+    """The text of the banner about problems with the data, before the answer; empty without one."""
+    banners = re.findall(r'<div class="banner missing problems">.*?</div>', html, re.DOTALL)
+    assert all(html.index(banner) < html.index('id="answer"') for banner in banners)
+    assert len(banners) <= 1
+    return " ".join(Outline(banner).text for banner in banners)
 
 
 def test_sixteen_patients_shared_with_an_external_site_are_said_at_the_top(tmp_path: Path) -> None:
@@ -581,9 +582,10 @@ def test_sixteen_patients_shared_with_an_external_site_are_said_at_the_top(tmp_p
     finding = (
         f"Patients shared by internal and external sites: 16 shared (48 images at centre0 and 48 images at {EVIL})"
     )
-    assert f"{finding}. The scores count images that are not new to the model" in caveats(html)
+    assert "The scores on this page count images that are not new to the model" in problems(html)
+    assert finding in problems(html)
     assert f"PROBLEM {finding}" in Outline(html).text
-    assert "16 shared" not in caveats(made(tmp_path / "clean", figures=[])[2])
+    assert problems(made(tmp_path / "clean", figures=[])[2]) == ""
 
 
 def fingerprinted(root: Path, copies: dict[str, str], **changes: Any) -> str:
@@ -613,14 +615,14 @@ def test_ten_external_copies_of_training_images_are_a_problem(tmp_path: Path) ->
     assert "ok Samples shared by internal and external sites: none" in text
     assert "ok Identical images shared by training and test: none" in text
     assert "ok Identical images shared by internal sites: none" in text
-    assert f"Identical images shared by internal and external sites: {counts}. The scores count images" in caveats(html)
+    assert f"Identical images shared by internal and external sites: {counts}" in problems(html)
 
 
 def test_an_image_of_two_internal_sites_is_a_problem(tmp_path: Path) -> None:
     html = fingerprinted(tmp_path, {"centre3/0/0": "centre0/0/0", "centre3/0/1": "centre0/0/0"})
     counts = "1 shared (1 image at centre0 and 2 images at centre3)"
     assert f"PROBLEM Identical images shared by internal sites: {counts}" in Outline(html).text
-    assert f"Identical images shared by internal sites: {counts}" in caveats(html)
+    assert f"Identical images shared by internal sites: {counts}" in problems(html)
 
 
 def test_images_that_were_not_compared_are_unknown_and_never_called_fine(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 
@@ -37,6 +39,14 @@ def test_external_hospitals_lose_and_tsmobn_wins_back(accuracy: pd.DataFrame, bn
     assert outside["tsmobn"] - outside["source"] >= gap / 2
     stale = inside["tsmobn"] - inside["source"]
     assert abs(stale) < 0.05, "the gain must not come of running statistics that lag behind the weights"
+
+
+def test_the_demo_answers_its_own_question(demo: Path) -> None:
+    """Ten patients and more are tested at each site, so that its loss has an interval."""
+    headline = json.loads((demo / "results" / "studies" / "demo" / "headline.json").read_text(encoding="utf-8"))
+    assert re.search(r"at its 2 external sites \(95% interval -?[\d.]+ to [\d.]+", headline["lead"])
+    assert "too few test patients" not in headline["lead"]
+    assert headline["problems"] == []
 
 
 def test_the_page_is_one_small_file_that_says_what_it_is(demo: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..core.errors import UserError, require_none
 from ..data.inspection import Inspection, SiteSamples, inspect
 from ..io.paths import Paths
+from ..io.text import read_json
 from ..study import Plan
 
 
@@ -45,12 +46,13 @@ def _line(site: SiteSamples, classes: tuple[str, ...]) -> str:
 
 
 def problems(plan: Plan, paths: Paths) -> Iterator[str]:
-    """Yield a warning for each check of the cohort that fails, where data are prepared and divided already."""
+    """Yield what preparation noted, and each check of the cohort that fails, where data are prepared and divided."""
+    for key in plan.data:
+        if (card := paths.data_files(key).card).exists():
+            yield from (f"  warning: {note}" for note in read_json(card).get("notes", ()))
     if not any(paths.partition(run.partition_id).exists() for run in plan.runs.values()):
         return
     from ..report.cohort import cohorts
+    from ..report.cohort import problems as failed
 
-    for cohort in cohorts(plan, paths):
-        for check in cohort.checks:
-            if check.status == "PROBLEM":
-                yield f"  warning: {check.what}: {check.detail}"
+    yield from (f"  PROBLEM: {text}" for text in failed(cohorts(plan, paths)))

@@ -102,12 +102,14 @@ def plan(args: argparse.Namespace) -> None:
 
 def status(args: argparse.Namespace) -> None:
     """Print the state of each run of studies."""
-    from ..planning.status import lines, plain, states
+    from ..planning.status import is_locked, lines, plain, states
 
-    runs = states(plans(args), Paths())
+    paths = Paths()
+    runs = states(plans(args), paths)
     folder = [] if args.studies == STUDIES else ["--studies", str(args.studies)]
     again = shlex.join(["fedshift", "train", args.study, "RUN", "--scale", args.scale, *folder])
-    print(json.dumps(plain(runs, again), indent=2) if args.json else "\n".join(lines(runs, again)))
+    shown = lines(runs, again, is_locked(paths.root))
+    print(json.dumps(plain(runs, again), indent=2) if args.json else "\n".join(shown))
 
 
 def accept(args: argparse.Namespace) -> None:

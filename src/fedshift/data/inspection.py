@@ -73,11 +73,19 @@ class Inspection:
                 f"{len(self.across):,}; if they are different people, put the site before the patient's name"
             )
         for column, spellings in self.spellings.items():
-            for names in spellings[:SHOWN]:
-                listed = ", ".join(map(quoted, names))
-                yield f"{column}s {listed} differ only by spaces, case or Unicode form, and count as {len(names)}"
-            if len(spellings) > SHOWN:
-                yield f"{len(spellings) - SHOWN:,} more names of {column}s are spelt in several ways"
+            yield from respelt(column, spellings)
+
+
+def respelt(column: str, spellings: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a text for each name of a site or a patient that is spelt in several ways; of many, the number of others.
+
+    `spellings` lists the ways in which each such name is spelt.
+    """
+    for names in spellings[:SHOWN]:
+        listed = ", ".join(map(quoted, names))
+        yield f"{column}s {listed} differ only by spaces, case or Unicode form, and count as {len(names)}"
+    if len(spellings) > SHOWN:
+        yield f"{len(spellings) - SHOWN:,} more names of {column}s are spelt in several ways"
 
 
 def inspect(samples: pd.DataFrame, classes: tuple[str, ...], uses: Sequence[tuple[Partition, Training]]) -> Inspection:

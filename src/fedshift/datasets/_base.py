@@ -41,11 +41,14 @@ class Opened:
     unknown). If sites show different versions of the same images, a column base names the image that the versions
     share. `image(i)` returns the image of row i: (height, width, channels), uint8, or, in a dataset of vectors,
     (features,), float32. Several threads may call it. It raises UserError, with the name of the file, for a file that
-    cannot be read.
+    cannot be read. With `skip_unreadable`, such images are left out, and counted. `reduction(i)`, where there is one,
+    returns how many times smaller the image of row i is than its file shows it, along a side.
     """
 
     samples: pd.DataFrame
     image: Callable[[int], np.ndarray]
+    skip_unreadable: bool = False
+    reduction: Callable[[int], float] | None = None
 
 
 class Dataset(Plugin):

@@ -36,7 +36,9 @@ class Camelyon17(Dataset):
     shape: ClassVar[tuple[int, int, int] | None] = (3, 96, 96)
     classes: tuple[str, ...] = Field(("normal", "tumour"), description="names of the labels 0 and 1")
     patches: int = Field(360, ge=40, description="patches of each centre in the miniature")
-    patients: int = Field(10, ge=3, description="patients of each centre in the miniature, one slide each")
+    patients: int = Field(
+        60, ge=3, le=199, description="patients of each centre in the miniature; at most half as many as patches"
+    )
 
     def card(self) -> Card:
         return Card(
@@ -99,19 +101,22 @@ class Camelyon17(Dataset):
     def miniature(self, raw: Path) -> None:
         """Write synthetic tissue of five centres, in the layout of the archive.
 
-        Each centre has its own stain, scanner and patients.
+        Each centre has its own stain, scanner and patients, and each patient one slide and patches of both classes.
+        Patients of centre c have the numbers from 20 c as in the real set, or from n c if they are n > 20.
         """
         import pandas as pd
         from PIL import Image
 
+        patients = min(self.patients, self.patches // 2)
+        first_patient, first_slide = max(20, patients), max(10, patients)
         rows: list[dict[str, Any]] = [
             {
-                "patient": f"{20 * centre + n % self.patients:03d}",
-                "node": n % self.patients % 5,
-                "x_coord": 32 * (n // self.patients),
+                "patient": f"{first_patient * centre + n % patients:03d}",
+                "node": n % patients % 5,
+                "x_coord": 32 * (n // patients),
                 "y_coord": 32 * n,
-                "tumor": n // self.patients % 2,
-                "slide": 10 * centre + n % self.patients % 10,
+                "tumor": n // patients % 2,
+                "slide": first_slide * centre + n % patients,
                 "center": centre,
                 "split": 0,
             }

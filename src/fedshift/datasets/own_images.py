@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field
 
 from ..core import digest
 from ..core.errors import UserError, require_none, shortened
-from ..core.spelling import plain
+from ..core.spelling import plain, quoted
 from ..io.download import Source
-from ..io.images import read_image
+from ..io.images import ANEW, DICOM, TO_PNG, read_image, shorter_side
 from ..io.tables import read_texts
 from ._base import Card, Dataset, Opened
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+LOST, EMPTY, NOT_READ = "no such image", "the file is empty", "a DICOM file, which is not read here"
+FILE_FAULTS = (LOST, EMPTY, NOT_READ)
+"""What can be wrong with the file of an image, as far as it shows without reading it."""
 
 
 class OwnImages(Dataset):
@@ -31,6 +38,7 @@ class OwnImages(Dataset):
 
     aliases = ("manifest",)
     documentation_fields = frozenset({"title", "licence", "citation", "caveat"})
+    reading_fields = frozenset({"skip_unreadable"})
     table: Path = Field(
         description="path of the CSV, from the working folder, or from the top of the archive if there is one"
     )
@@ -38,10 +46,17 @@ class OwnImages(Dataset):
     url: str | None = Field(None, description="address of the archive, used if the mirror does not have it")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="SHA-256 checksum of the archive")
     size: int = Field(96, ge=8, le=2048, description="side of the square images, in pixels")
+    skip_unreadable: bool = Field(
+        False, description="leave out images that are lost or cannot be read; the page counts them"
+    )
     title: str = Field("Own images", description="title on the page")
     licence: str = Field("not stated", description="licence of the images")
     citation: str = Field("", description="citation of the images")
     caveat: str = Field("", description="warning that readers need before they trust a number")
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings that influence results; those that leave out images only where they do."""
+        return {k: v for k, v in super().identity().items() if k != "skip_unreadable" or v}
 
     def card(self) -> Card:
         source = self.url or self.archive or str(self.table)
@@ -68,14 +83,28 @@ class OwnImages(Dataset):
         return raw / self.sources()[0].unpacked_name / self.table if self.archive else self.table
 
     def open(self, raw: Path) -> Opened:
-        samples, faults = self.examine(raw)
+        samples, faults = self._examined(raw, (LOST,))  # preparation names all files that cannot be read at once
         require_none(faults)
         files = [self._table(raw).parent / path for path in samples["path"]]
         samples = samples.astype({"label": "int64"}).reset_index(drop=True)
-        return Opened(samples, lambda i: self._square(read_image(files[i], own=True)))
+        return Opened(
+            samples,
+            lambda i: self._square(read_image(files[i], own=True, remedy=self._remedy)),
+            self.skip_unreadable,
+            lambda i: shorter_side(files[i]) / self.size,
+        )
+
+    @property
+    def _remedy(self) -> str:
+        """What to do about an image that cannot be read."""
+        first = ANEW if self.archive else "get it again, remove its row"
+        return f"{first}, or leave it out: dataset.skip_unreadable: true"
 
     def examine(self, raw: Path) -> tuple[pd.DataFrame, list[UserError]]:
-        """Return the rows of the table as samples, and every fault of its cells.
+        return self._examined(raw, FILE_FAULTS)
+
+    def _examined(self, raw: Path, kinds: Sequence[str]) -> tuple[pd.DataFrame, list[UserError]]:
+        """Return the rows of the table as samples, and every fault of its cells, and of its files those of some kinds.
 
         Raises UserError for a file that is no table, and one without rows or without a column that it needs.
         """
@@ -94,7 +123,8 @@ class OwnImages(Dataset):
         )
         empty = [fault for column in ("path", "label", "site") for fault in empty_cells(table, rows[column])]
         paths = rows["path"].dropna()
-        return samples, [*empty, *faults, *lost_images(table, table.parent, paths), *_repeated(table, paths)]
+        unfit = file_faults(table, table.parent, paths, self._remedy, () if self.skip_unreadable else kinds)
+        return samples, [*empty, *faults, *unfit, *_repeated(table, paths)]
 
     def _labels(self, cells: pd.Series, table: Path) -> tuple[pd.Series, list[UserError]]:
         """Return the number of each label's class, missing where there is none, and an error for each wrong label."""
@@ -104,20 +134,23 @@ class OwnImages(Dataset):
         wrong = labels.isna() & cells.notna()
         if not wrong.any():
             return labels, []
-        values = set(texts.dropna())
-        from_one = [str(k + 1) for k in range(len(self.classes))]
-        counted_from_one = from_one[-1] in values and values <= set(from_one)
+        usual = self._usual(set(texts.dropna()))
         rows = [(str(value), cells.eq(value)) for value in cells[wrong].unique()]
 
         def fault(value: str, where: pd.Series) -> UserError:
             what = f"label {value!r} is none of the {len(self.classes)} classes ({', '.join(self.classes)})"
-            meant = [f"write {name!r}" for name in self.classes if plain(name) == plain(value)]
-            usual = "name all classes in dataset.classes, or correct the row"
-            from_zero = f"labels count from 1 here: write 0 for {self.classes[0]}, and so on, or the names of classes"
-            remedy = from_zero if counted_from_one else next(iter(meant), usual)
-            return UserError(place(table, where), what + _also(int(where.sum())), remedy)
+            meant = (f"write {name!r}" for name in self.classes if plain(name) == plain(value))
+            return UserError(place(table, where), what + _also(int(where.sum())), next(meant, usual))
 
         return labels, shortened((fault(value, where) for value, where in rows), len(rows), table)
+
+    def _usual(self, values: set[str]) -> str:
+        """Return what to do about labels that are no classes; `values` are all labels of the table."""
+        last = len(self.classes) - 1
+        if str(last + 1) in values and values <= {str(k + 1) for k in range(last + 1)}:
+            runs = f"labels run from {min(map(int, values))} to {last + 1} here, and must run from 0 to {last}"
+            return f"{runs}: write 0 for {self.classes[0]}, and so on, or the names of classes"
+        return f"write 0 to {last} or the name of a class, or name all classes in dataset.classes"
 
     def _square(self, image: np.ndarray) -> np.ndarray:
         if image.shape[:2] == (self.size, self.size):
@@ -152,15 +185,42 @@ def _also(rows: int) -> str:
     return f", as in {rows - 1:,} more rows" if rows > 2 else ", as in one more row" if rows == 2 else ""
 
 
-def lost_images(table: Path, folder: Path, paths: pd.Series) -> list[UserError]:
-    """Return an error for each path, relative to `folder`, without a file."""
-    lost = [path for path in paths.unique() if not (folder / path).is_file()]
+def file_faults(
+    table: Path, folder: Path, paths: pd.Series, remedy: str, kinds: Sequence[str] = FILE_FAULTS
+) -> list[UserError]:
+    """Return an error for each path, relative to `folder`, whose file has a fault of one of some kinds.
+
+    `remedy` says what to do about a lost or an empty file.
+    """
+    faults = {path: what for path in paths.unique() if (what := _file_fault(folder / path)) in kinds}
 
     def fault(path: str) -> UserError:
-        remedy = "write / between folders" if "\\" in path else "restore it, or remove the row"
-        return UserError(place(table, paths == path), f"no such image: {folder / path}", remedy)
+        file, what = folder / path, faults[path]
+        known = TO_PNG if what == NOT_READ else _other_name(file) if what == LOST else ""
+        return UserError(place(table, paths == path), f"{what}: {file}", known or remedy)
 
-    return shortened(map(fault, lost), len(lost), table)
+    return shortened(map(fault, faults), len(faults), table)
+
+
+def _file_fault(file: Path) -> str:
+    """Return what is wrong with an image's file; an empty text if nothing."""
+    try:
+        status = file.stat()
+    except (OSError, ValueError):
+        return LOST
+    if not stat.S_ISREG(status.st_mode):
+        return LOST
+    return NOT_READ if file.suffix.lower() in DICOM else "" if status.st_size else EMPTY
+
+
+def _other_name(file: Path) -> str:
+    """Return how the name of a lost image is spelt in its folder; an empty text if it is not there at all."""
+    if "\\" in str(file):
+        return "write / between folders"
+    with contextlib.suppress(OSError, ValueError):
+        if names := [other.name for other in file.parent.iterdir() if plain(other.name) == plain(file.name)]:
+            return f"its folder has {quoted(min(names))}: spaces, case and the Unicode form count"
+    return ""
 
 
 def _repeated(table: Path, paths: pd.Series) -> list[UserError]:

@@ -17,13 +17,20 @@ TWELVE_BITS = 4096
 DAMAGE = (OSError, SyntaxError, ValueError, RuntimeError, struct.error)
 """The errors that Pillow raises for a damaged image, beside its own."""
 
+ANEW = "obtain the archive again"
+"""What to do about a damaged image of a published archive."""
+DICOM = (".dcm", ".dicom")
+"""Usual endings of DICOM files, many of which have none."""
+TO_PNG = "convert it to PNG first, such as with DCMTK: dcmj2pnm --write-png --min-max-window scan.dcm scan.png"
+"""What to do about a DICOM file."""
 
-def read_image(path: Path, *, own: bool = False) -> np.ndarray:
+
+def read_image(path: Path, *, own: bool = False, remedy: str = ANEW) -> np.ndarray:
     """Return an image file of any format that Pillow reads as an array (height, width, 3), uint8.
 
     From images with 16 bits a pixel the upper 8 are kept. Users' `own` images are turned as their EXIF orientation
     says. They are refused where all 16-bit values are below 4096 (and not all 0), since the upper 8 bits hold little of
-    them. Raises UserError that names the file.
+    them. Raises UserError that names the file, with `remedy` where the file is damaged or not there.
     """
     import numpy as np
     from PIL import Image, ImageOps
@@ -44,11 +51,38 @@ def read_image(path: Path, *, own: bool = False) -> np.ndarray:
     except UserError:
         raise
     except FileNotFoundError:
-        raise UserError(path, "no such image", "restore it, or remove its row") from None
-    except (*DAMAGE, Image.DecompressionBombError) as error:
+        raise UserError(path, "no such image", remedy) from None
+    except Image.DecompressionBombError as error:
+        what = f"has too many pixels to be read at once, as a whole slide has ({error})"
+        raise UserError(path, what, "cut it into patches first") from None
+    except DAMAGE as error:
+        if is_dicom(path):
+            raise UserError(path, "is a DICOM file, which is not read here", TO_PNG) from None
         empty = path.is_file() and not path.stat().st_size
         what = "the file is empty" if empty else f"cannot be read as an image ({error})"
-        raise UserError(path, what, "get the file again, or remove its row") from None
+        raise UserError(path, what, remedy) from None
+
+
+def shorter_side(path: Path) -> int:
+    """Return the pixels along the shorter side of an image, from its header alone; 0 if that cannot be read."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return min(image.size)
+    except (*DAMAGE, Image.DecompressionBombError):
+        return 0
+
+
+def is_dicom(path: Path) -> bool:
+    """Return whether a file is DICOM, by its ending or by the mark after its preamble of 128 bytes."""
+    if path.suffix.lower() in DICOM:
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(132)[128:] == b"DICM"
+    except OSError:
+        return False
 
 
 def _require_range(path: Path, most: int) -> None:

@@ -28,6 +28,7 @@ from ..study.plan import inference_id
 from .devices import take_device
 from .own_images import FileSamples, ImageFiles
 from .predict import Network, load_run
+from .raw_images import LARGE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,9 +57,9 @@ class Applied:
 
     `table` has a row for each image that was read: path; label (Int64, missing where unknown), site and patient where
     the source has them; predicted (Int64), the most probable class; p0, p1, ... (float64). `unreadable` maps the path
-    of every other image to the reason. `scaled` counts images that had another size than the run's. `examples` has a
-    few images of each class that was predicted, (n, height, width, channels) uint8. `out` is the folder of
-    predictions.csv.
+    of every other image to the reason. `scaled` counts images that had another size than the run's, and `large` those
+    of them that are much too large. `examples` has a few images of each class that was predicted, (n, height, width,
+    channels) uint8. `out` is the folder of predictions.csv.
     """
 
     run: Run
@@ -70,6 +71,7 @@ class Applied:
     unreadable: dict[str, str]
     scaled: int
     examples: dict[int, np.ndarray]
+    large: int = 0
 
 
 def apply(
@@ -92,7 +94,7 @@ def apply(
     """
     run, manifest, device = load_run(folder), _manifest(folder), take_device(threads)
     require_network(run, inference)
-    files = ImageFiles.of(run, source)
+    files = ImageFiles.of(run, source, "leave out such files with --skip-unreadable")
     table = files.listed()
     out = out or _place(run, inference, source)
     _require_place(out, source)
@@ -104,12 +106,12 @@ def apply(
     with _reading(threads) as each:
         unreadable = _unreadable(files, table["path"].unique(), each) if skip_unreadable else None
         read = np.flatnonzero(~table["path"].isin(unreadable or {}))
-        probability, scaled = np.full((len(table), len(files.classes)), np.nan), 0
+        probability, reduction = np.full((len(table), len(files.classes)), np.nan), np.zeros(len(table))
         with Progress("apply", len(read), "images") as bar:
             for rows in _by_site(table, read):
                 samples = FileSamples(files, table["path"].iloc[rows], run.transforms, device, each)
                 probability[rows] = probabilities(model, samples, inference, device, bar)
-                scaled += int(samples.scaled.sum())
+                reduction[rows] = samples.reduction
     if not np.isfinite(probability[read]).all():
         raise UserError(folder, "its network gives probabilities that are no numbers", "train it anew")
     table = _with_predictions(table, probability, read)
@@ -117,7 +119,8 @@ def apply(
     _write(out / "predictions.csv", table, files.classes, unreadable)
     table = table.iloc[read] if unreadable else table
     shown = _examples(files, table, run.id) if examples else {}
-    return Applied(run, manifest, inference, source, out, table, unreadable or {}, scaled, shown)
+    scaled, large = (int((reduction > least).sum()) for least in (0, LARGE))
+    return Applied(run, manifest, inference, source, out, table, unreadable or {}, scaled, shown, large)
 
 
 def find(run: str, paths: Paths) -> Path:

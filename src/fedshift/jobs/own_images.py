@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from ..core.console import say
 from ..core.errors import UserError, require_none
+from ..core.spelling import groups, quoted
 from ..data.samples import MappedSamples
-from ..datasets.own_images import OwnImages, empty_cells, lost_images, read_rows
-from ..io.images import read_image
+from ..datasets.own_images import OwnImages, empty_cells, file_faults, read_rows
+from ..io.images import DICOM, TO_PNG, read_image
 from ..transforms import Transform
 
 if TYPE_CHECKING:
@@ -32,14 +33,16 @@ ENDINGS = (".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".ti
 class ImageFiles(OwnImages):
     """Image files of any source, read and scaled to the form of a run's images as the dataset `own_images` does.
 
-    `table` is a folder, or a CSV that needs only the column `path`.
+    `table` is a folder, or a CSV that needs only the column `path`. `otherwise` says what else the caller offers where
+    an image cannot be read.
     """
 
     channels: int = 3
     prepare: tuple[Transform, ...] = ()
+    otherwise: str = ""
 
     @classmethod
-    def of(cls, run: Run, source: Path) -> ImageFiles:
+    def of(cls, run: Run, source: Path, otherwise: str = "") -> ImageFiles:
         """Return the files of `source` for a run.
 
         Raises UserError where the images of the run's dataset are not square, or their shape is not stated.
@@ -52,7 +55,19 @@ class ImageFiles(OwnImages):
             raise UserError(f"run {run.id}", what, "give the dataset's class a line such as shape = (3, 96, 96)")
         if len(shape) != 3 or shape[1] != shape[2]:
             raise UserError(f"run {run.id}", f"was trained on {data.name}, not on square images", "choose another run")
-        return cls(table=source, classes=data.classes, size=shape[1], channels=shape[0], prepare=run.data.prepare)
+        return cls(
+            table=source,
+            classes=data.classes,
+            size=shape[1],
+            channels=shape[0],
+            prepare=run.data.prepare,
+            otherwise=otherwise,
+        )
+
+    @property
+    def _remedy(self) -> str:
+        remedies = ["get it again", "remove it" if self.table.is_dir() else "remove its row", self.otherwise]
+        return ", or ".join(filter(None, remedies))
 
     @property
     def stored(self) -> tuple[int, int, int]:
@@ -75,9 +90,7 @@ class ImageFiles(OwnImages):
         else:
             rows = self._rows()
         if rows.empty:
-            raise UserError(
-                self.table, "holds no images", f"name a folder with {', '.join(ENDINGS)}, or a CSV of paths"
-            )
+            _refuse(self.table)
         return rows
 
     def _rows(self) -> pd.DataFrame:
@@ -92,6 +105,9 @@ class ImageFiles(OwnImages):
             labels, wrong = self._labels(rows["label"], self.table)
             rows, faults = rows.assign(label=labels.astype("Int64")), [*faults, *wrong]
         require_none(faults)
+        for names in groups(rows["site"].unique()) if "site" in rows else ():
+            listed = ", ".join(map(quoted, names))
+            say(f"{self.table}: sites {listed} differ only by spaces, case or Unicode form, and count as {len(names)}")
         return rows
 
     @property
@@ -102,7 +118,7 @@ class ImageFiles(OwnImages):
     def require(self, paths: pd.Series) -> None:
         """Raise UserError for a path of the table that names no file."""
         if not self.table.is_dir():
-            require_none(lost_images(self.table, self.base, paths))
+            require_none(file_faults(self.table, self.base, paths, self._remedy))
 
     def fault(self, path: str) -> str:
         """Return why a file is no image; an empty text if it is one."""
@@ -112,21 +128,31 @@ class ImageFiles(OwnImages):
             return error.what
         return ""
 
-    def read(self, path: str) -> tuple[np.ndarray, bool]:
-        """Read an image (height, width, channels), uint8, in the run's size, and say whether it was scaled.
+    def read(self, path: str) -> tuple[np.ndarray, float]:
+        """Read an image (height, width, channels), uint8, in the run's size.
 
+        Also return how many times smaller it is than in its file, along its shorter side; 0 if it had the run's size.
         Raises UserError that names the file.
         """
-        image = read_image(self.base / path, own=True)
+        image = read_image(self.base / path, own=True, remedy=self._remedy)
         square = self._square(image)
-        scaled = square is not image
+        reduction = 0.0 if square is image else min(image.shape[:2]) / self.size
         if self.channels == 1:
             from PIL import Image
 
             square = np.asarray(Image.fromarray(square).convert("L"))[..., None]
         for transform in self.prepare:
             square = transform.prepare(square)
-        return square, scaled
+        return square, reduction
+
+
+def _refuse(source: Path) -> NoReturn:
+    """Raise UserError about a folder or a table without any image."""
+    if not source.is_dir():
+        raise UserError(source, "has no rows below its header", "list each image in a row")
+    if any(path.suffix.lower() in DICOM for path in source.rglob("*")):
+        raise UserError(source, "holds DICOM files, and no images", TO_PNG)
+    raise UserError(source, "holds no images", f"name a folder with {', '.join(ENDINGS)}, or a CSV of paths")
 
 
 def _images(folder: Path) -> Iterator[str]:
@@ -185,7 +211,8 @@ class FileSamples:
 
     Attributes
     ----------
-    scaled : (n,) bool, true for images read so far that had another size than the run's
+    reduction : (n,) float64, how many times smaller than in its file each image read so far is; 0 if it had the run's
+        size
     """
 
     random = False
@@ -199,13 +226,13 @@ class FileSamples:
         each: Callable[..., Iterator[Any]] = map,
     ) -> None:
         self.files, self.paths, self.transforms, self.device, self.each = files, paths, transforms, device, each
-        self.scaled = np.zeros(len(paths), dtype=bool)
+        self.reduction = np.zeros(len(paths))
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return inputs (batch, channels, height, width), float32, and labels (batch,), int64, which are all 0."""
-        images, self.scaled[index] = zip(*self.each(self.files.read, self.paths.iloc[index]), strict=True)
+        images, self.reduction[index] = zip(*self.each(self.files.read, self.paths.iloc[index]), strict=True)
         rows = np.arange(len(index))
         return MappedSamples(np.stack(images), rows, np.zeros_like(rows), self.transforms, self.device).batch(rows, rng)

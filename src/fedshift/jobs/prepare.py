@@ -24,6 +24,7 @@ from ..io.disk import atomic_folder, locked, require_space
 from ..io.paths import SOURCE, DataFiles
 from ..io.tables import write_table
 from ..io.text import write_json
+from .raw_images import notes, readable_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,15 +59,20 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
     samples.parquet is image i. Images go through the transforms of `data.prepare`. pixels.parquet has the fingerprint
     of each prepared image (see `fingerprint`) beside its sample. Memory holds one block of images, whatever their
     number. If the process is killed, finished blocks stay beside `out`, and the next call goes on from them if data,
-    the user's own images and `code` are the same. Raises UserError for labels or samples that are not as documented,
-    and UserErrors that name the images that are missing, broken or of another size: up to 20 of them, and the number
-    of the others.
+    the user's own images and `code` are the same. Images that cannot be read are left out if the dataset says so, and
+    counted in card.json. Raises UserError for labels or samples that are not as documented, and UserErrors that name
+    the images that are missing, broken or of another size: up to 20 of them, and the number of the others.
     """
     opened = data.dataset.open(raw)
-    samples = _checked(opened.samples.reset_index(drop=True), data.dataset.classes)
+    listed = _checked(opened.samples.reset_index(drop=True), data.dataset.classes)
+    rows = np.arange(len(listed))
+    if opened.skip_unreadable:
+        rows = readable_rows(opened.image, len(listed), threads)
+    samples = listed.iloc[rows].reset_index(drop=True)
+    remarks = list(notes(listed, rows, opened.reduction, threads))
 
     def image(i: int) -> np.ndarray:
-        x = opened.image(i)
+        x = opened.image(int(rows[i]))
         for transform in data.prepare:
             x = transform.prepare(x)
         return x
@@ -115,8 +121,10 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             array.move(files.images)
             write_table(files.samples, samples)
             write_table(files.pixels, samples[["sample"]].assign(pixels=pixels))
-            write_json(files.card, {**_card(data, samples, files), "code": code})
+            write_json(files.card, {**_card(data, samples, files), "notes": remarks, "code": code})
     shutil.rmtree(partial, ignore_errors=True)
+    for remark in remarks:
+        say(f"warning: {remark}")
     say(f"prepared {len(samples)} images of {samples['site'].nunique()} sites in {out}")
 
 

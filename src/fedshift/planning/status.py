@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, get_args
 
 from ..core.console import duration
@@ -51,8 +52,12 @@ def total(states: Iterable[State]) -> dict[str, Any]:
     }
 
 
-def lines(states: Iterable[State], again: str) -> list[str]:
-    """Return a line for each run, and one for all. `again` is the command that trains RUN by hand."""
+def lines(states: Iterable[State], again: str, locked: bool = False) -> list[str]:
+    """Return a line for each run, and one for all.
+
+    `again` is the command that trains RUN by hand. `locked` says that Snakemake has locked the folder: it is at work
+    there, or was killed before it could unlock it.
+    """
     states = list(states)
     several = len({s.held_out for s in states}) > 1
     names = [f"{s.run}  {s.held_out}" if several else s.run for s in states]
@@ -70,7 +75,15 @@ def lines(states: Iterable[State], again: str) -> list[str]:
         out.append(f"{changed} of the finished runs were trained with other code, and would be trained again")
     if counts["stopped"]:
         out.append(f"Stopped runs resume with the next call of Snakemake, or by hand: {again}")
+    if locked and not counts["running"]:
+        killed = "If it is not at work, since it was killed or the power failed, first unlock it: snakemake --unlock"
+        out.append(f"Snakemake has locked this folder. {killed}")
     return out
+
+
+def is_locked(root: Path) -> bool:
+    """Return whether Snakemake has locked a folder."""
+    return any((root / ".snakemake" / "locks").glob("*.lock"))
 
 
 def _words(s: State, again: str) -> str:

@@ -16,6 +16,7 @@ from ..figures._canvas import COLOURS, WIDTH, short, svg
 from ..figures.patches import png
 from ..io.text import write_text
 from ..jobs.apply import Applied
+from ..jobs.raw_images import LARGE, WHOLE_SLIDES
 from .answer import Tile
 from .history import Trained, facts
 from .html import render
@@ -215,6 +216,9 @@ def _caveats(applied: Applied, outcome: Outcome) -> Iterator[str]:
             f"{applied.scaled:,} images were not of the run's size: their shorter side was scaled, and the centre cut "
             "out. A magnification other than that of the training images is a shift of its own."
         )
+    if applied.large:
+        images = "image is" if applied.large == 1 else "images are"
+        yield f"{applied.large:,} {images} more than {LARGE} times {WHOLE_SLIDES}."
     if "order" in type(inference).model_fields:
         yield (
             "Batch norm took its statistics from these images, batch by batch: an image's probabilities depend on the "

@@ -6,6 +6,7 @@ equal pixels after preparation, whatever their names.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pandas as pd
@@ -62,6 +63,12 @@ def cohorts(plan: Plan, paths: Paths) -> list[Cohort]:
     return list(made.values())
 
 
+def problems(cohorts: Iterable[Cohort]) -> list[str]:
+    """Return each check that fails in any of the cohorts, with its detail, once."""
+    failed = (check for cohort in cohorts for check in cohort.checks if check.status == "PROBLEM")
+    return list(dict.fromkeys(f"{check.what}: {check.detail}" for check in failed))
+
+
 def _assigned_samples(paths: Paths, data: str, partition: str) -> pd.DataFrame:
     """Return every sample of a partition with its label, patient, base and pixels, where these are known."""
     assigned = read_table(paths.partition(partition), ["sample", "site", "role", "split"])
@@ -84,8 +91,7 @@ def _cohort(partition: Partition, rows: pd.DataFrame, classes: tuple[str, ...]) 
     header = ("Site", "Role", "Images", "Patients", *(s.title() for s in SPLITS))
     table = Table(f"Images and patients of each site; each split with its {share}", header, tuple(cells), 2)
     checks = _checks(rows)
-    caveats = [*_problems(checks), *_caveats(rows, classes)]
-    return Cohort(partition.title, table, checks, caveats, _known(rows[rows["split"] == "test"]))
+    return Cohort(partition.title, table, checks, _caveats(rows, classes), _known(rows[rows["split"] == "test"]))
 
 
 def _known(rows: pd.DataFrame) -> bool:
@@ -171,12 +177,6 @@ def _verdict(what: str, unit: str, shared: set[object], rows: pd.DataFrame, mean
     affected = rows[rows[unit].isin(shared)].groupby("site", sort=False).size()
     counts = listed([f"{n:,} {'image' if n == 1 else 'images'} at {site}" for site, n in affected.items()])
     return Check(what, "PROBLEM", f"{len(shared):,} shared ({counts}){also}")
-
-
-def _problems(checks: list[Check]) -> list[str]:
-    """Return a caveat for each check that has failed."""
-    meaning = "The scores count images that are not new to the model: correct the data, or read such scores with care."
-    return [f"{check.what}: {check.detail}. {meaning}" for check in checks if check.status == "PROBLEM"]
 
 
 def _shared(unit: str, left: pd.DataFrame, right: pd.DataFrame) -> set[object]:

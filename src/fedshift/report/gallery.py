@@ -37,6 +37,7 @@ class Entry:
     scale: str
     synthetic: bool
     lead: str
+    problems: tuple[str, ...]
     trends: str
     published: str
     link: str
@@ -84,6 +85,7 @@ def _entries(studies: Path, paths: Paths) -> Iterator[Entry]:
             scale=scale,
             synthetic=bool(written.get("synthetic")),
             lead=str(written.get("lead", "")),
+            problems=tuple(map(str, written.get("problems") or ())),
             trends=_trends(written.get("trends") or {}),
             published=_published(written.get("published") or {}),
             link=f"{quote(name)}.html" if page.exists() else "",

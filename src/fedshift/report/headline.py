@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from ..io.text import read_json, write_json
 from ..papers.reproduction import Reproduction
 
 
-def write(results: StudyResults, lead: str, reproduction: Reproduction) -> Path:
-    """Write results/studies/{study}/headline.json. A run that lacks any prediction counts as missing."""
+def write(results: StudyResults, lead: str, reproduction: Reproduction, problems: Sequence[str] = ()) -> Path:
+    """Write results/studies/{study}/headline.json. A run that lacks any prediction counts as missing.
+
+    `problems` are the checks of the data that fail.
+    """
     plan = results.plan
     out = file(results.paths, plan.name)
     missing = {item["run"] for item in results.missing}
@@ -26,6 +30,7 @@ def write(results: StudyResults, lead: str, reproduction: Reproduction) -> Path:
         "runs": len(plan.runs),
         "missing": len(missing & set(plan.runs)),
         "lead": lead,
+        "problems": list(problems),
         "reproduces": list(plan.study.reproduces),
         **reproduction.headline(),
     }

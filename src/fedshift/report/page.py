@@ -24,7 +24,7 @@ from ..papers.reproduction import Reproduction
 from ..study.plan import Plan
 from . import headline, tables
 from .answer import answer
-from .cohort import Cohort, cohorts
+from .cohort import Cohort, cohorts, problems
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
 from .html import render
 from .protocol import protocol, scaled
@@ -83,7 +83,7 @@ def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     content = context(results)
     write_text(out, render("page.html.j2", content))
     said = " ".join(filter(None, [content["answer"].opening, content["answer"].lead]))
-    headline.write(results, said, content["reproduction"])
+    headline.write(results, said, content["reproduction"], content["problems"])
     return out
 
 
@@ -104,12 +104,13 @@ def context(results: StudyResults) -> dict[str, Any]:
         "scaled": scaled(plan),
         "command": score.command(plan, results.paths),
         "archives": score.archives(plan),
+        "problems": problems(people),
         "answer": answer(findings, unit),
         "reproduction": reproduction,
         "claimed": trends.MEANING,
         "compared": [(line, _compared(n, t)) for n, (t, line) in enumerate(reproduction.tables)],
         "within": comparison.MEANING,
-        "caveats": _caveats(findings, people, runs),
+        "caveats": _caveats(results, people, runs),
         "unseen": plain("unseen", not_trained_on) if not_trained_on else None,
         "overview": plain("overview", tables.overview(findings)),
         "sites": sites,
@@ -147,13 +148,15 @@ def _missing(results: StudyResults) -> list[dict[str, str]]:
     ]
 
 
-def _caveats(findings: Findings, people: list[Cohort], runs: list[Trained]) -> list[str]:
+def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -> list[str]:
     """Return each caveat once: the notes of the study, then the caveats that data and runs give rise to."""
+    findings = results.findings
     study = findings.plan.study
     small = "Mini scale: a small model of the study, to show that it runs; not its result."
     lines = [
         *study.notes,
         *([small] if findings.plan.scale == "mini" and scaled(findings.plan) else []),
+        *(note for card in results.cards for note in card.get("notes", ())),
         *(line for cohort in people for line in cohort.caveats),
         *_left_out(findings),
         *_untested(findings),

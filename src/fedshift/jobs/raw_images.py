@@ -1,0 +1,86 @@
+"""What preparation finds out about raw images: which cannot be read, are much too large, or have names that differ.
+
+The page shows it as notes on the data, so that no image is left out or shrunk beyond recognition without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..core.console import Progress
+from ..core.errors import UserError, UserErrors, shortened
+from ..core.spelling import groups
+from ..data.inspection import respelt
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LARGE = 16
+"""An image is much too large if its shorter side has more than so many pixels for each pixel that is kept."""
+WHOLE_SLIDES = (
+    "as wide and high as what the network sees of them, which shows little of their detail. If they are whole slides, "
+    "cut them into patches first"
+)
+"""What the reader of a page must know about images that are much too large."""
+
+
+def readable_rows(image: Callable[[int], object], number: int, threads: int) -> np.ndarray:
+    """Return the rows (n,), in order, of the images that can be read, among `number`: each is read once.
+
+    Raises UserErrors where none of them can be.
+    """
+    with ThreadPoolExecutor(max(threads, 1)) as pool, Progress("check", number, "images") as bar:
+        faults: list[UserError] = []
+        rows = list[int]()
+        for i, fault in enumerate(pool.map(lambda i: _fault(image, i), range(number))):
+            bar.update(1)
+            if fault is None:
+                rows.append(i)
+            else:
+                faults.append(fault)
+    if not rows:
+        raise UserErrors(shortened(faults, len(faults), "images"))
+    return np.array(rows)
+
+
+def _fault(image: Callable[[int], object], i: int) -> UserError | None:
+    """Return why an image cannot be read; None if it can."""
+    try:
+        image(i)
+    except UserError as error:
+        return error
+    return None
+
+
+def notes(
+    samples: pd.DataFrame, rows: np.ndarray, reduction: Callable[[int], float] | None, threads: int
+) -> Iterator[str]:
+    """Yield what the page must say of `samples`, of which `rows` are read.
+
+    Notes tell of images that are left out, of images that are too large, and of names that are spelt in several ways.
+
+    `reduction` returns how many times smaller than in its file an image is kept, along a side.
+    """
+    sites = samples["site"].to_numpy()
+    if len(lost := np.delete(sites, rows)):
+        yield f"{_images(lost, 'could not be read and', 'is', 'are')} left out."
+    if reduction is not None:
+        with ThreadPoolExecutor(max(threads, 1)) as pool:
+            large = np.fromiter(pool.map(lambda i: reduction(i) > LARGE, rows), dtype=bool, count=len(rows))
+        if large.any():
+            yield f"{_images(sites[rows[large]], '', 'is', 'are')} more than {LARGE} times {WHOLE_SLIDES}."
+    for column in ("site", "patient"):
+        names = samples[column].dropna().astype(str).unique()
+        yield from (f"{text[:1].upper()}{text[1:]}." for text in respelt(column, groups(names)))
+
+
+def _images(sites: np.ndarray, before: str, one: str, several: str) -> str:
+    """Return the number of images and of those at each site: `3 images (2 at A, 1 at B) are`."""
+    names, first, counts = np.unique(sites.astype(str), return_index=True, return_counts=True)
+    at = ", ".join(f"{counts[k]:,} at {names[k]}" for k in np.argsort(first))
+    noun, verb = ("image", one) if len(sites) == 1 else ("images", several)
+    return " ".join(filter(None, [f"{len(sites):,} {noun} ({at})", before, verb]))
