@@ -24,6 +24,7 @@ from ..papers.reproduction import Reproduction
 from ..study.plan import Plan
 from . import headline, tables
 from .answer import answer
+from .checklists import checklists, statements
 from .cohort import Cohort, cohorts
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
 from .html import render
@@ -118,6 +119,8 @@ def context(results: StudyResults) -> dict[str, Any]:
         "figures": [_figure(results, name) for name in plan.study.figures],
         "cohorts": [(c, plain(f"cohort-{n}", c.table)) for n, c in enumerate(people)],
         "protocol": protocol(findings),
+        "statements": statements(plan.study.author),
+        "checklists": checklists(plan.study.author),
         "costs": plain("costs", costs(runs)),
         "runs": plain("runs", runs_table(runs)),
         "facts": facts(runs),
