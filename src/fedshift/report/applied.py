@@ -215,7 +215,7 @@ def _caveats(applied: Applied, outcome: Outcome) -> Iterator[str]:
             f"{applied.scaled:,} images were not of the run's size: their shorter side was scaled, and the centre cut "
             "out. A magnification other than that of the training images is a shift of its own."
         )
-    if "order" in type(inference).model_fields:
+    if inference.score_columns()["batch_size"]:
         yield (
             "Batch norm took its statistics from these images, batch by batch: an image's probabilities depend on the "
             "others of its site, and on batch size and order. Other images, or one alone, would be predicted otherwise."
