@@ -149,7 +149,7 @@ def test_no_external_site(tmp_path: Path) -> None:
     assert told.others and not any("external" in text for text in told.others)
     assert Outline(html).text.count("The study has no external site") == 1
     header = (paths.study("fake") / "tables" / "overview.csv").read_text().splitlines()[0]
-    assert header == "Condition,Inference,Internal mean"
+    assert header == "Condition,Inference,Internal mean,95% interval (Internal mean)"
 
 
 def test_no_external_site_is_said_where_the_first_condition_is_of_clients_alone(tmp_path: Path) -> None:
@@ -340,7 +340,8 @@ def test_missing_runs_are_loud(tmp_path: Path) -> None:
     gone = next(name for name, run in plan.runs.items() if (run.bn, run.seed) == ("local", 2))
     assert "Incomplete: 1 entry is missing." in text
     assert f"{gone} FedAvg, local BN 2 all not trained, or failed before the first checkpoint" in text
-    assert "snakemake --cores all --config study=fake scale=mini" in text
+    assert "snakemake --cores all --config study=fake" in text
+    assert "scale=" not in text
     assert "(2 of 3 seeds)" in text
 
 
@@ -363,7 +364,7 @@ def test_internal_sites_without_test_samples_are_left_out(tmp_path: Path) -> Non
     rows = (paths.study("fake") / "tables" / "sites.csv").read_text()
     assert "internal" not in rows
     header = (paths.study("fake") / "tables" / "overview.csv").read_text().splitlines()[0]
-    assert header == "Condition,Inference,External mean,Worst external site"
+    assert header == "Condition,Inference,External mean,95% interval (External mean),Worst external site"
     assert "External loss recovered" not in text
     drawn = (paths.study("fake") / "figures" / "sites.svg").read_text()
     assert "centre1, external" in drawn

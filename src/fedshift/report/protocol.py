@@ -15,15 +15,9 @@ from ..core.registry import Plugin
 from ..data.partition import Partition
 from ..metrics import Metric
 from ..nn.bn_policy import POLICIES
-from ..study.plan import Plan
 from ..study.run import Run
 from .tables import LOSS_RECOVERED
 from .wilds import rules
-
-
-def scaled(plan: Plan) -> bool:
-    """Return whether mini and paper scale differ at all in this study."""
-    return plan.study.dataset.has_miniature or bool(plan.study.scales.get("mini"))
 
 
 def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
