@@ -94,8 +94,11 @@ def test_structure(whole: tuple[Plan, Paths, str]) -> None:
     assert all(a.get("scope") in ("col", "row") for t, a in tags if t == "th")
 
 
-def test_synthetic_data_are_said_twice(whole: tuple[Plan, Paths, str], tmp_path: Path) -> None:
-    assert Outline(whole[2]).text.count("Synthetic: not a result") == 2
+def test_synthetic_data_are_said_twice_and_on_every_printed_sheet(
+    whole: tuple[Plan, Paths, str], tmp_path: Path
+) -> None:
+    assert Outline(whole[2]).text.count("Synthetic: not a result") == 3
+    assert "@top-left" in whole[2].partition("Synthetic: not a result")[0][-80:]
     assert "The images are synthetic: no hospital made them." in whole[2]
     html = made(tmp_path, synthetic=False)[2]
     text = Outline(html).text
