@@ -17,8 +17,8 @@ def test_a_fault_stands_last_and_the_runs_can_be_followed(tmp_path: Path) -> Non
     lines = [line for line in done.stderr.splitlines() if line]
     assert "To follow the runs, in another terminal: fedshift status tiny --watch" in lines
     assert lines[-1] == (
-        "  client 'A': has 16 training images, fewer than one batch of 400; lower training.batch_size, or make the site "
-        "external"
+        "  client 'A': has 16 training images, fewer than one batch of 400; lower training.batch_size, or make the "
+        "site external"
     )
     assert lines[-3].startswith("2 jobs failed. Finished work is kept:")
     assert lines[-2].endswith(".log, and 1 more with the same fault:")
