@@ -21,6 +21,7 @@ def write(results: StudyResults, lead: str, reproduction: Reproduction) -> Path:
         "study": plan.name,
         "title": plan.study.title,
         "scale": plan.scale,
+        "scaled": plan.scaled,
         "synthetic": results.synthetic,
         "view": plan.view,
         "runs": len(plan.runs),
