@@ -4,6 +4,7 @@ import io
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import fake_study
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from PIL import Image
 
 from fedshift.analysis import results, score
-from fedshift.report import page, summary
+from fedshift.io.paths import Paths
+from fedshift.report import gallery, page, summary
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = [
@@ -197,3 +199,35 @@ def test_print_leaves_out_specifications_and_repeats_what_a_page_must_say(tab: P
         ".filter(r => r instanceof CSSPageRule).map(r => r.cssText)"
     )
     assert "For research only. Synthetic: not a result. Incomplete: 1 missing." in " ".join(margins)
+
+
+@pytest.fixture(scope="module")
+def index_url(url: str) -> str:
+    """The index beside that page."""
+    root = Path(url.removeprefix("file://")).parents[1]
+    return gallery.write(root / "config" / "studies", Paths(root)).as_uri()
+
+
+@pytest.mark.parametrize(
+    "tab",
+    [WIDE, NARROW, {"color_scheme": "dark"}],
+    indirect=True,
+    ids=["1280", "390", "dark"],
+)
+def test_the_index_is_accessible_and_says_what_it_is_for(tab: Page, index_url: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab.goto(index_url)
+    found = Axe().run(tab)
+    assert found.violations_count == 0, found.generate_report()
+    assert tab.get_by_text("For research only.").is_visible()
+    assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_words_are_explained_and_open_items_counted(tab: Page, url: str) -> None:
+    tab.goto(url)
+    glossary = tab.locator(".glossary")
+    assert glossary.locator("dt").all_inner_texts() == ["BN:", "Aggregated BN:", "Local BN:", "Source:", "TsmoBN:"]
+    assert "batch normalisation" in glossary.inner_text()
+    tab.get_by_text("CLAIM 2024: prefilled by fedshift; 29 of 44 items need you").click()
+    assert tab.get_by_role("rowheader", name="44").is_visible()

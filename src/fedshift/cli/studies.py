@@ -69,9 +69,9 @@ def check(args: argparse.Namespace) -> None:
             checked.require_files()
             require(checked)
             seen = inspected(checked)
-            counts = f"{len(checked.runs)} runs, {len(checked.inferences)} ways of inference"
-            print(f"{checked.path} at scale {scale}: {counts}")
-            for text in (*seen, *problems(checked, Paths())):
+            where = f"{checked.path} at scale {scale}" if checked.scaled else str(checked.path)
+            head = f"{where}: {len(checked.runs)} runs, {len(checked.inferences)} ways of inference"
+            for text in (head, *seen, *problems(checked, Paths())):
                 if text not in shown:
                     print(text)
                     shown.add(text)
