@@ -22,3 +22,11 @@ rule all:
     input:
         [PATHS.page(name) for name in PLANS],
         INDEX,
+
+
+onstart:
+    print(f"To follow the runs, in another terminal: {FOLLOW}", file=sys.stderr)
+
+
+onerror:
+    say_last(log)

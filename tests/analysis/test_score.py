@@ -165,7 +165,7 @@ def test_no_predictions_at_all_is_an_error_with_a_remedy(tmp_path: Path) -> None
     for run in plan.runs:
         for key in plan.inferences:
             paths.predictions(run, key).unlink()
-    with pytest.raises(UserError, match=r"trained, but not predicted.*snakemake .*study=fake scale=mini"):
+    with pytest.raises(UserError, match=r"trained, but not predicted.*snakemake .*study=fake$"):
         score.score(plan, paths)
     assert not (paths.study("fake") / "scores.csv").exists()
 
@@ -313,9 +313,9 @@ def test_a_partition_without_a_role_counts_in_no_mean_over_partitions(tmp_path: 
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("config/studies/fake.yaml", "study=fake scale=mini"),
-        ("elsewhere/fake.yaml", "study={root}/elsewhere/fake.yaml scale=mini"),
-        ("my files/fa ke.yaml", "'study={root}/my files/fa ke.yaml' scale=mini"),
+        ("config/studies/fake.yaml", "study=fake"),
+        ("elsewhere/fake.yaml", "study={root}/elsewhere/fake.yaml"),
+        ("my files/fa ke.yaml", "'study={root}/my files/fa ke.yaml'"),
     ],
 )
 def test_the_command_finds_the_study_again(tmp_path: Path, path: str, words: str) -> None:

@@ -1,14 +1,19 @@
 """The page in a real browser: light and dark, wide and narrow, on paper, without script and network."""
 
+import io
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import fake_study
+import numpy as np
 import pytest
+from PIL import Image
 
 from fedshift.analysis import results, score
-from fedshift.report import page, summary
+from fedshift.io.paths import Paths
+from fedshift.report import gallery, page, summary
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = [
@@ -81,6 +86,61 @@ def test_ink_follows_the_scheme(tab: Page, url: str) -> None:
     assert colours == (["rgb(17, 17, 17)", "rgb(230, 231, 234)"] if dark else ["rgb(255, 255, 255)", "rgb(27, 29, 33)"])
 
 
+OPEN = "document.querySelectorAll('details').forEach(d => d.open = true)"
+WIDE = {"viewport": {"width": 1280, "height": 900}}
+NARROW = {"viewport": {"width": 390, "height": 844}}
+
+
+@pytest.mark.parametrize("tab", [NARROW], indirect=True, ids=["390"])
+def test_no_accessibility_violations_on_a_phone_nor_in_print(tab: Page, url: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab.goto(url)
+    tab.evaluate(OPEN)
+    assert Axe().run(tab).violations_count == 0
+    tab.emulate_media(media="print")
+    found = Axe().run(tab)
+    assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("tab", [WIDE], indirect=True, ids=["1280"])
+def test_no_column_is_clipped_on_a_desktop(tab: Page, url: str) -> None:
+    tab.goto(url)
+    tab.evaluate(OPEN)
+    clipped = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length"
+    assert tab.evaluate(clipped) == 0
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+@pytest.mark.parametrize("tab", [NARROW], indirect=True, ids=["390"])
+def test_a_shade_shows_where_a_table_goes_on(tab: Page, url: str) -> None:
+    """The rightmost pixels beside an empty table cell are darker before scrolling than at the table's end."""
+    tab.goto(url)
+    table = tab.locator("#sites .scroll").first
+    assert tab.evaluate("e => e.scrollWidth > e.clientWidth", table.element_handle())
+    before = table.screenshot()
+    tab.evaluate("e => { e.scrollLeft = e.scrollWidth }", table.element_handle())
+    assert _ink_at_the_right(before) > 20 + _ink_at_the_right(table.screenshot())
+
+
+def _ink_at_the_right(png: bytes) -> float:
+    """Return how much darker than paper the last column of pixels is, on average."""
+    pixels = np.asarray(Image.open(io.BytesIO(png)).convert("L"), dtype=float)
+    return float(255 - pixels[:, -2].mean())
+
+
+@pytest.mark.parametrize("tab", [WIDE], indirect=True, ids=["1280"])
+def test_letters_of_figures_are_of_one_size(tab: Page, url: str) -> None:
+    """Pixels of the screen for a unit of the drawing, in every figure: 60 rem of 16 pixels for 8.4 inches."""
+    tab.goto(url)
+    scales = tab.evaluate(
+        "[...document.querySelectorAll('figure svg')]"
+        ".map(e => e.getBoundingClientRect().width / e.viewBox.baseVal.width)"
+    )
+    assert len(scales) == 3
+    assert max(scales) <= 60 * 16 / (72 * 8.4) + 0.01
+
+
 @pytest.mark.parametrize("tab", [{"viewport": {"width": 360, "height": 740}}], indirect=True)
 def test_no_sideways_scrolling_on_a_phone(tab: Page, url: str) -> None:
     tab.goto(url)
@@ -115,7 +175,7 @@ def test_a_table_can_be_downloaded(tab: Page, url: str) -> None:
     tab.goto(url)
     with tab.expect_download() as waiting:
         tab.get_by_role("link", name="CSV: Overview table").click()
-    assert waiting.value.suggested_filename == "fake-overview.csv"
+    assert waiting.value.suggested_filename == "synthetic-fake-overview.csv"
     assert waiting.value.path().read_text(encoding="utf-8").startswith("Condition,Inference,Internal mean")
 
 
@@ -125,3 +185,49 @@ def test_it_prints_whole(tab: Page, url: str) -> None:
     assert tab.pdf(format="A4").startswith(b"%PDF")
     shown = "getComputedStyle(document.querySelector('#sites details'), '::details-content').contentVisibility"
     assert tab.evaluate(shown) == "visible"
+
+
+def test_print_leaves_out_specifications_and_repeats_what_a_page_must_say(tab: Page, url: str) -> None:
+    tab.goto(url)
+    tab.emulate_media(media="print")
+    assert tab.get_by_label("Specification:").first.is_hidden()
+    assert tab.locator(".hashes").first.is_hidden()
+    assert tab.get_by_text("Checksums and full specifications are in the file of this page.").is_visible()
+    assert tab.get_by_text("For research only.").first.is_visible()
+    margins = tab.evaluate(
+        "[...document.styleSheets].flatMap(s => [...s.cssRules])"
+        ".filter(r => r instanceof CSSPageRule).map(r => r.cssText)"
+    )
+    assert "For research only. Synthetic: not a result. Incomplete: 1 missing." in " ".join(margins)
+
+
+@pytest.fixture(scope="module")
+def index_url(url: str) -> str:
+    """The index beside that page."""
+    root = Path(url.removeprefix("file://")).parents[1]
+    return gallery.write(root / "config" / "studies", Paths(root)).as_uri()
+
+
+@pytest.mark.parametrize(
+    "tab",
+    [WIDE, NARROW, {"color_scheme": "dark"}],
+    indirect=True,
+    ids=["1280", "390", "dark"],
+)
+def test_the_index_is_accessible_and_says_what_it_is_for(tab: Page, index_url: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab.goto(index_url)
+    found = Axe().run(tab)
+    assert found.violations_count == 0, found.generate_report()
+    assert tab.get_by_text("For research only.").is_visible()
+    assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_words_are_explained_and_open_items_counted(tab: Page, url: str) -> None:
+    tab.goto(url)
+    glossary = tab.locator(".glossary")
+    assert glossary.locator("dt").all_inner_texts() == ["BN:", "Aggregated BN:", "Local BN:", "Source:", "TsmoBN:"]
+    assert "batch normalisation" in glossary.inner_text()
+    tab.get_by_text("CLAIM 2024: prefilled by fedshift; 29 of 44 items need you").click()
+    assert tab.get_by_role("rowheader", name="44").is_visible()

@@ -104,11 +104,10 @@ def test_check_of_a_good_study_says_what_it_asks_for(capsys: pytest.CaptureFixtu
     own_images()
     assert cli.main(["check", "tiny"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "config/studies/tiny.yaml at scale paper: 1 runs, 1 ways of inference",
+        "config/studies/tiny.yaml: 1 runs, 1 ways of inference",
         "  own/samples.csv: 20 images of 2 sites, patients unknown",
         "    A (internal): 10 images, patients unknown; 5 negative, 5 positive",
         "    B (external): 10 images, patients unknown; 5 negative, 5 positive",
-        "config/studies/tiny.yaml at scale mini: 1 runs, 1 ways of inference",
     ]
 
 

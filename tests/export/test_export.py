@@ -517,7 +517,7 @@ def test_a_study_without_a_whole_run_is_refused(format: str, name: str, capsys: 
     (PATHS.run(run) / name).unlink()
     assert refused(capsys, format, "tiny") == (
         "study tiny at scale mini: no run is trained: there is nothing to export; "
-        "train: snakemake --cores all --config study=tiny scale=mini"
+        "train: snakemake --cores all --config study=tiny"
     )
     assert not Path("results/exports").exists()
 

@@ -382,7 +382,7 @@ def test_a_line_for_each_run_and_one_for_all(
     assert lines[3] == "1 of the finished runs were trained with other code, and would be trained again"
     assert cli.main(["status", "tiny"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "Stopped runs resume with the next call of Snakemake, or by hand: fedshift train tiny RUN --scale mini"
+        "Stopped runs resume with the next call of Snakemake, or by hand: fedshift train tiny RUN"
     )
 
 
@@ -412,7 +412,7 @@ def test_the_same_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(capsys.readouterr().out)
     assert [run["run"] for run in told["runs"]] == [run.id for run in runs()]
     assert told["total"] == {"done": 0, "running": 0, "stopped": 0, "failed": 0, "waiting": 2, "eta": None}
-    assert told["resume"] == "fedshift train tiny RUN --scale mini"
+    assert told["resume"] == "fedshift train tiny RUN"
 
 
 def test_a_reader_that_has_enough_is_no_error() -> None:

@@ -71,7 +71,7 @@ def test_inferences_that_differ_in_batch_size_alone_are_told_apart(tmp_path: Pat
 
 def test_the_command_to_repeat_works_from_anywhere(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path)
-    assert command(plan, paths) == "snakemake --cores all --config study=fake scale=mini"
+    assert command(plan, paths) == "snakemake --cores all --config study=fake"
     plan.path = tmp_path / "my studies" / "fake.yaml"
     assert f"'study={plan.path}'" in command(plan, paths)
 

@@ -127,9 +127,10 @@ def test_the_index_shows_all_that_lies_there(project: Path) -> None:
     text, words = index(project)
     assert "<script" not in text.lower()
     assert "<b>curves" not in text
-    assert "3 studies, 1 with a page, 1 complete at paper scale on real data." in words
+    assert "3 studies, 1 with a page." in words
+    assert "1 of 3 complete at paper scale on real data." in words
     assert "Of 3 tables and figures of the papers with results, 2 have a study." in words
-    assert "fake , scale paper: complete" in words
+    assert "fake : complete" in words
     assert 'href="fake.html"' in text
     assert "Reproduces P table 1 (printed numbers)" in words
     assert "Trends: 1 of 1 hold. Published values: 1 within, 1 outside." in words
@@ -138,6 +139,29 @@ def test_the_index_shows_all_that_lies_there(project: Path) -> None:
     assert "Settings and illustrations: 1" in words
     ids = [a["id"] for _, a in Outline(text).tags if "id" in a]
     assert len(ids) == len(set(ids))
+
+
+def test_own_studies_come_first_and_have_no_scale(project: Path) -> None:
+    (project / "config/studies/mine.yaml").write_text(yaml.safe_dump(TINY))
+    text = index(project)[0]
+    assert text.index('id="studies"') < text.index('id="mine"') < text.index('id="papers"') < text.index('id="fake"')
+    own = text[text.index('id="studies"') : text.index('id="papers"')]
+    assert "mine" in own and "begun" not in own
+    assert not re.search(r"\b(mini|paper)\b", Outline(own).text)
+
+
+def test_without_own_studies_the_index_names_the_template(project: Path) -> None:
+    assert "There are none yet. config/studies/own-hospitals-example.yaml is a template" in index(project)[1]
+
+
+def test_a_folder_of_own_studies_speaks_of_no_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the page, nor the index, nor the commands on them."""
+    monkeypatch.chdir(tmp_path)
+    text = shown(tmp_path, trends=[], reproduces=[], rows="")[2]
+    (tmp_path / "config" / "studies").mkdir(parents=True, exist_ok=True)
+    for html_text in (text, index(tmp_path)[0]):
+        words = Outline(html_text.partition("<body>")[2]).text
+        assert not re.search(r"\b(mini|paper|papers)\b", words, re.IGNORECASE)
 
 
 def test_what_is_unfinished_or_out_of_date_is_told(project: Path) -> None:
@@ -152,9 +176,9 @@ def test_what_is_unfinished_or_out_of_date_is_told(project: Path) -> None:
     (project / "reports" / "old.html").write_text("x")
     (project / "config/studies/old.yaml").write_text(yaml.safe_dump(TINY))
     words = index(project)[1]
-    assert re.search(r"begun : incomplete: 1 of 2 runs trained at scale (mini|paper)", words)
+    assert "begun : incomplete: 1 of 2 runs trained Reproduces" in words
     assert "new : not valid:" in words
-    assert "fake , scale paper: out of date: the study has changed since" in words
+    assert "fake : out of date: the study has changed since" in words
     assert "old : an old page: run fedshift page again" in words
     (project / "reports" / "fake.html").unlink()
     assert "its page is missing" in index(project)[1]

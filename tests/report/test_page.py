@@ -94,8 +94,11 @@ def test_structure(whole: tuple[Plan, Paths, str]) -> None:
     assert all(a.get("scope") in ("col", "row") for t, a in tags if t == "th")
 
 
-def test_synthetic_data_are_said_twice(whole: tuple[Plan, Paths, str], tmp_path: Path) -> None:
-    assert Outline(whole[2]).text.count("Synthetic: not a result") == 2
+def test_synthetic_data_are_said_twice_and_on_every_printed_sheet(
+    whole: tuple[Plan, Paths, str], tmp_path: Path
+) -> None:
+    assert Outline(whole[2]).text.count("Synthetic: not a result") == 3
+    assert "@top-left" in whole[2].partition("Synthetic: not a result")[0][-80:]
     assert "The images are synthetic: no hospital made them." in whole[2]
     html = made(tmp_path, synthetic=False)[2]
     text = Outline(html).text
@@ -149,7 +152,7 @@ def test_no_external_site(tmp_path: Path) -> None:
     assert told.others and not any("external" in text for text in told.others)
     assert Outline(html).text.count("The study has no external site") == 1
     header = (paths.study("fake") / "tables" / "overview.csv").read_text().splitlines()[0]
-    assert header == "Condition,Inference,Internal mean"
+    assert header == "Condition,Inference,Internal mean,95% interval (Internal mean)"
 
 
 def test_no_external_site_is_said_where_the_first_condition_is_of_clients_alone(tmp_path: Path) -> None:
@@ -340,7 +343,8 @@ def test_missing_runs_are_loud(tmp_path: Path) -> None:
     gone = next(name for name, run in plan.runs.items() if (run.bn, run.seed) == ("local", 2))
     assert "Incomplete: 1 entry is missing." in text
     assert f"{gone} FedAvg, local BN 2 all not trained, or failed before the first checkpoint" in text
-    assert "snakemake --cores all --config study=fake scale=mini" in text
+    assert "snakemake --cores all --config study=fake" in text
+    assert "scale=" not in text
     assert "(2 of 3 seeds)" in text
 
 
@@ -363,7 +367,7 @@ def test_internal_sites_without_test_samples_are_left_out(tmp_path: Path) -> Non
     rows = (paths.study("fake") / "tables" / "sites.csv").read_text()
     assert "internal" not in rows
     header = (paths.study("fake") / "tables" / "overview.csv").read_text().splitlines()[0]
-    assert header == "Condition,Inference,External mean,Worst external site"
+    assert header == "Condition,Inference,External mean,95% interval (External mean),Worst external site"
     assert "External loss recovered" not in text
     drawn = (paths.study("fake") / "figures" / "sites.svg").read_text()
     assert "centre1, external" in drawn

@@ -20,6 +20,8 @@ from fedshift.jobs.accept import Ledger
 from fedshift.papers import tables as published
 from fedshift.papers.pairs import of_rounds, require
 from fedshift.papers.words import of_ledger
+from fedshift.planning.faults import say_last
+from fedshift.planning.status import command
 
 PATHS = Paths()
 INDEX = PATHS.page("index")
@@ -39,6 +41,7 @@ except UserError as error:
     sys.exit(error.exit_code)
 
 
+FOLLOW = command(["status", str(config["study"]), "--watch"], PLANS, Path(config["studies"]))
 RUNS = {key: run for plan in PLANS.values() for key, run in plan.runs.items()}
 INFERENCES = {key: plan.inferences[members[0]] for plan in PLANS.values() for key, members in plan.sweeps.items()}
 DATA = {run.data.id: run.data for run in RUNS.values()}

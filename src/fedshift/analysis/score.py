@@ -61,7 +61,9 @@ def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
 def command(plan: Plan, paths: Paths) -> str:
     """Return the command that repeats or resumes a study. It is called in the project's folder."""
     at_home = plan.path.resolve().parent == (paths.root / STUDIES).resolve()
-    words = [f"study={plan.name if at_home else plan.path}", f"scale={plan.scale}"]
+    words = [f"study={plan.name if at_home else plan.path}"]
+    if plan.scaled:
+        words.append(f"scale={plan.scale}")
     if archives(plan):
         words.append("mirror=DIR")
     return f"snakemake --cores all --config {' '.join(map(shlex.quote, words))}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 from collections import Counter
 from typing import get_args
 
@@ -12,7 +11,7 @@ from .. import study
 from ..core import registry
 from ..core.console import say
 from ..datasets import Scale
-from ..io.paths import STUDIES, Paths
+from ..io.paths import Paths
 from ..papers.pairs import require
 from .data_check import inspected, problems
 from .group import Group, plans
@@ -35,7 +34,12 @@ def add(group: Group) -> None:
     command = group.add(
         status, "status", "print the state of each run: done, running, stopped, failed or waiting", "study"
     )
-    _add_json(command)
+    form = command.add_mutually_exclusive_group()
+    _add_json(form)
+    form.add_argument("--watch", action="store_true", help="show it again and again until all runs are done, or Ctrl-C")
+    command.add_argument(
+        "--interval", type=_seconds, default=5.0, help="seconds between two looks of --watch (default: %(default)s)"
+    )
     command = group.add(
         accept,
         "accept",
@@ -45,7 +49,7 @@ def add(group: Group) -> None:
     command.add_argument("--reason", required=True, help="why results stay as they are; recorded with each run")
 
 
-def _add_json(command: argparse.ArgumentParser) -> None:
+def _add_json(command: argparse._ActionsContainer) -> None:
     command.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
@@ -65,9 +69,9 @@ def check(args: argparse.Namespace) -> None:
             checked.require_files()
             require(checked)
             seen = inspected(checked)
-            counts = f"{len(checked.runs)} runs, {len(checked.inferences)} ways of inference"
-            print(f"{checked.path} at scale {scale}: {counts}")
-            for text in (*seen, *problems(checked, Paths())):
+            where = f"{checked.path} at scale {scale}" if checked.scaled else str(checked.path)
+            head = f"{where}: {len(checked.runs)} runs, {len(checked.inferences)} ways of inference"
+            for text in (head, *seen, *problems(checked, Paths())):
                 if text not in shown:
                     print(text)
                     shown.add(text)
@@ -101,15 +105,29 @@ def plan(args: argparse.Namespace) -> None:
 
 
 def status(args: argparse.Namespace) -> None:
-    """Print the state of each run of studies."""
-    from ..planning.status import is_locked, lines, plain, states
+    """Print the state of each run of studies, once or again and again."""
+    from ..planning.status import command, is_locked, lines, plain, states
+    from ..planning.watch import watch
 
-    paths = Paths()
-    runs = states(plans(args), paths)
-    folder = [] if args.studies == STUDIES else ["--studies", str(args.studies)]
-    again = shlex.join(["fedshift", "train", args.study, "RUN", "--scale", args.scale, *folder])
+    chosen, paths = plans(args), Paths()
+    again = command(["train", args.study, "RUN"], chosen, args.studies)
+    if args.watch:
+        watch(lambda: states(chosen, paths), again, args.interval)
+        return
+    runs = states(chosen, paths)
     shown = lines(runs, again, is_locked(paths.root))
     print(json.dumps(plain(runs, again), indent=2) if args.json else "\n".join(shown))
+
+
+def _seconds(text: str) -> float:
+    """Return a time in seconds, which is 0.1 at least."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1")
+    return seconds
 
 
 def accept(args: argparse.Namespace) -> None:

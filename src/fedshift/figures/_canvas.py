@@ -21,6 +21,8 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif"
 WIDTH = 8.4
 """Width of a figure that is as wide as the page, in inches."""
 _POINTS = 72 * WIDTH
+_REM = 60
+"""Width of such a figure on the page, in units of the page's letters. Narrower ones have letters of the same size."""
 _LONGEST = 90
 _STYLE = {
     "axes.edgecolor": INK,
@@ -135,7 +137,7 @@ def frame(name: str, title: str, size: tuple[float, float], body: str) -> str:
     box = f"0 0 {size[0]:g} {size[1]:g}"
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'viewBox="{box}" role="img" aria-labelledby="{name}-title" '
+        f'viewBox="{box}" style="--width:{_REM * size[0] / _POINTS:.4g}rem" role="img" aria-labelledby="{name}-title" '
         f'font-family="{FONT}" stroke-linejoin="round" stroke-linecap="butt">\n'
         f'<title id="{name}-title">{escape(title)}</title>\n{body.strip()}\n</svg>\n'
     )

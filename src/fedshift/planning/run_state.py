@@ -159,7 +159,7 @@ def last_round(log: Path) -> dict[str, Any]:
     """Return the last whole line of rounds.jsonl as a mapping; empty if there is none."""
     size = PIECE
     while True:
-        text, whole = _tail(log, size)
+        text, whole = tail(log, size)
         for line in reversed(text.split("\n")[0 if whole else 1 : -1]):
             try:
                 entry = json.loads(line)
@@ -173,11 +173,11 @@ def last_round(log: Path) -> dict[str, Any]:
 
 def last_line(log: Path) -> str:
     """Return the last line of a log that has a letter or a digit; empty if there is none."""
-    lines = _tail(log, PIECE)[0].replace("\r", "\n").replace("\0", "").split("\n")
+    lines = tail(log, PIECE)[0].replace("\r", "\n").replace("\0", "").split("\n")
     return next((line.rstrip() for line in reversed(lines) if any(c.isalnum() for c in line)), "")
 
 
-def _tail(path: Path, size: int) -> tuple[str, bool]:
+def tail(path: Path, size: int) -> tuple[str, bool]:
     """Return at most `size` bytes from the end of a file, and whether these are the whole file."""
     try:
         with path.open("rb") as file:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
 from ..core.console import duration
-from ..io.paths import Paths
+from ..io.paths import STUDIES, Paths
 from ..jobs.accept import train_code
 from ..study.plan import Plan
 from .run_state import QUIET, State, StateName, state_of
@@ -66,19 +67,32 @@ def lines(states: Iterable[State], again: str, locked: bool = False) -> list[str
         f"{name:{width}}  seed {s.seed:<3} {s.state:8} {_words(s, again)}"
         for name, s in zip(names, states, strict=True)
     ]
-    counts = total(states)
-    parts = [f"{counts[name]} {name}" for name in get_args(StateName) if counts[name]]
-    if counts["eta"] is not None:
-        parts.append(f"at least {duration(counts['eta'])} left, with {counts['running']} at once as now")
-    out.append(f"{len(states)} runs: {', '.join(parts)}")
+    out.append(total_line(states))
     if changed := sum(s.changed for s in states):
         out.append(f"{changed} of the finished runs were trained with other code, and would be trained again")
-    if counts["stopped"]:
+    if any(state.state == "stopped" for state in states):
         out.append(f"Stopped runs resume with the next call of Snakemake, or by hand: {again}")
-    if locked and not counts["running"]:
+    if locked and not any(state.state == "running" for state in states):
         killed = "If it is not at work, since it was killed or the power failed, first unlock it: snakemake --unlock"
         out.append(f"Snakemake has locked this folder. {killed}")
     return out
+
+
+def total_line(states: Iterable[State]) -> str:
+    """Return the line for all runs: how many are in each state, and the least time that is left."""
+    counts, number = total(states := list(states)), len(states)
+    parts = [f"{counts[name]} {name}" for name in get_args(StateName) if counts[name]]
+    if counts["eta"] is not None:
+        parts.append(f"at least {duration(counts['eta'])} left, with {counts['running']} at once as now")
+    return f"{number} runs: {', '.join(parts)}"
+
+
+def command(words: Sequence[str], plans: Mapping[str, Plan], studies: Path) -> str:
+    """Return a call of fedshift about studies of the folder `studies`, with the scale where that makes a difference."""
+    scales = {plan.scale for plan in plans.values() if plan.scaled}
+    scale = [option for one in scales for option in ("--scale", one)]
+    folder = [] if studies == STUDIES else ["--studies", str(studies)]
+    return shlex.join(["fedshift", *words, *scale, *folder])
 
 
 def is_locked(root: Path) -> bool:

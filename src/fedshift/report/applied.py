@@ -219,7 +219,7 @@ def _caveats(applied: Applied, outcome: Outcome) -> Iterator[str]:
     if applied.large:
         images = "image is" if applied.large == 1 else "images are"
         yield f"{applied.large:,} {images} more than {LARGE} times {WHOLE_SLIDES}."
-    if "order" in type(inference).model_fields:
+    if inference.score_columns()["batch_size"]:
         yield (
             "Batch norm took its statistics from these images, batch by batch: an image's probabilities depend on the "
             "others of its site, and on batch size and order. Other images, or one alone, would be predicted otherwise."

@@ -28,7 +28,11 @@ COMPLETE, NOT_RUN = "complete", "not run"
 
 @dataclass(frozen=True)
 class Entry:
-    """One study in the index. `link` is empty without a page; `trends` and `published` are dashes without a result."""
+    """One study in the index.
+
+    `link` is empty without a page, and `scale` where data are the same at every scale; `trends` and `published` are
+    dashes without a result.
+    """
 
     name: str
     title: str
@@ -44,8 +48,8 @@ class Entry:
 
     @property
     def counts(self) -> bool:
-        """True where the study is complete, at paper scale and on real data."""
-        return self.state == COMPLETE and self.scale == "paper" and not self.synthetic
+        """True where the study is complete, not at a smaller scale, and on real data."""
+        return self.state == COMPLETE and self.scale in ("paper", "") and not self.synthetic
 
 
 def write(studies: Path, paths: Paths) -> Path:
@@ -56,6 +60,8 @@ def write(studies: Path, paths: Paths) -> Path:
     items = tables.items(listing) if listing.exists() else {}
     content = {
         "entries": entries,
+        "own": [entry for entry in entries if not entry.reproduces],
+        "of_papers": [entry for entry in entries if entry.reproduces],
         "items": items,
         "coverage": [(item, _of(item, entries)) for item in items.values() if item.kind != "S"],
         "settings": [(item, _of(item, entries)) for item in items.values() if item.kind == "S"],
@@ -76,13 +82,12 @@ def _entries(studies: Path, paths: Paths) -> Iterator[Entry]:
         written, page = headline.read(paths, name) or {}, paths.page(name)
         words = declared.get(name) or written
         reproduces = words.get("reproduces") or ()
-        scale = str(written.get("scale", ""))
         yield Entry(
             name=name,
             title=str(words.get("title") or name),
             reproduces=tuple(map(str, reproduces)) if isinstance(reproduces, list | tuple) else (),
             state=_state(studies / f"{name}.yaml", name in declared, written, page, paths),
-            scale=scale,
+            scale=str(written.get("scale", "")) if written.get("scaled", True) else "",
             synthetic=bool(written.get("synthetic")),
             lead=str(written.get("lead", "")),
             problems=tuple(map(str, written.get("problems") or ())),
@@ -115,12 +120,12 @@ def _begun(path: Path, paths: Paths) -> str:
     most = (0, 0, "")
     try:
         for scale in get_args(Scale):
-            runs = study.load(path, scale).runs
-            done = sum(paths.run_files(run).manifest.exists() for run in runs)
-            most = max(most, (done, len(runs), scale))
+            plan = study.load(path, scale)
+            done = sum(paths.run_files(run).manifest.exists() for run in plan.runs)
+            most = max(most, (done, len(plan.runs), f" at scale {scale}" if plan.scaled else ""))
     except UserError as error:
         return f"not valid: {str(error).splitlines()[0]}"
-    return f"incomplete: {most[0]} of {most[1]} runs trained at scale {most[2]}" if most[0] else NOT_RUN
+    return f"incomplete: {most[0]} of {most[1]} runs trained{most[2]}" if most[0] else NOT_RUN
 
 
 def _trends(counts: dict[str, Any]) -> str:

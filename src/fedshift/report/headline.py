@@ -25,6 +25,7 @@ def write(results: StudyResults, lead: str, reproduction: Reproduction, problems
         "study": plan.name,
         "title": plan.study.title,
         "scale": plan.scale,
+        "scaled": plan.scaled,
         "synthetic": results.synthetic,
         "view": plan.view,
         "runs": len(plan.runs),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +23,13 @@ from ..papers.reproduction import Reproduction
 from ..study.plan import Plan
 from . import headline, tables
 from .answer import answer
+from .checklists import checklists, statements
 from .cohort import Cohort, cohorts, problems
+from .downloads import Download, downloads, embedded
+from .glossary import glossary
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
 from .html import render
-from .protocol import protocol, scaled
-
-EMBED = 100_000
-"""Files of more bytes are not embedded for download, only named."""
+from .protocol import protocol
 
 
 @dataclass(frozen=True)
@@ -51,15 +50,6 @@ class PageTable:
     header: tuple[str, ...]
     rows: list[list[PageCell]]
     heads: int
-
-
-@dataclass(frozen=True)
-class Download:
-    """A link that holds its own file."""
-
-    label: str
-    name: str
-    uri: str
 
 
 @dataclass(frozen=True)
@@ -101,11 +91,12 @@ def context(results: StudyResults) -> dict[str, Any]:
         "synthetic": results.synthetic,
         "cards": results.cards,
         "missing": _missing(results),
-        "scaled": scaled(plan),
+        "scaled": plan.scaled,
         "command": score.command(plan, results.paths),
         "archives": score.archives(plan),
         "problems": problems(people),
         "answer": answer(findings, unit),
+        "glossary": glossary(findings),
         "reproduction": reproduction,
         "claimed": trends.MEANING,
         "compared": [(line, _compared(n, t)) for n, (t, line) in enumerate(reproduction.tables)],
@@ -119,11 +110,13 @@ def context(results: StudyResults) -> dict[str, Any]:
         "figures": [_figure(results, name) for name in plan.study.figures],
         "cohorts": [(c, plain(f"cohort-{n}", c.table)) for n, c in enumerate(people)],
         "protocol": protocol(findings),
+        "statements": statements(plan.study.author),
+        "checklists": checklists(plan.study.author),
         "costs": plain("costs", costs(runs)),
         "runs": plain("runs", runs_table(runs)),
         "facts": facts(runs),
         "specs": specs(findings),
-        "downloads": list(_downloads(results)),
+        "downloads": list(downloads(results)),
         "several": findings.several,
     }
 
@@ -155,7 +148,7 @@ def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
     small = "Mini scale: a small model of the study, to show that it runs; not its result."
     lines = [
         *study.notes,
-        *([small] if findings.plan.scale == "mini" and scaled(findings.plan) else []),
+        *([small] if findings.plan.scale == "mini" and findings.plan.scaled else []),
         *(note for card in results.cards for note in card.get("notes", ())),
         *(line for cohort in people for line in cohort.caveats),
         *_left_out(findings),
@@ -272,35 +265,7 @@ def _figure(results: StudyResults, name: str) -> Drawn:
         return Drawn(name, figure.title, "This figure has not been drawn.", "", [])
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(path, f"not a readable figure: {error}", "draw it again") from error
-    link = download("SVG", f"{results.plan.name}-{name}.svg", svg.encode(), "image/svg+xml")
+    file = f"{'synthetic-' if results.synthetic else ''}{results.plan.name}-{name}.svg"
+    link = embedded("SVG", file, svg.encode(), "image/svg+xml")
     caption = figure.caption(results.for_figures)
     return Drawn(name, figure.title, caption, Markup(svg), [link])  # our own file, escaped when drawn
-
-
-def _downloads(results: StudyResults) -> Iterator[tuple[str, list[Download], str]]:
-    """Yield title, links, and place of each file of the study that a reader may want."""
-    study = results.plan.name
-    types = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex"}
-    files = {
-        "Overview table": "tables/overview",
-        "Table of sites": "tables/sites",
-        "Summary": "summary",
-        "Effects": "effects",
-        "Beside the published values": "tables/comparison",
-        "Trends": "trends",
-        "All scores": "scores",
-    }
-    for title, stem in files.items():
-        links = []
-        for kind in types:
-            path = results.files.folder / f"{stem}.{kind}"
-            if path.exists() and path.stat().st_size <= EMBED:
-                content = results.content(f"{stem}.{kind}")
-                links.append(download(kind.upper(), f"{study}-{path.name}", content, types[kind]))
-        yield title, links, f"results/studies/{study}/{stem}.csv"
-
-
-def download(label: str, name: str, content: bytes, kind: str) -> Download:
-    """Return a link that holds a file's content."""
-    encoded = base64.b64encode(content).decode()
-    return Download(label, name, f"data:{kind};charset=utf-8;base64,{encoded}")

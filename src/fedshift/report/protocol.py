@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from ..algorithms import Training
+from ..addons import Addon
+from ..algorithms import Algorithm, Training
 from ..analysis.findings import Findings
 from ..analysis.statistics import DRAWS, FEWEST, LEVEL
 from ..analysis.values import inner, listed
@@ -14,14 +15,9 @@ from ..core.registry import Plugin
 from ..data.partition import Partition
 from ..metrics import Metric
 from ..nn.bn_policy import POLICIES
-from ..study.plan import Plan
 from ..study.run import Run
 from .tables import LOSS_RECOVERED
-
-
-def scaled(plan: Plan) -> bool:
-    """Return whether mini and paper scale differ at all in this study."""
-    return plan.study.dataset.has_miniature or bool(plan.study.scales.get("mini"))
+from .wilds import rules
 
 
 def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
@@ -33,12 +29,16 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
     recovers = findings.baseline and findings.others() and findings.tests_inside
     return [
         ("Dataset", [", version ".join(filter(None, [card.title, card.version]))]),
+        *([("WILDS' rules", lines)] if (lines := rules(findings)) else []),
         ("Partition", [_partition(p) for p in study.partition]),
         ("Model", _plugins(run.model for run in runs)),
+        ("Initial weights", list(dict.fromkeys(map(_initial_weights, runs)))),
         ("Transforms", _plugins(study.transforms) or ["none"]),
         ("Algorithms", _plugins(run.algorithm for run in runs)),
         *([("Add-ons", add_ons)] if (add_ons := _plugins(run.addon for run in runs if run.addon)) else []),
         ("BN policies", [_policy(name) for name in dict.fromkeys(run.bn for run in runs)]),
+        ("Optimiser", list(dict.fromkeys(_optimiser(s) for s in settings))),
+        ("Loss", list(dict.fromkeys(map(_loss, runs)))),
         ("Training", ["; ".join(_training(settings)) + "."]),
         ("Seeds", [", ".join(map(str, study.seeds))]),
         ("Inference", [line for key in findings.keys for line in _inference(findings, key)]),
@@ -79,6 +79,40 @@ _RECOVERED = (
     "share by which the gap shrinks: where an inference changes the internal mean too, that is less or more. It is "
     "given only for a gap whose interval excludes zero."
 )
+
+
+def _initial_weights(run: Run) -> str:
+    """Return where the weights of a run come from before its first round."""
+    if getattr(run.model, "pretrained", False):
+        return f"{run.model.label}: pretrained on ImageNet; the last layer is drawn at random from the run's seed."
+    return "Drawn at random from the run's seed, not pretrained; all clients start from the same weights."
+
+
+def _optimiser(training: Training) -> str:
+    """Return how clients step: plain SGD with its settings."""
+    parts = [
+        f"learning rate {training.lr:g} ({training.schedule} over rounds)",
+        f"momentum {training.momentum:g}" if training.momentum else "no momentum",
+        f"weight decay {training.weight_decay:g}" if training.weight_decay else "no weight decay",
+    ]
+    return (
+        f"Stochastic gradient descent (SGD) at each client, {listed(parts)}; its state starts again in each round. "
+        "What the server does with the clients' updates is part of the algorithm."
+    )
+
+
+def _loss(run: Run) -> str:
+    """Return what the local steps of a run minimise."""
+    bases = ((run.algorithm, Algorithm), *([(run.addon, Addon)] if run.addon else []))
+    sources = [plugin.label for plugin, base in bases if _changes_steps(plugin, base)]
+    extended = f"; {listed(sources)} {'change' if len(sources) > 1 else 'changes'} the loss or its gradient"
+    return f"Cross-entropy, mean over the images of a batch, classes unweighted{extended if sources else ''}."
+
+
+def _changes_steps(plugin: Plugin, base: type[Plugin]) -> bool:
+    """Return whether an algorithm or add-on has a loss or a gradient other than that of its base class."""
+    hooks = ("loss", "gradient", "backward", "correct")
+    return any(getattr(type(plugin), hook, None) is not getattr(base, hook, None) for hook in hooks)
 
 
 def _by_class(findings: Findings) -> str:

@@ -9,14 +9,15 @@ from ..analysis.findings import Findings
 from ..analysis.table import Table, save
 from ..analysis.values import DASH, Value, doubtful, listed, number, spread
 from ..io.paths import StudyFiles
+from . import intervals
 
 LOSS_RECOVERED = "External loss recovered"
 
 
 def write(files: StudyFiles, findings: Findings) -> None:
-    """Write tables/{sites,overview}.{csv,md,tex} of a study."""
-    for name, table in (("sites", sites(findings)), ("overview", overview(findings))):
-        save(files, name, table)
+    """Write tables/{sites,overview}.{csv,md,tex} of a study, with their intervals."""
+    save(files, "sites", intervals.sites(sites(findings), findings))
+    save(files, "overview", intervals.overview(overview(findings), findings))
 
 
 def sites(findings: Findings, condition: Condition | None = None) -> Table:

@@ -16,6 +16,7 @@ from ..core.registry import validated
 from ..data.partition import Partition
 from ..datasets import Scale
 from ..io.yaml import read_yaml
+from .author import Author
 from .fields import (
     MANY,
     AddonField,
@@ -76,6 +77,9 @@ class Study(Frozen):
     title: str = Field(description="title of the page, in one line")
     question: str = Field("", description="the question that the study answers")
     notes: tuple[str, ...] = Field((), description="caveats and decisions, shown on the page")
+    author: Author = Field(
+        Author(), description="what only the authors know, for the checklists CLAIM 2024 and TRIPOD+AI on the page"
+    )
     dataset: DatasetField = Field(description="the dataset, by name or with settings")
     partition: Annotated[tuple[Partition, ...], *MANY] = Field(
         min_length=1, description="one partition or several; every run is trained once on each of them"

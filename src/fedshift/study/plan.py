@@ -121,6 +121,11 @@ class Plan:
         if lost:
             raise UserErrors(UserError(f"{self.path}.{key}", f"no such file: {file}") for key, file in lost)
 
+    @property
+    def scaled(self) -> bool:
+        """True where the scales differ in this study. Own data are the same at every scale: no reader sees the word."""
+        return self.study.dataset.has_miniature or any(self.study.scales.values())
+
     @functools.cached_property
     def view(self) -> str:
         """A digest of the whole study, without comments: its tables and page are written again when it changes."""
