@@ -48,9 +48,10 @@ def problems(plan: Plan, paths: Paths) -> Iterator[str]:
     """Yield a warning for each check of the cohort that fails, where data are prepared and divided already."""
     if not any(paths.partition(run.partition_id).exists() for run in plan.runs.values()):
         return
+    from ..analysis.results import load
     from ..report.cohort import cohorts
 
-    for cohort in cohorts(plan, paths):
+    for cohort in cohorts(load(plan, paths)):
         for check in cohort.checks:
             if check.status == "PROBLEM":
                 yield f"  warning: {check.what}: {check.detail}"

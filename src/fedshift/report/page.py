@@ -90,7 +90,7 @@ def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
 def context(results: StudyResults) -> dict[str, Any]:
     """Return everything that the template shows."""
     plan, findings = results.plan, results.findings
-    runs, people = trained(results), cohorts(plan, results.paths)
+    runs, people = trained(results), cohorts(results)
     unit = "patients" if all(cohort.patients for cohort in people) else "images"
     sites = [_sites(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)]
     reproduction = Reproduction.of(results)
