@@ -15,11 +15,11 @@ from ..datasets import Scale
 from ..io.paths import STUDIES, Paths
 from ..papers.pairs import require
 from .data_check import inspected, problems
-from .group import Group, plans
+from .group import Group, member, plans
 
 
 def add(group: Group) -> None:
-    """Add the commands list, check, plan, status and accept."""
+    """Add the commands list, check, plan, status, repeat and accept."""
     command = group.add(list_, "list", "print the names of plug-ins or studies, one a line")
     command.add_argument("kind", choices=[*(f"{kind}s" for kind in registry.KINDS), "studies"])
     command = group.add(
@@ -36,6 +36,7 @@ def add(group: Group) -> None:
         status, "status", "print the state of each run: done, running, stopped, failed or waiting", "study"
     )
     _add_json(command)
+    group.add(repeat, "repeat", "print the command that trains and predicts one run of a study alone", "study", "id")
     command = group.add(
         accept,
         "accept",
@@ -108,6 +109,14 @@ def status(args: argparse.Namespace) -> None:
     folder = [] if args.studies == STUDIES else ["--studies", str(args.studies)]
     again = shlex.join(["fedshift", "train", args.study, "RUN", "--scale", args.scale, *folder])
     print(json.dumps(plain(runs, again), indent=2) if args.json else "\n".join(lines(runs, again)))
+
+
+def repeat(args: argparse.Namespace) -> None:
+    """Print the command that trains and predicts one run alone."""
+    from ..analysis.score import run_command
+
+    run = member(args, "run", lambda plan: {key: (plan, key) for key in plan.runs})
+    print(run_command(run[0], Paths(), run[1]))
 
 
 def accept(args: argparse.Namespace) -> None:

@@ -103,6 +103,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "missing": _missing(results),
         "scaled": scaled(plan),
         "command": score.command(plan, results.paths),
+        "run_commands": score.run_commands(plan, results.paths),
         "archives": score.archives(plan),
         "answer": answer(findings, unit),
         "reproduction": reproduction,
