@@ -101,6 +101,11 @@ class StudyResults:
         return self._table("unseen")
 
     @functools.cached_property
+    def subgroups(self) -> pd.DataFrame:
+        """subgroups.csv."""
+        return self._table("subgroups")
+
+    @functools.cached_property
     def findings(self) -> Findings:
         """The numbers of summary.csv and effects.csv by their ids."""
         return Findings(self.names, self.summary, self.effects)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..analysis import subgroups
 from ..core.errors import UserError, require_none
 from ..data.inspection import Inspection, SiteSamples, inspect
+from ..datasets.own_images import further_columns
 from ..io.paths import Paths
 from ..study import Plan
 
@@ -20,6 +22,7 @@ def inspected(plan: Plan) -> list[str]:
             continue
         samples, wrong = data.dataset.examine(Path())
         uses = dict.fromkeys((run.partition, run.training) for run in plan.runs.values() if run.data.id == key)
+        subgroups.require(plan, ", ".join(map(str, tables)), further_columns(samples))
         inspection = inspect(samples, data.dataset.classes, list(uses))
         faults |= {str(fault): fault for fault in (*wrong, *inspection.faults)}
         texts.append("\n".join(lines(", ".join(map(str, tables)), inspection)))

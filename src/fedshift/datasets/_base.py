@@ -33,6 +33,10 @@ class Card:
     caveat: str = ""
 
 
+SAMPLE_COLUMNS = ("sample", "site", "label", "patient", "base")
+"""Columns of a table of samples that the package itself reads. All others are further columns."""
+
+
 @dataclass(frozen=True)
 class Opened:
     """Raw files that are ready to be read.
@@ -41,11 +45,13 @@ class Opened:
     unknown). If sites show different versions of the same images, a column base names the image that the versions
     share. `image(i)` returns the image of row i: (height, width, channels), uint8, or, in a dataset of vectors,
     (features,), float32. Several threads may call it. It raises UserError, with the name of the file, for a file that
-    cannot be read.
+    cannot be read. `further` names columns of `samples` that are kept beside these, as text: facts about an image, such
+    as the scanner, by which a study may look at its results.
     """
 
     samples: pd.DataFrame
     image: Callable[[int], np.ndarray]
+    further: tuple[str, ...] = ()
 
 
 class Dataset(Plugin):

@@ -16,7 +16,7 @@ from ..core.spelling import plain
 from ..io.download import Source
 from ..io.images import read_image
 from ..io.tables import read_texts
-from ._base import Card, Dataset, Opened
+from ._base import SAMPLE_COLUMNS, Card, Dataset, Opened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class OwnImages(Dataset):
     """A table with the columns path, label, site and, if known, patient; images of any format that Pillow reads.
 
+    Further columns, such as the scanner, are kept with the samples; `subgroups` of a study may name them.
     `path` is relative to the table. `label` is 0, 1, ... in the order of `classes`, or the name of a class. Images are
     rotated according to their EXIF orientation. Then the shorter side is scaled to `size` and the centre is cropped.
     """
@@ -72,7 +73,7 @@ class OwnImages(Dataset):
         require_none(faults)
         files = [self._table(raw).parent / path for path in samples["path"]]
         samples = samples.astype({"label": "int64"}).reset_index(drop=True)
-        return Opened(samples, lambda i: self._square(read_image(files[i], own=True)))
+        return Opened(samples, lambda i: self._square(read_image(files[i], own=True)), further_columns(samples))
 
     def examine(self, raw: Path) -> tuple[pd.DataFrame, list[UserError]]:
         """Return the rows of the table as samples, and every fault of its cells.
@@ -125,6 +126,11 @@ class OwnImages(Dataset):
         from PIL import Image, ImageOps
 
         return np.asarray(ImageOps.fit(Image.fromarray(image), (self.size, self.size), Image.Resampling.LANCZOS))
+
+
+def further_columns(samples: pd.DataFrame) -> tuple[str, ...]:
+    """Return the columns of a table of own images that only the user knows the meaning of, such as the scanner."""
+    return tuple(name for name in map(str, samples) if name not in ("path", *SAMPLE_COLUMNS))
 
 
 def read_rows(table: Path) -> pd.DataFrame:

@@ -63,7 +63,7 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
     of the others.
     """
     opened = data.dataset.open(raw)
-    samples = _checked(opened.samples.reset_index(drop=True), data.dataset.classes)
+    samples = _checked(opened.samples.reset_index(drop=True), data.dataset.classes, opened.further)
 
     def image(i: int) -> np.ndarray:
         x = opened.image(i)
@@ -165,7 +165,7 @@ def _fingerprint(samples: pd.DataFrame, first: np.ndarray) -> str:
     return hashlib.sha256(rows.tobytes() + first.tobytes()).hexdigest()
 
 
-def _checked(samples: pd.DataFrame, classes: tuple[str, ...]) -> pd.DataFrame:
+def _checked(samples: pd.DataFrame, classes: tuple[str, ...], further: tuple[str, ...] = ()) -> pd.DataFrame:
     if samples.empty:
         raise UserError("dataset", "has no samples", "check the raw files")
     if (repeated := samples["sample"].duplicated()).any():
@@ -180,7 +180,8 @@ def _checked(samples: pd.DataFrame, classes: tuple[str, ...]) -> pd.DataFrame:
         what = f"has label {row['label']}, but there are {len(classes)} classes ({', '.join(classes)})"
         raise UserError(f"sample {row['sample']!r}", what, "number labels 0, 1, ... in the order of the classes")
     columns = ["sample", "site", "label", "patient", *(["base"] if "base" in samples else [])]
-    return samples[columns].astype({"sample": "str", "site": "str", "label": "int64", "patient": "object"})
+    types = {"sample": "str", "site": "str", "label": "int64", "patient": "object", **dict.fromkeys(further, "object")}
+    return samples[[*columns, *further]].astype(types)
 
 
 def _card(data: Data, samples: pd.DataFrame, files: DataFiles) -> dict[str, object]:

@@ -22,7 +22,7 @@ from ..io.text import write_text
 from ..papers import comparison, trends
 from ..papers.reproduction import Reproduction
 from ..study.plan import Plan
-from . import headline, tables
+from . import headline, subgroups, tables
 from .answer import answer
 from .cohort import Cohort, cohorts
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
@@ -111,6 +111,10 @@ def context(results: StudyResults) -> dict[str, Any]:
         "compared": [(line, _compared(n, t)) for n, (t, line) in enumerate(reproduction.tables)],
         "within": comparison.MEANING,
         "caveats": _caveats(findings, people, runs),
+        "subgroups": [
+            (column, plain(f"subgroups-{n}", t))
+            for n, (column, t) in enumerate(subgroups.tables(results, unit).items())
+        ],
         "unseen": plain("unseen", not_trained_on) if not_trained_on else None,
         "overview": plain("overview", tables.overview(findings)),
         "sites": sites,
