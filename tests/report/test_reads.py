@@ -11,7 +11,7 @@ import pytest
 from papers_study import made
 
 from fedshift.analysis import results
-from fedshift.report import page
+from fedshift.report import page, summary
 
 COUNTING: list[Counter[Path]] = []
 """Counters of the files that are opened while they are in this list: an audit hook cannot be removed."""
@@ -81,3 +81,10 @@ def test_a_figure_reads_each_file_once(tmp_path: Path, opened: Counter[Path]) ->
         "effects": 1,
         "trends": 0,
     }
+
+
+def test_the_samples_are_read_once_for_a_summary(tmp_path: Path, opened: Counter[Path]) -> None:
+    plan, paths = made(tmp_path, figures=[])
+    opened.clear()
+    summary.summarise(plan, paths)
+    assert [opened[paths.data_files(data).samples] for data in plan.data] == [1]

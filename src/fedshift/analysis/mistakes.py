@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -14,9 +14,7 @@ from ..io.paths import Paths
 from . import predictions
 from .conditions import Condition
 from .findings import Findings
-
-Samples = Callable[[str], pd.DataFrame]
-"""Returns samples.parquet of prepared data, by their id."""
+from .predictions import Samples
 
 
 def worst(findings: Findings, paths: Paths, samples: Samples, each: int) -> Iterator[SiteMistakes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from . import predictions
 from .auc import logit_interval
 from .conditions import CONDITION, Condition
 from .names import IDS, Names
-from .predictions import INFERENCE
+from .predictions import INFERENCE, Samples
 from .statistics import bootstrap, by_cluster, interval
 
 MOST = 12
@@ -28,8 +28,6 @@ COLUMNS = [
     *(*IDS, *CONDITION, *INFERENCE, "column", "group", "role", "metric"),
     *("n", "clusters", "mean", "std", "seeds", "low", "high"),
 ]
-Samples = Callable[[str], pd.DataFrame]
-"""Returns samples.parquet of prepared data, by their id."""
 
 
 def table(names: Names, paths: Paths, samples: Samples) -> pd.DataFrame:

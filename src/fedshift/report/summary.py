@@ -37,9 +37,9 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     """
     results = load(plan, paths)
     words, values = Words(plan), Values(results)
-    bounds, contrasts = effects.table(results.names, paths, results.scores)
+    bounds, contrasts = effects.table(results.names, paths, results.scores, results.samples)
     summary = _over_seeds(results.scores).join(comparison.published(words)).join(bounds).reset_index()
-    summary = summary.join(reference.table(plan, paths), on=reference.PLACE)
+    summary = summary.join(reference.table(plan, paths, results.samples), on=reference.PLACE)
     summary = results.names.described(summary.assign(study=plan.name))[COLUMNS]
     compared = comparison.table(words, values)
     files = results.files
@@ -48,7 +48,7 @@ def summarise(plan: Plan, paths: Paths) -> Path:
         files.summary: summary,
         files.comparison: compared,
         files.trends: trends.table(words, values),
-        files.unseen: unseen.table(results.names, paths),
+        files.unseen: unseen.table(results.names, paths, results.samples),
         files.subgroups: subgroups.table(results.names, paths, results.samples),
     }
     for path, rows in content.items():
