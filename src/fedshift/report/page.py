@@ -291,6 +291,7 @@ def _downloads(results: StudyResults) -> Iterator[tuple[str, list[Download], str
         "Beside the published values": "tables/comparison",
         "Trends": "trends",
         "All scores": "scores",
+        **({"Subgroups": "subgroups"} if results.plan.study.subgroups else {}),
     }
     for title, stem in files.items():
         links = []
