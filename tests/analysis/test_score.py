@@ -360,3 +360,17 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
     first = summary.summarise(plan, paths).read_bytes()
     score.score(plan, paths)
     assert summary.summarise(plan, paths).read_bytes() == first
+
+
+def test_runs_with_other_inferences_have_other_commands(tmp_path: Path) -> None:
+    grids = [
+        {"algorithm": "fedavg", "bn": ["aggregated", "local"]},
+        {"algorithm": "fedprox", "inferences": ["source"]},
+    ]
+    plan, paths = fake_study.plan(tmp_path, runs=grids, seeds=[0, 1]), Paths(tmp_path)
+    start = "snakemake --cores all --config study=fake scale=mini -- results/runs/RUN/predictions-source.parquet"
+    commands = score.run_commands(plan, paths)
+    assert list(commands) == [f"{start} results/runs/RUN/predictions-tsmobn.parquet", start]
+    assert [len(runs) for runs in commands.values()] == [4, 2]
+    last = list(plan.runs)[-1]
+    assert score.run_command(plan, paths, last) == start.replace("RUN", last)

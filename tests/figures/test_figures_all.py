@@ -16,7 +16,7 @@ from fedshift.core import registry
 from fedshift.figures import Results, _canvas, _series
 from fedshift.report import summary
 
-NAMES = ["loss_by_site", "methods", "ntk", "sweep", "test_curves", "test_time", "toy"]
+NAMES = ["convergence_by_traffic", "loss_by_site", "methods", "ntk", "sweep", "test_curves", "test_time", "toy"]
 OF_RUNS = [name for name in NAMES if name not in ("ntk", "toy")]
 NASTY = '<b>"&$x</b>'
 
@@ -27,7 +27,7 @@ def nasty() -> Results:
     scores += [row(NASTY, f"{NASTY}2", 0.7, "external", **tsmobn(batch_size=b)) for b in (2, 32)]
     scores += [row("other", NASTY, 0.7)]
     rounds = [moment(r, NASTY, "train", 1 / r, condition=NASTY) for r in (1, 2)]
-    rounds += [moment(2, f"{NASTY}2", "test", 0.5, condition=NASTY)]
+    rounds += [moment(2, f"{NASTY}2", "test", 0.5, condition=NASTY), moment(2, NASTY, "val", 0.5, condition=NASTY)]
     settings = {
         f"{NASTY}-0": {"algorithm.name": "x", "training.lr": 0.1},
         "other-0": {"algorithm.name": "x", "training.lr": 0.2},

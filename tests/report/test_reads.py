@@ -11,7 +11,7 @@ import pytest
 from papers_study import made
 
 from fedshift.analysis import results
-from fedshift.report import page
+from fedshift.report import page, summary
 
 COUNTING: list[Counter[Path]] = []
 """Counters of the files that are opened while they are in this list: an audit hook cannot be removed."""
@@ -51,15 +51,20 @@ def _counted(counter: Counter[Path]):  # type: ignore[no-untyped-def]
 def test_each_file_of_results_is_read_once_for_a_page(tmp_path: Path, opened: Counter[Path]) -> None:
     trend = {"claim": "c", "better": {"bn": "local"}, "than": {"bn": "aggregated"}}
     rows = "FedAvg,base,H4,61.5,10 FedBN,base,H4,20,1"
-    plan, paths = made(tmp_path, rows, trends=[trend], figures=["convergence", "sites", "sweep"])
+    plan, paths = made(tmp_path, rows, trends=[trend], figures=["convergence", "patches", "sites"])
     for name in plan.study.figures:
         results.draw(plan, paths, name)
     opened.clear()
     page.write(plan, paths)
     folder = paths.study(plan.name)
-    files = [folder / f"{name}.csv" for name in ("scores", "summary", "effects", "comparison", "trends", "unseen")]
+    files = [
+        folder / f"{name}.csv"
+        for name in ("scores", "summary", "effects", "comparison", "trends", "unseen", "subgroups")
+    ]
     files += [folder / "missing.json", *(folder / "figures" / f"{name}.svg" for name in plan.study.figures)]
     files += [paths.run(run) / name for run in plan.runs for name in ("manifest.json", "rounds.parquet")]
+    files += [paths.data_files(data).samples for data in plan.data]
+    files += [paths.partition(partition) for partition in {run.partition_id for run in plan.runs.values()}]
     assert {path.relative_to(tmp_path): opened[path] for path in files} == {
         path.relative_to(tmp_path): 1 for path in files
     }
@@ -76,3 +81,10 @@ def test_a_figure_reads_each_file_once(tmp_path: Path, opened: Counter[Path]) ->
         "effects": 1,
         "trends": 0,
     }
+
+
+def test_the_samples_are_read_once_for_a_summary(tmp_path: Path, opened: Counter[Path]) -> None:
+    plan, paths = made(tmp_path, figures=[])
+    opened.clear()
+    summary.summarise(plan, paths)
+    assert [opened[paths.data_files(data).samples] for data in plan.data] == [1]

@@ -50,6 +50,7 @@ rule summarise:
         comparison=PATHS.study_files("{study}").comparison,
         trends=PATHS.study_files("{study}").trends,
         unseen=PATHS.study_files("{study}").unseen,
+        subgroups=PATHS.study_files("{study}").subgroups,
         tables=expand(
             PATHS.study_files("{{study}}").table("{table}", "{form}"),
             table=["sites", "overview", "comparison"],

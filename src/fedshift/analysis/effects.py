@@ -16,7 +16,6 @@ import pandas as pd
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.paths import Paths
-from ..io.tables import read_table
 from ..metrics import Metric
 from ..study.plan import Plan
 from ..study.selector import BASELINE
@@ -24,7 +23,7 @@ from . import crossed, predictions, score
 from .auc import logit_interval
 from .conditions import ALL, CONDITION, Condition, several
 from .names import IDS, LEVELS, Names
-from .predictions import INFERENCE
+from .predictions import INFERENCE, Samples
 from .statistics import FEWEST, bootstrap, by_cluster, interval
 
 COLUMNS = [
@@ -152,7 +151,7 @@ class Resampled(NamedTuple):
     patients: pd.Series
 
 
-def by_draw(names: Names, paths: Paths) -> Resampled:
+def by_draw(names: Names, paths: Paths, samples: Samples) -> Resampled:
     """Return resamples of patients, for metrics that are means over samples.
 
     Scores of samples are first averaged over seeds. Sites are resampled independently of each other, unless they show
@@ -161,7 +160,7 @@ def by_draw(names: Names, paths: Paths) -> Resampled:
     differences are paired, and their means do not count a patient as several.
     """
     plan = names.plan
-    clusters = {data: _clusters(paths, data) for data in plan.data}
+    clusters = {data: _clusters(samples, data) for data in plan.data}
     tables: dict[tuple[str, str], list[tuple[pd.DataFrame, pd.DataFrame]]] = defaultdict(list)
     everyone: dict[str, set[str]] = defaultdict(set)
     for partition in dict.fromkeys(run.partition_id for run in plan.runs.values()):
@@ -194,14 +193,14 @@ class _Clusters(NamedTuple):
     shared: bool
 
 
-def _clusters(paths: Paths, data: str) -> _Clusters:
+def _clusters(samples: Samples, data: str) -> _Clusters:
     """Return the source image of each sample where sites show the same images; otherwise its patient."""
     try:
-        samples = read_table(paths.data_files(data).samples)
+        table = samples(data)
     except UserError:
         return _Clusters(pd.Series(dtype=object), shared=False)
-    shared = "base" in samples
-    known = samples.astype({"sample": str}).set_index("sample")["base" if shared else "patient"].astype(object)
+    shared = "base" in table
+    known = table.set_index("sample")["base" if shared else "patient"].astype(object)
     return _Clusters(known.where(known.isna(), known.astype(str)), shared)
 
 
@@ -239,7 +238,7 @@ def _per_sample(plan: Plan, paths: Paths, runs: list[str]) -> dict[str, pd.DataF
     }
 
 
-def table(names: Names, paths: Paths, scores: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def table(names: Names, paths: Paths, scores: pd.DataFrame, samples: Samples) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the intervals (`low`, `high`) of the rows of the summary, by LEVELS, and effects.csv.
 
     effects.csv has the columns COLUMNS; `scores` has LEVELS, seed and value. The intervals of the summary hold patients
@@ -248,7 +247,7 @@ def table(names: Names, paths: Paths, scores: pd.DataFrame) -> tuple[pd.DataFram
     """
     conditions, baseline = names.conditions, plain(names.plan)
     metrics = {metric.name: metric for metric in score.metrics(names.plan)}
-    seeds, (draws, patients), left_out = by_seed(scores), by_draw(names, paths), undefined(conditions, scores)
+    seeds, (draws, patients), left_out = by_seed(scores), by_draw(names, paths, samples), undefined(conditions, scores)
     bounds = _resampled(draws).join(_over_seeds(seeds)).join(patients.rename("patients"))
     bounds[["low", "high"]] = _pairs([_alone(row, metrics[where[-1]]) for where, row in _rows(bounds)])
     out = _over_seeds(effects(seeds, conditions, baseline, left_out))

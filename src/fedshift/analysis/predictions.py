@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,8 @@ INFERENCE = ["inference", "momentum", "batch_size", "order"]
 TYPES = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}
 """Types of the columns that are neither text nor plain floats."""
 SITE = ["site", "role"]
+Samples = Callable[[str], "pd.DataFrame"]
+"""Returns samples.parquet of prepared data by their id, with sample and site as text, or raises UserError."""
 
 
 def inferences(plan: Plan) -> dict[str, dict[str, Any]]:

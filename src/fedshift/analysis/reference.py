@@ -13,11 +13,12 @@ from ..io.tables import read_table
 from ..study.plan import Plan
 from ..study.run import Run
 from . import score
+from .predictions import Samples
 
 PLACE = ["condition_id", "role", "site", "metric"]
 
 
-def table(plan: Plan, paths: Paths) -> pd.DataFrame:
+def table(plan: Plan, paths: Paths, samples: Samples) -> pd.DataFrame:
     """Return `chance` and `majority` by PLACE, for metrics that have a chance level.
 
     `chance` is that of a guess among the classes of the dataset. `majority` is the score of giving the shares of the
@@ -25,22 +26,24 @@ def table(plan: Plan, paths: Paths) -> pd.DataFrame:
     """
     rows, known = [], {run.condition: run for run in plan.runs.values()}
     for condition, run in known.items():
-        for place, chance, majority in _by_site(plan, paths, run):
+        for place, chance, majority in _by_site(plan, paths, samples, run):
             rows.append((condition, *place, chance, majority))
     return pd.DataFrame(rows, columns=[*PLACE, "chance", "majority"]).set_index(PLACE)
 
 
-def _by_site(plan: Plan, paths: Paths, run: Run) -> Iterator[tuple[tuple[str, str, str], float, float]]:
+def _by_site(
+    plan: Plan, paths: Paths, samples: Samples, run: Run
+) -> Iterator[tuple[tuple[str, str, str], float, float]]:
     """Yield role, site and metric with both levels. Nothing where the partition or the labels cannot be read."""
     try:
         assigned = read_table(paths.partition(run.partition_id), ["sample", "site", "role", "split"])
-        samples = read_table(paths.data_files(run.data.id).samples, ["sample", "label"])
+        labels = samples(run.data.id).reindex(columns=["sample", "label"])
     except UserError:
         return
     classes = len(run.data.dataset.classes)
     levels = [(metric, chance) for metric in score.metrics(plan) if not np.isnan(chance := metric.chance(classes))]
     test = assigned[assigned["split"] == "test"].astype({"sample": str})
-    rows = test.merge(samples.dropna().astype({"sample": str, "label": int}), on="sample")
+    rows = test.merge(labels.dropna().astype({"label": int}), on="sample")
     for place, label in rows.groupby(["role", "site"], sort=False)["label"]:
         role, site = map(str, place)
         shares = np.bincount(label, minlength=classes) / len(label)

@@ -13,14 +13,14 @@ import pandas as pd
 from ..core import registry
 from ..core.errors import UserError
 from ..core.rng import stream
-from ..figures import Figure, Results
+from ..figures import Figure, Results, SiteMistakes
 from ..io.arrays import map_array
 from ..io.paths import Paths
 from ..io.tables import read_table
 from ..io.text import read_json, write_text
 from ..study.plan import Plan
 from ..study.run import Data
-from . import score
+from . import mistakes, score
 from .findings import Findings
 from .names import Names
 
@@ -49,6 +49,7 @@ class StudyResults:
         self.files = paths.study_files(plan.name)
         self.names = Names(plan)
         self._contents: dict[str, bytes] = {}
+        self._samples: dict[str, pd.DataFrame] = {}
 
     def content(self, name: str) -> bytes:
         """Return the bytes of a file of the study's folder. Raises UserError where it is not there."""
@@ -58,6 +59,13 @@ class StudyResults:
                 raise UserError(path, "no such file", "score and summarise the study first")
             self._contents[name] = path.read_bytes()
         return self._contents[name]
+
+    def samples(self, data: str) -> pd.DataFrame:
+        """Return samples.parquet of prepared data, with sample and site as text. Raises UserError if unreadable."""
+        if data not in self._samples:
+            table = read_table(self.paths.data_files(data).samples)
+            self._samples[data] = table.astype({"sample": str, "site": str})
+        return self._samples[data]
 
     def _table(self, name: str) -> pd.DataFrame:
         return score.parse_tidy(self.content(f"{name}.csv"))
@@ -91,6 +99,11 @@ class StudyResults:
     def unseen(self) -> pd.DataFrame:
         """unseen.csv."""
         return self._table("unseen")
+
+    @functools.cached_property
+    def subgroups(self) -> pd.DataFrame:
+        """subgroups.csv."""
+        return self._table("subgroups")
 
     @functools.cached_property
     def findings(self) -> Findings:
@@ -140,11 +153,14 @@ class StudyResults:
     def for_figures(self) -> Results:
         """Everything that a figure may need. Runs without rounds are left out; the page names them."""
         partitions = self.plan.partitions
+        shown = examples(self)
         return Results(
             scores=self._titled(self.scores),
             summary=self._titled(self.summary),
             rounds=self.rounds,
-            patches=patches(self.plan, self.paths),
+            patches={site: images for site, (images, _) in shown.items()},
+            labels={site: labels for site, (_, labels) in shown.items()},
+            mistakes=self._mistakes,
             internal=tuple(dict.fromkeys(s for p in partitions for s in p.internal)),
             external=tuple(dict.fromkeys(s for p in partitions for s in p.external)),
             headline=self.findings.headline,
@@ -152,6 +168,9 @@ class StudyResults:
             settings={name: run.settings for name, run in self.plan.runs.items()},
             synthetic=self.synthetic,
         )
+
+    def _mistakes(self, each: int) -> list[SiteMistakes]:
+        return list(mistakes.worst(self.findings, self.paths, self.samples, each))
 
     def _titled(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return a table with the columns `condition` and `shown`: the titles of condition and inference."""
@@ -178,18 +197,23 @@ def _manifest(path: Path) -> dict[str, Any]:
     return manifest if isinstance(manifest, dict) else {}
 
 
-def patches(plan: Plan, paths: Paths) -> dict[str, np.ndarray]:
-    """Return a few images of each site, always the same ones; none where the data are not images of two dimensions."""
-    chosen: dict[str, np.ndarray] = {}
-    for data in plan.data:
-        files = paths.data_files(data)
+def examples(results: StudyResults) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return images and labels of a few samples of each site, sorted by label.
+
+    They are always the same ones. There are none where the data are not images of two dimensions.
+    """
+    chosen: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for data in results.plan.data:
+        files = results.paths.data_files(data)
         if not files.images.exists():
             continue
         images = map_array(files.images)
         if images.ndim != 4:
             continue
-        samples = read_table(files.samples, ["site"]).astype({"site": str})
+        samples = results.samples(data)
+        labels = samples["label"].to_numpy()
         for site, rows in samples.groupby("site", sort=False).indices.items():
-            drawn = stream("patches", data, site).permutation(rows)[:PATCHES]
-            chosen[str(site)] = np.asarray(images[np.sort(drawn)])
+            drawn = np.sort(stream("patches", data, site).permutation(rows)[:PATCHES])
+            drawn = drawn[np.argsort(labels[drawn], kind="stable")]
+            chosen[str(site)] = np.asarray(images[drawn]), labels[drawn]
     return chosen

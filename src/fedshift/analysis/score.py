@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ _TEXT = (
     "quantity",
     *("table", "method", "variant", "condition", "verdict", "reason"),
     *("claim", "sentence", "held", "doubt"),
+    *("column", "group"),
 )
 
 
@@ -58,15 +59,32 @@ def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     return out
 
 
-def command(plan: Plan, paths: Paths) -> str:
-    """Return the command that repeats or resumes a study. It is called in the project's folder."""
+def command(plan: Plan, paths: Paths, targets: Sequence[Path] = ()) -> str:
+    """Return the command that repeats or resumes a study, or makes some of its files. Call it in the project folder."""
     at_home = plan.path.resolve().parent == (paths.root / STUDIES).resolve()
     words = [f"study={plan.name if at_home else plan.path}"]
     if plan.scaled:
         words.append(f"scale={plan.scale}")
     if archives(plan):
         words.append("mirror=DIR")
-    return f"snakemake --cores all --config {' '.join(map(shlex.quote, words))}"
+    files = ["--", *(str(path.relative_to(paths.root)) for path in targets)] if targets else []
+    return f"snakemake --cores all --config {' '.join(map(shlex.quote, [*words, *files]))}"
+
+
+def run_command(plan: Plan, paths: Paths, run: str, placeholder: str = "") -> str:
+    """Return the command that trains and predicts one run of a study alone, with all that it needs.
+
+    With a placeholder in the place of its id, the command is the one of all runs with the same inferences.
+    """
+    return command(plan, paths, [paths.predictions(placeholder or run, job) for job in plan.prediction_jobs[run]])
+
+
+def run_commands(plan: Plan, paths: Paths) -> dict[str, list[str]]:
+    """Return the command of `run_command` with RUN in the place of an id, and the runs that have this command."""
+    commands: dict[str, list[str]] = {}
+    for run in plan.runs:
+        commands.setdefault(run_command(plan, paths, run, "RUN"), []).append(run)
+    return commands
 
 
 def archives(plan: Plan) -> list[str]:

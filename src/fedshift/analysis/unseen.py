@@ -20,7 +20,7 @@ from . import predictions
 from .conditions import CONDITION
 from .findings import Findings
 from .names import IDS, Names
-from .predictions import INFERENCE
+from .predictions import INFERENCE, Samples
 from .table import Table
 from .values import DASH, Value, inner, spread
 
@@ -28,23 +28,23 @@ KEYS = [*IDS, "trained_on", "metric"]
 COLUMNS = [*IDS, *CONDITION, *INFERENCE, "trained_on", "metric", "n", "mean", "std", "seeds"]
 
 
-def table(names: Names, paths: Paths) -> pd.DataFrame:
+def table(names: Names, paths: Paths, samples: Samples) -> pd.DataFrame:
     """Return unseen.csv: the headline metric, mean over external sites, of images that were trained on and of others.
 
     `trained_on` says whether a client trained on the same image (column `base` of samples.parquet) under another
     corruption; `n` counts images over all external sites; `mean` and `std` are over `seeds`. The table is empty where
     no image is shown at several sites, or none of them is an image that a client trained on.
     """
-    rows = pd.DataFrame(_values_by_run(names.plan, paths), columns=[*KEYS, "n", "value"])
+    rows = pd.DataFrame(_values_by_run(names.plan, paths, samples), columns=[*KEYS, "n", "value"])
     grouped = rows.groupby(KEYS, sort=False, dropna=False)
     means = grouped.agg(n=("n", "first"), mean=("value", "mean"), std=("value", "std"), seeds=("value", "count"))
     return names.described(means.reset_index())[COLUMNS]
 
 
-def _values_by_run(plan: Plan, paths: Paths) -> Iterator[dict[str, Any]]:
+def _values_by_run(plan: Plan, paths: Paths, samples: Samples) -> Iterator[dict[str, Any]]:
     """Yield a row for each run, inference, and kind of image: trained on or not."""
     metric: Metric = registry.build("metric", plan.study.headline)
-    trained_on = functools.cache(lambda data, partition: _trained_on(paths, data, partition))
+    trained_on = functools.cache(lambda data, partition: _trained_on(paths, samples, data, partition))
     for name, run in plan.runs.items():
         known = trained_on(run.data.id, run.partition_id)
         for key in plan.predictions(name) if known.any() else ():
@@ -72,19 +72,19 @@ def _outside(
     yield from ((bool(seen), part) for seen, part in parts)
 
 
-def _trained_on(paths: Paths, data: str, partition: str) -> pd.Series:
+def _trained_on(paths: Paths, samples: Samples, data: str, partition: str) -> pd.Series:
     """Return, for each sample of an external site, whether a client trained on its image.
 
     Empty where samples have no `base`, so that no two of them show the same image.
     """
     try:
-        samples = read_table(paths.data_files(data).samples)
+        table = samples(data)
         assigned = read_table(paths.partition(partition), ["sample", "role", "split"])
     except UserError:
         return pd.Series(dtype=bool)
-    if "base" not in samples:
+    if "base" not in table:
         return pd.Series(dtype=bool)
-    rows = assigned.astype({"sample": str}).merge(samples.astype({"sample": str})[["sample", "base"]], on="sample")
+    rows = assigned.astype({"sample": str}).merge(table[["sample", "base"]], on="sample")
     train, outside = rows.loc[rows["split"] == "train", "base"], rows[rows["role"] == "external"]
     return pd.Series(outside["base"].isin(train.dropna()).to_numpy(), outside["sample"])
 

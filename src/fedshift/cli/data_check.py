@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..analysis import subgroups
 from ..core.errors import UserError, require_none
 from ..data.inspection import Inspection, SiteSamples, inspect
+from ..datasets.own_images import further_columns
 from ..io.paths import Paths
 from ..io.text import read_json
 from ..study import Plan
@@ -21,6 +23,7 @@ def inspected(plan: Plan) -> list[str]:
             continue
         samples, wrong = data.dataset.examine(Path())
         uses = dict.fromkeys((run.partition, run.training) for run in plan.runs.values() if run.data.id == key)
+        subgroups.require(plan, ", ".join(map(str, tables)), further_columns(samples))
         inspection = inspect(samples, data.dataset.classes, list(uses))
         faults |= {str(fault): fault for fault in (*wrong, *inspection.faults)}
         texts.append("\n".join(lines(", ".join(map(str, tables)), inspection)))
@@ -52,7 +55,8 @@ def problems(plan: Plan, paths: Paths) -> Iterator[str]:
             yield from (f"  warning: {note}" for note in read_json(card).get("notes", ()))
     if not any(paths.partition(run.partition_id).exists() for run in plan.runs.values()):
         return
+    from ..analysis.results import load
     from ..report.cohort import cohorts
     from ..report.cohort import problems as failed
 
-    yield from (f"  PROBLEM: {text}" for text in failed(cohorts(plan, paths)))
+    yield from (f"  PROBLEM: {text}" for text in failed(cohorts(load(plan, paths))))

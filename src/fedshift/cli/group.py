@@ -25,6 +25,8 @@ HELP = {
     "inference": "id of an inference, or of a sweep of inferences; fedshift check --ids lists them",
     "figure": "name of a figure; fedshift list figures prints them",
     "format": "program to write for",
+    "one": "name of a study, path to its YAML file, or a folder with scores.csv, such as results/studies/demo",
+    "other": "the study or folder that the first is compared with",
 }
 """Help of the positional arguments that several commands share."""
 CHOICES = {"format": TRACKERS}
@@ -39,7 +41,7 @@ class Group:
 
     def add(
         self,
-        call: Callable[[argparse.Namespace], None],
+        call: Callable[[argparse.Namespace], int | None],
         name: str,
         summary: str,
         *arguments: str,
@@ -47,6 +49,7 @@ class Group:
     ) -> argparse.ArgumentParser:
         """Add a command that runs `call`, with positional `arguments` and the options that all commands have.
 
+        `call` may return an exit code.
         `scale` is the default of `--scale`, which every command that takes a study has; None stands for all scales.
         """
         self.summaries[name] = summary

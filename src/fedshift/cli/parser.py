@@ -48,11 +48,15 @@ def _limit_threads(threads: int) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns 0; 2 for bad input (one line on standard error); 130 or 143 when asked to stop."""
+    """Run one command. Returns 0, or 1 if `diff` finds differences; 2 for bad input; 130 or 143 when asked to stop.
+
+    Bad input is one line on standard error.
+    """
     args = parser().parse_args(argv)
     _limit_threads(args.threads)
+    code = 0
     try:
-        args.call(args)
+        code = args.call(args) or 0
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -70,4 +74,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return 130
-    return 0
+    return code

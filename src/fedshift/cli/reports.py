@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import get_args
 
+from .. import study
 from ..core.console import say
+from ..datasets import Scale
 from ..io.paths import Paths
 from .group import Group, one_plan
 
 
 def add(group: Group) -> None:
-    """Add the commands score, summarise, figure, page, report, ledger and index."""
+    """Add the commands score, summarise, figure, page, report, ledger, diff and index."""
     group.add(score, "score", "write scores.csv of a study", "study")
     group.add(summarise, "summarise", "write summary.csv and the tables of a study", "study")
     group.add(figure, "figure", "draw one figure of a study", "study", "figure")
@@ -26,6 +30,19 @@ def add(group: Group) -> None:
         scale="paper",
     )
     command.add_argument("--write", action="store_true", help="write the study's ledger.csv, and print nothing")
+    command = group.add(
+        diff,
+        "diff",
+        "print how two studies, or two folders of results, differ: runs, settings and scores",
+        "one",
+        "other",
+    )
+    command.add_argument(
+        "--scale", default="mini", choices=get_args(Scale), help="scale of studies (default: %(default)s)"
+    )
+    command.add_argument(
+        "--threshold", type=_distance, default=0.0, help="ignore scores that differ by no more (default: %(default)s)"
+    )
     group.add(index, "index", "write reports/index.html: all studies, what they reproduce and the outcome")
 
 
@@ -79,6 +96,33 @@ def ledger(args: argparse.Namespace) -> None:
         print(table.md())
     for note in plan.study.notes:
         print(f"Note: {note}")
+
+
+def diff(args: argparse.Namespace) -> int:
+    """Print how two sides differ, one line each. Returns 1 if they do."""
+    from ..analysis import diff as sides
+
+    def side(name: str) -> sides.Side:
+        if Path(name).is_dir():
+            return sides.of_folder(Path(name))
+        return sides.of_study(name, study.load(study.find(name, args.studies), args.scale), Paths())
+
+    one, other = side(args.one), side(args.other)
+    for note in sides.notes(one, other):
+        say(note)
+    lines = list(sides.differences(one, other, args.threshold))
+    print("\n".join(lines) if lines else "no differences")
+    return 1 if lines else 0
+
+
+def _distance(text: str) -> float:
+    try:
+        distance = float(text)
+    except ValueError:
+        distance = -1.0
+    if not 0 <= distance < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
+    return distance
 
 
 def index(args: argparse.Namespace) -> None:

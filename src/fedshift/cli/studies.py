@@ -14,11 +14,11 @@ from ..datasets import Scale
 from ..io.paths import Paths
 from ..papers.pairs import require
 from .data_check import inspected, problems
-from .group import Group, plans
+from .group import Group, member, plans
 
 
 def add(group: Group) -> None:
-    """Add the commands list, check, plan, status and accept."""
+    """Add the commands list, check, plan, status, repeat and accept."""
     command = group.add(list_, "list", "print the names of plug-ins or studies, one a line")
     command.add_argument("kind", choices=[*(f"{kind}s" for kind in registry.KINDS), "studies"])
     command = group.add(
@@ -40,6 +40,7 @@ def add(group: Group) -> None:
     command.add_argument(
         "--interval", type=_seconds, default=5.0, help="seconds between two looks of --watch (default: %(default)s)"
     )
+    group.add(repeat, "repeat", "print the command that trains and predicts one run of a study alone", "study", "id")
     command = group.add(
         accept,
         "accept",
@@ -128,6 +129,14 @@ def _seconds(text: str) -> float:
     if not 0.1 <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1")
     return seconds
+
+
+def repeat(args: argparse.Namespace) -> None:
+    """Print the command that trains and predicts one run alone."""
+    from ..analysis.score import run_command
+
+    run = member(args, "run", lambda plan: {key: (plan, key) for key in plan.runs})
+    print(run_command(run[0], Paths(), run[1]))
 
 
 def accept(args: argparse.Namespace) -> None:

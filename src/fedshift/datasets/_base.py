@@ -33,6 +33,10 @@ class Card:
     caveat: str = ""
 
 
+SAMPLE_COLUMNS = ("sample", "site", "label", "patient", "base")
+"""Columns of a table of samples that the package itself reads. All others are further columns."""
+
+
 @dataclass(frozen=True)
 class Opened:
     """Raw files that are ready to be read.
@@ -42,13 +46,16 @@ class Opened:
     share. `image(i)` returns the image of row i: (height, width, channels), uint8, or, in a dataset of vectors,
     (features,), float32. Several threads may call it. It raises UserError, with the name of the file, for a file that
     cannot be read. With `skip_unreadable`, such images are left out, and counted. `reduction(i)`, where there is one,
-    returns how many times smaller the image of row i is than its file shows it, along a side.
+    returns how many times smaller the image of row i is than its file shows it, along a side. `further` names columns
+    of `samples` that are kept beside these, as text: facts about an image, such as the scanner, by which a study may
+    look at its results.
     """
 
     samples: pd.DataFrame
     image: Callable[[int], np.ndarray]
     skip_unreadable: bool = False
     reduction: Callable[[int], float] | None = None
+    further: tuple[str, ...] = ()
 
 
 class Dataset(Plugin):

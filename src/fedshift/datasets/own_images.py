@@ -18,7 +18,7 @@ from ..core.spelling import plain, quoted
 from ..io.download import Source
 from ..io.images import ANEW, DICOM, TO_PNG, read_image, shorter_side
 from ..io.tables import read_texts
-from ._base import Card, Dataset, Opened
+from ._base import SAMPLE_COLUMNS, Card, Dataset, Opened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +32,7 @@ FILE_FAULTS = (LOST, EMPTY, NOT_READ)
 class OwnImages(Dataset):
     """A table with the columns path, label, site and, if known, patient; images of any format that Pillow reads.
 
+    Further columns, such as the scanner, are kept with the samples; `subgroups` of a study may name them.
     `path` is relative to the table. `label` is 0, 1, ... in the order of `classes`, or the name of a class. Images are
     rotated according to their EXIF orientation. Then the shorter side is scaled to `size` and the centre is cropped.
     """
@@ -92,6 +93,7 @@ class OwnImages(Dataset):
             lambda i: self._square(read_image(files[i], own=True, remedy=self._remedy)),
             self.skip_unreadable,
             lambda i: shorter_side(files[i]) / self.size,
+            further_columns(samples),
         )
 
     @property
@@ -158,6 +160,11 @@ class OwnImages(Dataset):
         from PIL import Image, ImageOps
 
         return np.asarray(ImageOps.fit(Image.fromarray(image), (self.size, self.size), Image.Resampling.LANCZOS))
+
+
+def further_columns(samples: pd.DataFrame) -> tuple[str, ...]:
+    """Return the columns of a table of own images that only the user knows the meaning of, such as the scanner."""
+    return tuple(name for name in map(str, samples) if name not in ("path", *SAMPLE_COLUMNS))
 
 
 def read_rows(table: Path) -> pd.DataFrame:

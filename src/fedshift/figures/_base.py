@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +13,58 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..metrics import Metric
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong prediction of one image.
+
+    Attributes
+    ----------
+    image : numpy.ndarray
+        the prepared image (height, width, channels), uint8
+    true, predicted : int
+        the two classes
+    probability : float
+        the probability of the predicted class, mean over trainings
+    """
+
+    image: np.ndarray
+    true: int
+    predicted: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class SiteMistakes:
+    """The most confident wrong predictions of an external site, the worst first.
+
+    Attributes
+    ----------
+    site : str
+        the name of the site
+    condition, inference : str
+        titles of the condition and the inference that predicted
+    trainings : int
+        the number of trainings over which probabilities are averaged
+    wrong, total : int
+        images with a wrong prediction, and all images
+    worst : tuple[Mistake, ...]
+        the mistakes that are shown
+    """
+
+    site: str
+    condition: str
+    inference: str
+    trainings: int
+    wrong: int
+    total: int
+    worst: tuple[Mistake, ...]
+
+
+def no_mistakes(each: int) -> tuple[SiteMistakes, ...]:
+    """Return nothing: the mistakes of results without predictions."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -27,7 +79,9 @@ class Results:
     rounds : pandas.DataFrame
         rounds.parquet of all runs, with the columns run, seed, condition_id, condition and held_out
     patches : dict[str, numpy.ndarray]
-        a few images of each site (n, height, width, channels), uint8
+        a few images of each site (n, height, width, channels), uint8, sorted by class
+    labels : dict[str, numpy.ndarray]
+        the classes (n,) of these images, where they are known
     internal, external : tuple[str, ...]
         the sites in the order of the study; with several partitions, a site may be both
     headline : Metric
@@ -39,6 +93,9 @@ class Results:
     settings : Mapping[str, Mapping[str, Any]]
         every setting of each run, by the id of the run and then by the setting's dotted path
         (`training.batch_size`, `data.dataset.classes_per_client`, `partition.limit.train`, ...)
+    mistakes : Callable[[int], Sequence[SiteMistakes]]
+        reads the predictions and returns at most so many mistakes of each external site; costly, so that `caption`
+        should not call it
     """
 
     scores: pd.DataFrame
@@ -51,6 +108,8 @@ class Results:
     classes: tuple[str, ...]
     synthetic: bool = False
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    labels: Mapping[str, np.ndarray] = field(default_factory=dict)
+    mistakes: Callable[[int], Sequence[SiteMistakes]] = no_mistakes
 
 
 class Figure(Plugin):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..core.registry import discover
+from ..core.units import FLOAT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,6 +18,7 @@ OPTIONS = ("momentum", "batch_size", "order")
 """Columns of scores that hold options of an inference."""
 Spot = tuple[float, float]
 """Mean and standard deviation over seeds; the latter is NaN for a single seed."""
+_MOVED = ["floats_down", "floats_up"]
 _SCORES = ("run", "condition", "held_out", "site", "role", "inference", "shown", *OPTIONS, "seed", "value", "n")
 
 
@@ -129,3 +131,24 @@ def shared_part(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the rounds up to the end of the shortest run, without rounds in which no run has a value."""
     ends = runs.notna().to_numpy()[::-1].argmax(axis=0)
     return runs.iloc[: len(runs) - int(ends.max())].dropna(how="all")
+
+
+def of_same_sites(rounds: pd.DataFrame) -> bool:
+    """Return whether partitions train on the same sites: then each has its own line, and no mean is taken."""
+    clients = rounds[rounds["split"] == "train"].groupby("held_out")["site"].agg(frozenset)
+    return bool(clients.duplicated().any())
+
+
+def exchanged(rounds: pd.DataFrame) -> pd.Series:
+    """Return the bytes that all clients have received and sent by the end of each round, mean over runs."""
+    trained = rounds[rounds["split"] == "train"]
+    floats = trained.reindex(columns=_MOVED).sum(axis=1, min_count=1)
+    table = (FLOAT_BYTES * floats).groupby([trained["round"], trained["run"]]).sum(min_count=1).unstack("run")
+    return table.cumsum().mean(axis=1)
+
+
+def unit_of(most: float) -> tuple[float, str]:
+    """Return the unit in which `most` bytes read best: its size and its name."""
+    units = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+    name = next((u for u, size in reversed(units.items()) if most >= size), "kB")
+    return units[name], name

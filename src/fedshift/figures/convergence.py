@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ._base import Figure, Results
 from ._canvas import WIDTH, legend, legend_height, style, svg
-from ._series import by_partition, by_run
+from ._series import by_partition, by_run, of_same_sites
 
 
 class Convergence(Figure):
@@ -28,14 +28,9 @@ class Convergence(Figure):
             "rises at the end has not converged."
         )
 
-    def _same_sites(self, results: Results) -> bool:
-        """Return whether partitions train on the same sites: then each has its own line, and no mean is taken."""
-        clients = results.rounds[results.rounds["split"] == "train"].groupby("held_out")["site"].agg(frozenset)
-        return bool(clients.duplicated().any())
-
     def draw(self, results: Results) -> str:
         panels = (("val", "accuracy", "Validation accuracy (%)"), ("train", "loss", "Training loss"))
-        rounds = by_partition(results.rounds) if self._same_sites(results) else results.rounds
+        rounds = by_partition(results.rounds) if of_same_sites(results.rounds) else results.rounds
         conditions = list(dict.fromkeys(rounds["condition"])) if len(rounds) else []
 
         def paint(figure: Any) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.units import FLOAT_BYTES
 from ._base import Figure, Results
 from ._canvas import WIDTH, legend, legend_height, note, short, style, svg
-from ._series import by_run, shared_part
+from ._series import by_run, exchanged, shared_part, unit_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_MOVED = ["floats_down", "floats_up"]
 
 
 class TestCurves(Figure):
@@ -89,18 +86,3 @@ def curves(results: Results) -> dict[str, dict[str, pd.DataFrame]]:
                 bytes=exchanged(part).reindex(line.index)
             )
     return panels
-
-
-def exchanged(rounds: pd.DataFrame) -> pd.Series:
-    """Return the bytes that all clients have received and sent by the end of each round, mean over runs."""
-    trained = rounds[rounds["split"] == "train"]
-    floats = trained.reindex(columns=_MOVED).sum(axis=1, min_count=1)
-    table = (FLOAT_BYTES * floats).groupby([trained["round"], trained["run"]]).sum(min_count=1).unstack("run")
-    return table.cumsum().mean(axis=1)
-
-
-def unit_of(most: float) -> tuple[float, str]:
-    """Return the unit in which `most` bytes read best: its size and its name."""
-    units = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-    name = next((u for u, size in reversed(units.items()) if most >= size), "kB")
-    return units[name], name

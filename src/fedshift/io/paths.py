@@ -153,6 +153,11 @@ class StudyFiles(_Files):
         return self.folder / "unseen.csv"
 
     @property
+    def subgroups(self) -> Path:
+        """Scores of groups of test images, by further columns of the table. Written by `fedshift summarise`."""
+        return self.folder / "subgroups.csv"
+
+    @property
     def headline(self) -> Path:
         """The outcome in a few numbers, for the index of all studies. Written by `fedshift page`."""
         return self.folder / "headline.json"

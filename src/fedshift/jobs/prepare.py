@@ -64,7 +64,7 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
     the images that are missing, broken or of another size: up to 20 of them, and the number of the others.
     """
     opened = data.dataset.open(raw)
-    listed = _checked(opened.samples.reset_index(drop=True), data.dataset.classes)
+    listed = _checked(opened.samples.reset_index(drop=True), data.dataset.classes, opened.further)
     rows = np.arange(len(listed))
     if opened.skip_unreadable:
         rows = readable_rows(opened.image, len(listed), threads)
@@ -173,7 +173,7 @@ def _fingerprint(samples: pd.DataFrame, first: np.ndarray) -> str:
     return hashlib.sha256(rows.tobytes() + first.tobytes()).hexdigest()
 
 
-def _checked(samples: pd.DataFrame, classes: tuple[str, ...]) -> pd.DataFrame:
+def _checked(samples: pd.DataFrame, classes: tuple[str, ...], further: tuple[str, ...] = ()) -> pd.DataFrame:
     if samples.empty:
         raise UserError("dataset", "has no samples", "check the raw files")
     if (repeated := samples["sample"].duplicated()).any():
@@ -188,7 +188,8 @@ def _checked(samples: pd.DataFrame, classes: tuple[str, ...]) -> pd.DataFrame:
         what = f"has label {row['label']}, but there are {len(classes)} classes ({', '.join(classes)})"
         raise UserError(f"sample {row['sample']!r}", what, "number labels 0, 1, ... in the order of the classes")
     columns = ["sample", "site", "label", "patient", *(["base"] if "base" in samples else [])]
-    return samples[columns].astype({"sample": "str", "site": "str", "label": "int64", "patient": "object"})
+    types = {"sample": "str", "site": "str", "label": "int64", "patient": "object", **dict.fromkeys(further, "object")}
+    return samples[[*columns, *further]].astype(types)
 
 
 def _card(data: Data, samples: pd.DataFrame, files: DataFiles) -> dict[str, object]:

@@ -13,7 +13,7 @@ import pandas as pd
 from ..analysis.table import Table
 from ..analysis.values import DASH, NAN, Value, between, listed, number
 from ..figures._canvas import COLOURS, WIDTH, short, svg
-from ..figures.patches import png
+from ..figures._images import png
 from ..io.text import write_text
 from ..jobs.apply import Applied
 from ..jobs.raw_images import LARGE, WHOLE_SLIDES

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from ..analysis.results import StudyResults
 from ..analysis.statistics import FEWEST
 from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..core.errors import UserError
 from ..data.partition import Partition
-from ..io.paths import Paths
 from ..io.tables import read_table
-from ..study.plan import Plan
 
 SPLITS = ("train", "val", "test")
 UNKNOWN = {
@@ -49,17 +48,17 @@ class Cohort:
     patients: bool
 
 
-def cohorts(plan: Plan, paths: Paths) -> list[Cohort]:
+def cohorts(results: StudyResults) -> list[Cohort]:
     """Return a cohort for each partition of a study whose files are there."""
     made: dict[str, Cohort] = {}
-    for run in plan.runs.values():
+    for run in results.plan.runs.values():
         if run.partition_id in made:
             continue
         try:
-            rows = _assigned_samples(paths, run.data.id, run.partition_id)
+            rows = _assigned_samples(results, run.data.id, run.partition_id)
         except UserError:
             continue
-        made[run.partition_id] = _cohort(run.partition, rows, plan.study.dataset.classes)
+        made[run.partition_id] = _cohort(run.partition, rows, results.plan.study.dataset.classes)
     return list(made.values())
 
 
@@ -69,11 +68,11 @@ def problems(cohorts: Iterable[Cohort]) -> list[str]:
     return list(dict.fromkeys(f"{check.what}: {check.detail}" for check in failed))
 
 
-def _assigned_samples(paths: Paths, data: str, partition: str) -> pd.DataFrame:
+def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.DataFrame:
     """Return every sample of a partition with its label, patient, base and pixels, where these are known."""
-    assigned = read_table(paths.partition(partition), ["sample", "site", "role", "split"])
-    files, text = paths.data_files(data), {"sample": str}
-    samples = read_table(files.samples).astype(text)
+    assigned = read_table(results.paths.partition(partition), ["sample", "site", "role", "split"])
+    files, text = results.paths.data_files(data), {"sample": str}
+    samples = results.samples(data)
     known = [c for c in ("label", "patient", "base") if c in samples]
     rows = assigned.astype({**text, "site": str}).merge(samples[["sample", *known]], on="sample", how="left")
     if files.pixels.exists():

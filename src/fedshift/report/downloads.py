@@ -20,6 +20,7 @@ FILES = {
     "Effects": "effects",
     "Beside the published values": "tables/comparison",
     "Trends": "trends",
+    "Subgroups": "subgroups",
     "All scores": "scores",
 }
 """The files of a study that a reader may want, without their endings, by their titles."""

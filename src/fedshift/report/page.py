@@ -21,7 +21,7 @@ from ..io.text import write_text
 from ..papers import comparison, trends
 from ..papers.reproduction import Reproduction
 from ..study.plan import Plan
-from . import headline, tables
+from . import headline, subgroups, tables
 from .answer import answer
 from .checklists import checklists, statements
 from .cohort import Cohort, cohorts, problems
@@ -80,7 +80,7 @@ def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
 def context(results: StudyResults) -> dict[str, Any]:
     """Return everything that the template shows."""
     plan, findings = results.plan, results.findings
-    runs, people = trained(results), cohorts(plan, results.paths)
+    runs, people = trained(results), cohorts(results)
     unit = "patients" if all(cohort.patients for cohort in people) else "images"
     sites = [_sites(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)]
     reproduction = Reproduction.of(results)
@@ -93,6 +93,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "missing": _missing(results),
         "scaled": plan.scaled,
         "command": score.command(plan, results.paths),
+        "run_commands": score.run_commands(plan, results.paths),
         "archives": score.archives(plan),
         "problems": problems(people),
         "answer": answer(findings, unit),
@@ -102,6 +103,10 @@ def context(results: StudyResults) -> dict[str, Any]:
         "compared": [(line, _compared(n, t)) for n, (t, line) in enumerate(reproduction.tables)],
         "within": comparison.MEANING,
         "caveats": _caveats(results, people, runs),
+        "subgroups": [
+            (column, plain(f"subgroups-{n}", t))
+            for n, (column, t) in enumerate(subgroups.tables(results, unit).items())
+        ],
         "unseen": plain("unseen", not_trained_on) if not_trained_on else None,
         "overview": plain("overview", tables.overview(findings)),
         "sites": sites,

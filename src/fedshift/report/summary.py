@@ -1,4 +1,4 @@
-"""Results made from scores.csv: summary.csv, effects.csv, comparison.csv, trends.csv, unseen.csv and the tables."""
+"""Results made from scores.csv: summary.csv, effects.csv and other tables for programs, and the tables for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..analysis import effects, reference, table, unseen
+from ..analysis import effects, reference, subgroups, table, unseen
 from ..analysis.conditions import CONDITION
 from ..analysis.findings import Findings
 from ..analysis.names import IDS, LEVELS
@@ -27,7 +27,7 @@ COLUMNS = [
 
 
 def summarise(plan: Plan, paths: Paths) -> Path:
-    """Write summary.csv, effects.csv, comparison.csv, trends.csv, unseen.csv and the tables.
+    """Write summary.csv, effects.csv, comparison.csv, trends.csv, unseen.csv, subgroups.csv and the tables.
 
     The unit of aggregation is a seed: each run gives one value for a site, inference and metric, and `mean` and `std`
     (sample standard deviation, n - 1) are over the values of the seeds. `seeds` counts those that are there. `low` and
@@ -37,9 +37,9 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     """
     results = load(plan, paths)
     words, values = Words(plan), Values(results)
-    bounds, contrasts = effects.table(results.names, paths, results.scores)
+    bounds, contrasts = effects.table(results.names, paths, results.scores, results.samples)
     summary = _over_seeds(results.scores).join(comparison.published(words)).join(bounds).reset_index()
-    summary = summary.join(reference.table(plan, paths), on=reference.PLACE)
+    summary = summary.join(reference.table(plan, paths, results.samples), on=reference.PLACE)
     summary = results.names.described(summary.assign(study=plan.name))[COLUMNS]
     compared = comparison.table(words, values)
     files = results.files
@@ -48,7 +48,8 @@ def summarise(plan: Plan, paths: Paths) -> Path:
         files.summary: summary,
         files.comparison: compared,
         files.trends: trends.table(words, values),
-        files.unseen: unseen.table(results.names, paths),
+        files.unseen: unseen.table(results.names, paths, results.samples),
+        files.subgroups: subgroups.table(results.names, paths, results.samples),
     }
     for path, rows in content.items():
         write_table(path, rows)

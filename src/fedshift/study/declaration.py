@@ -111,6 +111,11 @@ class Study(Frozen):
     figures: tuple[FigureName, ...] = Field(
         ("convergence", "patches", "sites"), description="figures of the page, in order"
     )
+    subgroups: tuple[str, ...] = Field(
+        (),
+        description="further columns of the table of images, such as [scanner, sex]: the page also shows the headline "
+        "metric of each of their groups of test images",
+    )
     reproduces: tuple[str, ...] = Field(
         (), description="tables and figures of papers that the study reproduces: ids of config/papers.csv"
     )

@@ -130,6 +130,11 @@ class Run(Frozen):
         ]
 
 
+def flat(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all values of the specification of a run by their dotted paths, as in `Run.settings`."""
+    return dict(_flat(spec))
+
+
 def _flat(spec: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield all values of nested mappings, each with its dotted path."""
     for key, value in spec.items():

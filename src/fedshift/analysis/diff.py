@@ -1,0 +1,206 @@
+"""Differences between two studies, or between two folders of results: runs, settings and scores.
+
+Runs are matched by the words of their condition and their seed, not by their ids: a changed setting gives a run another
+id, and two studies may have the same condition.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..io.paths import Paths, RunFiles
+from ..io.text import read_json
+from ..study.plan import Plan
+from ..study.run import flat
+from . import score
+from .conditions import CONDITION, conditions
+from .predictions import INFERENCE
+
+ABSENT = "absent"
+"""What stands for the value of a setting that a run does not have."""
+Run = tuple[str, int]
+"""The words of a condition, and a seed."""
+_KEY = ["condition", "seed", "site", "role", "inference", "metric"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two sides that are compared.
+
+    Attributes
+    ----------
+    name : str
+        The study or folder, as the user named it.
+    runs : dict[Run, dict[str, str] | None]
+        Settings of each run by their dotted paths, as JSON; None where they are not known.
+    scores : pandas.Series | None
+        Every score by condition, seed, site, role, inference and metric; None where there are none.
+    """
+
+    name: str
+    runs: dict[Run, dict[str, str] | None]
+    scores: pd.Series | None
+
+
+def of_study(name: str, plan: Plan, paths: Paths) -> Side:
+    """Return the runs of a study, and its scores if it has been scored."""
+    runs: dict[Run, dict[str, str] | None] = {
+        (_label(**condition.words), run.seed): _settings(run.spec)
+        for condition in conditions(plan).values()
+        for run in condition.runs.values()
+    }
+    file = paths.study_files(plan.name).scores
+    return Side(name, runs, _scores(score.read_tidy(file)) if file.exists() else None)
+
+
+def of_folder(folder: Path) -> Side:
+    """Return what `scores.csv` of a folder says, with the settings of the runs that lie beside the folder of studies.
+
+    The folder is one such as results/studies/demo, or a copy of it. Raises UserError if it has no scores.csv.
+    """
+    table = score.read_tidy(folder / "scores.csv")
+    rows = table.drop_duplicates("run")[["run", "seed", *CONDITION]].itertuples(index=False, name=None)
+    runs: dict[Run, dict[str, str] | None] = {}
+    for run, seed, *words in rows:
+        spec = RunFiles(folder.parent.parent / "runs" / run).spec
+        settings = _settings(read_json(spec)) if spec.exists() else None
+        runs[_label(**dict(zip(CONDITION, words, strict=True))), int(seed)] = settings
+    return Side(str(folder), runs, _scores(table))
+
+
+def _label(algorithm: str, bn: str, addon: str, held_out: str) -> str:
+    """Return the words of a condition in one text: `fedavg, local BN, held out centre1`."""
+    return ", ".join(
+        [algorithm, *([f"with {addon}"] if addon else []), f"{bn} BN", *([f"held out {held_out}"] if held_out else [])]
+    )
+
+
+def _settings(spec: dict[str, Any]) -> dict[str, str]:
+    return {path: json.dumps(value) for path, value in flat(spec).items() if path != "seed"}
+
+
+def _scores(table: pd.DataFrame) -> pd.Series:
+    """Return the values of scores.csv by _KEY."""
+    words = table[list(CONDITION)].fillna("").astype(str).to_dict("records")
+    options = table[INFERENCE].to_dict("records")
+    keyed = table.assign(
+        condition=[_label(**{str(k): v for k, v in one.items()}) for one in words],
+        inference=[_inference(**{str(k): v for k, v in one.items()}) for one in options],
+    )
+    return keyed.set_index(_KEY)["value"]
+
+
+def _inference(inference: str, **options: Any) -> str:
+    """Return an inference with its options: `tsmobn (momentum 0.9, batch_size 32)`."""
+    known = [f"{name} {value}" for name, value in options.items() if pd.notna(value)]
+    return f"{inference} ({', '.join(known)})" if known else inference
+
+
+def differences(one: Side, other: Side, threshold: float = 0.0) -> Iterator[str]:
+    """Yield a line for each difference: conditions and seeds, then settings, then scores, the largest first.
+
+    Scores of runs that both sides have differ where their distance is above `threshold`, or where one of them is not
+    defined.
+    """
+    yield from _runs(one, other)
+    yield from _changed_settings(one, other)
+    yield from _changed_scores(one, other, threshold)
+
+
+def notes(one: Side, other: Side) -> Iterator[str]:
+    """Yield a line for each thing that could not be compared."""
+    for side in (one, other):
+        if unknown := sum(settings is None for settings in side.runs.values()):
+            yield f"{side.name}: the settings of {unknown} runs are not known, and not compared"
+    if one.scores is None and other.scores is None:
+        yield "neither side has scores: only runs and settings are compared"
+
+
+def _runs(one: Side, other: Side) -> Iterator[str]:
+    for side, another in ((one, other), (other, one)):
+        others = _seeds(another)
+        for condition, seeds in _seeds(side).items():
+            if condition not in others:
+                yield f"only in {side.name}: {condition}"
+            elif more := sorted(seeds - others[condition]):
+                yield f"only in {side.name}: {condition}, seed{'s' * (len(more) > 1)} {', '.join(map(str, more))}"
+
+
+def _seeds(side: Side) -> dict[str, set[int]]:
+    """Return the seeds of each condition."""
+    seeds: dict[str, set[int]] = {}
+    for condition, seed in side.runs:
+        seeds.setdefault(condition, set()).add(seed)
+    return seeds
+
+
+def _changed_settings(one: Side, other: Side) -> Iterator[str]:
+    """Yield a line for each setting and pair of values, with the conditions that it concerns."""
+    changed: dict[tuple[str, str, str], dict[str, None]] = {}
+    shared: dict[str, None] = {}
+    for run, before in one.runs.items():
+        after = other.runs.get(run)
+        if before is None or after is None:
+            continue
+        shared[run[0]] = None
+        for path in sorted({*before, *after}):
+            values = before.get(path, ABSENT), after.get(path, ABSENT)
+            if values[0] != values[1]:
+                changed.setdefault((path, *values), {})[run[0]] = None
+    for (path, old, new), concerned in changed.items():
+        where = "all conditions that both have" if concerned == shared else "; ".join(concerned)
+        yield f"{path}: {old} -> {new} ({where})"
+
+
+def _changed_scores(one: Side, other: Side, threshold: float) -> Iterator[str]:
+    if one.scores is None or other.scores is None:
+        yield from (f"only {side.name} has scores" for side in (one, other) if side.scores is not None)
+        return
+    shared = one.runs.keys() & other.runs.keys()
+    before, after = (_within(scores, shared) for scores in (one.scores, other.scores))
+    yield from _unmatched(before, after, one.name)
+    yield from _unmatched(after, before, other.name)
+    both = pd.DataFrame({"old": before, "new": after}).loc[before.index.intersection(after.index)]
+    distance = (both["new"] - both["old"]).abs()
+    distance[both["old"].isna() != both["new"].isna()] = float("inf")
+    chosen = distance[distance > threshold].sort_values(ascending=False, kind="stable").index
+    for place, old, new in both.loc[chosen].itertuples(name=None):
+        yield f"{_place(place)}: {_number(old)} -> {_number(new)}{_change(old, new)}"
+
+
+def _within(scores: pd.Series, runs: set[Run]) -> pd.Series:
+    """Return the scores of some runs."""
+    keys = zip(scores.index.get_level_values("condition"), scores.index.get_level_values("seed"), strict=True)
+    return scores[[key in runs for key in keys]]
+
+
+def _unmatched(mine: pd.Series, others: pd.Series, name: str) -> Iterator[str]:
+    """Yield what only one side has scores of: whole sites, inferences and metrics, then the number of other scores."""
+    rows = mine.index.difference(others.index, sort=False).to_frame(index=False)
+    for column in ("site", "inference", "metric"):
+        known = set(others.index.get_level_values(column))
+        new = ~rows[column].isin(known)
+        yield from (f"only in {name}: {column} {value}" for value in rows.loc[new, column].unique())
+        rows = rows[~new]
+    if len(rows):
+        first = _place(next(rows.itertuples(index=False, name=None)))
+        yield f"only in {name}: {len(rows)} more score{'s' if len(rows) > 1 else ''}, the first: {first}"
+
+
+def _place(key: tuple[Any, ...]) -> str:
+    condition, seed, site, role, inference, metric = key
+    return f"{metric} at {site} ({role}), {inference}, {condition}, seed {seed}"
+
+
+def _number(x: float) -> str:
+    return "not defined" if pd.isna(x) else f"{x:.6g}"
+
+
+def _change(old: float, new: float) -> str:
+    return "" if pd.isna(old) or pd.isna(new) else f" ({new - old:+.3g})"

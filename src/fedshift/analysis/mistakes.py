@@ -1,0 +1,73 @@
+"""The wrong predictions that a study is most sure of, at each external site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from ..core.errors import UserError
+from ..figures import Mistake, SiteMistakes
+from ..io.arrays import map_array
+from ..io.paths import Paths
+from . import predictions
+from .conditions import Condition
+from .findings import Findings
+from .predictions import Samples
+
+
+def worst(findings: Findings, paths: Paths, samples: Samples, each: int) -> Iterator[SiteMistakes]:
+    """Yield at most `each` mistakes of every external site: the wrong predictions with the highest probability.
+
+    A site is predicted by the first condition of the study that is tested there, with the inference whose levels the
+    page reports. Probabilities are means over the trainings whose predictions can be read; the predicted class is that
+    with the highest mean. Nothing is yielded where the data are not images of two dimensions.
+    """
+    done = set[str]()
+    for condition in findings.conditions:
+        wanted = [s for s in condition.partition.external if s in condition.run.tested and s not in done]
+        if not wanted:
+            continue
+        key = findings.level_inference(condition)
+        tables = list(_readable(findings, paths, condition, key))
+        images = paths.data_files(condition.run.data.id).images
+        if not tables or not images.exists() or (array := map_array(images)).ndim != 4:
+            continue
+        rows = pd.Index(samples(condition.run.data.id)["sample"])
+        outside = _means([table[table["role"] == "external"] for table in tables])
+        for site in wanted:
+            part = outside[outside["site"] == site]
+            if part.empty:
+                continue
+            done.add(site)
+            wrong = _wrong(part)
+            shown = [
+                Mistake(np.asarray(array[rows.get_loc(sample)]), label, predicted, probability)
+                for sample, label, predicted, probability in wrong.head(each).itertuples(index=False, name=None)
+            ]
+            titles = findings.full(condition), findings.name(key)
+            yield SiteMistakes(site, *titles, len(tables), len(wrong), len(part), tuple(shown))
+
+
+def _readable(findings: Findings, paths: Paths, condition: Condition, key: str) -> Iterator[pd.DataFrame]:
+    """Yield the predictions of each run of a condition that can be read."""
+    for run in condition.runs.values():
+        try:
+            yield predictions.read(findings.plan, paths, run, key)
+        except UserError:
+            continue  # score() lists it in missing.json
+
+
+def _means(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return the mean probabilities of each sample over several tables, with the class that is predicted."""
+    classes = predictions.probabilities(tables[0])
+    both = pd.concat(tables).groupby(["site", "sample", "label"], sort=True, as_index=False)[classes].mean()
+    shares = both[classes].to_numpy(dtype=float)
+    return both.assign(predicted=shares.argmax(axis=1), probability=shares.max(axis=1))
+
+
+def _wrong(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the wrong predictions, the most confident first; equally confident ones by the name of the sample."""
+    wrong = table.loc[table["predicted"] != table["label"], ["sample", "label", "predicted", "probability"]]
+    return wrong.sort_values(["probability", "sample"], ascending=[False, True])

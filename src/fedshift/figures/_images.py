@@ -1,0 +1,100 @@
+"""Rows of images with words below them, as one SVG that keeps the page light."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+from ._base import Results
+from ._canvas import frame, short
+
+if TYPE_CHECKING:
+    import numpy as np
+
+EDGES = (96, 72, 56, 44, 32, 24, 16)
+"""Sides of an image in pixels: the first with which all images together are light enough is taken."""
+MOST = 48
+"""Images of one figure."""
+_LIMIT = 180_000
+_WIDTH, _GAP, _HEADING, _FONT = 640, 4, 20, 9
+_FEW = 3
+"""So few images in a row would be too large on the whole width."""
+_LINE = _FONT + 3
+_LETTER = 0.56 * _FONT
+"""Width of a letter, a little more than that of most fonts."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """An image (height, width, channels), uint8, and lines of text below it."""
+
+    image: np.ndarray
+    lines: tuple[str, ...] = ()
+
+
+def private(results: Results) -> str:
+    """Return the sentence, after a space, that says whose images a figure shows and how to share a page without."""
+    if results.synthetic:
+        return " The images are synthetic: no hospital made them."
+    return (
+        " The page contains these images: to share it without them, write figures: [convergence, sites] in the study, "
+        "and run it again."
+    )
+
+
+def each_row(each: int, rows: int) -> int:
+    """Return how many images a row may have, so that a figure of so many rows has about MOST images."""
+    return max(2, min(each, MOST // max(1, rows)))
+
+
+def grid(name: str, title: str, rows: Sequence[tuple[str, Sequence[Tile]]], columns: int) -> str:
+    """Return rows of images in so many columns, each below its heading; `title` describes the figure."""
+    tiles = [tile for _, row in rows for tile in row]
+    for edge in EDGES:
+        pngs = {id(tile): png(tile.image, edge) for tile in tiles}
+        if sum(map(len, pngs.values())) < _LIMIT:
+            break
+    most = max((len(row) for _, row in rows), default=1) or 1
+    width = _WIDTH / 2 if columns == 1 and most <= _FEW else _WIDTH
+    side = (width / columns - 12) / most - _GAP
+    body, top = list[str](), 0.0
+    for start in range(0, len(rows), columns):
+        line = rows[start : start + columns]
+        for k, (heading, row) in enumerate(line):
+            x = k * width / columns
+            body.append(
+                f'<text x="{x:.1f}" y="{top + 13:.1f}" fill="currentColor" font-size="11">{escape(heading)}</text>'
+            )
+            for n, tile in enumerate(row):
+                body += _tile(tile, pngs[id(tile)], x + n * (side + _GAP), top + _HEADING, side)
+        shown = [tile for _, row in line for tile in row]
+        words = max((len(tile.lines) for tile in shown), default=0)
+        top += _HEADING + (side if shown else 0) + words * _LINE + 14
+    return frame(name, title, (width, top), "\n".join(body))
+
+
+def _tile(tile: Tile, data: str, x: float, y: float, side: float) -> Iterator[str]:
+    """Yield the elements of one image and of its lines, which are cut to its width and whole in its tooltip."""
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{side:.1f}" height="{side:.1f}"'
+    yield f'<image {place} href="data:image/png;base64,{data}"><title>{escape(", ".join(tile.lines))}</title></image>'
+    for n, text in enumerate(tile.lines, 1):
+        words = escape(short(text, max(3, int(side / _LETTER))))
+        yield f'<text x="{x:.1f}" y="{y + side + n * _LINE:.1f}" fill="currentColor" font-size="{_FONT}">{words}</text>'
+
+
+def png(image: np.ndarray, edge: int) -> str:
+    """Return an image (height, width, channels) as a base64 PNG of at most `edge` pixels a side."""
+    from PIL import Image
+
+    picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image[..., :3])
+    if max(picture.size) > edge:
+        picture = picture.resize(
+            [max(1, round(edge * s / max(picture.size))) for s in picture.size], Image.Resampling.BOX
+        )
+    out = io.BytesIO()
+    picture.save(out, "PNG", optimize=True)
+    return base64.b64encode(out.getvalue()).decode()

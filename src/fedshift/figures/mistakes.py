@@ -1,0 +1,46 @@
+"""The worst mistakes at each external site."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from ._base import Figure, Results, SiteMistakes
+from ._canvas import note, short
+from ._images import Tile, each_row, grid, private
+
+
+class Mistakes(Figure):
+    """Images of each external site with the most confident wrong predictions."""
+
+    title = "Worst mistakes"
+    each: int = Field(6, ge=1, description="the most images of a site")
+
+    def caption(self, results: Results) -> str:
+        return (
+            "The images of each external site whose wrong prediction had the highest probability: below each the "
+            "predicted class with its probability, mean over trainings, and the true class. Picking the worst shows "
+            f"failures, not typical cases.{private(results)}"
+        )
+
+    def draw(self, results: Results) -> str:
+        title, sites = f"{self.title}: {self.caption(results)}", results.mistakes(self.each)
+        if not sites:
+            return note(self.name, title)
+        each = each_row(self.each, len(sites))
+        rows = [(_heading(one), tiles(one, results.classes)[:each]) for one in sites]
+        return grid(self.name, title, rows, 1)
+
+
+def tiles(site: SiteMistakes, classes: tuple[str, ...]) -> list[Tile]:
+    """Return the mistakes of a site with the predicted class, its probability and the true class below each."""
+    return [
+        Tile(one.image, (f"{one.probability:.2f} {classes[one.predicted]}", f"true: {classes[one.true]}"))
+        for one in site.worst
+    ]
+
+
+def _heading(site: SiteMistakes) -> str:
+    """Return the site with the share of wrong predictions, and what predicted."""
+    over = "1 training" if site.trainings == 1 else f"mean over {site.trainings} trainings"
+    by = short(f"{site.condition}, {site.inference}", 60)
+    return f"{short(site.site, 24)}: {site.wrong:,} of {site.total:,} wrong ({by}, {over})"
