@@ -22,3 +22,4 @@ rule all:
     input:
         [PATHS.page(name) for name in PLANS],
         INDEX,
+        FINISHED,

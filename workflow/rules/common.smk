@@ -20,6 +20,7 @@ from fedshift.jobs.accept import Ledger
 from fedshift.papers import tables as published
 from fedshift.papers.pairs import of_rounds, require
 from fedshift.papers.words import of_ledger
+from fedshift.planning.files import finished
 
 PATHS = Paths()
 INDEX = PATHS.page("index")
@@ -39,6 +40,8 @@ except UserError as error:
     sys.exit(error.exit_code)
 
 
+# A target of its own: a page that is there does not hide that a file behind it is gone.
+FINISHED = sorted({file for plan in PLANS.values() for file in finished(plan, PATHS)})
 RUNS = {key: run for plan in PLANS.values() for key, run in plan.runs.items()}
 INFERENCES = {key: plan.inferences[members[0]] for plan in PLANS.values() for key, members in plan.sweeps.items()}
 DATA = {run.data.id: run.data for run in RUNS.values()}
