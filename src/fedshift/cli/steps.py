@@ -6,10 +6,11 @@ import argparse
 from pathlib import Path
 
 from ..core.errors import UserError, did_you_mean
+from ..io.checksums import require
 from ..io.paths import Paths
 from ..jobs.accept import download_code, partition_code, prepare_code, train_code
 from ..jobs.devices import one_gpu
-from .group import Group, checked, member, plans
+from .group import Group, call, checked, member, plans
 
 
 def add(group: Group) -> None:
@@ -71,10 +72,12 @@ def predict(args: argparse.Namespace) -> None:
     }
     if args.inference not in sweeps:
         raise UserError("inference", f"no study asks for {args.inference!r}", did_you_mean(args.inference, sweeps))
+    from ..jobs.predict import load_run
     from ..jobs.predict import predict as job
 
-    run = member(args, "run", lambda plan: plan.runs)
-    trained, out = Paths().run_files(args.id).trained, Paths().predictions(args.id, args.inference)
-    reads = [*trained, *Paths().data_files(run.data.id).written, Paths().partition(run.partition_id)]
+    files, out = Paths().run_files(args.id), Paths().predictions(args.id, args.inference)
+    require(files.trained, call(args))
+    run = load_run(files.folder)
+    reads = [*Paths().data_files(run.data.id).written, Paths().partition(run.partition_id)]
     with checked(args, reads, [out]), one_gpu():
-        job(Paths().run(args.id), sweeps[args.inference], Paths(), out, threads=args.threads)
+        job(files.folder, sweeps[args.inference], Paths(), out, threads=args.threads)

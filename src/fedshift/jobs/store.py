@@ -23,7 +23,7 @@ from ..core.console import say
 from ..core.limits import Limit
 from ..io import checksums
 from ..io.disk import atomic, disk_errors
-from ..io.paths import Paths, RunFiles
+from ..io.paths import Paths, RunFiles, checksum
 from ..io.text import write_json
 
 COPIED: Limit[int] = 1 << 20
@@ -109,6 +109,7 @@ def write_manifest(paths: Paths, run: str, manifest: dict[str, Any]) -> None:
     """Write the manifest of a finished run anew, in its folder and in the store, and record its checksum."""
     current = paths.run_files(run).manifest
     entries = [entry for entry in kept(paths, run) if _same(current, entry.files.manifest)]
+    checksum(current).unlink(missing_ok=True)  # a kill between the next two lines leaves no record, not a wrong one
     write_json(current, manifest)
     checksums.record(current)
     for entry in entries:
