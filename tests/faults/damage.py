@@ -163,7 +163,8 @@ class Finished:
                 except Exception as error:
                     table.silent.append(f"{what}: a traceback: {error!r}")
                     continue
-                if code == 2 and str(file) in said and f"--forcerun {file}" in said:
+                mends = f"--forcerun {file}" in said or (damage == "delete" and "make it again: snakemake" in said)
+                if code == 2 and str(file) in said and mends:
                     row.append(command)
                 else:
                     table.silent.append(f"{what} ends with {code}: {said[-300:]}")

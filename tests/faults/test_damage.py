@@ -72,6 +72,18 @@ def test_verify_names_files_that_an_earlier_version_wrote(finished: damage.Finis
             record.write_bytes(content)
     assert code == 0
     assert "1 files of rule partition have no recorded checksum" in said
+    assert said.endswith("files are there and all but 1 were checked\n")
+
+
+def test_verify_forces_nothing_that_the_next_call_makes_by_itself(finished: damage.Finished) -> None:
+    with finished.here():
+        manifest, partition = Paths().run_files(finished.run.id).manifest, Paths().partition(finished.run.partition_id)
+        with finished.damaged(manifest, "delete", True):
+            assert finished.call("verify")[1].endswith(
+                "make it again: snakemake --cores all --config study=study.yaml scale=paper\n"
+            )
+            with finished.damaged(partition, "delete", True):
+                assert finished.call("verify")[1].endswith(f"scale=paper --forcerun {partition}\n")
 
 
 def test_verify_of_a_study_that_was_not_run_names_the_call(

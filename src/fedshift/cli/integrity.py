@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..core.errors import UserError
-from ..io.checksums import remedy
+from ..io.checksums import MISSING, remedy
 from ..io.paths import Paths
 from .group import Group, call, plans
 
@@ -18,7 +18,7 @@ def add(group: Group) -> None:
 
 def verify(args: argparse.Namespace) -> None:
     """Check all files of studies, and print what is wrong. Raises UserError where anything is."""
-    from ..planning.verify import damaged_store, lines, to_make
+    from ..planning.verify import damaged_store, forced, lines
     from ..planning.verify import verify as job
 
     checks = {name: job(plan, Paths(), args.threads) for name, plan in plans(args).items()}
@@ -32,11 +32,13 @@ def verify(args: argparse.Namespace) -> None:
     if not any(one.begun for one in checked):
         raise UserError(args.study, f"was not run at scale {args.scale}: it has no files", call(args))
     if faults:
-        missing = sum(what == "is missing" for what in faults.values())
+        missing = sum(what == MISSING for what in faults.values())
         what = f"{len(faults) - missing} files are damaged, {missing} are missing"
-        raise UserError(args.study, what, remedy(dict.fromkeys(to_make(checked)), call(args)))
+        raise UserError(args.study, what, remedy(dict.fromkeys(forced(checked)), call(args)))
     number = len({file for one in checked for file in one.output.files})
-    print(f"{args.study}: all {number} files are there and as they were written")
+    unknown = len({file for one in checked for file in one.unrecorded})
+    as_written = "and as they were written" if not unknown else f"and all but {unknown} were checked"
+    print(f"{args.study}: all {number} files are there {as_written}")
 
 
 def clean(args: argparse.Namespace) -> None:

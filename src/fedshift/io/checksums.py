@@ -23,6 +23,8 @@ from .text import write_text
 
 LARGE: Limit[int] = 1 << 24
 """Bytes from which a file is not read whole if its size, times and inode are those of its last check."""
+MISSING = "is missing"
+"""Fault of a file that is not there."""
 _RECORD = re.compile(r"([0-9a-f]{64})  ([^\n]+)\n(?:# (\d+ \d+ \d+ \d+)\n)?")
 
 
@@ -49,7 +51,7 @@ def damage(file: Path, whole: bool = False) -> str:
     A file without a record is taken as it is: an earlier version wrote it. With `whole`, large files are read too.
     """
     if not file.is_file():
-        return "is missing"
+        return MISSING
     if not recorded(file):
         return ""
     try:
@@ -79,8 +81,9 @@ def require(files: Iterable[Path], call: str = "the same call of Snakemake with"
 
 
 def remedy(files: Iterable[Path], call: str) -> str:
-    """Return the words that tell how to make files again by a call of Snakemake."""
-    return f"make it again: {call} --forcerun {' '.join(quote(str(file)) for file in files)}"
+    """Return the words that tell how to make files again by a call of Snakemake, which is forced if any are named."""
+    names = [quote(str(file)) for file in files]
+    return f"make it again: {' '.join([call, *(['--forcerun'] if names else []), *names])}"
 
 
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -14,6 +14,9 @@ from ..io.paths import Paths
 from ..papers.words import of_ledger
 from ..study.plan import Plan
 
+SOURCES = ("download", "prepare", "partition")
+"""Rules whose files are made again where a job needs them, and not because they are gone."""
+
 
 @dataclass(frozen=True)
 class Output:
@@ -44,7 +47,7 @@ def finished(plan: Plan, paths: Paths) -> list[Path]:
 
     If one is gone, the next call of Snakemake makes it again.
     """
-    made = (output.files for output in outputs(plan, paths) if output.rule not in ("download", "prepare", "partition"))
+    made = (output.files for output in outputs(plan, paths) if output.rule not in SOURCES)
     return [*chain(*made)]
 
 

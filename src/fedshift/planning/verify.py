@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..io.checksums import damage, recorded
+from ..io.checksums import MISSING, damage, recorded
 from ..io.paths import Paths
 from ..jobs.store import Kept, kept
 from ..study.plan import Plan
-from .files import Output, outputs
+from .files import SOURCES, Output, outputs
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,10 @@ def lines(checked: list[Checked]) -> list[str]:
     return out
 
 
-def to_make(checked: list[Checked]) -> list[Path]:
-    """Return one file of each job that must run again: the first that is missing or damaged."""
-    return [next(iter(one.faults)) for one in checked if one.faults]
+def forced(checked: list[Checked]) -> list[Path]:
+    """Return one file of each job that Snakemake must be forced to run again: the first that is damaged or missing.
+
+    A call of Snakemake makes results that are missing by itself, but neither data nor partitions.
+    """
+    gone = [all(what == MISSING for what in one.faults.values()) and one.output.rule not in SOURCES for one in checked]
+    return [next(iter(one.faults)) for one, lost in zip(checked, gone, strict=True) if one.faults and not lost]
