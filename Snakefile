@@ -22,6 +22,7 @@ rule all:
     input:
         [PATHS.page(name) for name in PLANS],
         INDEX,
+        FINISHED,
 
 
 onstart:

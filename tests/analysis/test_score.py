@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -153,11 +154,14 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, change, words: str) -
         predictions.read(plan, paths, run, "source")
 
 
-def test_a_file_that_is_no_table_is_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"not parquet", b""])
+def test_a_file_that_is_no_table_is_an_error(tmp_path: Path, content: bytes) -> None:
+    """Predictions that are there and cannot be read are not those of a run that has none."""
     plan, paths = fake_study.build(tmp_path)
-    paths.predictions(next(iter(plan.runs)), "source").write_bytes(b"not parquet")
-    score.score(plan, paths)
-    assert "not a readable table" in score.missing(plan, paths)[0]["why"]
+    file = paths.predictions(next(iter(plan.runs)), "source")
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=rf"{re.escape(str(file))}: not a readable table"):
+        score.score(plan, paths)
 
 
 def test_no_predictions_at_all_is_an_error_with_a_remedy(tmp_path: Path) -> None:

@@ -173,8 +173,9 @@ class Campaign:
         return {name: content(folder / name) for name in self.outputs[command] if (folder / name).exists()}
 
     def clear(self, command: str) -> None:
-        """Remove what a command has made, so that it does it all again."""
+        """Remove what a command has made, the run in the store too, so that it does it all again."""
         folder = self.root / self.folders[command]
+        shutil.rmtree(self.root / Paths().store, ignore_errors=True)
         if command == "predict":
             (folder / self.outputs[command][0]).unlink(missing_ok=True)
         else:

@@ -17,7 +17,8 @@ from tiny_project import Project
 from fedshift import __version__, study
 from fedshift.cli import main
 from fedshift.core.errors import UserError
-from fedshift.io.paths import TRAINED, Paths
+from fedshift.io.checksums import damage, record, recorded
+from fedshift.io.paths import TRAINED, Paths, checksum
 from fedshift.io.tables import write_table
 from fedshift.io.text import read_json, write_json, write_text
 from fedshift.jobs import accept
@@ -119,6 +120,7 @@ def test_what_was_cut_off_is_finished_by_the_next_call(plan: Plan) -> None:
     accept.accept([plan], PATHS, "only names")
     for run, content in before.items():
         (PATHS.run(run) / "manifest.json").write_bytes(content)
+        checksum(PATHS.run(run) / "manifest.json").unlink()
     assert len(accept.accept([plan], PATHS, "only names")) == 2
     assert all(manifest["accepted"] for manifest in manifests(plan))
 
@@ -248,3 +250,23 @@ def test_a_neutral_change_of_the_data_s_code_does_not_cascade(project: Project) 
         assert again(project) >= {*project.runs()}
         assert call(project, "accept", "tiny", "--reason", "a copy").returncode == 0
         assert again(project) == set()
+
+
+def test_a_damaged_manifest_is_not_accepted(plan: Plan) -> None:
+    """Its checksum would be recorded anew, and the damage with it."""
+    file = PATHS.run(next(iter(plan.runs))) / "manifest.json"
+    record(file)
+    file.write_text(file.read_text().replace("old", "odd"))
+    before = file.read_bytes()
+    with pytest.raises(UserError, match=r"manifest\.json: is damaged or was changed"):
+        accept.accept([plan], PATHS, "only names")
+    assert file.read_bytes() == before
+    assert not PATHS.accepted.exists()
+
+
+def test_accepted_manifests_have_a_checksum(plan: Plan) -> None:
+    accept.accept([plan], PATHS, "only names")
+    for run in plan.runs:
+        file = PATHS.run(run) / "manifest.json"
+        assert recorded(file)
+        assert damage(file) == ""

@@ -28,7 +28,7 @@ from fedshift.data.prepared import Prepared
 from fedshift.engine.federation import Federation
 from fedshift.inferences.source import Source
 from fedshift.io import disk
-from fedshift.io.paths import Paths
+from fedshift.io.paths import TRAINED, Paths, checksum
 from fedshift.io.tables import read_table, write_table
 from fedshift.io.tensors import read_tensors
 from fedshift.io.text import read_json
@@ -130,7 +130,7 @@ def names(folder: Path) -> list[str]:
 
 def test_the_files_of_a_run(whole: Project) -> None:
     expected = ["clients.safetensors", "manifest.json", "model.safetensors", "rounds.jsonl", "rounds.parquet"]
-    assert names(whole.folder()) == [*expected, "spec.json"]
+    assert names(whole.folder()) == sorted([*expected, "spec.json", *(checksum(Path(n)).name for n in TRAINED)])
 
 
 def test_tensors_are_safetensors_and_nothing_else(whole: Project) -> None:

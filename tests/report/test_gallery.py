@@ -17,6 +17,7 @@ from outline import Outline
 from papers_study import made
 
 from fedshift.cli import parser as cli
+from fedshift.core.errors import UserError
 from fedshift.io.paths import Paths
 from fedshift.report import gallery, headline, page
 from fedshift.study.plan import Plan
@@ -191,13 +192,14 @@ def test_the_index_needs_no_list_of_papers(project: Path) -> None:
     assert "p-table1 (not in the list of papers)" in words
 
 
-def test_made_up_data_and_broken_files(project: Path) -> None:
+def test_made_up_data_and_a_broken_file(project: Path) -> None:
     paths = Paths(project)
     shown(project, synthetic=True)
     assert "synthetic" in index(project)[1]
     assert "Trends: do not count: synthetic data" in index(project)[1]
     headline.file(paths, "fake").write_text("{")
-    assert gallery.write(project / "config/studies", paths).is_file()
+    with pytest.raises(UserError, match=r"fake/headline\.json: not a readable JSON file"):
+        gallery.write(project / "config/studies", paths)
 
 
 def test_no_study_may_be_called_index(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from fedshift.papers import tables as published
 from fedshift.papers.pairs import of_rounds, require
 from fedshift.papers.words import of_ledger
 from fedshift.planning.faults import say_last
+from fedshift.planning.files import finished
 from fedshift.planning.status import command
 
 PATHS = Paths()
@@ -42,6 +43,8 @@ except UserError as error:
 
 
 FOLLOW = command(["status", str(config["study"]), "--watch"], PLANS, Path(config["studies"]))
+# A target of its own: a page that is there does not hide that a file behind it is gone.
+FINISHED = sorted({file for plan in PLANS.values() for file in finished(plan, PATHS)})
 RUNS = {key: run for plan in PLANS.values() for key, run in plan.runs.items()}
 INFERENCES = {key: plan.inferences[members[0]] for plan in PLANS.values() for key, members in plan.sweeps.items()}
 DATA = {run.data.id: run.data for run in RUNS.values()}

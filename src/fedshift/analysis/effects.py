@@ -215,7 +215,7 @@ def _per_sample(plan: Plan, paths: Paths, runs: list[str]) -> dict[str, pd.DataF
         for inference in plan.predictions(run):
             try:
                 table = predictions.read(plan, paths, plan.runs[run], inference)
-            except UserError:
+            except predictions.Missing:
                 continue  # score() lists it in missing.json
             classes = predictions.probabilities(table)
             for _, rows in table.groupby(predictions.SITE, sort=False):

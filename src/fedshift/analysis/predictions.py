@@ -26,6 +26,10 @@ Samples = Callable[[str], "pd.DataFrame"]
 """Returns samples.parquet of prepared data by their id, with sample and site as text, or raises UserError."""
 
 
+class Missing(UserError):  # noqa: N818 - a study may lack some
+    """Predictions that are not there, or that do not hold all test samples with finite probabilities."""
+
+
 def inferences(plan: Plan) -> dict[str, dict[str, Any]]:
     """Return the columns INFERENCE of each inference: name, momentum, batch_size and order.
 
@@ -54,12 +58,12 @@ def _groups(keyed: Iterable[tuple[str, Hashable]]) -> list[list[str]]:
 def read(plan: Plan, paths: Paths, run: Run, inference: str) -> pd.DataFrame:
     """Return the predictions of a run: sample, site, role, label, p0, p1, ... of every test sample, sorted.
 
-    Test samples whose labels the model was adapted to are left out. Raises UserError where the file is missing or
-    incomplete.
+    Test samples whose labels the model was adapted to are left out. Raises Missing where the file is not there or is
+    incomplete, and UserError where it cannot be read.
     """
     path = paths.predictions(run.id, plan.predictions(run.id)[inference])
     if not path.exists():
-        raise UserError(path, why_absent(paths, run.id))
+        raise Missing(path, why_absent(paths, run.id))
     table = read_table(path)
     if "inference" in table:  # several in one file
         table = table[table["inference"] == inference]
@@ -67,14 +71,14 @@ def read(plan: Plan, paths: Paths, run: Run, inference: str) -> pd.DataFrame:
     if absent := [c for c in ("sample", *SITE, "label") if c not in table]:
         raise UserError(path, f"no column {', '.join(absent)}")
     if len(classes) < 2 or not len(table):
-        raise UserError(path, "holds no predictions" if not len(table) else "has no probability columns p0, p1, ...")
+        raise Missing(path, "holds no predictions" if not len(table) else "has no probability columns p0, p1, ...")
     if not np.isfinite(table[classes].to_numpy()).all():
-        raise UserError(path, "a probability is NaN or infinite")
+        raise Missing(path, "a probability is NaN or infinite")
     if not table["label"].isin(range(len(classes))).all():
-        raise UserError(path, f"a label is outside of 0 to {len(classes) - 1}")
+        raise Missing(path, f"a label is outside of 0 to {len(classes) - 1}")
     table = table.astype({"sample": str, "site": str, "role": str, "label": int})
     if partial := _not_whole(paths, run, table):
-        raise UserError(path, partial)
+        raise Missing(path, partial)
     if "adapted" in table:
         table = table[~table["adapted"].astype(bool)]
     return table.sort_values(["site", "sample"], ignore_index=True)

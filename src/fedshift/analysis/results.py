@@ -117,7 +117,7 @@ class StudyResults:
 
     @functools.cached_property
     def manifests(self) -> dict[str, dict[str, Any]]:
-        """manifest.json of each run by its id; empty where there is none that can be read."""
+        """manifest.json of each run by its id; empty where there is none."""
         return {run: _manifest(self.paths.run_files(run).manifest) for run in self.plan.runs}
 
     @functools.cached_property
@@ -134,15 +134,15 @@ class StudyResults:
     def rounds(self) -> pd.DataFrame:
         """rounds.parquet of all runs that have one, with the columns run, seed, condition_id, condition and held_out.
 
-        `condition` is the title of the condition.
+        `condition` is the title of the condition. Raises UserError for a file that cannot be read.
         """
         parts = []
         for condition in self.names.conditions.values():
             for name, run in condition.runs.items():
-                try:
-                    table = read_table(self.paths.run_files(name).rounds)
-                except UserError:
+                path = self.paths.run_files(name).rounds
+                if not path.exists():
                     continue
+                table = read_table(path)
                 about: dict[str, Any] = {"run": name, "seed": run.seed, "condition_id": condition.id}
                 parts.append(table.assign(**about, condition=condition.title, held_out=condition.held_out))
         columns = ["round", "site", "split", "loss", "accuracy"]
@@ -190,11 +190,12 @@ def card(paths: Paths, data: Data) -> dict[str, Any]:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = read_json(path)
-    except UserError:
+    if not path.exists():
         return {}
-    return manifest if isinstance(manifest, dict) else {}
+    manifest = read_json(path)
+    if not isinstance(manifest, dict):
+        raise UserError(path, "is no manifest of a run", "train the run again")
+    return manifest
 
 
 def examples(results: StudyResults) -> dict[str, tuple[np.ndarray, np.ndarray]]:

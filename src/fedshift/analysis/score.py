@@ -44,8 +44,8 @@ _TEXT = (
 def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     """Write scores.csv: every metric of every run, inference and site, one value a row.
 
-    Predictions that cannot be read are left out and listed, with the reason, in missing.json beside it. Raises
-    UserError where none can be read.
+    Predictions that are not there or are incomplete are left out and listed, with the reason, in missing.json beside
+    it. Raises UserError for a file that is there and cannot be read, and where there are no predictions at all.
     """
     out = out or paths.study_files(plan.name).scores
     missing: list[dict[str, str]] = []
@@ -100,14 +100,14 @@ def metrics(plan: Plan) -> list[Metric]:
 
 
 def _score_rows(plan: Plan, paths: Paths, missing: list[dict[str, str]]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of scores.csv. Adds to `missing` the predictions that cannot be read."""
+    """Yield the rows of scores.csv. Adds to `missing` the predictions that are not there."""
     condition = {name: one.words for one in conditions(plan).values() for name in one.runs}
     inference = predictions.inferences(plan)
     for name, run in plan.runs.items():
         for key in plan.predictions(name):
             try:
                 table = predictions.read(plan, paths, run, key)
-            except UserError as error:
+            except predictions.Missing as error:
                 missing.append({"run": name, "inference": key, "why": error.what})
                 continue
             about = {"study": plan.name, "run": name, "seed": run.seed, **condition[name], **inference[key]}

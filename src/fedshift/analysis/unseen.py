@@ -62,10 +62,10 @@ def _values_by_run(plan: Plan, paths: Paths, samples: Samples) -> Iterator[dict[
 def _outside(
     plan: Plan, paths: Paths, run: Run, key: str, trained_on: pd.Series
 ) -> Iterator[tuple[bool, pd.DataFrame]]:
-    """Yield the predictions of external sites for images trained on, and for the others. None if unreadable."""
+    """Yield the predictions of external sites for images trained on, and for the others. None if missing."""
     try:
         predicted = predictions.read(plan, paths, run, key)
-    except UserError:
+    except predictions.Missing:
         return  # score() lists it in missing.json
     outside = predicted[predicted["role"] == "external"]
     parts = outside.groupby(trained_on.reindex(outside["sample"]).to_numpy())

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 
 from ..core.console import say
+from ..io.checksums import require
 from ..io.paths import Paths
-from .group import Group, one_plan
+from ..planning.files import read_by
+from .group import Group, call, one_plan
 
 
 def add(group: Group) -> None:
@@ -25,6 +27,7 @@ def export(args: argparse.Namespace) -> None:
     from ..export.account import accounts, trained
 
     plan, tracker = one_plan(args), {"mlflow": mlflow, "tensorboard": tensorboard}[args.format]
+    require(read_by("export", plan, Paths()), call(args))
     runs = trained(plan, Paths())
     say(tracker.export(accounts(plan, Paths(), runs), plan.name, args.to))
     if left := len(plan.runs) - len(runs):

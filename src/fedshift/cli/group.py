@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from .. import study
 from ..core.errors import UserError, did_you_mean
 from ..datasets import Scale
+from ..io.checksums import record, require
 from ..io.paths import STUDIES
 
 if TYPE_CHECKING:
@@ -85,6 +88,25 @@ def plans(args: argparse.Namespace) -> dict[str, study.Plan]:
 def one_plan(args: argparse.Namespace) -> study.Plan:
     """Return the plan of the one study that was named."""
     return study.load(study.find(args.study, args.studies), args.scale)
+
+
+def call(args: argparse.Namespace) -> str:
+    """Return the call of Snakemake that makes the studies which a command names."""
+    folder = [] if args.studies == STUDIES else [f"studies={args.studies}"]
+    return shlex.join(
+        ["snakemake", "--cores", "all", "--config", f"study={args.study}", f"scale={args.scale}", *folder]
+    )
+
+
+@contextmanager
+def checked(args: argparse.Namespace, reads: Iterable[Path], writes: Iterable[Path] = ()) -> Iterator[None]:
+    """Check the recorded checksums of files that a job reads, and record those of the files that it wrote.
+
+    Raises UserErrors that name each damaged file and the call of Snakemake which makes it again.
+    """
+    require(reads, call(args))
+    yield
+    record(*writes)
 
 
 def member(args: argparse.Namespace, kind: str, members: Callable[[study.Plan], Mapping[str, Any]]) -> Any:

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from .. import __version__
 from ..core.console import say
 from ..core.errors import Interrupted, UserError
-from . import exports, reference, reports, steps, studies, trained
+from . import exports, integrity, reference, reports, steps, studies, trained
 from .group import Group
 
 GROUPS = {
     "Studies and plans": studies.add,
     "Steps of the workflow, from data to predictions": steps.add,
     "Scores, figures and pages": reports.add,
+    "Care of finished work": integrity.add,
     "Your own images, and bundles": trained.add,
     "Exports": exports.add,
     "Documentation": reference.add,

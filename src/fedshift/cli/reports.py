@@ -9,8 +9,10 @@ from typing import get_args
 from .. import study
 from ..core.console import say
 from ..datasets import Scale
+from ..io.checksums import record, require
 from ..io.paths import Paths
-from .group import Group, one_plan
+from ..planning.files import read_by
+from .group import Group, checked, one_plan
 
 
 def add(group: Group) -> None:
@@ -50,21 +52,28 @@ def score(args: argparse.Namespace) -> None:
     """Write the scores of a study."""
     from ..analysis.score import score as job
 
-    say(f"wrote {job(one_plan(args), Paths())}")
+    plan = one_plan(args)
+    files = Paths().study_files(plan.name)
+    with checked(args, read_by("score", plan, Paths()), [files.scores, files.missing]):
+        say(f"wrote {job(plan, Paths())}")
 
 
 def summarise(args: argparse.Namespace) -> None:
     """Write the summary and the tables of a study."""
     from ..report.summary import summarise as job
 
-    say(f"wrote {job(one_plan(args), Paths())}")
+    plan = one_plan(args)
+    with checked(args, read_by("summarise", plan, Paths()), Paths().study_files(plan.name).summarised):
+        say(f"wrote {job(plan, Paths())}")
 
 
 def figure(args: argparse.Namespace) -> None:
     """Draw a figure of a study."""
     from ..analysis.results import draw
 
-    say(f"wrote {draw(one_plan(args), Paths(), args.figure)}")
+    plan = one_plan(args)
+    with checked(args, read_by("figure", plan, Paths()), [Paths().study_files(plan.name).figure(args.figure)]):
+        say(f"wrote {draw(plan, Paths(), args.figure)}")
 
 
 def page(args: argparse.Namespace) -> None:
@@ -72,7 +81,9 @@ def page(args: argparse.Namespace) -> None:
     from ..report.page import write
 
     plan = one_plan(args)
-    say(f"wrote {write(plan, Paths(), Paths().page(plan.name))}")
+    out = Paths().page(plan.name)
+    with checked(args, read_by("page", plan, Paths()), [out, Paths().study_files(plan.name).headline]):
+        say(f"wrote {write(plan, Paths(), out)}")
 
 
 def report(args: argparse.Namespace) -> None:
@@ -90,7 +101,8 @@ def ledger(args: argparse.Namespace) -> None:
 
     plan = one_plan(args)
     if args.write:
-        say(f"wrote {write(plan, Paths())}")
+        with checked(args, read_by("ledger", plan, Paths()), [Paths().study_files(plan.name).ledger]):
+            say(f"wrote {write(plan, Paths())}")
         return
     for table in tables(plan, Paths()):
         print(table.md())
@@ -129,4 +141,7 @@ def index(args: argparse.Namespace) -> None:
     """Write the index of all studies."""
     from ..report.gallery import write
 
-    say(f"wrote {write(args.studies, Paths())}")
+    require(study.headline for study in Paths().every_study())
+    out = write(args.studies, Paths())
+    record(out)
+    say(f"wrote {out}")

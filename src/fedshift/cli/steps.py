@@ -6,10 +6,11 @@ import argparse
 from pathlib import Path
 
 from ..core.errors import UserError, did_you_mean
+from ..io.checksums import require
 from ..io.paths import Paths
 from ..jobs.accept import download_code, partition_code, prepare_code, train_code
 from ..jobs.devices import one_gpu
-from .group import Group, member, plans
+from .group import Group, call, checked, member, plans
 
 
 def add(group: Group) -> None:
@@ -27,7 +28,8 @@ def download(args: argparse.Namespace) -> None:
     from ..jobs.prepare import obtain
 
     data = member(args, "raw data", lambda plan: {d.raw: d for d in plan.data.values()})
-    obtain(data, Paths().raw(data.raw), args.mirror, download_code(data))
+    with checked(args, (), [Paths().source(data.raw)]):
+        obtain(data, Paths().raw(data.raw), args.mirror, download_code(data))
 
 
 def prepare(args: argparse.Namespace) -> None:
@@ -35,7 +37,8 @@ def prepare(args: argparse.Namespace) -> None:
     from ..jobs.prepare import prepare as job
 
     data = member(args, "dataset", lambda plan: plan.data)
-    job(data, Paths().raw(data.raw), Paths().data(data.id), args.threads, prepare_code(data))
+    with checked(args, [Paths().source(data.raw)], Paths().data_files(data.id).written):
+        job(data, Paths().raw(data.raw), Paths().data(data.id), args.threads, prepare_code(data))
 
 
 def partition(args: argparse.Namespace) -> None:
@@ -43,10 +46,11 @@ def partition(args: argparse.Namespace) -> None:
     from ..io.tables import read_table, write_table
 
     run = member(args, "partition", lambda plan: {run.partition_id: run for run in plan.runs.values()})
-    samples = read_table(Paths().data_files(run.data.id).samples)
-    table = run.partition.assign(samples)
-    table.attrs["code"] = partition_code()
-    write_table(Paths().partition(args.id), table)
+    samples, out = Paths().data_files(run.data.id).samples, Paths().partition(args.id)
+    with checked(args, [samples], [out]):
+        table = run.partition.assign(read_table(samples))
+        table.attrs["code"] = partition_code()
+        write_table(out, table)
 
 
 def train(args: argparse.Namespace) -> None:
@@ -54,8 +58,9 @@ def train(args: argparse.Namespace) -> None:
     run = member(args, "run", lambda plan: plan.runs)
     from ..jobs.train import train as job
 
-    with one_gpu():
-        job(run, Paths(), code=train_code(run), threads=args.threads)
+    reads = [*Paths().data_files(run.data.id).written, Paths().partition(run.partition_id)]
+    with checked(args, reads), one_gpu():
+        job(run, Paths(), code=train_code(run), threads=args.threads, keep=True)
 
 
 def predict(args: argparse.Namespace) -> None:
@@ -67,8 +72,12 @@ def predict(args: argparse.Namespace) -> None:
     }
     if args.inference not in sweeps:
         raise UserError("inference", f"no study asks for {args.inference!r}", did_you_mean(args.inference, sweeps))
+    from ..jobs.predict import load_run
     from ..jobs.predict import predict as job
 
-    out = Paths().predictions(args.id, args.inference)
-    with one_gpu():
-        job(Paths().run(args.id), sweeps[args.inference], Paths(), out, threads=args.threads)
+    files, out = Paths().run_files(args.id), Paths().predictions(args.id, args.inference)
+    require(files.trained, call(args))
+    run = load_run(files.folder)
+    reads = [*Paths().data_files(run.data.id).written, Paths().partition(run.partition_id)]
+    with checked(args, reads, [out]), one_gpu():
+        job(files.folder, sweeps[args.inference], Paths(), out, threads=args.threads)

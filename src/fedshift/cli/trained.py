@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from ..core.console import say
-from ..io.paths import Paths
+from ..io.checksums import require
+from ..io.paths import Paths, RunFiles
 from ..jobs.devices import one_gpu
 from .group import Group
 
@@ -45,8 +46,10 @@ def apply(args: argparse.Namespace) -> None:
 
     inference = chosen(args.inference, args.set, args.client)
     options = {"threads": args.threads, "skip_unreadable": args.skip_unreadable, "examples": not args.no_examples}
+    run = find(args.run, Paths())
+    require(RunFiles(run).trained)
     with one_gpu():
-        result = job(find(args.run, Paths()), Path(args.images), inference, args.out, **options)
+        result = job(run, Path(args.images), inference, args.out, **options)
     say(f"wrote {result.out / 'predictions.csv'} and {write(result)}")
 
 
@@ -56,5 +59,6 @@ def bundle(args: argparse.Namespace) -> None:
     from ..jobs.apply import chosen, find
 
     folder = find(args.run, Paths())
+    require(RunFiles(folder).trained)
     out = args.out or Paths().bundle(folder.resolve().name)
     say(f"wrote {export(folder, chosen(args.inference, args.set, args.client), out)}")

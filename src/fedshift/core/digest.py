@@ -22,6 +22,7 @@ INFRASTRUCTURE = {
     "jobs.devices": "which GPU a job takes",
     "jobs.provenance": "what a manifest says",
     "jobs.round_log": "how the rounds of a run are kept on disk",
+    "jobs.store": "where finished runs are kept",
     "engine.checkpoint": "how a state is saved and found again",
 }
 """Rooms and modules that shape no result, and what they are for: a change there makes nothing anew.

@@ -67,12 +67,16 @@ class OwnImages(Dataset):
         return () if self.archive else (self.table,)
 
     def fingerprint(self) -> str:
-        """Return a digest of path, size and modification time of each image, so that a replaced image is noticed."""
+        """Return a digest of the table's content and of path, size and modification time of each image.
+
+        A changed row is noticed whatever time the table has, and a replaced image by its time.
+        """
         if self.archive:
             return ""
         try:
             images = [self.table.parent / path for path in read_rows(self.table)["path"].dropna()]
-            return digest.of([[str(i), (s := i.stat()).st_size, s.st_mtime_ns] for i in images if i.is_file()])
+            stamps = [[str(i), (s := i.stat()).st_size, s.st_mtime_ns] for i in images if i.is_file()]
+            return digest.of([digest.of_file(self.table), stamps])
         except (OSError, ValueError, KeyError):
             return ""  # opening the table raises an error that explains
 

@@ -15,9 +15,18 @@ STUDIES = Path("config", "studies")
 """Folder of the studies of a project, unless another one is named."""
 
 
+TABLES, FORMS = ("sites", "overview", "comparison"), ("csv", "md", "tex")
+"""Tables of a study for people, and the forms in which each is written."""
+
+
 def papers(studies: Path = STUDIES) -> Path:
     """Return the CSV file that lists tables and figures of papers: written by hand, beside the folder of studies."""
     return studies.parent / "papers.csv"
+
+
+def checksum(file: Path) -> Path:
+    """Return the hidden file beside a result that holds its recorded checksum (see `checksums`)."""
+    return file.with_name(f".{file.name}.sha256")
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,11 @@ class DataFiles(_Files):
     def card(self) -> Path:
         """The data card: source, licence, sizes, classes and checksums."""
         return self.folder / "card.json"
+
+    @property
+    def written(self) -> tuple[Path, ...]:
+        """All files of a prepared dataset: the outputs of the workflow's rule `prepare`."""
+        return self.images, self.samples, self.pixels, self.card
 
 
 class RunFiles(_Files):
@@ -162,6 +176,12 @@ class StudyFiles(_Files):
         """The outcome in a few numbers, for the index of all studies. Written by `fedshift page`."""
         return self.folder / "headline.json"
 
+    @property
+    def summarised(self) -> tuple[Path, ...]:
+        """All files that `fedshift summarise` writes: the outputs of the workflow's rule `summarise`."""
+        tables = (self.table(name, form) for name in TABLES for form in FORMS)
+        return self.summary, self.effects, self.comparison, self.trends, self.unseen, *tables
+
     def table(self, name: str, form: str) -> Path:
         """Return the file of a table for people; `form` is csv, md or tex. Written by `fedshift summarise`."""
         return self.folder / "tables" / f"{name}.{form}"
@@ -213,6 +233,11 @@ class Paths:
     def run_files(self, run: str) -> RunFiles:
         """Return the files of a run."""
         return RunFiles(self.run(run))
+
+    @property
+    def store(self) -> Path:
+        """The folder of finished runs that are kept a second time: a folder for each run, and in it for each input."""
+        return self.results / "store"
 
     def every_run(self) -> list[RunFiles]:
         """Return the files of all runs whose folders exist, in the order of their ids."""

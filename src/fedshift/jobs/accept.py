@@ -17,12 +17,13 @@ from typing import Any
 
 from .. import __version__
 from ..core.errors import UserError
+from ..io import checksums
 from ..io.disk import locked
 from ..io.paths import Paths
 from ..io.text import read_json, write_json
 from ..study.plan import Plan, code
 from ..study.run import Data, Run
-from . import provenance
+from . import provenance, store
 
 Record = dict[str, Any]
 """One acceptance: `code` (accepted), `was` (before), `reason`, `date` (UTC), `version` of fedshift, and `git`."""
@@ -171,6 +172,7 @@ def accept(plans: Iterable[Plan], paths: Paths, reason: str) -> list[Made]:
         due = [made for made in dict.fromkeys(finished(plans, paths)) if not made.settled(ledger)]
         if not due:
             return []
+        checksums.require(made.file for made in due)
         from . import golden
 
         golden.require()
@@ -184,5 +186,5 @@ def accept(plans: Iterable[Plan], paths: Paths, reason: str) -> list[Made]:
             if made.rule == "train":
                 manifest = read_json(made.file)
                 earlier = [r for r in manifest.get("accepted") or [] if r.get("code") != made.today]
-                write_json(made.file, {**manifest, "accepted": [*earlier, record]})
+                store.write_manifest(paths, made.key, {**manifest, "accepted": [*earlier, record]})
         return due

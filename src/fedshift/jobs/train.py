@@ -21,6 +21,7 @@ from ..data.prepared import Prepared
 from ..data.samples import MappedSamples
 from ..engine.federation import Federation
 from ..engine.ranks import Ranks, opened
+from ..io import checksums
 from ..io.disk import locked, sweep
 from ..io.paths import Paths, RunFiles
 from ..io.tables import read_table, write_table
@@ -29,8 +30,10 @@ from ..io.text import write_json
 from ..models import initialise
 from ..transforms import shape_after
 from . import provenance
+from .accept import Ledger
 from .devices import take_device
 from .round_log import RoundLog, Row
+from .store import Kept
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,21 +46,33 @@ CHEAP: Limit[float] = 0.5
 """Longest time in seconds that a checkpoint may take if one is written after every round."""
 
 
-def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
+def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1, keep: bool = False) -> None:
     """Train one run, or resume it, and write its files [design: the files of rule train].
 
+    With `keep`, the finished run is kept in the store, and a run that was trained before from the same data, with the
+    same code, comes back from there without training (see `store`).
     If torchrun started several processes, they share the clients, and the first process reads and writes for all.
     Raises UserError for a client with less than one batch of training images, and for a loss that is not finite. Raises
     Interrupted on SIGTERM and SIGINT; the rounds since the last checkpoint are then lost.
     """
     device = take_device(threads)
     with opened(device) as ranks:
-        _train(run, paths, code, threads, device, ranks)
+        _train(run, paths, code, threads, device, ranks, keep)
 
 
-def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device, ranks: Ranks) -> None:
+def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device, ranks: Ranks, keep: bool) -> None:
     files, prepared = paths.run_files(run.id), Prepared(paths.data(run.data.id))
     partition = read_table(paths.partition(run.partition_id))
+    content = [prepared.card["checksums"], partition.to_csv(index=False)]
+    # a run whose code was accepted as unchanged is known by the code that trained it
+    made_by = Ledger(paths).stamp("train", run.id, code)
+    kept = Kept(paths.store / run.id / digest.of([run.id, made_by, *content], 32))
+    if keep:
+        with _exclusive(files, ranks):
+            restored = ranks.first(lambda: kept.restore(files))
+        if restored:
+            ranks.first(lambda: shutil.rmtree(files.checkpoint, ignore_errors=True))
+            return
     clients, validation, watched = _sites(run, prepared, partition, device)
     federation = Federation(
         initialise(run.model, shape_after(run.transforms, prepared.shape), len(prepared.classes), run.seed),
@@ -73,7 +88,7 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
         ranks=ranks,
     )
     log = RoundLog(files.round_log, run.training.rounds)
-    identity = digest.of([run.id, code, prepared.card["checksums"], partition.to_csv(index=False)], 64)
+    identity = digest.of([run.id, code, *content], 64)
     checkpoint = _Checkpoint(files, identity, log)
     started = datetime.now(UTC)
     with _exclusive(files, ranks), _stop_signals() as stopped:
@@ -90,6 +105,8 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
     federation.result()  # gathers the tensors of all processes, for the first one to write
     manifest = provenance.manifest(run, federation, code=code, threads=threads, device=device, started=started)
     ranks.first(lambda: _write(run, federation, files, manifest))
+    if keep:
+        ranks.first(lambda: kept.keep(files))
     ranks.first(checkpoint.remove)
 
 
@@ -149,6 +166,7 @@ def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str
         own |= {f"{site}/{k}": state[k] for k in federation.trainer.own_names}
     write_tensors(files.clients, own, {})
     write_json(files.manifest, manifest)
+    checksums.record(*files.trained)
 
 
 class _Checkpoint:

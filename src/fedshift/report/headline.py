@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.results import StudyResults
-from ..core.errors import UserError
 from ..io.paths import Paths
 from ..io.text import read_json, write_json
 from ..papers.reproduction import Reproduction
@@ -45,9 +44,8 @@ def file(paths: Paths, study: str) -> Path:
 
 
 def read(paths: Paths, study: str) -> dict[str, Any] | None:
-    """Return what was written last; None where it is not there, or cannot be read."""
-    try:
-        headline = read_json(file(paths, study))
-    except UserError:
+    """Return what was written last; None where it is not there. Raises UserError where it cannot be read."""
+    if not file(paths, study).exists():
         return None
+    headline = read_json(file(paths, study))
     return headline if isinstance(headline, dict) and headline.get("study") == study else None

@@ -1,0 +1,54 @@
+"""Commands that look after finished work: the check of all its files, and the removal of runs kept for nothing."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..core.errors import UserError
+from ..io.checksums import MISSING, remedy
+from ..io.paths import Paths
+from .group import Group, call, plans
+
+
+def add(group: Group) -> None:
+    """Add the commands verify and clean."""
+    group.add(verify, "verify", "read every file of a study and say which are missing or damaged", "study")
+    group.add(clean, "clean", "remove the kept copies of runs that were trained again since, from results/store")
+
+
+def verify(args: argparse.Namespace) -> None:
+    """Check all files of studies, and print what is wrong. Raises UserError where anything is."""
+    from ..planning.verify import damaged_store, forced, lines
+    from ..planning.verify import verify as job
+
+    checks = {name: job(plan, Paths(), args.threads) for name, plan in plans(args).items()}
+    checked = [one for name in checks for one in checks[name]]
+    for line in dict.fromkeys(lines(checked)):
+        print(line)
+    for plan in plans(args).values():
+        for entry, what in damaged_store(plan, Paths()):
+            print(f"{what} (a second copy of a run, which is not used any more: rm -r {entry.folder})")
+    faults = {file: what for one in checked for file, what in one.faults.items()}
+    if not any(one.begun for one in checked):
+        raise UserError(args.study, f"was not run at scale {args.scale}: it has no files", call(args))
+    if faults:
+        missing = sum(what == MISSING for what in faults.values())
+        what = f"{len(faults) - missing} files are damaged, {missing} are missing"
+        raise UserError(args.study, what, remedy(dict.fromkeys(forced(checked)), call(args)))
+    number = len({file for one in checked for file in one.output.files})
+    unknown = len({file for one in checked for file in one.unrecorded})
+    as_written = "and as they were written" if not unknown else f"and all but {unknown} were checked"
+    print(f"{args.study}: all {number} files are there {as_written}")
+
+
+def clean(args: argparse.Namespace) -> None:
+    """Remove superseded runs from the store, and say how much that freed."""
+    from ..jobs.store import superseded
+
+    freed = 0
+    for entry in list(superseded(Paths())):
+        freed += entry.size
+        entry.remove()
+        print(f"removed {entry.folder}")
+    left = f"{Paths().store} holds the finished runs that are current; rm -r {Paths().store} removes it all"
+    print(f"{freed / 1e6:.1f} MB freed. {left}")

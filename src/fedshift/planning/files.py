@@ -1,0 +1,84 @@
+"""The files that the rules of the workflow write for a study, and those that each rule reads.
+
+Imports no pandas: Snakemake asks here for the files that a finished study consists of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from ..io.paths import Paths
+from ..papers.words import of_ledger
+from ..study.plan import Plan
+
+SOURCES = ("download", "prepare", "partition")
+"""Rules whose files are made again where a job needs them, and not because they are gone."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """The files that one job of a rule writes."""
+
+    rule: str
+    files: tuple[Path, ...]
+
+
+def outputs(plan: Plan, paths: Paths) -> Iterator[Output]:
+    """Yield the outputs of all jobs of a study, from the source of its data to its page."""
+    study = paths.study_files(plan.name)
+    yield from (Output("download", (paths.source(raw),)) for raw in dict.fromkeys(d.raw for d in plan.data.values()))
+    yield from (Output("prepare", paths.data_files(key).written) for key in plan.data)
+    yield from (Output("partition", (paths.partition(key),)) for key in _partitions(plan))
+    yield from (Output("train", paths.run_files(run).trained) for run in plan.runs)
+    yield from (Output("predict", (file,)) for file in predictions(plan, paths))
+    yield Output("score", (study.scores, study.missing))
+    if of_ledger(plan):
+        yield Output("ledger", (study.ledger,))
+    yield Output("summarise", study.summarised)
+    yield from (Output("figure", (study.figure(name),)) for name in plan.study.figures)
+    yield Output("page", (paths.page(plan.name), study.headline))
+
+
+def finished(plan: Plan, paths: Paths) -> list[Path]:
+    """Return the files that a finished study keeps: all but data and partitions, which can be made again at any time.
+
+    If one is gone, the next call of Snakemake makes it again.
+    """
+    made = (output.files for output in outputs(plan, paths) if output.rule not in SOURCES)
+    return [*chain(*made)]
+
+
+def predictions(plan: Plan, paths: Paths) -> list[Path]:
+    """Return the tables of predictions of all runs."""
+    return [paths.predictions(run, job) for run, jobs in plan.prediction_jobs.items() for job in jobs]
+
+
+def read_by(rule: str, plan: Plan, paths: Paths) -> list[Path]:
+    """Return the files of a study that a rule from `score` on reads, as far as other rules write them."""
+    study, data = paths.study_files(plan.name), [paths.data_files(key) for key in plan.data]
+    tables, partitions = [d.samples for d in data], [paths.partition(key) for key in _partitions(plan)]
+    runs = [paths.run_files(run) for run in plan.runs]
+    rounds, manifests = [run.rounds for run in runs], [run.manifest for run in runs]
+    cards = [d.card for d in data]
+    scored = [study.scores, study.missing]
+    summarised = [study.scores, study.summary, study.effects]
+    images, pixels = [d.images for d in data], [d.pixels for d in data]
+    predicted = predictions(plan, paths)
+    return {
+        "score": [*predicted, *tables, *partitions],
+        "ledger": images,
+        "summarise": [*scored, *predicted, study.ledger, *rounds, *tables, *pixels, *partitions, *cards],
+        "figure": [*summarised, *rounds, *images, *tables, *cards],
+        "page": [
+            *(*scored, study.ledger, *study.summarised, *map(study.figure, plan.study.figures)),
+            *(*rounds, *manifests, *images, *tables, *pixels, *cards, *partitions),
+        ],
+        "export": [*scored, *rounds, *manifests, *(run.spec for run in runs)],
+    }[rule]
+
+
+def _partitions(plan: Plan) -> dict[str, None]:
+    return dict.fromkeys(run.partition_id for run in plan.runs.values())

@@ -1,0 +1,73 @@
+"""Check of all files of a study: which are missing or are not as they were written, and what makes them again.
+
+Snakemake compares times and settings. It cannot see a file that lost bits, or was replaced and got its old time back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..io.checksums import MISSING, damage, recorded
+from ..io.paths import Paths
+from ..jobs.store import Kept, kept
+from ..study.plan import Plan
+from .files import SOURCES, Output, outputs
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The outputs of one job: what is wrong with each file, and the files without a recorded checksum."""
+
+    output: Output
+    faults: dict[Path, str]
+    unrecorded: tuple[Path, ...]
+
+    @property
+    def begun(self) -> bool:
+        """True where the job has written any of its files."""
+        return len(self.faults) < len(self.output.files) or any(f.exists() or recorded(f) for f in self.faults)
+
+
+def verify(plan: Plan, paths: Paths, threads: int = 1) -> list[Checked]:
+    """Read every file of a study in full, and return what was found, job by job."""
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(_checked, outputs(plan, paths)))
+
+
+def _checked(output: Output) -> Checked:
+    faults = {file: what for file in output.files if (what := damage(file, whole=True))}
+    unrecorded = tuple(file for file in output.files if file not in faults and not recorded(file))
+    return Checked(output, faults, unrecorded)
+
+
+def damaged_store(plan: Plan, paths: Paths) -> Iterator[tuple[Kept, str]]:
+    """Yield the runs of a study whose second copy in the store is damaged, each with its first fault."""
+    for run in plan.runs:
+        for entry in kept(paths, run):
+            for file, what in entry.damage().items():
+                yield entry, f"{file} {what}"
+                break
+
+
+def lines(checked: list[Checked]) -> list[str]:
+    """Return a line for each fault, and one for each rule with files that have no recorded checksum."""
+    out = [f"{file}: {what} (rule {one.output.rule})" for one in checked for file, what in one.faults.items()]
+    unrecorded = Counter(one.output.rule for one in checked for _ in one.unrecorded)
+    out += [
+        f"{number} files of rule {rule} have no recorded checksum and were not checked: an earlier version wrote them"
+        for rule, number in unrecorded.items()
+    ]
+    return out
+
+
+def forced(checked: list[Checked]) -> list[Path]:
+    """Return one file of each job that Snakemake must be forced to run again: the first that is damaged or missing.
+
+    A call of Snakemake makes results that are missing by itself, but neither data nor partitions.
+    """
+    gone = [all(what == MISSING for what in one.faults.values()) and one.output.rule not in SOURCES for one in checked]
+    return [next(iter(one.faults)) for one, lost in zip(checked, gone, strict=True) if one.faults and not lost]

@@ -1,0 +1,40 @@
+"""A file of results that is there and cannot be read is an error; one that is absent is left out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import fake_study
+import pytest
+
+from fedshift.analysis import results
+from fedshift.core.errors import UserError
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"PAR1"])
+@pytest.mark.parametrize(("name", "table"), [("rounds.parquet", "rounds"), ("manifest.json", "manifests")])
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, table: str, content: bytes) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    file = paths.run(next(iter(plan.runs))) / name
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=re.escape(f"{file}: not a readable")):
+        getattr(results.load(plan, paths), table)
+
+
+def test_a_manifest_is_a_mapping(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    paths.run_files(next(iter(plan.runs))).manifest.write_text("[]")
+    with pytest.raises(UserError, match=r"manifest\.json: is no manifest of a run"):
+        results.load(plan, paths).manifests  # noqa: B018 - it is read when it is first asked for
+
+
+def test_what_is_absent_is_left_out(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    lost, *others = plan.runs
+    paths.run_files(lost).rounds.unlink()
+    paths.run_files(lost).manifest.unlink()
+    loaded = results.load(plan, paths)
+    assert set(loaded.rounds["run"]) == set(others)
+    assert loaded.manifests[lost] == {}
+    assert all(loaded.manifests[run] for run in others)

@@ -1,0 +1,195 @@
+"""Damage to the files of a finished study: each must be noticed by the next command that reads the file, or by verify.
+
+`python tests/faults/damage.py`, or `make faults`. Every file that a rule writes is flipped in one bit, cut, emptied and
+deleted, each with a new time and with the old one. `fedshift verify` must
+name the file. Each command that reads it must refuse, name it and the call that mends it, and change no file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from campaign import STUDY, images
+
+from fedshift import study
+from fedshift.cli import parser as cli
+from fedshift.io.paths import Paths
+from fedshift.planning.files import Output, outputs
+
+NAME = "study.yaml"
+SCALELESS = ("index",)
+FIGURES = "metrics: [accuracy]\nfigures: [convergence]\n"
+
+
+def flip(content: bytes) -> bytes:
+    place = len(content) // 2
+    return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
+    "flip": flip,
+    "cut": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "delete": lambda content: None,
+}
+READERS = {
+    "download": ("prepare",),
+    "prepare": ("train", "predict"),
+    "partition": ("train", "predict", "score", "summarise", "page"),
+    "predict": ("score", "summarise"),
+    "summarise": ("page",),
+    "figure": ("page",),
+}
+"""The commands that read what a rule writes, where they are the same for all its files."""
+READERS_OF = {
+    "samples.parquet": ("partition", "train", "predict", "score", "summarise", "figure", "page"),
+    "pixels.parquet": ("summarise", "page"),
+    "card.json": ("train", "predict", "page"),
+    "spec.json": ("predict",),
+    "model.safetensors": ("predict",),
+    "clients.safetensors": ("predict",),
+    "rounds.parquet": ("summarise", "figure", "page"),
+    "manifest.json": ("page",),
+    "scores.csv": ("summarise", "figure", "page"),
+    "missing.json": ("summarise", "page"),
+    "summary.csv": ("figure", "page"),
+    "effects.csv": ("figure", "page"),
+    "headline.json": ("index",),
+}
+"""The commands that read a file, by its name."""
+
+
+@dataclass
+class Table:
+    """Who noticed what, by the file's name and the damage; `silent` lists what nobody noticed."""
+
+    noticed: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    silent: list[str] = field(default_factory=list)
+    trials: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        lines = ["| file | " + " | ".join(DAMAGES) + " |", "|---|" + "---|" * len(DAMAGES)]
+        for name, by in self.noticed.items():
+            cells = [", ".join(dict.fromkeys(by.get(damage, []))) for damage in DAMAGES]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        counts = ", ".join(f"{number} {kind}" for kind, number in self.trials.items())
+        return "\n".join([*lines, "", f"{counts}; {len(self.silent)} not noticed", *self.silent])
+
+
+class Finished:
+    """A finished study in a folder of its own, which is the working folder inside `here`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        images(root / "images")
+        (root / NAME).write_text(STUDY + FIGURES)
+        with self.here():
+            self.plan = study.load(Path(NAME), "paper")
+            (self.run,) = self.plan.runs.values()
+            self.words = {
+                "download": ["download", NAME, self.run.data.raw],
+                "prepare": ["prepare", NAME, self.run.data.id],
+                "partition": ["partition", NAME, self.run.partition_id],
+                "train": ["train", NAME, self.run.id],
+                "predict": ["predict", NAME, self.run.id, "source"],
+                "score": ["score", NAME],
+                "summarise": ["summarise", NAME],
+                "figure": ["figure", NAME, "convergence"],
+                "page": ["page", NAME],
+                "index": ["index"],
+                "verify": ["verify", NAME],
+            }
+            for command in self.words:
+                code, said = self.call(command)
+                if code != 0:
+                    raise RuntimeError(f"{command} ends with {code}: {said}")
+            self.outputs = list(outputs(self.plan, Paths()))
+
+    @contextlib.contextmanager
+    def here(self) -> Iterator[None]:
+        with contextlib.chdir(self.root):
+            yield
+
+    def call(self, command: str) -> tuple[int, str]:
+        """Return the exit code of a command, and all that it printed."""
+        scale = [] if command in SCALELESS else ["--scale", "paper"]
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
+            code = cli.main([*self.words[command], *scale])
+        return code, out.getvalue()
+
+    def contents(self) -> dict[Path, bytes]:
+        """Return the bytes of all results. Records of checksums and logs of rounds do not count."""
+        every = [path for folder in ("results", "reports", "resources") for path in Path(folder).rglob("*")]
+        return {path: path.read_bytes() for path in every if path.is_file() and not path.name.startswith(".")}
+
+    @contextlib.contextmanager
+    def damaged(self, file: Path, damage: str, keep_time: bool) -> Iterator[None]:
+        """Damage a file inside the context, with a new time or with its old one; put it back with its time after it."""
+        before, content = file.stat(), file.read_bytes()
+        times = {"ns": (before.st_atime_ns, before.st_mtime_ns)}
+        if (spoiled := DAMAGES[damage](content)) is None:
+            file.unlink()
+        else:
+            file.write_bytes(spoiled)
+            if keep_time:
+                os.utime(file, **times)
+        try:
+            yield
+        finally:
+            file.write_bytes(content)
+            os.utime(file, **times)
+
+    def trial(self, file: Path, damage: str, keep_time: bool, commands: tuple[str, ...], table: Table) -> None:
+        """Damage one file, and see which commands notice it."""
+        table.trials[damage] += 1
+        name = f"tables/{file.name}" if file.parent.name == "tables" else file.name
+        row = table.noticed.setdefault(name, {}).setdefault(damage, [])
+        with self.damaged(file, damage, keep_time):
+            before = self.contents()
+            for command in (*commands, "verify"):
+                if damage == "delete" and command != "verify":
+                    continue  # what absence means is the reader's matter
+                what = f"{file}, {damage}, {'old' if keep_time else 'new'} time: {command}"
+                try:
+                    code, said = self.call(command)
+                except Exception as error:
+                    table.silent.append(f"{what}: a traceback: {error!r}")
+                    continue
+                mends = f"--forcerun {file}" in said or (damage == "delete" and "make it again: snakemake" in said)
+                if code == 2 and str(file) in said and mends:
+                    row.append(command)
+                else:
+                    table.silent.append(f"{what} ends with {code}: {said[-300:]}")
+            if self.contents() != before:
+                table.silent.append(f"{file}, {damage}: files were changed")
+
+
+def readers(output: Output, file: Path) -> tuple[str, ...]:
+    """Return the commands that read a file, without `verify`."""
+    return READERS_OF.get(file.name, READERS.get(output.rule, ()))
+
+
+def main() -> int:
+    table = Table()
+    with tempfile.TemporaryDirectory() as folder:
+        finished = Finished(Path(folder))
+        with finished.here():
+            for output in finished.outputs:
+                for file in output.files:
+                    for damage in DAMAGES:
+                        for keep_time in (False, True):
+                            finished.trial(file, damage, keep_time, readers(output, file), table)
+    print(table)
+    return 1 if table.silent else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

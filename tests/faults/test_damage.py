@@ -1,0 +1,135 @@
+"""Damage to a finished study is noticed: the fast part of the campaign, which damages one file of each kind."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import damage
+import pytest
+
+from fedshift.io.paths import Paths, checksum
+from fedshift.jobs import store
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> damage.Finished:
+    return damage.Finished(tmp_path_factory.mktemp("damage"))
+
+
+def test_each_file_of_a_finished_study_is_guarded(finished: damage.Finished) -> None:
+    """A flip with the old time, in every file: `verify` and each command that reads the file name it."""
+    table = damage.Table()
+    with finished.here():
+        for output in finished.outputs:
+            for file in output.files:
+                finished.trial(file, "flip", True, damage.readers(output, file), table)
+    assert table.trials["flip"] == sum(len(output.files) for output in finished.outputs) >= 30
+    assert not table.silent, str(table)
+
+
+@pytest.mark.parametrize("keep_time", [False, True])
+@pytest.mark.parametrize("kind", ["cut", "empty", "delete"])
+def test_verify_notices_every_kind_of_damage(finished: damage.Finished, kind: str, keep_time: bool) -> None:
+    table = damage.Table()
+    with finished.here():
+        for output in finished.outputs:
+            finished.trial(output.files[0], kind, keep_time, (), table)
+    assert not table.silent, str(table)
+
+
+def test_verify_says_that_all_is_well_and_counts(finished: damage.Finished) -> None:
+    with finished.here():
+        code, said = finished.call("verify")
+    number = sum(len(output.files) for output in finished.outputs)
+    assert (code, said) == (0, f"study.yaml: all {number} files are there and as they were written\n")
+
+
+def test_verify_names_one_file_of_each_job_to_make_again(finished: damage.Finished) -> None:
+    with finished.here():
+        files = Paths().run_files(finished.run.id)
+        with contextlib.ExitStack() as stack:
+            for file in (files.model, files.rounds):
+                stack.enter_context(finished.damaged(file, "flip", True))
+            code, said = finished.call("verify")
+    assert code == 2
+    assert f"{files.model}: is damaged" in said
+    assert f"{files.rounds}: is damaged" in said
+    call = "snakemake --cores all --config study=study.yaml scale=paper"
+    assert said.splitlines()[-1].endswith(
+        f"2 files are damaged, 0 are missing; make it again: {call} --forcerun {files.model}"
+    )
+
+
+def test_verify_names_files_that_an_earlier_version_wrote(finished: damage.Finished) -> None:
+    with finished.here():
+        record = checksum(Paths().partition(finished.run.partition_id))
+        content = record.read_bytes()
+        record.unlink()
+        try:
+            code, said = finished.call("verify")
+        finally:
+            record.write_bytes(content)
+    assert code == 0
+    assert "1 files of rule partition have no recorded checksum" in said
+    assert said.endswith("files are there and all but 1 were checked\n")
+
+
+def test_verify_forces_nothing_that_the_next_call_makes_by_itself(finished: damage.Finished) -> None:
+    with finished.here():
+        manifest, partition = Paths().run_files(finished.run.id).manifest, Paths().partition(finished.run.partition_id)
+        with finished.damaged(manifest, "delete", True):
+            assert finished.call("verify")[1].endswith(
+                "make it again: snakemake --cores all --config study=study.yaml scale=paper\n"
+            )
+            with finished.damaged(partition, "delete", True):
+                assert finished.call("verify")[1].endswith(f"scale=paper --forcerun {partition}\n")
+
+
+def test_verify_of_a_study_that_was_not_run_names_the_call(
+    finished: damage.Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with finished.here():
+        text = Path("study.yaml").read_text().replace("images/samples.csv", str(Path("images/samples.csv").resolve()))
+    (tmp_path / "study.yaml").write_text(text)
+    monkeypatch.setattr(finished, "root", tmp_path)
+    with finished.here():
+        code, said = finished.call("verify")
+    assert code == 2
+    assert "was not run at scale paper: it has no files; snakemake --cores all --config study=study.yaml" in said
+
+
+def test_a_lost_run_comes_back_when_its_command_is_repeated(finished: damage.Finished) -> None:
+    with finished.here():
+        files = Paths().run_files(finished.run.id)
+        before = {file: file.read_bytes() for file in files.trained}
+        for file in files.trained:
+            file.unlink()
+        code, said = finished.call("train")
+        assert code == 0
+        assert "without training" in said
+        assert {file: file.read_bytes() for file in files.trained} == before
+
+
+def test_verify_names_a_damaged_copy_in_the_store(finished: damage.Finished) -> None:
+    with finished.here():
+        (entry,) = store.kept(Paths())
+        with finished.damaged(entry.files.model, "flip", True):
+            code, said = finished.call("verify")
+    assert code == 0
+    assert f"rm -r {entry.folder}" in said
+
+
+def test_clean_removes_superseded_runs_alone(finished: damage.Finished, monkeypatch: pytest.MonkeyPatch) -> None:
+    with finished.here():
+        (entry,) = store.kept(Paths())
+        old = store.Kept(entry.folder.with_name("0" * 32))
+        old.folder.mkdir()
+        for file in entry.files.trained:
+            (old.folder / file.name).write_bytes(b"other")
+        monkeypatch.setitem(finished.words, "clean", ["clean"])
+        monkeypatch.setattr(damage, "SCALELESS", ("index", "clean"))
+        code, said = finished.call("clean")
+        assert code == 0
+        assert f"removed {old.folder}" in said
+        assert [kept.folder for kept in store.kept(Paths())] == [entry.folder]
