@@ -15,8 +15,8 @@ import pandas as pd
 
 from ..core.errors import UserError
 from ..core.rng import stream
+from ..data.prepared import read_samples
 from ..io.paths import Paths
-from ..io.tables import read_table
 from ..metrics import Metric
 from ..study.plan import Plan
 from ..study.selector import BASELINE
@@ -197,7 +197,7 @@ class _Clusters(NamedTuple):
 def _clusters(paths: Paths, data: str) -> _Clusters:
     """Return the source image of each sample where sites show the same images; otherwise its patient."""
     try:
-        samples = read_table(paths.data_files(data).samples)
+        samples = read_samples(paths.data_files(data).samples)
     except UserError:
         return _Clusters(pd.Series(dtype=object), shared=False)
     shared = "base" in samples

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import UserError
+from ..data.prepared import read_partition, read_samples
 from ..io.paths import Paths
-from ..io.tables import read_table
 from ..study.plan import Plan
 from ..study.run import Run
 from . import score
@@ -33,8 +33,8 @@ def table(plan: Plan, paths: Paths) -> pd.DataFrame:
 def _by_site(plan: Plan, paths: Paths, run: Run) -> Iterator[tuple[tuple[str, str, str], float, float]]:
     """Yield role, site and metric with both levels. Nothing where the partition or the labels cannot be read."""
     try:
-        assigned = read_table(paths.partition(run.partition_id), ["sample", "site", "role", "split"])
-        samples = read_table(paths.data_files(run.data.id).samples, ["sample", "label"])
+        assigned = read_partition(paths.partition(run.partition_id))
+        samples = read_samples(paths.data_files(run.data.id).samples)[["sample", "label"]]
     except UserError:
         return
     classes = len(run.data.dataset.classes)

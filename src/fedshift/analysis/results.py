@@ -13,17 +13,40 @@ import pandas as pd
 from ..core import registry
 from ..core.errors import UserError
 from ..core.rng import stream
+from ..data.prepared import read_card, read_samples
 from ..figures import Figure, Results
 from ..io.arrays import map_array
+from ..io.guards import require_columns, require_unique
 from ..io.paths import Paths
 from ..io.tables import read_table
-from ..io.text import read_json, write_text
+from ..io.text import readable, write_text
+from ..jobs.provenance import read_manifest
 from ..study.plan import Plan
 from ..study.run import Data
 from . import score
 from .findings import Findings
-from .names import Names
+from .names import IDS, LEVELS, Names
+from .predictions import INFERENCE
 
+AGAIN = "score and summarise the study again"
+COLUMNS = {
+    "scores": ["run", "site", "role", *INFERENCE, "seed", "metric", "value", "n"],
+    "summary": [*LEVELS, "mean", "std", "seeds", "low", "high"],
+    "effects": [*LEVELS, "quantity", "mean", "std", "seeds", "low", "high"],
+    "comparison": ["table", "published", "mean", "difference", "combined", "verdict", "reason"],
+    "trends": ["claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites", "doubt", "reason"],
+    "unseen": [*IDS, "trained_on", "metric", "mean", "std", "seeds"],
+}
+"""The columns of each table that its readers need."""
+KEYS = {
+    "scores": ["run", "site", "role", *INFERENCE, "metric"],
+    "summary": LEVELS,
+    "effects": [*LEVELS, "quantity"],
+    "comparison": [],
+    "trends": [],
+    "unseen": [*IDS, "trained_on", "metric"],
+}
+"""The columns of each table in which no two rows agree."""
 PATCHES = 6
 """Images of each site that a figure may show."""
 
@@ -56,16 +79,26 @@ class StudyResults:
             path = self.files.folder / name
             if not path.is_file():
                 raise UserError(path, "no such file", "score and summarise the study first")
-            self._contents[name] = path.read_bytes()
+            with readable(path, "table"):
+                self._contents[name] = path.read_bytes()
         return self._contents[name]
 
     def _table(self, name: str) -> pd.DataFrame:
-        return score.parse_tidy(self.content(f"{name}.csv"))
+        """Return a table of the study's folder. Raises UserError where it is not one of this study, as it is now."""
+        path = self.files.folder / f"{name}.csv"
+        table = score.parse_tidy(self.content(path.name), path)
+        require_columns(path, table, dict.fromkeys(COLUMNS[name], "anything"), AGAIN)
+        require_unique(path, table, KEYS[name], AGAIN)
+        return table
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:
         """scores.csv, with the columns condition_id and inference_id added."""
-        return self.names.identified(self._table("scores"))
+        scores = self.names.identified(self._table("scores"))
+        known = {site for partition in self.plan.partitions for site in (*partition.internal, *partition.external)}
+        if others := sorted(set(scores["site"]) - known):
+            raise UserError(self.files.scores, f"scores a site {others[0]!r}, which the study does not have", AGAIN)
+        return scores
 
     @functools.cached_property
     def summary(self) -> pd.DataFrame:
@@ -166,16 +199,15 @@ def card(paths: Paths, data: Data) -> dict[str, Any]:
     Facts that only preparation knows, such as checksums, are empty before it.
     """
     path = paths.data_files(data.id).card
-    prepared = read_json(path) if path.exists() else {}
+    prepared = read_card(path) if path.exists() else {}
     return {"synthetic": data.synthetic, "checksums": {}} | prepared | dataclasses.asdict(data.card)
 
 
 def _manifest(path: Path) -> dict[str, Any]:
     try:
-        manifest = read_json(path)
+        return read_manifest(path)
     except UserError:
         return {}
-    return manifest if isinstance(manifest, dict) else {}
 
 
 def patches(plan: Plan, paths: Paths) -> dict[str, np.ndarray]:
@@ -188,7 +220,10 @@ def patches(plan: Plan, paths: Paths) -> dict[str, np.ndarray]:
         images = map_array(files.images)
         if images.ndim != 4:
             continue
-        samples = read_table(files.samples, ["site"]).astype({"site": str})
+        samples = read_samples(files.samples)
+        if len(samples) != len(images):
+            what = f"has {len(images)} images, but samples.parquet has {len(samples)} rows"
+            raise UserError(files.images, what, "remove its folder, and run the study again")
         for site, rows in samples.groupby("site", sort=False).indices.items():
             drawn = stream("patches", data, site).permutation(rows)[:PATCHES]
             chosen[str(site)] = np.asarray(images[np.sort(drawn)])

@@ -11,8 +11,8 @@ import pandas as pd
 
 from ..core import registry
 from ..core.errors import UserError
+from ..data.prepared import read_partition, read_samples
 from ..io.paths import Paths
-from ..io.tables import read_table
 from ..metrics import Metric
 from ..study.plan import Plan
 from ..study.run import Run
@@ -78,8 +78,8 @@ def _trained_on(paths: Paths, data: str, partition: str) -> pd.Series:
     Empty where samples have no `base`, so that no two of them show the same image.
     """
     try:
-        samples = read_table(paths.data_files(data).samples)
-        assigned = read_table(paths.partition(partition), ["sample", "role", "split"])
+        samples = read_samples(paths.data_files(data).samples)
+        assigned = read_partition(paths.partition(partition))[["sample", "role", "split"]]
     except UserError:
         return pd.Series(dtype=bool)
     if "base" not in samples:

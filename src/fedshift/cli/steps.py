@@ -40,10 +40,11 @@ def prepare(args: argparse.Namespace) -> None:
 
 def partition(args: argparse.Namespace) -> None:
     """Write the table of a partition."""
-    from ..io.tables import read_table, write_table
+    from ..data.prepared import read_samples
+    from ..io.tables import write_table
 
     run = member(args, "partition", lambda plan: {run.partition_id: run for run in plan.runs.values()})
-    samples = read_table(Paths().data_files(run.data.id).samples)
+    samples = read_samples(Paths().data_files(run.data.id).samples)
     table = run.partition.assign(samples)
     table.attrs["code"] = partition_code()
     write_table(Paths().partition(args.id), table)

@@ -14,6 +14,7 @@ from ..core import digest
 from ..core.errors import UserError, require_none, shortened
 from ..core.spelling import plain
 from ..io.download import Source
+from ..io.guards import tell_outside
 from ..io.images import read_image
 from ..io.tables import read_texts
 from ._base import Card, Dataset, Opened
@@ -94,6 +95,7 @@ class OwnImages(Dataset):
         )
         empty = [fault for column in ("path", "label", "site") for fault in empty_cells(table, rows[column])]
         paths = rows["path"].dropna()
+        tell_outside(table, paths)
         return samples, [*empty, *faults, *lost_images(table, table.parent, paths), *_repeated(table, paths)]
 
     def _labels(self, cells: pd.Series, table: Path) -> tuple[pd.Series, list[UserError]]:

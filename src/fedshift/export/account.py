@@ -12,13 +12,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analysis import score
-from ..analysis.names import Names
+from ..analysis import results, score
 from ..core import digest
 from ..core.errors import UserError
 from ..io.paths import TRAINED, Paths
 from ..io.tables import read_table
-from ..io.text import read_json
+from ..jobs.provenance import read_manifest
 from ..study.plan import Plan
 from ..study.run import Run
 from .places import without_places
@@ -145,7 +144,7 @@ def _scores(plan: Plan, paths: Paths) -> dict[str, list[Score]]:
     scores: dict[str, list[Score]] = defaultdict(list)
     path = paths.study_files(plan.name).scores
     if path.exists():
-        table = Names(plan).identified(score.read_tidy(path))
+        table = results.load(plan, paths).scores
         columns = ["run", "metric", "inference_id", "site", "value"]
         for run, metric, inference, site, value in table[columns].itertuples(index=False):
             if math.isfinite(value):
@@ -155,7 +154,7 @@ def _scores(plan: Plan, paths: Paths) -> dict[str, list[Score]]:
 
 def _manifest(path: Path) -> tuple[dict[str, Any], float]:
     """Return manifest.json of a run, and when its last process started, in seconds since 1970."""
-    manifest = read_json(path)
+    manifest = read_manifest(path)
     try:
         started = datetime.fromisoformat(manifest["started"]).timestamp()
         return {**manifest, "best_round": int(manifest["best_round"])}, started

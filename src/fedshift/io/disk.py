@@ -24,14 +24,21 @@ PROBES = 10
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Raise UserError about `path` where the disk, or the quota, is full."""
+    """Raise UserError about `path`, or its temporary file, where the disk is full or does not take it.
+
+    An error that is about another file is raised as it is.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno in FULL:
+            remedy = "free some space and start again: no half-written file was left"
+            raise UserError(path, "no space left on the disk", remedy) from error
+        about = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
+        if about != path and not about.name.startswith(f".{path.name}{_mark()}"):
             raise
-        remedy = "free some space and start again: no half-written file was left"
-        raise UserError(path, "no space left on the disk", remedy) from error
+        what = f"cannot be written: {error.strerror or error}"
+        raise UserError(path, what, "check the path and its permissions, or choose another folder") from error
 
 
 def try_lock(file: IO[Any], shared: bool = False) -> bool:

@@ -17,13 +17,13 @@ from ..core import digest
 from ..core.console import say
 from ..core.errors import Interrupted, UserError
 from ..core.limits import Limit
-from ..data.prepared import Prepared
+from ..data.prepared import Prepared, read_partition
 from ..data.samples import MappedSamples
 from ..engine.federation import Federation
 from ..engine.ranks import Ranks, opened
 from ..io.disk import locked, sweep
 from ..io.paths import Paths, RunFiles
-from ..io.tables import read_table, write_table
+from ..io.tables import write_table
 from ..io.tensors import read_tensors, write_tensors
 from ..io.text import write_json
 from ..models import initialise
@@ -57,7 +57,7 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1) -> None:
 
 def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device, ranks: Ranks) -> None:
     files, prepared = paths.run_files(run.id), Prepared(paths.data(run.data.id))
-    partition = read_table(paths.partition(run.partition_id))
+    partition = read_partition(paths.partition(run.partition_id))
     clients, validation, watched = _sites(run, prepared, partition, device)
     federation = Federation(
         initialise(run.model, shape_after(run.transforms, prepared.shape), len(prepared.classes), run.seed),
@@ -73,7 +73,8 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
         ranks=ranks,
     )
     log = RoundLog(files.round_log, run.training.rounds)
-    identity = digest.of([run.id, code, prepared.card["checksums"], partition.to_csv(index=False)], 64)
+    data = [prepared.card["checksums"], list(prepared.shape), partition.to_csv(index=False)]
+    identity = digest.of([run.id, code, *data], 64)
     checkpoint = _Checkpoint(files, identity, log)
     started = datetime.now(UTC)
     with _exclusive(files, ranks), _stop_signals() as stopped:

@@ -15,6 +15,7 @@ from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..core.errors import UserError
 from ..data.partition import Partition
+from ..data.prepared import read_partition, read_samples
 from ..io.paths import Paths
 from ..io.tables import read_table
 from ..study.plan import Plan
@@ -64,9 +65,9 @@ def cohorts(plan: Plan, paths: Paths) -> list[Cohort]:
 
 def _assigned_samples(paths: Paths, data: str, partition: str) -> pd.DataFrame:
     """Return every sample of a partition with its label, patient, base and pixels, where these are known."""
-    assigned = read_table(paths.partition(partition), ["sample", "site", "role", "split"])
+    assigned = read_partition(paths.partition(partition))
     files, text = paths.data_files(data), {"sample": str}
-    samples = read_table(files.samples).astype(text)
+    samples = read_samples(files.samples).astype(text)
     known = [c for c in ("label", "patient", "base") if c in samples]
     rows = assigned.astype({**text, "site": str}).merge(samples[["sample", *known]], on="sample", how="left")
     if files.pixels.exists():
