@@ -52,8 +52,9 @@ format: $(STAMP) ## format the sources
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow
 
-faults: $(STAMP) ## kill and disturb train, prepare and predict 120 times, and check what is left
+faults: $(STAMP) ## kill and disturb train, prepare and predict 120 times, damage every file 40 times, and see what comes of it
 	@$(BIN)/python tests/faults/campaign.py
+	@$(BIN)/python tests/faults/damage.py
 
 bench: $(STAMP) ## measure speed and memory as ratios; writes benchmarks/results/DATE.json
 	@$(BIN)/python benchmarks/run.py

@@ -196,7 +196,8 @@ def other_yaml(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def other_svg(content: bytes, rng: np.random.Generator) -> bytes:
-    return b"<svg><script>alert(1)</script>"
+    added = (b"<script>alert(1)</script>", b"<path onload='alert(1)'/>", b"<use href='http://x.org/y'/>", b"<!--x-->")
+    return content.replace(b"</svg>", added[int(rng.integers(len(added)))] + b"</svg>")
 
 
 SAME_KIND: dict[str, Damage] = {

@@ -18,9 +18,9 @@ from ..figures import Figure, Results
 from ..io.arrays import map_array
 from ..io.guards import require_columns, require_unique
 from ..io.paths import Paths
-from ..io.tables import read_table
 from ..io.text import readable, write_text
 from ..jobs.provenance import read_manifest
+from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data
 from . import score
@@ -95,9 +95,11 @@ class StudyResults:
     def scores(self) -> pd.DataFrame:
         """scores.csv, with the columns condition_id and inference_id added."""
         scores = self.names.identified(self._table("scores"))
-        known = {site for partition in self.plan.partitions for site in (*partition.internal, *partition.external)}
-        if others := sorted(set(scores["site"]) - known):
-            raise UserError(self.files.scores, f"scores a site {others[0]!r}, which the study does not have", AGAIN)
+        sites = {site for partition in self.plan.partitions for site in (*partition.internal, *partition.external)}
+        for column, known in (("site", sites), ("metric", {metric.name for metric in score.metrics(self.plan)})):
+            if others := sorted(set(scores[column]) - known):
+                what = f"has the {column} {others[0]!r}, which the study does not have"
+                raise UserError(self.files.scores, what, AGAIN)
         return scores
 
     @functools.cached_property
@@ -160,7 +162,7 @@ class StudyResults:
         for condition in self.names.conditions.values():
             for name, run in condition.runs.items():
                 try:
-                    table = read_table(self.paths.run_files(name).rounds)
+                    table = read_rounds(self.paths.run_files(name).rounds)
                 except UserError:
                     continue
                 about: dict[str, Any] = {"run": name, "seed": run.seed, "condition_id": condition.id}

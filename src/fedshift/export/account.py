@@ -16,8 +16,8 @@ from ..analysis import results, score
 from ..core import digest
 from ..core.errors import UserError
 from ..io.paths import TRAINED, Paths
-from ..io.tables import read_table
 from ..jobs.provenance import read_manifest
+from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Run
 from .places import without_places
@@ -85,7 +85,7 @@ def accounts(plan: Plan, paths: Paths, runs: Iterable[Run]) -> Iterator[Account]
     scores = _scores(plan, paths)
     for run in runs:
         manifest, started = _manifest(paths.run_files(run.id).manifest)
-        table = read_table(paths.run_files(run.id).rounds)
+        table = read_rounds(paths.run_files(run.id).rounds)
         yield Account(
             id=run.id,
             settings=_settings(plan, run),

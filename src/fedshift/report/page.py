@@ -15,7 +15,6 @@ from ..analysis.results import StudyResults, load
 from ..analysis.table import Table
 from ..analysis.values import between, inner, listed, spread
 from ..core import registry
-from ..core.errors import UserError
 from ..figures import Figure
 from ..io.paths import Paths
 from ..io.text import write_text
@@ -25,6 +24,7 @@ from ..study.plan import Plan
 from . import headline, tables
 from .answer import answer
 from .cohort import Cohort, cohorts
+from .drawing import read_drawing
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
 from .html import render
 from .protocol import protocol, scaled
@@ -264,14 +264,12 @@ def _figure(results: StudyResults, name: str) -> Drawn:
     figure: Figure = registry.build("figure", name)
     path = results.files.figure(name)
     try:
-        svg = path.read_text(encoding="utf-8")
+        svg = read_drawing(path)
     except FileNotFoundError:
         return Drawn(name, figure.title, "This figure has not been drawn.", "", [])
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(path, f"not a readable figure: {error}", "draw it again") from error
     link = download("SVG", f"{results.plan.name}-{name}.svg", svg.encode(), "image/svg+xml")
     caption = figure.caption(results.for_figures)
-    return Drawn(name, figure.title, caption, Markup(svg), [link])  # our own file, escaped when drawn
+    return Drawn(name, figure.title, caption, Markup(svg), [link])  # looked at by read_drawing
 
 
 def _downloads(results: StudyResults) -> Iterator[tuple[str, list[Download], str]]:
