@@ -52,9 +52,10 @@ format: $(STAMP) ## format the sources
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow
 
-faults: $(STAMP) ## kill and disturb jobs 120 times, damage every file of a study, and check what is left
+faults: $(STAMP) ## kill and disturb jobs 120 times, damage and falsify every file of a study, and check what is left
 	@$(BIN)/python tests/faults/campaign.py
 	$(BIN)/python tests/faults/damage.py
+	$(BIN)/python tests/faults/misread.py
 
 bench: $(STAMP) ## measure speed and memory as ratios; writes benchmarks/results/DATE.json
 	@$(BIN)/python benchmarks/run.py

@@ -2,6 +2,11 @@
 
 import sys
 
-from .cli.parser import main
+try:
+    from .cli.parser import main
 
-sys.exit(main())
+    code = main()
+except KeyboardInterrupt:  # while modules are imported
+    print("interrupted", file=sys.stderr)
+    code = 130
+sys.exit(code)

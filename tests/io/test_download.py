@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import hashlib
@@ -10,9 +11,12 @@ import shutil
 import stat
 import tarfile
 import threading
+import time
+import tracemalloc
 import zipfile
 from collections import namedtuple
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -20,6 +24,7 @@ import numpy as np
 import pytest
 
 from fedshift.core.errors import UserError
+from fedshift.io import archive as archives
 from fedshift.io import download as fetching
 from fedshift.io.archive import extract
 from fedshift.io.download import Source, fetch
@@ -34,7 +39,9 @@ class Server(ThreadingHTTPServer):
     """Serves `content`. Each request takes the next word off `script`; without one it behaves.
 
     drop: half of what was asked for, then the connection ends. ignore: Range is not honoured, nor
-    announced. splice: Range is honoured though If-Range says not to. A number: that status.
+    announced. splice: Range is honoured though If-Range says not to. A number: that status, and the words after it as
+    Retry-After. piece N: N bytes, then the connection ends. untold: no Content-Length; short: only half; endless: no
+    end either. length WORDS: that as Content-Length. slow: after a while.
     """
 
     daemon_threads = True
@@ -67,9 +74,12 @@ class Handler(BaseHTTPRequestHandler):
         headers = {k.lower(): v for k, v in self.headers.items()}
         server.seen.append(headers)
         word = server.script.pop(0) if server.script else ""
+        word, _, rest = word.partition(" ")
         if word.isdigit():
             self.send_response(int(word))
             self.send_header("Content-Length", "0")
+            if rest:
+                self.send_header("Retry-After", rest)
             self.end_headers()
             return
         current = headers.get("if-range") in (server.etag, server.modified) or word == "splice"
@@ -86,15 +96,27 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
         else:
             self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
+        if word == "slow":
+            time.sleep(0.5)
+        if word not in ("untold", "endless"):
+            told = rest if word == "length" else str(len(body))
+            self._headers_buffer.append(f"Content-Length: {told}\r\n".encode())
         if server.etag:
             self.send_header("ETag", server.etag)
         if server.modified:
             self.send_header("Last-Modified", server.modified)
         self.end_headers()
-        if word == "drop":
-            self.wfile.write(body[: len(body) // 2])
+        half = len(body) // 2
+        if word in ("drop", "piece", "untold", "endless"):
             self.close_connection = True
+        if word in ("drop", "piece"):
+            self.wfile.write(body[: int(rest or half)])
+        elif word == "endless":
+            with contextlib.suppress(OSError):
+                while True:
+                    self.wfile.write(body)
+        elif rest == "and short":
+            self.wfile.write(body[:half])
         else:
             self.wfile.write(body)
 
@@ -471,7 +493,9 @@ def test_a_hostile_zip_member_is_refused_and_nothing_is_unpacked(tmp_path, bad):
         archive.writestr("good.txt", "good")
         archive.writestr(bad, "/etc")
     folder = tmp_path / "out" / "x"
-    with pytest.raises(UserError, match=r"x\.zip: member '.*' (leads out of the folder|is a link or a device)"):
+    with pytest.raises(
+        UserError, match=r"x\.zip: member '.*' (leads out of the folder|is a link or a device, or sparse)"
+    ):
         extract(tmp_path / "x.zip", folder)
     assert names(tmp_path) == ["out", "x.zip"]
     assert names(tmp_path / "out") == []
@@ -640,3 +664,178 @@ def test_a_folder_of_the_user_is_not_replaced(server, tmp_path):
         fetch(source, tmp_path / "data", None)
     assert unpacked(own) == {"mine.txt": b"mine"}
     assert server.seen == []
+
+
+# limits of archives
+
+
+def test_an_archive_of_too_many_members_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "ENTRIES", 3)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for i in range(4):
+            archive.writestr(f"{i}", "")
+    tar(tmp_path / "x.tar", *(member(f"{i}", b"") for i in range(4)))
+    for name in ("x.zip", "x.tar"):
+        with pytest.raises(UserError, match=rf"{name}: .*more than 3 members"):
+            extract(tmp_path / name, tmp_path / "x")
+    assert names(tmp_path) == ["x.tar", "x.zip"]
+    tar(tmp_path / "x.tar", *(member(f"{i}", b"") for i in range(3)))
+    extract(tmp_path / "x.tar", tmp_path / "x")
+    assert names(tmp_path / "x") == ["0", "1", "2"]
+
+
+def test_an_archive_whose_size_is_not_announced_grows_as_far_as_data_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "ALLOWANCE", 500_000)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros", bytes(3_000_000))  # compressed a thousandfold
+    size = (tmp_path / "x.zip").stat().st_size
+    with pytest.raises(UserError, match=f"unpacks to 3000000 bytes or more, expected at most {500_000 + 100 * size}"):
+        extract(tmp_path / "x.zip", tmp_path / "x")
+    extract(noise(tmp_path / "y.tar", "w:gz"), tmp_path / "y")
+    assert names(tmp_path) == ["x.zip", "y", "y.tar"]
+
+
+def sparse(path: Path, size: int) -> Path:
+    """A tar of two blocks with one file of `size` bytes, all of them a hole, as GNU tar writes it."""
+    info = tarfile.TarInfo("hole")
+    info.type, info.size = tarfile.GNUTYPE_SPARSE, 0
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[483:495] = f"{size:011o}\0".encode()  # its size with the hole
+    header[148:156] = b" " * 8
+    header[148:156] = f"{sum(header):06o}\0 ".encode()
+    path.write_bytes(bytes(header) + bytes(tarfile.RECORDSIZE - 512))
+    return path
+
+
+def test_a_sparse_file_is_refused(tmp_path):
+    path = sparse(tmp_path / "x.tar", 8_000_000_000)
+    with tarfile.open(path) as archive:
+        assert archive.next().size == 8_000_000_000, "the test holds what it says"
+    with pytest.raises(UserError, match="member 'hole' is a link or a device, or sparse"):
+        extract(path, tmp_path / "x")
+    assert names(tmp_path) == ["x.tar"]
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XGLTYPE])
+def test_a_header_that_would_fill_the_memory_is_not_read(tmp_path, kind):
+    info = tarfile.TarInfo("x")
+    info.type, info.size = kind, 1 << 33
+    with gzip.open(tmp_path / "x.tar.gz", "wb", compresslevel=1) as file:
+        file.write(info.tobuf(tarfile.GNU_FORMAT))
+        file.write(bytes(40_000_000))
+    tracemalloc.start()
+    with pytest.raises(UserError, match=r"x\.tar\.gz: damaged"):
+        extract(tmp_path / "x.tar.gz", tmp_path / "x")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+# servers that mean harm, or are at their end
+
+
+def test_no_more_is_read_than_the_dataset_tells(server, tmp_path):
+    server.script = ["untold"]
+    with pytest.raises(UserError, match=r"has more than the 1000 bytes that it should have: it was deleted"):
+        fetch(Source(server.url, "data.bin", size=1000), tmp_path, None)
+    assert names(tmp_path) == []
+
+
+def test_a_stream_without_an_end_is_left(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetching, "UNTOLD", 2_000_000)
+    server.script = ["endless"]
+    with pytest.raises(UserError, match=r"more than the 2000000 bytes, and its size is not told: it was deleted"):
+        fetch(Source(server.url, "data.bin", sha256=SHA256), tmp_path, None)
+    assert names(tmp_path) == []
+
+
+def test_a_file_without_a_told_size_is_whole_if_its_checksum_agrees(server, tmp_path):
+    server.script = ["untold"]
+    assert fetch(Source(server.url, "data.bin", sha256=SHA256), tmp_path, None).read_bytes() == CONTENT
+
+
+def test_a_part_is_not_taken_for_the_whole(server, tmp_path):
+    """Where the server tells no size, the end of a connection is the end of the file, or a fault."""
+    server.script = ["untold"]
+    with pytest.raises(UserError, match=r"does not tell the size of data\.bin: a part could be taken for the whole"):
+        fetch(Source(server.url, "data.bin"), tmp_path, None)
+    server.script = ["untold and short"] * 3
+    with pytest.raises(UserError, match=r"broke off 3 times, at last because 2625000 of 3000000 bytes arrived"):
+        fetch(Source(server.url, "data.bin", size=len(CONTENT)), tmp_path / "2", None, retries=2)
+    assert not (tmp_path / "2" / "data.bin").exists()
+
+
+@pytest.mark.parametrize("told", ["abc", "-5", "1e3", "٣"])
+def test_a_size_that_is_no_number_is_one_line(server, tmp_path, told):
+    server.script = [f"length {told}"]
+    with pytest.raises(
+        UserError, match=r"data\.bin: .*(tells the size of data\.bin as|cannot get data\.bin)"
+    ) as caught:
+        fetch(Source(server.url, "data.bin"), tmp_path, None)
+    assert "\n" not in str(caught.value)
+    assert names(tmp_path) == []
+
+
+def test_a_busy_server_is_given_the_time_that_it_asks_for(server, tmp_path, capsys):
+    server.script = ["429 1"]
+    began = time.monotonic()
+    assert fetch(Source(server.url, "data.bin"), tmp_path, None).read_bytes() == CONTENT
+    assert time.monotonic() - began >= 1
+    assert "data.bin: the server is busy (status 429); trying again in 1 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("asked", ["86400", "Fri, 31 Dec 2100 23:59:59 GMT", "soon"])
+def test_but_not_hours(server, tmp_path, monkeypatch, asked):
+    monkeypatch.setattr(fetching, "LONGEST_WAIT", 0.3)
+    server.script = [f"503 {asked}"]
+    began = time.monotonic()
+    assert fetch(Source(server.url, "data.bin"), tmp_path, None).read_bytes() == CONTENT
+    took = time.monotonic() - began
+    assert took < 5
+    assert took >= 0.3 or asked == "soon"
+
+
+def test_tries_count_anew_after_progress(server, tmp_path, monkeypatch):
+    """Six drops with one retry each: every connection brings a sixth of the file."""
+    monkeypatch.setattr(fetching, "PROGRESS", 500_000)
+    server.script = ["piece 500000"] * 5
+    assert fetch(Source(server.url, "data.bin"), tmp_path, None, retries=1).read_bytes() == CONTENT
+    assert server.ranges == [None, *(f"bytes={n}-" for n in range(500_000, 3_000_000, 500_000))]
+    server.script = ["piece 499999"] * 5
+    with pytest.raises(UserError, match="broke off 2 times"):
+        fetch(Source(server.url, "data.bin"), tmp_path / "2", None, retries=1)
+
+
+@pytest.mark.parametrize("page", [b"<!DOCTYPE html><title>Log in</title>", b"\n<html>", b"<HEAD>"])
+@pytest.mark.parametrize("known", [{}, {"sha256": SHA256}, {"unpack": True}], ids=str)
+def test_a_web_page_is_not_data(server, tmp_path, page, known):
+    server.content = page
+    with pytest.raises(UserError, match=r"data\.bin: is a web page, and not the data; the download was deleted"):
+        fetch(Source(server.url, "data.bin", **known), tmp_path / "data", None)
+    assert names(tmp_path / "data") == []
+    (tmp_path / "data.bin").write_bytes(page)
+    with pytest.raises(UserError, match="is a web page, and not the data; check this file of the mirror"):
+        fetch(Source(server.url, "data.bin", **known), tmp_path / "data", tmp_path)
+
+
+@pytest.mark.parametrize(("name", "start"), [("x.npz", b"PK\3\4"), ("x.bz2", b"BZh9"), ("x.MAT", b"MATLAB 5.0")])
+def test_without_a_checksum_a_file_must_begin_as_its_kind_does(server, tmp_path, name, start):
+    for server.content, words in ((b"", "is empty"), (b"not found", "does not begin as a")):
+        with pytest.raises(UserError, match=rf"{name}: {words}"):
+            fetch(Source(server.url, name), tmp_path, None)
+    assert names(tmp_path) == []
+    server.content = start + bytes(10)
+    assert fetch(Source(server.url, name), tmp_path, None).read_bytes() == server.content
+
+
+def test_two_at_once_get_one_file(server, tmp_path, capsys):
+    """The second waits for the first, and uses its file."""
+    server.script = ["slow", "slow"]
+    source = packed(server, tmp_path)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: fetch(source, tmp_path / "data", None), range(4)))
+    assert found == [tmp_path / "data" / "x"] * 4
+    assert names(tmp_path / "data") == ["x"]
+    assert unpacked(tmp_path / "data" / "x")["top/a.txt"] == b"content"
+    assert len(server.seen) == 1
+    assert "another process gets this file; waiting for it" in capsys.readouterr().err

@@ -107,9 +107,20 @@ def test_a_disk_found_full_only_at_the_flush_is_a_user_error(tmp_path, monkeypat
     assert names(tmp_path) == []
 
 
-def test_other_disk_errors_stay_what_they_are(tmp_path):
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    """Read-only folders and file systems, and broken disks: the file is named, and not its temporary one."""
+    for number, words in ((errno.EACCES, "denied"), (errno.EROFS, "read-only"), (errno.EIO, "input/output error")):
+        said = rf"/x: cannot be written: {words}; check the path"
+        with pytest.raises(UserError, match=said), disk.atomic(tmp_path / "x") as temporary:
+            raise OSError(number, words, str(temporary))
+        with pytest.raises(UserError, match=said), disk.atomic(tmp_path / "x"):
+            raise OSError(number, words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_about_other_files_stay_what_they_are(tmp_path):
     with pytest.raises(PermissionError), disk.atomic(tmp_path / "x"):
-        raise PermissionError(errno.EACCES, "denied")
+        raise PermissionError(errno.EACCES, "denied", str(tmp_path / "other"))
 
 
 def test_a_killed_writer_leaves_the_old_file(tmp_path):
@@ -158,7 +169,7 @@ def test_the_old_folder_comes_back_if_the_new_one_cannot_take_its_place(tmp_path
     path.mkdir()
     (path / "old.txt").write_text("old")
     rename = Path.rename
-    with pytest.raises(OSError, match="refused"), disk.atomic_folder(path) as new:
+    with pytest.raises(UserError, match="data: cannot be written: refused"), disk.atomic_folder(path) as new:
 
         def refuse(self, target):
             if self == new:

@@ -645,7 +645,7 @@ def test_a_manifest_that_is_none_is_refused_before_anything_is_written(
     folder = tmp_path / "run"
     shutil.copytree(project.folder(), folder)
     (folder / "manifest.json").write_text(content)
-    with pytest.raises(UserError, match=r"manifest\.json: is no manifest of a run; remove it"):
+    with pytest.raises(UserError, match=r"manifest\.json: is no manifest of a run: .* mapping.*; remove it"):
         apply(folder, project.table, chosen("source", [], None), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.errors import UserError
+from ..data.prepared import read_partition
 from ..io.paths import Paths
 from ..io.tables import read_table
 from ..study.plan import Plan
@@ -109,7 +110,7 @@ def _not_whole(paths: Paths, run: Run, table: pd.DataFrame) -> str:
     partition = paths.partition(run.partition_id)
     if not partition.exists():
         return f"its partition {partition.name} is missing"
-    wanted = read_table(partition, ["sample", "site", "split"])
+    wanted = read_partition(partition)
     wanted = wanted[wanted["site"].astype(str).isin(run.tested)]
     test = set(wanted.loc[wanted["split"] == "test", "sample"].astype(str))
     predicted = set(table["sample"])

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import UserError
+from ..data.prepared import read_partition
 from ..io.paths import Paths
-from ..io.tables import read_table
 from ..study.plan import Plan
 from ..study.run import Run
 from . import score
@@ -36,7 +36,7 @@ def _by_site(
 ) -> Iterator[tuple[tuple[str, str, str], float, float]]:
     """Yield role, site and metric with both levels. Nothing where the partition or the labels cannot be read."""
     try:
-        assigned = read_table(paths.partition(run.partition_id), ["sample", "site", "role", "split"])
+        assigned = read_partition(paths.partition(run.partition_id))
         labels = samples(run.data.id).reindex(columns=["sample", "label"])
     except UserError:
         return

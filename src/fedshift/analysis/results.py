@@ -13,17 +13,40 @@ import pandas as pd
 from ..core import registry
 from ..core.errors import UserError
 from ..core.rng import stream
+from ..data.prepared import read_card, read_samples
 from ..figures import Figure, Results, SiteMistakes
 from ..io.arrays import map_array
+from ..io.guards import require_columns, require_unique
 from ..io.paths import Paths
-from ..io.tables import read_table
-from ..io.text import read_json, write_text
+from ..io.text import readable, write_text
+from ..jobs.provenance import read_manifest
+from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data
 from . import mistakes, score
 from .findings import Findings
-from .names import Names
+from .names import IDS, LEVELS, Names
+from .predictions import INFERENCE
 
+AGAIN = "score and summarise the study again"
+COLUMNS = {
+    "scores": ["run", "site", "role", *INFERENCE, "seed", "metric", "value", "n"],
+    "summary": [*LEVELS, "mean", "std", "seeds", "low", "high"],
+    "effects": [*LEVELS, "quantity", "mean", "std", "seeds", "low", "high"],
+    "comparison": ["table", "published", "mean", "difference", "combined", "verdict", "reason"],
+    "trends": ["claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites", "doubt", "reason"],
+    "unseen": [*IDS, "trained_on", "metric", "mean", "std", "seeds"],
+}
+"""The columns of each table that its readers need."""
+KEYS = {
+    "scores": ["run", "site", "role", *INFERENCE, "metric"],
+    "summary": LEVELS,
+    "effects": [*LEVELS, "quantity"],
+    "comparison": [],
+    "trends": [],
+    "unseen": [*IDS, "trained_on", "metric"],
+}
+"""The columns of each table in which no two rows agree."""
 PATCHES = 6
 """Images of each site that a figure may show."""
 
@@ -57,23 +80,35 @@ class StudyResults:
             path = self.files.folder / name
             if not path.is_file():
                 raise UserError(path, "no such file", "score and summarise the study first")
-            self._contents[name] = path.read_bytes()
+            with readable(path, "table"):
+                self._contents[name] = path.read_bytes()
         return self._contents[name]
 
     def samples(self, data: str) -> pd.DataFrame:
         """Return samples.parquet of prepared data, with sample and site as text. Raises UserError if unreadable."""
         if data not in self._samples:
-            table = read_table(self.paths.data_files(data).samples)
+            table = read_samples(self.paths.data_files(data).samples)
             self._samples[data] = table.astype({"sample": str, "site": str})
         return self._samples[data]
 
     def _table(self, name: str) -> pd.DataFrame:
-        return score.parse_tidy(self.content(f"{name}.csv"))
+        """Return a table of the study's folder. Raises UserError where it is not one of this study, as it is now."""
+        path = self.files.folder / f"{name}.csv"
+        table = score.parse_tidy(self.content(path.name), path)
+        require_columns(path, table, dict.fromkeys(COLUMNS[name], "anything"), AGAIN)
+        require_unique(path, table, KEYS[name], AGAIN)
+        return table
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:
         """scores.csv, with the columns condition_id and inference_id added."""
-        return self.names.identified(self._table("scores"))
+        scores = self.names.identified(self._table("scores"))
+        sites = {site for partition in self.plan.partitions for site in (*partition.internal, *partition.external)}
+        for column, known in (("site", sites), ("metric", {metric.name for metric in score.metrics(self.plan)})):
+            if others := sorted(set(scores[column]) - known):
+                what = f"has the {column} {others[0]!r}, which the study does not have"
+                raise UserError(self.files.scores, what, AGAIN)
+        return scores
 
     @functools.cached_property
     def summary(self) -> pd.DataFrame:
@@ -142,7 +177,7 @@ class StudyResults:
                 path = self.paths.run_files(name).rounds
                 if not path.exists():
                     continue
-                table = read_table(path)
+                table = read_rounds(path)
                 about: dict[str, Any] = {"run": name, "seed": run.seed, "condition_id": condition.id}
                 parts.append(table.assign(**about, condition=condition.title, held_out=condition.held_out))
         columns = ["round", "site", "split", "loss", "accuracy"]
@@ -185,17 +220,12 @@ def card(paths: Paths, data: Data) -> dict[str, Any]:
     Facts that only preparation knows, such as checksums, are empty before it.
     """
     path = paths.data_files(data.id).card
-    prepared = read_json(path) if path.exists() else {}
+    prepared = read_card(path) if path.exists() else {}
     return {"synthetic": data.synthetic, "checksums": {}} | prepared | dataclasses.asdict(data.card)
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    manifest = read_json(path)
-    if not isinstance(manifest, dict):
-        raise UserError(path, "is no manifest of a run", "train the run again")
-    return manifest
+    return read_manifest(path) if path.exists() else {}
 
 
 def examples(results: StudyResults) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -213,6 +243,9 @@ def examples(results: StudyResults) -> dict[str, tuple[np.ndarray, np.ndarray]]:
             continue
         samples = results.samples(data)
         labels = samples["label"].to_numpy()
+        if len(samples) != len(images):
+            what = f"has {len(images)} images, but samples.parquet has {len(samples)} rows"
+            raise UserError(files.images, what, "remove its folder, and run the study again")
         for site, rows in samples.groupby("site", sort=False).indices.items():
             drawn = np.sort(stream("patches", data, site).permutation(rows)[:PATCHES])
             drawn = drawn[np.argsort(labels[drawn], kind="stable")]

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from ..io.paths import StudyFiles
-from ..io.text import write_text
+from ..io.text import inert, write_text
 
 _MARKDOWN = {c: f"\\{c}" for c in "\\`*_[]<>#|~$&"}
 
@@ -80,7 +80,7 @@ def _inert(cell: str) -> str:
     cell = cell.replace("\N{NO-BREAK SPACE}", " ")
     if cell[:1] == "+" and cell[1:2].isdigit():
         return cell[1:]
-    return f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
+    return inert(cell)
 
 
 def save(files: StudyFiles, name: str, table: Table) -> None:

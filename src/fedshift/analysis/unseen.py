@@ -11,8 +11,8 @@ import pandas as pd
 
 from ..core import registry
 from ..core.errors import UserError
+from ..data.prepared import read_partition
 from ..io.paths import Paths
-from ..io.tables import read_table
 from ..metrics import Metric
 from ..study.plan import Plan
 from ..study.run import Run
@@ -79,7 +79,7 @@ def _trained_on(paths: Paths, samples: Samples, data: str, partition: str) -> pd
     """
     try:
         table = samples(data)
-        assigned = read_table(paths.partition(partition), ["sample", "role", "split"])
+        assigned = read_partition(paths.partition(partition))[["sample", "role", "split"]]
     except UserError:
         return pd.Series(dtype=bool)
     if "base" not in table:

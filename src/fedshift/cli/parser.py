@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 from .. import __version__
 from ..core.console import say
-from ..core.errors import Interrupted, UserError
+from ..core.errors import Interrupted, UserError, out_of_memory
 from . import exports, integrity, reference, reports, steps, studies, trained
 from .group import Group
 
@@ -23,6 +27,8 @@ GROUPS = {
     "Documentation": reference.add,
 }
 """Functions that add the commands of a group to it, by the title of the group, in the order of `--help`."""
+
+MORE_MEMORY = "close other programs, use fewer threads, smaller batches, images or networks, or a larger machine"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,9 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     _limit_threads(args.threads)
     code = 0
+    _escape_output()
     try:
-        code = args.call(args) or 0
-        sys.stdout.flush()
+        with _interrupts():
+            code = args.call(args) or 0
+            sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except UserError as error:
@@ -75,4 +83,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return 130
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        say(str(UserError(f"fedshift {args.call.__name__.rstrip('_')}", "the memory does not suffice", MORE_MEMORY)))
+        return UserError.exit_code
     return code
+
+
+def _escape_output() -> None:
+    """Let standard output escape characters that it cannot encode, such as those of file names that are no text."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[None]:
+    """Raise KeyboardInterrupt for any error that Ctrl-C leads to: modules that are imported may make another of it."""
+    pressed = False
+
+    def press(number: int, frame: object) -> None:
+        nonlocal pressed
+        pressed = True
+        raise KeyboardInterrupt
+
+    main_thread = threading.current_thread() is threading.main_thread()
+    if not main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    except Exception as error:
+        if pressed:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -43,12 +43,13 @@ def prepare(args: argparse.Namespace) -> None:
 
 def partition(args: argparse.Namespace) -> None:
     """Write the table of a partition."""
-    from ..io.tables import read_table, write_table
+    from ..data.prepared import read_samples
+    from ..io.tables import write_table
 
     run = member(args, "partition", lambda plan: {run.partition_id: run for run in plan.runs.values()})
-    samples, out = Paths().data_files(run.data.id).samples, Paths().partition(args.id)
-    with checked(args, [samples], [out]):
-        table = run.partition.assign(read_table(samples))
+    path, out = Paths().data_files(run.data.id).samples, Paths().partition(args.id)
+    with checked(args, [path], [out]):
+        table = run.partition.assign(read_samples(path))
         table.attrs["code"] = partition_code()
         write_table(out, table)
 

@@ -57,6 +57,12 @@ class Interrupted(Exception):  # noqa: N818 - it is no error
     """The exit code after SIGTERM. Whoever knows the signal sets 128 plus its number."""
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory is short, of the machine or of a GPU; torch has no one class for it."""
+    words = ("can't allocate memory", "not enough memory", "out of memory")
+    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in words)
+
+
 def shortened(faults: Iterable[UserError], number: int, where: object) -> list[UserError]:
     """Return the first 20 of `number` faults of one kind and, if there are more, an error that counts the others."""
     first = list(itertools.islice(faults, SHOWN))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,12 +12,16 @@ from pydantic import Field, model_validator
 from ..core import digest
 from ..core.errors import UserError, did_you_mean, require_none
 from ..core.frozen import Frozen
+from ..core.limits import Limit as Bound
 from ..core.rng import stream
 from ..core.spelling import plain, quoted
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+
+MOST_SITES: Bound[int] = 10_000
+"""Most internal sites, and most external ones."""
 
 
 class Split(Frozen):
@@ -70,7 +75,9 @@ class Partition(Frozen):
     @model_validator(mode="after")
     def _disjoint(self) -> Partition:
         for key, sites in (("internal", self.internal), ("external", self.external)):
-            if twice := sorted({s for s in sites if sites.count(s) > 1}):
+            if len(sites) > MOST_SITES:
+                raise UserError(key, f"{len(sites)} sites are too many (limit {MOST_SITES})", "name fewer")
+            if twice := sorted(s for s, number in Counter(sites).items() if number > 1):
                 raise UserError(key, f"site {twice[0]!r} appears twice", "name each site once")
         if both := sorted(set(self.internal) & set(self.external)):
             raise UserError(

@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from ..io.arrays import map_array
+from ..io.guards import require_columns, require_object, require_unique
 from ..io.paths import DataFiles
 from ..io.tables import read_table
 from ..io.text import read_json
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
+
+AGAIN = "remove its folder, and run the study again"
+SAMPLES = {"sample": "text", "site": "text", "label": "whole numbers", "patient": "anything"}
+PARTITION = {"sample": "text", "site": "text", "role": "text", "split": "text"}
+"""The columns of a partition, and what they hold."""
+
+
+def read_card(path: Path) -> dict[str, Any]:
+    """Return the data card of a prepared dataset. Raises UserError for a file that is none."""
+    needed = {"classes": "a list of texts", "checksums": "a mapping", "synthetic": "true or false"}
+    return require_object(path, read_json(path), needed, {"sites": "a mapping", "code": "text"}, AGAIN)
+
+
+def read_samples(path: Path) -> pd.DataFrame:
+    """Return samples.parquet of a prepared dataset. Raises UserError for a file that is none."""
+    table = read_table(path)
+    require_columns(path, table, SAMPLES, AGAIN)
+    require_unique(path, table, ["sample"], AGAIN)
+    return table
+
+
+def read_partition(path: Path) -> pd.DataFrame:
+    """Return the table of a partition. Raises UserError for a file that is none."""
+    remedy = "remove it, and run the study again"
+    table = read_table(path)
+    require_columns(path, table, PARTITION, remedy)
+    require_unique(path, table, ["sample"], remedy)
+    return table
 
 
 class Prepared:
@@ -29,10 +57,18 @@ class Prepared:
 
     def __init__(self, folder: Path) -> None:
         self.folder, files = folder, DataFiles(folder)
-        self.card = read_json(files.card)
-        self.samples = read_table(files.samples)
+        self.card = read_card(files.card)
+        self.samples = read_samples(files.samples)
         self.images = map_array(files.images)
         self.classes: tuple[str, ...] = tuple(self.card["classes"])
+        if self.images.ndim not in (2, 4) or self.images.dtype not in ("uint8", "float32"):
+            what = f"is an array {self.images.shape} of {self.images.dtype}, and no images or vectors"
+            raise UserError(files.images, what, AGAIN)
+        if len(self.images) != len(self.samples):
+            what = f"has {len(self.images)} images, but samples.parquet has {len(self.samples)} rows"
+            raise UserError(files.images, what, AGAIN)
+        if not self.samples["label"].between(0, len(self.classes) - 1).all():
+            raise UserError(files.samples, f"has labels beyond the {len(self.classes)} classes of card.json", AGAIN)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,6 +81,8 @@ class Prepared:
 
         Raises UserError for a sample that this dataset does not have.
         """
+        import pandas as pd
+
         rows = pd.Index(self.samples["sample"]).get_indexer(part["sample"])
         if (rows < 0).any():
             lost = part["sample"].iloc[int((rows < 0).argmax())]

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ..core.errors import UserError
+from ..core.limits import Limit
 from ..core.registry import Plugin
 from ..io.download import Source, fetch
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 
 Scale = Literal["paper", "mini"]
+MOST_CLASSES: Limit[int] = 10_000
+"""Most classes of a dataset."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,12 @@ class Dataset(Plugin):
     shape: ClassVar[tuple[int, ...] | None] = None
     """Shape of the prepared images, (channels, height, width) or (features,); None if reading decides it."""
     classes: tuple[str, ...] = Field(("negative", "positive"), description="names of the labels 0, 1, ...")
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Dataset:
+        if len(self.classes) > MOST_CLASSES:
+            raise UserError("classes", f"{len(self.classes)} classes are too many (limit {MOST_CLASSES})", "name fewer")
+        return self
 
     def card(self) -> Card:
         """Return source, licence and citation, for the page."""

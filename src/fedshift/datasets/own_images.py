@@ -16,6 +16,7 @@ from ..core import digest
 from ..core.errors import UserError, require_none, shortened
 from ..core.spelling import plain, quoted
 from ..io.download import Source
+from ..io.guards import tell_outside
 from ..io.images import ANEW, DICOM, TO_PNG, read_image, shorter_side
 from ..io.tables import read_texts
 from ._base import SAMPLE_COLUMNS, Card, Dataset, Opened
@@ -129,6 +130,7 @@ class OwnImages(Dataset):
         )
         empty = [fault for column in ("path", "label", "site") for fault in empty_cells(table, rows[column])]
         paths = rows["path"].dropna()
+        tell_outside(table, paths)
         unfit = file_faults(table, table.parent, paths, self._remedy, () if self.skip_unreadable else kinds)
         return samples, [*empty, *faults, *unfit, *_repeated(table, paths)]
 

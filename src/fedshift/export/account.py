@@ -12,13 +12,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analysis import score
-from ..analysis.names import Names
+from ..analysis import results, score
 from ..core import digest
 from ..core.errors import UserError
 from ..io.paths import TRAINED, Paths
-from ..io.tables import read_table
-from ..io.text import read_json
+from ..jobs.provenance import read_manifest
+from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Run
 from .places import without_places
@@ -86,7 +85,7 @@ def accounts(plan: Plan, paths: Paths, runs: Iterable[Run]) -> Iterator[Account]
     scores = _scores(plan, paths)
     for run in runs:
         manifest, started = _manifest(paths.run_files(run.id).manifest)
-        table = read_table(paths.run_files(run.id).rounds)
+        table = read_rounds(paths.run_files(run.id).rounds)
         yield Account(
             id=run.id,
             settings=_settings(plan, run),
@@ -145,7 +144,7 @@ def _scores(plan: Plan, paths: Paths) -> dict[str, list[Score]]:
     scores: dict[str, list[Score]] = defaultdict(list)
     path = paths.study_files(plan.name).scores
     if path.exists():
-        table = Names(plan).identified(score.read_tidy(path))
+        table = results.load(plan, paths).scores
         columns = ["run", "metric", "inference_id", "site", "value"]
         for run, metric, inference, site, value in table[columns].itertuples(index=False):
             if math.isfinite(value):
@@ -155,7 +154,7 @@ def _scores(plan: Plan, paths: Paths) -> dict[str, list[Score]]:
 
 def _manifest(path: Path) -> tuple[dict[str, Any], float]:
     """Return manifest.json of a run, and when its last process started, in seconds since 1970."""
-    manifest = read_json(path)
+    manifest = read_manifest(path)
     try:
         started = datetime.fromisoformat(manifest["started"]).timestamp()
         return {**manifest, "best_round": int(manifest["best_round"])}, started

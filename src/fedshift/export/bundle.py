@@ -7,11 +7,14 @@ images are read and predicted as in `fedshift apply`; fedshift must be installed
 from __future__ import annotations
 
 import html
+import re
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from ..core.errors import UserError
+from ..io.paths import RunFiles
 from ..io.text import write_json, write_text
 from ..jobs.apply import require_network
 from ..jobs.own_images import ImageFiles
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 PARTS = "fedshift.export.monai_parts"
 IGNITE = "0.5"
 """Earliest version of pytorch-ignite that works."""
+SIGNS = ("$", "%", "@")
+"""The first characters of texts that MONAI does not take for text."""
+RELATIVE = re.compile(r"([@%])(?=#|::)")
+"""References that MONAI resolves inside a text."""
 FILES = "--meta_file configs/metadata.json --config_file configs/inference.json"
 
 
@@ -43,15 +50,36 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
     shape = ImageFiles.of(run, Path()).stored
     model = Network(run, folder, shape, torch.device("cpu")).at(inference.client or "")
     public = without_places(run)
+    if wrong := [name for name, value in model.state_dict().items() if not value.isfinite().all()]:
+        raise UserError(
+            RunFiles(folder).model, f"its tensor {wrong[0]!r} holds values that are no numbers", "train it anew"
+        )
     with own_folder(out, "--out") as new:
         for name in ("configs", "docs", "models"):
             (new / name).mkdir()
         torch.save(model.state_dict(), new / "models" / "model.pt")
         write_json(new / "models" / "spec.json", public.spec)
-        write_json(new / "configs" / "metadata.json", metadata(public, model, shape))
+        write_json(new / "configs" / "metadata.json", quoted(metadata(public, model, shape)))
         write_json(new / "configs" / "inference.json", configuration(inference))
         write_text(new / "docs" / "README.md", readme(public, run.id, inference.client))
     return out
+
+
+def quoted(value: Any) -> Any:
+    """Return the content of a JSON file so that MONAI takes all of its texts for text.
+
+    MONAI runs a text that begins with `$` as Python, puts another file in the place of one with `%`, and looks up what
+    follows `@`. Names of classes and sites, and titles, come from the study that trained the run: an apostrophe is put
+    before such a beginning, and a space between such a sign and the `#` or `::` of a relative reference.
+    """
+    if isinstance(value, dict):
+        return {quoted(key): quoted(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [quoted(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    text = RELATIVE.sub(r"\1 ", value)
+    return f"'{text}" if text.startswith(SIGNS) else text
 
 
 def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -113,7 +141,7 @@ def configuration(inference: Inference) -> dict[str, Any]:
         "bundle_root": ".",
         "dataset_dir": "$@bundle_root + '/images'",
         "output_dir": "$@bundle_root + '/eval'",
-        "inference": inference.spec() | {"client": None},
+        "inference": quoted(inference.spec() | {"client": None}),
         "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
         "trained": {"_target_": parts("run"), "spec": "$@bundle_root + '/models/spec.json'"},
         "how": {"_target_": parts("inference"), "settings": "@inference"},

@@ -87,7 +87,7 @@ def map_array(path: Path) -> np.ndarray:
     """
     import numpy as np
 
-    with readable(path, "array", EOFError):
+    with readable(path, "array"):
         array: np.ndarray = np.load(path, mmap_mode="r")  # by default it refuses pickles
         if not hasattr(array, "shape"):
             raise ValueError("an archive of several")

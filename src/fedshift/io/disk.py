@@ -10,26 +10,35 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from ..core.errors import UserError
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of a disk, or a quota, that is full."""
 PROBES = 10
 """Number of tries to take a lock, 0.1 s apart: a process that only checks whether it is held holds it for a moment."""
 
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Raise UserError about `path` where the disk, or the quota, is full."""
+    """Raise UserError about `path`, or its temporary file, where the disk is full or does not take it.
+
+    An error that is about another file is raised as it is.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
+            remedy = "free some space and start again: no half-written file was left"
+            raise UserError(path, "no space left on the disk", remedy) from error
+        about = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
+        if about != path and not about.name.startswith(f".{path.name}{_mark()}"):
             raise
-        remedy = "free some space and start again: no half-written file was left"
-        raise UserError(path, "no space left on the disk", remedy) from error
+        what = f"cannot be written: {error.strerror or error}"
+        raise UserError(path, what, "check the path and its permissions, or choose another folder") from error
 
 
 def try_lock(file: IO[Any], shared: bool = False) -> bool:
@@ -68,11 +77,52 @@ def locked(path: Path) -> Iterator[None]:
         try:
             held = _lock(file)
         except OSError as error:
-            remedy = "mount it with flock, or choose another disk"
-            raise UserError(path.parent, f"its file system has no locks: {error.strerror}", remedy) from error
+            raise _no_locks(path, error) from error
         if not held:
             raise UserError(path.parent, "another process is at work here", "wait for it, or stop it")
         yield
+
+
+def _no_locks(path: Path, error: OSError) -> UserError:
+    what = f"its file system has no locks: {error.strerror}"
+    return UserError(path.parent, what, "mount it with flock, or choose another disk")
+
+
+def _is_at(file: IO[Any], path: Path) -> bool:
+    """Return whether an open file is the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def in_turn(path: Path, wait: Callable[[], object]) -> Iterator[None]:
+    """Hold the lock file `path` inside the block, and remove it afterwards.
+
+    Where another process or thread holds it, `wait` is called once, and the block begins when that has ended. Raises
+    UserError where the file system has no locks.
+    """
+    import fcntl
+
+    while True:
+        with disk_errors(path):
+            file = path.open("w", encoding="utf-8")
+        try:
+            if not try_lock(file):
+                wait()
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_at(file, path):  # else who held it has removed it, and a third may hold a new one
+                break
+        except OSError as error:
+            file.close()
+            raise _no_locks(path, error) from error
+        file.close()
+    with file:
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def existing(path: Path) -> Path:

@@ -9,23 +9,45 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..core import digest
 from ..core.console import Progress, say
 from ..core.errors import UserError
+from ..core.limits import Limit
 from . import disk, text
 from .archive import unpack
 
 if TYPE_CHECKING:
     import requests
+    import urllib3
 
 BACKOFF = 0.5  # seconds before the second try; doubles with each further one
 TIMEOUT = (15, 60)  # seconds to connect, and between bytes
 CHUNK = 1 << 20
+PROGRESS: Limit[int] = 1 << 20
+"""Number of new bytes after which the tries are counted from the start again."""
+LONGEST_WAIT: Limit[float] = 120.0
+"""Most seconds that a server's `Retry-After` is waited for, before each try."""
+UNTOLD: Limit[int] = 4 << 30
+"""Most bytes that are taken of a file whose size neither the server nor the dataset tells."""
 MARKER = ".source.json"
 USE_MIRROR = "put the file in a mirror directory and pass --config mirror=DIR"
+MAGIC = {
+    ".bz2": (b"BZh",),
+    ".gz": (b"\x1f\x8b",),
+    ".mat": (b"MATLAB",),
+    ".npy": (b"\x93NUMPY",),
+    ".npz": (b"PK",),
+    ".parquet": (b"PAR1",),
+    ".png": (b"\x89PNG",),
+    ".xz": (b"\xfd7zXZ",),
+    ".zip": (b"PK",),
+}
+"""The first bytes of files, by the ending of their names."""
+PAGE = re.compile(rb"\s*(<!doctype\s+html|<html|<head)", re.IGNORECASE)
+"""The start of a web page, which servers send in the place of files, for example to ask for a login."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +84,18 @@ def fetch(source: Source, folder: Path, mirror: Path | None, *, retries: int = 5
     """Get a file, verify it, and return its path in `folder`; for an archive, that of the folder with its content.
 
     A file that is already there is verified and used. Else it is taken from `mirror`, and last from the network. A
-    downloaded archive is removed once it is unpacked; one in the mirror stays. Raises UserError for a file that cannot
-    be found, or whose size or checksum is wrong.
+    downloaded archive is removed once it is unpacked; one in the mirror stays. Of several calls for one file at once,
+    one gets it and the others wait. Raises UserError for a file that cannot be found, is a web page in the place of
+    data, or whose size or checksum is wrong.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    wait = f"{source.filename}: another process gets this file; waiting for it"
+    with disk.in_turn(folder / f".{source.filename}.lock", lambda: say(wait)):
+        return _fetch(source, folder, mirror, retries)
+
+
+def _fetch(source: Source, folder: Path, mirror: Path | None, retries: int) -> Path:
+    """Get a file as `fetch` does, while no other process gets it into this folder."""
     target, unpacked = folder / source.filename, folder / source.unpacked_name
     identity = {"content": source.sha256 or source.md5 or source.url}
     if source.unpack and unpacked.exists():
@@ -105,12 +136,24 @@ def _obtain(source: Source, target: Path, mirror: Path | None, retries: int) -> 
 
 
 def _verify(path: Path, source: Source, remedy: str) -> None:
+    """Raise UserError for a file that is a web page, has another size or checksum, or without these looks otherwise."""
+    with path.open("rb") as file:
+        start = file.read(512)
+    suffix = Path(source.filename).suffix.lower()
+    if PAGE.match(start) and suffix not in (".html", ".htm"):
+        raise UserError(path, "is a web page, and not the data", remedy)
     for kind in ("size", "sha256", "md5"):
         expected = getattr(source, kind)
         if expected is not None:
             value = str(path.stat().st_size) if kind == "size" else digest.of_file(path, kind)
             if value != str(expected).lower():
                 raise UserError(path, f"{kind} is {value}, expected {expected}", remedy)
+    if source.sha256 or source.md5:
+        return
+    if not start:
+        raise UserError(path, "is empty", remedy)
+    if not source.unpack and suffix in MAGIC and not start.startswith(MAGIC[suffix]):
+        raise UserError(path, f"does not begin as a {suffix} file does", remedy)
 
 
 class _BrokenOffError(Exception):
@@ -120,16 +163,20 @@ class _BrokenOffError(Exception):
 def _download(source: Source, url: str, target: Path, retries: int) -> None:
     part, state = (target.with_name(f".{source.filename}.{end}") for end in ("part", "part.json"))
     target.parent.mkdir(parents=True, exist_ok=True)
-    for attempt in range(retries + 1):
+    tries = 0
+    while True:
+        before = _size(part)
         try:
             _continue(source, url, part, state, retries)
             break
         except _BrokenOffError as error:
-            if attempt == retries:
-                what = f"{source.filename} broke off {attempt + 1} times, at last because {error}"
+            tries = 1 if _size(part) - before >= PROGRESS else tries + 1
+            if tries > retries:
+                times = f"{tries} times, at last" if tries > 1 else "once,"
+                what = f"{source.filename} broke off {times} because {error}"
                 raise UserError(url, what, f"start again to resume, or {USE_MIRROR}") from error
             say(f"{source.filename}: {error}; trying again")
-            time.sleep(BACKOFF * 2**attempt)
+            time.sleep(BACKOFF * 2 ** (tries - 1))
     try:
         _verify(part, source, f"the download was deleted: get it again, or {USE_MIRROR}")
     except UserError as error:
@@ -140,6 +187,10 @@ def _download(source: Source, url: str, target: Path, retries: int) -> None:
     disk.commit(part, target)
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -> None:
     """Append the missing bytes to `part`. `state` records which version of the remote file it belongs to."""
     have, version, total = _resumable(url, part, state)
@@ -147,41 +198,67 @@ def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -
         return
     with _get(source.filename, url, have, version, retries) as response:
         if response.status_code == 200:
-            length = response.headers.get("Content-Length")
-            have, total = 0, int(length) if length else None
+            have, total = 0, _told_size(source, url, response)
             part.unlink(missing_ok=True)
             text.write_json(state, {"url": url, "version": _version(response), "total": total})
         elif not _fits(response, have, version, total):
             state.unlink(missing_ok=True)
             raise _BrokenOffError("the file changed on the server")
-        if source.size is not None and total not in (None, source.size):
+        if source.size is not None and total != source.size:
             what = f"{source.filename} has {total} bytes there, expected {source.size}"
             raise UserError(url, what, USE_MIRROR)
         unpacked = source.unpacked_size if source.unpack else None
         disk.require_space(part.parent, (total or 0) - have + (unpacked or 0))
-        _append(response, part, Progress(f"download {source.filename}", (total or have) - have, "B"))
+        bar = Progress(f"download {source.filename}", (total or have) - have, "B")
+        if not _append(response, part, bar, (total or UNTOLD) - have):
+            part.unlink()
+            state.unlink(missing_ok=True)
+            more = f"{total} bytes that it should have" if total else f"{UNTOLD} bytes, and its size is not told"
+            raise UserError(url, f"{source.filename} has more than the {more}: it was deleted", USE_MIRROR)
     if total is not None and part.stat().st_size != total:
         raise _BrokenOffError(f"{part.stat().st_size} of {total} bytes arrived")
 
 
-def _append(response: requests.Response, part: Path, progress: Progress) -> None:
+def _told_size(source: Source, url: str, response: requests.Response) -> int | None:
+    """Return the size of the whole file in bytes, as the server tells it, or else the dataset; None if neither does.
+
+    Raises UserError where the end of the file could not be told from a connection that breaks off.
+    """
+    told = response.headers.get("Content-Length", "").strip()
+    if told and not (told.isascii() and told.isdecimal()):
+        raise UserError(url, f"the server tells the size of {source.filename} as {told[:40]!r}", USE_MIRROR)
+    if told:
+        return int(told)
+    ends = "chunked" in response.headers.get("Transfer-Encoding", "").lower() or source.unpack
+    if source.size is None and not (ends or source.sha256 or source.md5):
+        what = f"the server does not tell the size of {source.filename}: a part could be taken for the whole"
+        raise UserError(url, what, USE_MIRROR)
+    return source.size
+
+
+def _append(response: requests.Response, part: Path, progress: Progress, most: int) -> bool:
+    """Append what a server sends, at most `most` bytes, and return whether it sends no more than that."""
     import urllib3
 
     with disk.disk_errors(part), part.open("ab") as file, progress as bar:
         try:
             for chunk in response.raw.stream(CHUNK, decode_content=False):
-                file.write(chunk)
+                file.write(chunk[:most])
                 bar.update(len(chunk))
+                if (most := most - len(chunk)) < 0:
+                    return False
         except urllib3.exceptions.HTTPError as error:
             raise _BrokenOffError(f"the connection was lost: {error}") from error
+    return True
 
 
 def _resumable(url: str, part: Path, state: Path) -> tuple[int, str, int | None]:
     """Return how many bytes are there to continue from, and the version and total size of their file."""
-    with contextlib.suppress(UserError, OSError, KeyError, TypeError):
+    with contextlib.suppress(UserError, OSError, KeyError, TypeError, ValueError):
         known = text.read_json(state)
-        if known["url"] == url and known["version"] and known["total"]:
-            return part.stat().st_size, known["version"], known["total"]
+        version, total = known["version"], known["total"]
+        if known["url"] == url and isinstance(version, str) and version.isprintable() and int(total) == total > 0:
+            return part.stat().st_size, version, total
     return 0, "", None
 
 
@@ -202,26 +279,40 @@ def _fits(response: requests.Response, have: int, version: str, total: int | Non
 def _get(name: str, url: str, have: int, version: str, retries: int) -> Iterator[requests.Response]:
     """Give the server's answer: 200, 206 (the rest) or 416 (no such rest). Raises UserError for all others."""
     import requests
-    from urllib3 import Retry
+    import urllib3
 
     headers = {"Accept-Encoding": "identity"}  # the bytes as they are, to be counted and resumed
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": version}
     with requests.Session() as session:
-        retry = Retry(
-            total=retries,
-            backoff_factor=BACKOFF,
-            status_forcelist=(429, 500, 502, 503, 504),
-            respect_retry_after_header=False,  # it may ask for hours
-        )
+        retry = _retry(name, retries)
         for scheme in ("http://", "https://"):
             session.mount(scheme, requests.adapters.HTTPAdapter(max_retries=retry))
         try:
             response = session.get(url, headers=headers, stream=True, timeout=TIMEOUT)
-        except requests.RequestException as error:
+        except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
             raise UserError(url, f"cannot get {name}: {error}", USE_MIRROR) from error
         with response:
             if response.status_code not in (200, 206, 416):
                 what = f"cannot get {name}: {response.status_code} {response.reason}"
                 raise UserError(url, what, USE_MIRROR)
             yield response
+
+
+def _retry(name: str, retries: int) -> urllib3.Retry:
+    """Return how a busy server is asked again: after the time that it asks for, up to LONGEST_WAIT, else doubling."""
+    import urllib3
+
+    class Patient(urllib3.Retry):
+        def get_retry_after(self, response: Any) -> float | None:
+            try:
+                asked_for = super().get_retry_after(response)
+            except urllib3.exceptions.InvalidHeader:
+                return None
+            if not asked_for:
+                return asked_for
+            seconds = min(asked_for, LONGEST_WAIT)
+            say(f"{name}: the server is busy (status {response.status}); trying again in {seconds:.0f} s")
+            return seconds
+
+    return Patient(total=retries, backoff_factor=BACKOFF, status_forcelist=(429, 500, 502, 503, 504))

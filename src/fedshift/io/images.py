@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import UserError
+from .guards import require_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +36,7 @@ def read_image(path: Path, *, own: bool = False, remedy: str = ANEW) -> np.ndarr
     import numpy as np
     from PIL import Image, ImageOps
 
+    require_regular(path)
     try:
         with Image.open(path) as opened:
             if opened.format == "EPS":

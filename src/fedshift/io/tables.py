@@ -50,7 +50,10 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool =
         known = list(pd.read_csv(path, nrows=0).columns) if is_csv else pq.read_schema(path).names
         wanted = _wanted(path, known, columns)
         if not is_csv:
-            return pd.read_parquet(path, engine="pyarrow", columns=wanted)
+            table = pd.read_parquet(path, engine="pyarrow", columns=wanted)
+            for column in table.select_dtypes(exclude="number"):
+                table[column].to_numpy(dtype=object)  # texts are decoded when they are asked for: damage shows here
+            return table
         options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
         if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
             options["float_precision"] = "round_trip"  # later versions read all digits by themselves

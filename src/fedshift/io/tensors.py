@@ -39,10 +39,9 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
 
     Raises UserError for a file that is not safetensors, or that is damaged.
     """
-    from safetensors import SafetensorError
     from safetensors.torch import load
 
-    with readable(path, "safetensors", SafetensorError, KeyError, TypeError, AttributeError):
+    with readable(path, "safetensors"):
         content = Path(path).read_bytes()
         tensors = load(content)
         end = 8 + int.from_bytes(content[:8], "little")

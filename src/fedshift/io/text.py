@@ -9,24 +9,39 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UserError
+from ..core.limits import Limit
 from .disk import atomic
+from .guards import require_regular
 
 UTF8 = "save it as UTF-8"
+JSON_LIMIT: Limit[int] = 1 << 28
+"""Bytes that a JSON file may have."""
+LARGEST = 2**63
+"""All whole numbers in a JSON or YAML file must be smaller than this."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""The first characters of a cell that a spreadsheet runs as a formula, or passes over to find one."""
 
 
 @contextlib.contextmanager
-def readable(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
-    """Raise UserError about `path` where a reader of that `kind` of file raises an error (or one of `more`)."""
-    errors: tuple[type[Exception], ...] = (OSError, ValueError, RecursionError, *more)
+def readable(path: Path, kind: str) -> Iterator[None]:
+    """Raise UserError about `path` where the block, which reads that `kind` of file and does nothing else, fails.
+
+    Readers raise any error for a damaged file, from KeyError to Arrow's own. Raises UserError, too, before the block
+    for a folder, a pipe or a device.
+    """
+    require_regular(path)
     try:
         yield
     except UserError:
         raise
     except FileNotFoundError:
         raise UserError(path, "no such file") from None
-    except errors as error:
+    except MemoryError as error:
+        raise UserError(path, f"this {kind} file does not fit into the memory", "is it the right one?") from error
+    except Exception as error:
         remedy = UTF8 if isinstance(error, UnicodeDecodeError) and kind == "table" else ""
-        raise UserError(path, f"not a readable {kind} file: {error}", remedy) from error
+        words = str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
+        raise UserError(path, f"not a readable {kind} file: {words[:500]}", remedy) from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -41,6 +56,27 @@ def write_json(path: Path, obj: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file. Raises UserError if it cannot be read."""
+    """Return the content of a JSON file.
+
+    Raises UserError if it cannot be read, is larger than JSON_LIMIT, or holds half of a surrogate pair, which is no
+    character and could not be written again.
+    """
     with readable(path, "JSON"):
-        return json.loads(Path(path).read_bytes())
+        if (size := Path(path).stat().st_size) > JSON_LIMIT:
+            raise ValueError(f"{size} bytes are too many (limit {JSON_LIMIT})")
+        content = Path(path).read_bytes()
+        loaded = json.loads(content, parse_int=_whole)
+        if b"\\ud" in content.lower():
+            json.dumps(loaded, ensure_ascii=False).encode()
+        return loaded
+
+
+def _whole(digits: str) -> int:
+    if not abs(number := int(digits)) < LARGEST:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return number
+
+
+def inert(cell: str) -> str:
+    """Return the text of a cell; one that a spreadsheet would run as a formula gets an apostrophe in front."""
+    return f"'{cell}" if cell.startswith(FORMULA) else cell

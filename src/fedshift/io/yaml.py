@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UserError
-from .text import readable
+from .text import LARGEST, readable
 
 YAML_LIMIT = 1_000_000
 """Bytes that a YAML file may have."""
-LARGEST = 2**63
-"""All numbers in a YAML file must be smaller than this."""
 
 
 def read_yaml(path: Path) -> Any:
@@ -50,7 +48,7 @@ def read_yaml(path: Path) -> Any:
                 raise refuse(node, "not a number, or too large a one")
             return value
 
-    with readable(path, "YAML", yaml.YAMLError, KeyError, AttributeError):
+    with readable(path, "YAML"):
         if (size := Path(path).stat().st_size) > YAML_LIMIT:
             raise UserError(path, f"{size} bytes are too many for a YAML file (limit {YAML_LIMIT})")
         try:

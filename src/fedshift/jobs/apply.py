@@ -20,14 +20,16 @@ from ..core.limits import Limit
 from ..core.rng import stream
 from ..engine.prediction import probabilities
 from ..io.disk import existing, require_space, sweep
+from ..io.guards import tell_outside
 from ..io.owned import require_own
 from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
-from ..io.text import read_json, write_json
+from ..io.text import inert, write_json
 from ..study.plan import inference_id
 from .devices import take_device
 from .own_images import FileSamples, ImageFiles
 from .predict import Network, load_run
+from .provenance import read_manifest
 from .raw_images import LARGE
 
 if TYPE_CHECKING:
@@ -96,6 +98,8 @@ def apply(
     require_network(run, inference)
     files = ImageFiles.of(run, source, "leave out such files with --skip-unreadable")
     table = files.listed()
+    if source.is_file():
+        tell_outside(source, table["path"])
     out = out or _place(run, inference, source)
     _require_place(out, source)
     require_space(out, ROW * len(table))
@@ -221,13 +225,15 @@ def _with_predictions(table: pd.DataFrame, probability: np.ndarray, read: np.nda
 def _write(path: Path, table: pd.DataFrame, classes: Sequence[str], unreadable: dict[str, str] | None) -> None:
     """Write a row for each image, in the order of the table, with classes by name.
 
-    With `unreadable`, a column says why an image was left out.
+    With `unreadable`, a column says why an image was left out. Cells that a spreadsheet would run get an apostrophe.
     """
     names = dict(enumerate(classes))
     words = {column: table[column].map(names) for column in ("label", "predicted") if column in table}
     if unreadable is not None:
         words["unreadable"] = table["path"].map(unreadable)
-    write_table(path, table.assign(**words))
+    written = table.assign(**words)
+    texts = [column for column in ("path", "site", "patient", *words) if column in written]
+    write_table(path, written.assign(**{column: written[column].map(inert, na_action="ignore") for column in texts}))
 
 
 def _examples(files: ImageFiles, table: pd.DataFrame, run: str) -> dict[int, np.ndarray]:
@@ -242,7 +248,4 @@ def _examples(files: ImageFiles, table: pd.DataFrame, run: str) -> dict[int, np.
 def _manifest(folder: Path) -> dict[str, Any]:
     """Return the content of the run's manifest.json; nothing where it has none."""
     path = RunFiles(folder).manifest
-    manifest = read_json(path) if path.exists() else {}
-    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(k, {}), dict) for k in ("git", "versions")):
-        raise UserError(path, "is no manifest of a run", "remove it, or copy the run's folder anew")
-    return manifest
+    return read_manifest(path) if path.exists() else {}

@@ -12,11 +12,11 @@ from ..addons import extended
 from ..core.console import Progress
 from ..core.errors import UserError
 from ..core.registry import validated
-from ..data.prepared import Prepared
+from ..data.prepared import Prepared, read_partition
 from ..data.samples import MappedSamples
 from ..engine.prediction import adapted_probabilities, probabilities
 from ..io.paths import Paths, RunFiles
-from ..io.tables import read_table, write_table
+from ..io.tables import write_table
 from ..io.tensors import read_tensors
 from ..io.text import read_json
 from ..models import initialise
@@ -45,7 +45,7 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
 
     run, device = load_run(folder), take_device(threads)
     prepared = Prepared(paths.data(run.data.id))
-    partition = read_table(paths.partition(run.partition_id))
+    partition = read_partition(paths.partition(run.partition_id))
     network = Network(run, folder, prepared.shape, device)
     labels = prepared.samples["label"].to_numpy()
 
@@ -70,6 +70,8 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
                 columns |= {f"p{k}": column for k, column in enumerate(p.T)}
                 columns |= {"inference": name} if len(inferences) > 1 else {}
                 frames.append(rows[["sample", "site", "role"]].assign(label=images.labels.numpy(), **columns))
+    if not frames:
+        raise UserError(paths.partition(run.partition_id), "has no test images of any site", "remove it, and run again")
     write_table(out, pd.concat(frames, ignore_index=True).astype({"label": np.int64}))
 
 

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from ..core.errors import UserError
+from ..io.guards import require_object
+from ..io.text import read_json
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +24,30 @@ if TYPE_CHECKING:
     from ..study.run import Run
 
 PACKAGES = ("torch", "torchvision", "monai", "wilds", "numpy", "pandas", "snakemake")
+
+
+MANIFEST = {
+    "git": "a mapping",
+    "versions": "a mapping",
+    "floats": "a mapping",
+    "accepted": "a list",
+    "rounds": "a whole number",
+    "best_round": "a whole number",
+    "best_value": "a number",
+    "seconds": "a number",
+    "peak_memory_mb": "a number",
+    "started": "text",
+}
+"""The entries of a manifest that are computed with, and what they are where they are there."""
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return the content of a run's manifest.json. Raises UserError for a file that is no manifest."""
+    remedy = "remove it, or copy the run's folder anew"
+    try:
+        return require_object(path, read_json(path), {}, MANIFEST)
+    except UserError as error:
+        raise UserError(path, f"is no manifest of a run: {error.what}", remedy) from None
 
 
 def git() -> dict[str, Any]:

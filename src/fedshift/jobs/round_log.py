@@ -10,14 +10,29 @@ import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.console import Progress, duration
 from ..core.errors import UserError
 from ..io.disk import disk_errors
+from ..io.guards import require_columns
+from ..io.tables import read_table
 from ..io.text import write_text
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Row = dict[str, Any]
+ROUNDS = {"round": "whole numbers", "site": "text", "split": "text"}
+ROUNDS |= dict.fromkeys(("loss", "accuracy", "seconds", "floats_down", "floats_up"), "numbers")
+"""The columns of rounds.parquet, and what they hold."""
+
+
+def read_rounds(path: Path) -> pd.DataFrame:
+    """Return the table of a run's rounds. Raises UserError for a file that is none."""
+    table = read_table(path)
+    require_columns(path, table, ROUNDS, "copy the run's folder anew, or train the run again")
+    return table
 
 
 class RoundLog:

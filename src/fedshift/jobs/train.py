@@ -17,14 +17,14 @@ from ..core import digest
 from ..core.console import say
 from ..core.errors import Interrupted, UserError
 from ..core.limits import Limit
-from ..data.prepared import Prepared
+from ..data.prepared import Prepared, read_partition
 from ..data.samples import MappedSamples
 from ..engine.federation import Federation
 from ..engine.ranks import Ranks, opened
 from ..io import checksums
 from ..io.disk import locked, sweep
 from ..io.paths import Paths, RunFiles
-from ..io.tables import read_table, write_table
+from ..io.tables import write_table
 from ..io.tensors import read_tensors, write_tensors
 from ..io.text import write_json
 from ..models import initialise
@@ -62,8 +62,8 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1, keep: boo
 
 def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device, ranks: Ranks, keep: bool) -> None:
     files, prepared = paths.run_files(run.id), Prepared(paths.data(run.data.id))
-    partition = read_table(paths.partition(run.partition_id))
-    content = [prepared.card["checksums"], partition.to_csv(index=False)]
+    partition = read_partition(paths.partition(run.partition_id))
+    content = [prepared.card["checksums"], list(prepared.shape), partition.to_csv(index=False)]
     # a run whose code was accepted as unchanged is known by the code that trained it
     made_by = Ledger(paths).stamp("train", run.id, code)
     kept = Kept(paths.store / run.id / digest.of([run.id, made_by, *content], 32))

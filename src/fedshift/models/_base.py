@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..core.errors import UserError
+from ..core.errors import UserError, out_of_memory
+from ..core.limits import Limit
 from ..core.registry import Plugin
 from ..core.rng import keyed
 
 if TYPE_CHECKING:
     from torch import nn
+
+LARGEST: Limit[int] = 2_000_000_000
+"""Most parameters of a network: 8 GB, which training holds several times."""
+SMALLER = "choose smaller settings of the model, or smaller images"
 
 
 class Model(Plugin):
@@ -33,6 +38,29 @@ def require_images(model: Model, shape: tuple[int, ...], least: int, channels: i
 
 
 def initialise(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """Build a network whose initial weights depend on `seed` alone; the global generator stays as it was."""
-    with keyed(seed, "initial weights"):
-        return model.build(shape, classes)
+    """Build a network whose initial weights depend on `seed` alone; the global generator stays as it was.
+
+    Raises UserError, before memory is taken, for a network of more than LARGEST parameters.
+    """
+    try:
+        _require_size(model, shape, classes)
+        with keyed(seed, "initial weights"):
+            return model.build(shape, classes)
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        if not (out_of_memory(error) or "overflow" in str(error).lower()):
+            raise
+        raise UserError(f"model {model.name}", "its network does not fit into the memory", SMALLER) from error
+
+
+def _require_size(model: Model, shape: tuple[int, ...], classes: int) -> None:
+    """Raise UserError for a network that is too large, found without its weights; some cannot be built like that."""
+    import torch
+
+    try:
+        with keyed(0, "size"), torch.device("meta"):
+            size = sum(p.numel() for p in model.build(shape, classes).parameters())
+    except (NotImplementedError, RuntimeError):
+        return
+    if size > LARGEST:
+        what = f"its network would have {size:,} parameters (limit {LARGEST:,})"
+        raise UserError(f"model {model.name}", what, SMALLER)

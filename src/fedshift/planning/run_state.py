@@ -13,8 +13,8 @@ from typing import Any, Literal
 from ..core.errors import UserError
 from ..io.disk import try_lock
 from ..io.paths import Paths, RunFiles
-from ..io.text import read_json
 from ..jobs.accept import accepted_codes
+from ..jobs.provenance import read_manifest
 from ..study.run import Run
 
 StateName = Literal["done", "running", "stopped", "failed", "waiting"]
@@ -103,8 +103,8 @@ def state_of(run: Run, paths: Paths, code: str = "") -> State:
 
 def _done(run: Run, file: Path, code: str) -> State:
     try:
-        manifest = dict(read_json(file))
-    except (UserError, TypeError, ValueError):
+        manifest = read_manifest(file)
+    except UserError:
         manifest = {}
     return State(
         run.id,
@@ -135,6 +135,8 @@ def is_locked(lock: Path) -> bool | None:
     A shared lock is requested without waiting and released at once. The holder does not notice it, and a process that
     requests the lock at this moment tries again (`disk.locked`).
     """
+    if lock.exists() and not lock.is_file():
+        return None
     try:
         with lock.open("rb") as file:
             return not try_lock(file, shared=True)
@@ -179,6 +181,8 @@ def last_line(log: Path) -> str:
 
 def tail(path: Path, size: int) -> tuple[str, bool]:
     """Return at most `size` bytes from the end of a file, and whether these are the whole file."""
+    if not path.is_file():
+        return "", True
     try:
         with path.open("rb") as file:
             end = file.seek(0, 2)

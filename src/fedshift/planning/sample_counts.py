@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from ..core.errors import UserError
+from ..data.prepared import read_partition
 from ..io.paths import Paths
-from ..io.tables import read_table
 from ..study.run import Run
 from ..transforms import shape_after
 
@@ -59,7 +59,7 @@ class SampleCounts:
 def _samples(partition: Path) -> Counter[tuple[str, str]]:
     """Count the samples by site and split. Empty if the file does not exist or cannot be read."""
     try:
-        table = read_table(partition, ["site", "split"]) if partition.exists() else {"site": (), "split": ()}
+        table = read_partition(partition) if partition.exists() else {"site": (), "split": ()}
     except UserError:
         return Counter()
     return Counter(zip(table["site"], table["split"], strict=True))

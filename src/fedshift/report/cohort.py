@@ -17,6 +17,7 @@ from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..core.errors import UserError
 from ..data.partition import Partition
+from ..data.prepared import read_partition
 from ..io.tables import read_table
 
 SPLITS = ("train", "val", "test")
@@ -70,7 +71,7 @@ def problems(cohorts: Iterable[Cohort]) -> list[str]:
 
 def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.DataFrame:
     """Return every sample of a partition with its label, patient, base and pixels, where these are known."""
-    assigned = read_table(results.paths.partition(partition), ["sample", "site", "role", "split"])
+    assigned = read_partition(results.paths.partition(partition))[["sample", "site", "role", "split"]]
     files, text = results.paths.data_files(data), {"sample": str}
     samples = results.samples(data)
     known = [c for c in ("label", "patient", "base") if c in samples]

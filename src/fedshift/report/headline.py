@@ -7,9 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.results import StudyResults
+from ..io.guards import require_object
 from ..io.paths import Paths
 from ..io.text import read_json, write_json
 from ..papers.reproduction import Reproduction
+
+KINDS = {
+    "title": "text",
+    "scale": "text",
+    "lead": "text",
+    "runs": "a whole number",
+    "missing": "a whole number",
+    "trends": "a mapping",
+    "published": "a mapping",
+    "reproduces": "a list of texts",
+}
+"""The entries that are read, and what they are where they are there."""
 
 
 def write(results: StudyResults, lead: str, reproduction: Reproduction, problems: Sequence[str] = ()) -> Path:
@@ -45,7 +58,12 @@ def file(paths: Paths, study: str) -> Path:
 
 def read(paths: Paths, study: str) -> dict[str, Any] | None:
     """Return what was written last; None where it is not there. Raises UserError where it cannot be read."""
-    if not file(paths, study).exists():
+    path = file(paths, study)
+    if not path.exists():
         return None
-    headline = read_json(file(paths, study))
-    return headline if isinstance(headline, dict) and headline.get("study") == study else None
+    headline = require_object(path, read_json(path), {"study": "text"}, KINDS)
+    if trends := headline.get("trends"):
+        require_object(path, trends, dict.fromkeys(("held", "judged", "of"), "a whole number"), {"reason": "text"})
+    if published := headline.get("published"):
+        require_object(path, published, dict.fromkeys(published, "a whole number"))
+    return headline if headline["study"] == study else None

@@ -14,7 +14,6 @@ from ..analysis.results import StudyResults, load
 from ..analysis.table import Table
 from ..analysis.values import between, inner, listed, spread
 from ..core import registry
-from ..core.errors import UserError
 from ..figures import Figure
 from ..io.paths import Paths
 from ..io.text import write_text
@@ -26,6 +25,7 @@ from .answer import answer
 from .checklists import checklists, statements
 from .cohort import Cohort, cohorts, problems
 from .downloads import Download, downloads, embedded
+from .drawing import read_drawing
 from .glossary import glossary
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
 from .html import render
@@ -265,12 +265,10 @@ def _figure(results: StudyResults, name: str) -> Drawn:
     figure: Figure = registry.build("figure", name)
     path = results.files.figure(name)
     try:
-        svg = path.read_text(encoding="utf-8")
+        svg = read_drawing(path)
     except FileNotFoundError:
         return Drawn(name, figure.title, "This figure has not been drawn.", "", [])
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(path, f"not a readable figure: {error}", "draw it again") from error
     file = f"{'synthetic-' if results.synthetic else ''}{results.plan.name}-{name}.svg"
     link = embedded("SVG", file, svg.encode(), "image/svg+xml")
     caption = figure.caption(results.for_figures)
-    return Drawn(name, figure.title, caption, Markup(svg), [link])  # our own file, escaped when drawn
+    return Drawn(name, figure.title, caption, Markup(svg), [link])  # looked at by read_drawing
