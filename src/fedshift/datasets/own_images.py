@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,13 +216,11 @@ def file_faults(
 
 def _file_fault(file: Path) -> str:
     """Return what is wrong with an image's file; an empty text if nothing."""
-    try:
-        status = file.stat()
-    except (OSError, ValueError):
+    if not file.is_file():
         return LOST
-    if not stat.S_ISREG(status.st_mode):
-        return LOST
-    return NOT_READ if file.suffix.lower() in DICOM else "" if status.st_size else EMPTY
+    if file.suffix.lower() in DICOM:
+        return NOT_READ
+    return "" if file.stat().st_size else EMPTY
 
 
 def _other_name(file: Path) -> str:
