@@ -230,4 +230,4 @@ def test_words_are_explained_and_open_items_counted(tab: Page, url: str) -> None
     assert glossary.locator("dt").all_inner_texts() == ["BN:", "Aggregated BN:", "Local BN:", "Source:", "TsmoBN:"]
     assert "batch normalisation" in glossary.inner_text()
     tab.get_by_text("CLAIM 2024: prefilled by fedshift; 29 of 44 items need you").click()
-    assert tab.get_by_role("rowheader", name="44").is_visible()
+    assert tab.get_by_role("rowheader", name="44", exact=True).is_visible()
