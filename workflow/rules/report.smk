@@ -50,6 +50,7 @@ rule summarise:
         comparison=PATHS.study_files("{study}").comparison,
         trends=PATHS.study_files("{study}").trends,
         unseen=PATHS.study_files("{study}").unseen,
+        points=PATHS.study_files("{study}").operating_points,
         tables=expand(
             PATHS.study_files("{{study}}").table("{table}", "{form}"),
             table=["sites", "overview", "comparison"],

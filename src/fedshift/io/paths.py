@@ -105,7 +105,7 @@ class RunFiles(_Files):
         return self.checkpoint / "lock"
 
     def predictions(self, sweep: str) -> Path:
-        """Return the table of predictions of the test images by a sweep of inferences: by `fedshift predict`."""
+        """Return the table of predictions of test and validation images by a sweep of inferences."""
         return self.folder / f"predictions-{sweep}.parquet"
 
 
@@ -151,6 +151,11 @@ class StudyFiles(_Files):
     def unseen(self) -> Path:
         """External scores, apart for images that clients trained on in another variant. By `fedshift summarise`."""
         return self.folder / "unseen.csv"
+
+    @property
+    def operating_points(self) -> Path:
+        """Counts and rates at the threshold that each training carries to every site. By `fedshift summarise`."""
+        return self.folder / "operating_points.csv"
 
     @property
     def headline(self) -> Path:
