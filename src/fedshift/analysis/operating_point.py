@@ -21,6 +21,7 @@ from .conditions import ALL, CONDITION, Condition
 from .names import IDS, Names
 from .predictions import INFERENCE, SITE
 from .statistics import FEWEST, LEVEL, bootstrap, interval
+from .values import NAN, Value
 
 COUNTS = ("tp", "fp", "fn", "tn")
 """True and false positives, false and true negatives."""
@@ -175,6 +176,56 @@ def table(names: Names, paths: Paths) -> pd.DataFrame:
     if not rows:
         return pd.DataFrame(columns=COLUMNS)
     return names.described(pd.DataFrame(rows)).astype({"seed": "Int64"})[COLUMNS]
+
+
+class Point(NamedTuple):
+    """The operating point of one condition, inference and place, over its trainings.
+
+    Attributes
+    ----------
+    thresholds : the threshold of each training
+    patients, samples : their numbers; each sample of an unknown patient counts as one
+    counts : true and false positives and negatives, means over trainings, by their names in COUNTS
+    rates : means over trainings, with bounds over patients, by their names in RATES
+    drifts : differences to the validation samples, by their names in DRIFTS
+    """
+
+    thresholds: tuple[float, ...]
+    patients: int
+    samples: int
+    counts: dict[str, float]
+    rates: dict[str, Value]
+    drifts: dict[str, float]
+
+    @property
+    def only(self) -> str:
+        """The rate that is defined where all samples are of one class: sensitivity or specificity; else empty."""
+        return {1.0: "sensitivity", 0.0: "specificity"}.get(self.rates["prevalence"].mean, "")
+
+
+Points = dict[tuple[str, str, str, str], Point]
+"""Operating points by the ids of condition and inference, role and site."""
+
+
+def points(table: pd.DataFrame) -> Points:
+    """Return the rows of operating_points.csv as one point for each condition, inference and place."""
+    found: Points = {}
+    for place, rows in table.groupby([*IDS, "role", "site"], sort=False):
+        whole, each = rows[rows["run"] == ALL].iloc[0], rows[rows["run"] != ALL]
+        rates = {name: _rate(name, whole, each) for name in RATES}
+        drifts = {name: float(whole[f"{name}_drift"]) for name in DRIFTS}
+        counts = {name: float(whole[name]) for name in COUNTS}
+        condition, inference, role, site = map(str, place)
+        numbers = (int(whole["patients"]), int(whole["samples"]))
+        found[condition, inference, role, site] = Point(tuple(each["threshold"]), *numbers, counts, rates, drifts)
+    return found
+
+
+def _rate(name: str, whole: pd.Series, each: pd.DataFrame) -> Value:
+    """Return the mean of a rate over trainings with its bounds over patients."""
+    low, high = float(whole[f"{name}_low"]), float(whole[f"{name}_high"])
+    std = float(each[name].std()) if len(each) > 1 else NAN
+    return Value(float(whole[name]), std, len(each), low, high, int(whole["samples"]), NAN, NAN, low, high)
 
 
 def clusters(paths: Paths, data: str) -> Mapping[str, str]:

@@ -23,6 +23,8 @@ from ..study.run import Data
 from . import score
 from .findings import Findings
 from .names import Names
+from .net_benefit import FIGURE
+from .operating_point import Points, points
 
 PATCHES = 6
 """Images of each site that a figure may show."""
@@ -93,6 +95,16 @@ class StudyResults:
         return self._table("unseen")
 
     @functools.cached_property
+    def operating_points(self) -> Points:
+        """The points of operating_points.csv."""
+        return points(self._table("operating_points"))
+
+    @functools.cached_property
+    def net_benefit(self) -> pd.DataFrame:
+        """net_benefit.csv."""
+        return self._table("net_benefit")
+
+    @functools.cached_property
     def findings(self) -> Findings:
         """The numbers of summary.csv and effects.csv by their ids."""
         return Findings(self.names, self.summary, self.effects)
@@ -151,6 +163,7 @@ class StudyResults:
             classes=self.plan.study.dataset.classes,
             settings={name: run.settings for name, run in self.plan.runs.items()},
             synthetic=self.synthetic,
+            benefits=self._titled(self.net_benefit) if FIGURE in self.plan.study.figures else None,
         )
 
     def _titled(self, table: pd.DataFrame) -> pd.DataFrame:

@@ -37,6 +37,7 @@ _TEXT = (
     "quantity",
     *("table", "method", "variant", "condition", "verdict", "reason"),
     *("claim", "sentence", "held", "doubt"),
+    *("rule", "positive"),
 )
 
 

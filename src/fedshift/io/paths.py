@@ -158,6 +158,11 @@ class StudyFiles(_Files):
         return self.folder / "operating_points.csv"
 
     @property
+    def net_benefit(self) -> Path:
+        """Net benefit over a range of thresholds, for the figure decision_curve. Written by `fedshift summarise`."""
+        return self.folder / "net_benefit.csv"
+
+    @property
     def headline(self) -> Path:
         """The outcome in a few numbers, for the index of all studies. Written by `fedshift page`."""
         return self.folder / "headline.json"
