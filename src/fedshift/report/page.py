@@ -22,7 +22,7 @@ from ..io.text import write_text
 from ..papers import comparison, trends
 from ..papers.reproduction import Reproduction
 from ..study.plan import Plan
-from . import headline, tables
+from . import headline, operating_point, tables, worst
 from .answer import answer
 from .cohort import Cohort, cohorts
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
@@ -112,6 +112,8 @@ def context(results: StudyResults) -> dict[str, Any]:
         "caveats": _caveats(findings, people, runs),
         "unseen": plain("unseen", not_trained_on) if not_trained_on else None,
         "overview": plain("overview", tables.overview(findings)),
+        "worst": worst.sentences(results, unit),
+        "points": _points(operating_point.section(results, unit)),
         "sites": sites,
         "coloured": any(cell.mark in ("better", "worse") for t in sites for row in t.rows for cell in row),
         "metrics": [_metrics(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)],
@@ -207,6 +209,17 @@ def plain(name: str, table: Table) -> PageTable:
     return PageTable(name, table.caption, table.header, [[PageCell(c) for c in row] for row in table.rows], table.heads)
 
 
+def _points(section: operating_point.Section | None) -> tuple[list[str], list[PageTable]] | None:
+    """Return the sentences and tables of operating points; None where there are none."""
+    if section is None:
+        return None
+    made = [
+        PageTable(f"points-{n}", one.caption, one.header, [[PageCell(*c) for c in row] for row in one.rows], one.heads)
+        for n, one in enumerate(section.tables)
+    ]
+    return section.lines, made
+
+
 def _compared(n: int, table: Table) -> PageTable:
     """Return a published table beside ours, in which the verdict `outside` is marked."""
     shown = plain(f"published-{n}", table)
@@ -283,6 +296,7 @@ def _downloads(results: StudyResults) -> Iterator[tuple[str, list[Download], str
         "Table of sites": "tables/sites",
         "Summary": "summary",
         "Effects": "effects",
+        "Operating points": "operating_points",
         "Beside the published values": "tables/comparison",
         "Trends": "trends",
         "All scores": "scores",
