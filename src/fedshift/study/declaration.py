@@ -29,7 +29,7 @@ from .fields import (
     TransformField,
 )
 from .published import Published, Trend
-from .threshold import Threshold, ThresholdField
+from .threshold import ThresholdField
 
 
 class _Separate(Training):
@@ -109,7 +109,8 @@ class Study(Frozen):
         None, description="the positive class of an operating point, with two classes; default: the second"
     )
     threshold: ThresholdField = Field(
-        Threshold(value=0.5),
+        {"value": 0.5},
+        validate_default=True,
         description="how the threshold of an operating point is chosen, on validation samples of the internal sites",
     )
     decision_range: tuple[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(gt=0, lt=1)]] = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from ..core.errors import UserError
 from ..core.frozen import Frozen
@@ -56,6 +56,11 @@ def _from_name(value: Any) -> Any:
     return {YOUDEN: True} if value == YOUDEN else value
 
 
+def _as_declared(threshold: Threshold) -> str | dict[str, float]:
+    """Return a rule as a study declares it."""
+    return YOUDEN if threshold.youden else {threshold.rule: threshold.level}
+
+
 def _schema() -> dict[str, Any]:
     levels = [name for name in Threshold.model_fields if name != YOUDEN]
     options = [
@@ -71,4 +76,6 @@ def _schema() -> dict[str, Any]:
     return {"anyOf": [{"const": YOUDEN, "description": Threshold.model_fields[YOUDEN].description}, *options]}
 
 
-ThresholdField = Annotated[Threshold, BeforeValidator(_from_name), WithJsonSchema(_schema())]
+ThresholdField = Annotated[
+    Threshold, BeforeValidator(_from_name), PlainSerializer(_as_declared), WithJsonSchema(_schema())
+]
