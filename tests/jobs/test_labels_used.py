@@ -202,7 +202,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Paths]:
 
 def written(plan: Plan, paths: Paths, name: str) -> pd.DataFrame:
     (run,) = plan.runs
-    table = read_table(paths.predictions(run, plan.predictions(run)[name]))
+    table = read_table(paths.predictions(run, plan.predictions(run)[name])).query("split == 'test'")
     return table[table["inference"] == name] if "inference" in table else table
 
 

@@ -166,10 +166,14 @@ def build(
             continue
         write_json(paths.run(name) / "manifest.json", manifest(run))
         write_table(paths.run(name) / "rounds.parquet", rounds(run))
-        test = assigned[assigned["split"] == "test"].merge(table[["sample", "label", "patient"]], on="sample")
+        known = assigned.merge(table[["sample", "label", "patient"]], on="sample")
         if not run.algorithm.collaboration.has_global_model:
-            test = test[test["role"] == "internal"]
-        tables = {how: predict(test, run, i.name, right) for how, i in made.inferences.items()}
+            known = known[known["role"] == "internal"]
+        splits = [known[known["split"] == split] for split in ("test", "val") if split in set(known["split"])]
+        tables = {
+            how: pd.concat([predict(part, run, i.name, right).assign(split=part["split"]) for part in splits])
+            for how, i in made.inferences.items()
+        }
         for sweep in made.prediction_jobs[name]:
             members = made.sweeps[sweep]
             parts = [tables[how].assign(inference=how) if len(members) > 1 else tables[how] for how in members]

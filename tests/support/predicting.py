@@ -66,7 +66,13 @@ def trained(root: Path, **changes: Any) -> tuple[Plan, Paths]:
 
 
 def predicted(plan: Plan, paths: Paths, run: str, *names: str) -> pd.DataFrame:
-    """Return what one job writes for some inferences of a run."""
+    """Return what one job writes for some inferences of a run, of test samples."""
+    table = written(plan, paths, run, *names)
+    return table[table["split"] == "test"].drop(columns="split").reset_index(drop=True)
+
+
+def written(plan: Plan, paths: Paths, run: str, *names: str) -> pd.DataFrame:
+    """Return all that one job writes for some inferences of a run."""
     out = paths.root / "predictions.parquet"
     predict(paths.run(run), {name: plan.inferences[name] for name in names}, paths, out)
     return read_table(out)

@@ -112,7 +112,7 @@ def test_a_sweep_is_one_file_that_holds_every_inference(project: Project) -> Non
     files = sorted(project.root.glob("results/runs/fedavg-*/predictions-tsmobn*.parquet"))
     assert len(files) == 2
     for file in files:
-        table = pd.read_parquet(file)
+        table = pd.read_parquet(file).query("split == 'test'")
         one, other = [part.sort_values("sample")["p1"].to_numpy() for _, part in table.groupby("inference")]
         assert len(one) == len(other) == 8 + 8 + 24
         assert not np.array_equal(one, other), "24 images in batches of 8 have a history to weigh"

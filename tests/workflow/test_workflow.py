@@ -81,7 +81,8 @@ def test_every_prediction_has_a_probability_for_each_class(project: Project) -> 
     for name in project.runs():
         for inference in ("source", "tsmobn"):
             table = pd.read_parquet(project.root / "results" / "runs" / name / f"predictions-{inference}.parquet")
-            assert list(table) == ["sample", "site", "role", "label", "p0", "p1"]
+            assert list(table) == ["sample", "site", "role", "split", "label", "p0", "p1"]
+            assert set(table.loc[table["split"] == "val", "site"]) == {"A", "B"}
             assert ((table["p0"] + table["p1"] - 1).abs() < 1e-9).all()
             assert set(table["site"]) == {"A", "B", "C"}
             assert (table["site"] == "C").sum() == 24, "an external site is tested whole"

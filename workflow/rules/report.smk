@@ -51,6 +51,8 @@ rule summarise:
         trends=PATHS.study_files("{study}").trends,
         unseen=PATHS.study_files("{study}").unseen,
         subgroups=PATHS.study_files("{study}").subgroups,
+        points=PATHS.study_files("{study}").operating_points,
+        benefits=PATHS.study_files("{study}").net_benefit,
         tables=expand(
             PATHS.study_files("{{study}}").table("{table}", "{form}"),
             table=["sites", "overview", "comparison"],
@@ -73,6 +75,7 @@ rule figure:
         rules.score.output.scores,
         rules.summarise.output.effects,
         rules.summarise.output.summary,
+        rules.summarise.output.benefits,
         lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs],
     output:
         report(

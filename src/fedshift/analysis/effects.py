@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.paths import Paths
 from ..metrics import Metric
@@ -21,6 +20,7 @@ from ..study.plan import Plan
 from ..study.selector import BASELINE
 from . import crossed, predictions, score
 from .auc import logit_interval
+from .clusters import clusters
 from .conditions import ALL, CONDITION, Condition, several
 from .names import IDS, LEVELS, Names
 from .predictions import INFERENCE, Samples
@@ -160,22 +160,21 @@ def by_draw(names: Names, paths: Paths, samples: Samples) -> Resampled:
     differences are paired, and their means do not count a patient as several.
     """
     plan = names.plan
-    clusters = {data: _clusters(samples, data) for data in plan.data}
+    by_data = {data: clusters(samples, data) for data in plan.data}
     tables: dict[tuple[str, str], list[tuple[pd.DataFrame, pd.DataFrame]]] = defaultdict(list)
     everyone: dict[str, set[str]] = defaultdict(set)
     for partition in dict.fromkeys(run.partition_id for run in plan.runs.values()):
         runs = {key: run for key, run in plan.runs.items() if run.partition_id == partition}
         data = next(iter(runs.values())).data.id
         for site, values in _per_sample(plan, paths, list(runs)).items():
-            cluster = clusters[data].by_sample.reindex(values.index)
-            cluster = cluster.fillna(values.index.to_series())
-            tables[data, site].append(by_cluster(values, cluster.to_numpy()))
+            cluster = by_data[data].of(values.index)
+            tables[data, site].append(by_cluster(values, cluster))
             everyone[data].update(cluster)
     parts, patients = [], []
     for (data, site), both in tables.items():
         sums, counts = (pd.concat(one, axis=1).sort_index().fillna(0.0) for one in zip(*both, strict=True))
         key = ["bootstrap", data, site]
-        if clusters[data].shared:
+        if by_data[data].shared:
             key = ["bootstrap", data]
             sums, counts = (t.reindex(sorted(everyone[data]), fill_value=0.0) for t in (sums, counts))
         draws = bootstrap(sums.to_numpy(), counts.to_numpy(), stream(*key))
@@ -184,24 +183,6 @@ def by_draw(names: Names, paths: Paths, samples: Samples) -> Resampled:
     if not parts:
         return Resampled(_no_columns(LEVELS), pd.Series(dtype=int, index=_no_columns(LEVELS).columns))
     return Resampled(pd.concat(parts, axis=1), pd.concat(patients))
-
-
-class _Clusters(NamedTuple):
-    """The cluster of each sample, missing where unknown; and whether several sites hold samples of one cluster."""
-
-    by_sample: pd.Series
-    shared: bool
-
-
-def _clusters(samples: Samples, data: str) -> _Clusters:
-    """Return the source image of each sample where sites show the same images; otherwise its patient."""
-    try:
-        table = samples(data)
-    except UserError:
-        return _Clusters(pd.Series(dtype=object), shared=False)
-    shared = "base" in table
-    known = table.set_index("sample")["base" if shared else "patient"].astype(object)
-    return _Clusters(known.where(known.isna(), known.astype(str)), shared)
 
 
 def _per_sample(plan: Plan, paths: Paths, runs: list[str]) -> dict[str, pd.DataFrame]:

@@ -56,11 +56,12 @@ def _groups(keyed: Iterable[tuple[str, Hashable]]) -> list[list[str]]:
     return list(groups.values())
 
 
-def read(plan: Plan, paths: Paths, run: Run, inference: str) -> pd.DataFrame:
+def read(plan: Plan, paths: Paths, run: Run, inference: str, split: str = "test") -> pd.DataFrame:
     """Return the predictions of a run: sample, site, role, label, p0, p1, ... of every test sample, sorted.
 
-    Test samples whose labels the model was adapted to are left out. Raises Missing where the file is not there or is
-    incomplete, and UserError where it cannot be read.
+    Test samples whose labels the model was adapted to are left out. With `split` val, returns the validation samples
+    of internal sites instead, without sites that were not predicted. Raises Missing where the file is not there or is
+    incomplete, or has no samples of the split, and UserError where it cannot be read.
     """
     path = paths.predictions(run.id, plan.predictions(run.id)[inference])
     if not path.exists():
@@ -68,17 +69,21 @@ def read(plan: Plan, paths: Paths, run: Run, inference: str) -> pd.DataFrame:
     table = read_table(path)
     if "inference" in table:  # several in one file
         table = table[table["inference"] == inference]
+    if "split" in table or split != "test":
+        table = table[table["split"] == split] if "split" in table else table[:0]
+        table = table.drop(columns="split", errors="ignore")
     classes = probabilities(table)
     if absent := [c for c in ("sample", *SITE, "label") if c not in table]:
         raise UserError(path, f"no column {', '.join(absent)}")
     if len(classes) < 2 or not len(table):
-        raise Missing(path, "holds no predictions" if not len(table) else "has no probability columns p0, p1, ...")
+        none = "holds no predictions" if split == "test" else f"holds no predictions of the split {split}"
+        raise Missing(path, none if not len(table) else "has no probability columns p0, p1, ...")
     if not np.isfinite(table[classes].to_numpy()).all():
         raise Missing(path, "a probability is NaN or infinite")
     if not table["label"].isin(range(len(classes))).all():
         raise Missing(path, f"a label is outside of 0 to {len(classes) - 1}")
     table = table.astype({"sample": str, "site": str, "role": str, "label": int})
-    if partial := _not_whole(paths, run, table):
+    if partial := _not_whole(paths, run, table, split):
         raise Missing(path, partial)
     if "adapted" in table:
         table = table[~table["adapted"].astype(bool)]
@@ -103,7 +108,7 @@ def why_absent(paths: Paths, run: str) -> str:
     return "not trained, or failed before the first checkpoint"
 
 
-def _not_whole(paths: Paths, run: Run, table: pd.DataFrame) -> str:
+def _not_whole(paths: Paths, run: Run, table: pd.DataFrame, split: str) -> str:
     """Return what is wrong with predictions that lack test samples, have others, or have some twice; else nothing."""
     if table["sample"].duplicated().any():
         return f"sample {table.loc[table['sample'].duplicated(), 'sample'].iloc[0]!r} is predicted twice"
@@ -111,9 +116,11 @@ def _not_whole(paths: Paths, run: Run, table: pd.DataFrame) -> str:
     if not partition.exists():
         return f"its partition {partition.name} is missing"
     wanted = read_partition(partition)
-    wanted = wanted[wanted["site"].astype(str).isin(run.tested)]
-    test = set(wanted.loc[wanted["split"] == "test", "sample"].astype(str))
+    sites = run.tested if split == "test" else table["site"].unique()
+    wanted = wanted[wanted["site"].astype(str).isin(sites)]
+    members = set(wanted.loc[wanted["split"] == split, "sample"].astype(str))
     predicted = set(table["sample"])
-    if test - predicted:
-        return f"partial: {len(test - predicted)} of {len(test)} test samples are not predicted"
-    return f"{len(predicted - test)} samples are no test samples of the partition" if predicted - test else ""
+    if members - predicted:
+        return f"partial: {len(members - predicted)} of {len(members)} {split} samples are not predicted"
+    others = len(predicted - members)
+    return f"{others} samples are no {split} samples of the partition" if others else ""

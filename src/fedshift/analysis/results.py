@@ -23,7 +23,7 @@ from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data
-from . import mistakes, score
+from . import mistakes, net_benefit, operating_point, score
 from .findings import Findings
 from .names import IDS, LEVELS, Names
 from .predictions import INFERENCE
@@ -36,6 +36,9 @@ COLUMNS = {
     "comparison": ["table", "published", "mean", "difference", "combined", "verdict", "reason"],
     "trends": ["claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites", "doubt", "reason"],
     "unseen": [*IDS, "trained_on", "metric", "mean", "std", "seeds"],
+    "subgroups": [*IDS, "column", "group", "role", "metric", "n", "clusters", "mean", "std", "seeds", "low", "high"],
+    "operating_points": operating_point.COLUMNS,
+    "net_benefit": net_benefit.COLUMNS,
 }
 """The columns of each table that its readers need."""
 KEYS = {
@@ -45,6 +48,9 @@ KEYS = {
     "comparison": [],
     "trends": [],
     "unseen": [*IDS, "trained_on", "metric"],
+    "subgroups": [*IDS, "column", "group", "role", "metric"],
+    "operating_points": [*IDS, "role", "site", "run"],
+    "net_benefit": [*IDS, "role", "site", "threshold"],
 }
 """The columns of each table in which no two rows agree."""
 PATCHES = 6
@@ -141,6 +147,16 @@ class StudyResults:
         return self._table("subgroups")
 
     @functools.cached_property
+    def operating_points(self) -> operating_point.Points:
+        """The points of operating_points.csv."""
+        return operating_point.points(self._table("operating_points"))
+
+    @functools.cached_property
+    def net_benefit(self) -> pd.DataFrame:
+        """net_benefit.csv."""
+        return self._table("net_benefit")
+
+    @functools.cached_property
     def findings(self) -> Findings:
         """The numbers of summary.csv and effects.csv by their ids."""
         return Findings(self.names, self.summary, self.effects)
@@ -202,6 +218,7 @@ class StudyResults:
             classes=self.plan.study.dataset.classes,
             settings={name: run.settings for name, run in self.plan.runs.items()},
             synthetic=self.synthetic,
+            benefits=self._titled(self.net_benefit) if net_benefit.FIGURE in self.plan.study.figures else None,
         )
 
     def _mistakes(self, each: int) -> list[SiteMistakes]:

@@ -39,6 +39,7 @@ _TEXT = (
     *("table", "method", "variant", "condition", "verdict", "reason"),
     *("claim", "sentence", "held", "doubt"),
     *("column", "group"),
+    *("rule", "positive"),
 )
 
 

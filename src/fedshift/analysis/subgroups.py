@@ -97,7 +97,7 @@ def _readable(plan: Plan, paths: Paths, condition: Condition, key: str) -> Itera
     for run in condition.runs.values():
         try:
             yield predictions.read(plan, paths, run, key)
-        except UserError:
+        except predictions.Missing:
             continue  # score() lists it in missing.json
 
 

@@ -96,6 +96,8 @@ class Results:
     mistakes : Callable[[int], Sequence[SiteMistakes]]
         reads the predictions and returns at most so many mistakes of each external site; costly, so that `caption`
         should not call it
+    benefits : pandas.DataFrame or None
+        net_benefit.csv with the columns `condition` and `shown`; None where the study asks for no decision curve
     """
 
     scores: pd.DataFrame
@@ -110,6 +112,7 @@ class Results:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
     mistakes: Callable[[int], Sequence[SiteMistakes]] = no_mistakes
+    benefits: pd.DataFrame | None = None
 
 
 class Figure(Plugin):

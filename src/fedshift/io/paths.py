@@ -119,7 +119,7 @@ class RunFiles(_Files):
         return self.checkpoint / "lock"
 
     def predictions(self, sweep: str) -> Path:
-        """Return the table of predictions of the test images by a sweep of inferences: by `fedshift predict`."""
+        """Return the table of predictions of test and validation images by a sweep of inferences."""
         return self.folder / f"predictions-{sweep}.parquet"
 
 
@@ -172,6 +172,16 @@ class StudyFiles(_Files):
         return self.folder / "subgroups.csv"
 
     @property
+    def operating_points(self) -> Path:
+        """Counts and rates at the threshold that each training carries to every site. By `fedshift summarise`."""
+        return self.folder / "operating_points.csv"
+
+    @property
+    def net_benefit(self) -> Path:
+        """Net benefit over a range of thresholds, for the figure decision_curve. Written by `fedshift summarise`."""
+        return self.folder / "net_benefit.csv"
+
+    @property
     def headline(self) -> Path:
         """The outcome in a few numbers, for the index of all studies. Written by `fedshift page`."""
         return self.folder / "headline.json"
@@ -180,7 +190,8 @@ class StudyFiles(_Files):
     def summarised(self) -> tuple[Path, ...]:
         """All files that `fedshift summarise` writes: the outputs of the workflow's rule `summarise`."""
         tables = (self.table(name, form) for name in TABLES for form in FORMS)
-        return self.summary, self.effects, self.comparison, self.trends, self.unseen, *tables
+        made = (self.summary, self.effects, self.comparison, self.trends, self.unseen, self.subgroups)
+        return *made, self.operating_points, self.net_benefit, *tables
 
     def table(self, name: str, form: str) -> Path:
         """Return the file of a table for people; `form` is csv, md or tex. Written by `fedshift summarise`."""

@@ -1,15 +1,15 @@
-"""Prediction with a trained run: probabilities of every test image of every site, under one or more inferences."""
+"""Prediction with a trained run: probabilities of the test images of every site, under one or more inferences."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..addons import extended
-from ..core.console import Progress
+from ..core.console import Progress, say
 from ..core.errors import UserError
 from ..core.registry import validated
 from ..data.prepared import Prepared, read_partition
@@ -33,46 +33,75 @@ if TYPE_CHECKING:
 
 
 def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out: Path, *, threads: int = 1) -> None:
-    """Write `out`: sample, site, role, label, and p0, p1, ... for the test images of all sites of the run's partition.
+    """Write `out`: sample, site, role, split, label, and p0, p1, ... for the test images of all sites of a run.
 
     An internal site is predicted with its own batch-norm tensors where these stayed at home, an external site with the
     global ones; where each client trained alone there are none, and external sites are left out. An inference with a
     `client` takes that client's for all sites. Several inferences, by id, share one load of model and data; a column
     `inference` then says which. For inferences that use labels, a column `adapted` is true for the test images that
-    must not be scored, since the model has seen their labels. Raises UserError where the run is not there.
+    must not be scored, since the model has seen their labels.
+
+    With two classes, the validation images of internal sites are predicted too, as rows whose `split` is val: the
+    threshold of an operating point is chosen by them. Each inference begins anew for them, so that nothing that it
+    keeps over batches passes between test and validation images. An inference that uses labels predicts test images
+    only, since it may have been adapted to the validation images. Raises UserError where the run is not there.
     """
     import pandas as pd
 
     run, device = load_run(folder), take_device(threads)
-    prepared = Prepared(paths.data(run.data.id))
-    partition = read_partition(paths.partition(run.partition_id))
-    network = Network(run, folder, prepared.shape, device)
-    labels = prepared.samples["label"].to_numpy()
-
-    def samples(part: pd.DataFrame) -> MappedSamples:
-        rows = prepared.rows(part)
-        return MappedSamples(prepared.images, rows, labels[rows], run.transforms, device)
-
+    images = _Images(run, paths)
+    network = Network(run, folder, images.prepared.shape, device)
+    tests, vals = images.by_site("test", run.tested), images.by_site("val", run.partition.internal)
+    at_home = vals if len(run.data.dataset.classes) == 2 else {}
+    unlabelled = {name: inference for name, inference in inferences.items() if not inference.uses_labels}
+    total = len(inferences) * sum(map(len, tests.values())) + len(unlabelled) * sum(map(len, at_home.values()))
     frames = []
-    parts = {site: partition[partition["site"] == site] for site in run.tested}
-    tests = {site: test for site, part in parts.items() if len(test := part[part["split"] == "test"])}
-    total = len(inferences) * sum(map(len, tests.values()))
     with Progress(f"predict {folder.name}", total, "images") as bar:
         for name, inference in inferences.items():
             run.partition.require_client(inference.client, name)
+            columns = {"inference": name} if len(inferences) > 1 else {}
             for site, rows in tests.items():
-                model, images, columns = network.at(inference.client or site), samples(rows), dict[str, Any]()
+                model, test = network.at(inference.client or site), images.samples(rows, device)
                 if inference.uses_labels:
-                    val = samples(parts[site][parts[site]["split"] == "val"])
-                    p, columns["adapted"] = adapted_probabilities(model, images, val, inference, site, device, bar)
+                    val = images.samples(vals.get(site, rows[:0]), device)
+                    p, adapted = adapted_probabilities(model, test, val, inference, site, device, bar)
+                    frames.append(_table(rows, test, p, **columns, adapted=adapted))
                 else:
-                    p = probabilities(model, images, inference, device, bar)
-                columns |= {f"p{k}": column for k, column in enumerate(p.T)}
-                columns |= {"inference": name} if len(inferences) > 1 else {}
-                frames.append(rows[["sample", "site", "role"]].assign(label=images.labels.numpy(), **columns))
-    if not frames:
+                    frames.append(_table(rows, test, probabilities(model, test, inference, device, bar), **columns))
+            for site, rows in at_home.items() if name in unlabelled else ():
+                model, val = network.at(inference.client or site), images.samples(rows, device)
+                try:
+                    frames.append(_table(rows, val, probabilities(model, val, inference, device, bar), **columns))
+                except UserError as error:  # too few images for statistics of their own
+                    say(f"{name}: validation images of {site} are left out: {error.what}")
+    if not tests:
         raise UserError(paths.partition(run.partition_id), "has no test images of any site", "remove it, and run again")
     write_table(out, pd.concat(frames, ignore_index=True).astype({"label": np.int64}))
+
+
+class _Images:
+    """Prepared images of a run's partition, with their labels."""
+
+    def __init__(self, run: Run, paths: Paths) -> None:
+        self.run, self.prepared = run, Prepared(paths.data(run.data.id))
+        self.partition = read_partition(paths.partition(run.partition_id))
+        self.labels = self.prepared.samples["label"].to_numpy()
+
+    def by_site(self, split: str, sites: Iterable[str]) -> dict[str, pd.DataFrame]:
+        """Return the rows of the partition in a split, for each of the sites that has any."""
+        chosen = self.partition[self.partition["split"] == split]
+        return {site: rows for site in sites if len(rows := chosen[chosen["site"] == site])}
+
+    def samples(self, part: pd.DataFrame, device: torch.device) -> MappedSamples:
+        """Return the transformed images and the labels of some rows of the partition."""
+        rows = self.prepared.rows(part)
+        return MappedSamples(self.prepared.images, rows, self.labels[rows], self.run.transforms, device)
+
+
+def _table(rows: pd.DataFrame, samples: MappedSamples, probability: np.ndarray, **columns: Any) -> pd.DataFrame:
+    """Return the predictions of some samples: where they belong, labels, and probabilities (n, classes)."""
+    columns = {**columns, **{f"p{k}": column for k, column in enumerate(probability.T)}}
+    return rows[["sample", "site", "role", "split"]].assign(label=samples.labels.numpy(), **columns)
 
 
 def architecture(run: Run, shape: tuple[int, ...]) -> nn.Module:

@@ -16,7 +16,7 @@ STATED = "as stated by their sources"
 LIKE = "as for similar runs"
 COUNTED = "counted: 4 bytes for each number in the network"
 UNPREPARED = "unknown before data and partition are made"
-PROBABILITIES = "rule of thumb: 8 bytes for each probability and 25 for each test image"
+PROBABILITIES = "rule of thumb: 8 bytes for each probability and 25 for each image"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def counted(run: Run, shape: tuple[int, ...]) -> int:
 
 
 def predictions(run: Run, images: int, inferences: int) -> Size:
-    """Return the size of the table of a prediction job with this number of test images."""
+    """Return the size of the table of a prediction job with this number of images."""
     each = 8 * len(run.data.dataset.classes) + 25
     return Size(images * inferences * each, PROBABILITIES) if images else Size(None, UNPREPARED)
 

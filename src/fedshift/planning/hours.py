@@ -165,12 +165,12 @@ class Clock:
         return Estimate(None)
 
     def predict(self, run: Run, sweep: str, inferences: int) -> Estimate:
-        """Estimate the seconds of a prediction job, whose inferences each predict all test images."""
-        images, trained = self.counts.tested(run), self.counts.trained(run)
+        """Estimate the seconds of a prediction job, whose inferences each predict all of its images."""
+        images, trained = self.counts.predicted(run), self.counts.trained(run)
         rated = []
         for one in self.known.get((MODEL, self.keys(run)[MODEL]), []):
             took = self._benchmark("predict", f"{one.run.id}-{sweep}")
-            if took and (ratio := self._by_size(images, run, self.counts.tested(one.run), one.run)):
+            if took and (ratio := self._by_size(images, run, self.counts.predicted(one.run), one.run)):
                 rated.append((replace(one, seconds=took.seconds(one.device)), ratio))
         if rated:
             return _median(rated, PREDICTED)

@@ -182,7 +182,7 @@ def _bytes(
             size = models.size(runs[job.id])
         elif job.rule == "predict":
             one = predictions[job.id]
-            size = sizes.predictions(one.run, counts.tested(one.run), one.inferences)
+            size = sizes.predictions(one.run, counts.predicted(one.run), one.inferences)
         else:
             continue
         if size.bytes != 0:

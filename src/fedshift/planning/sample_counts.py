@@ -50,10 +50,14 @@ class SampleCounts:
         each = [max(each)] * len(each) if training.equal_steps else each
         return sum(each) * training.clients_in_round(len(sites)) / len(sites)
 
-    def tested(self, run: Run) -> int:
-        """Return the number of test images of all sites; 0 where unknown."""
+    def predicted(self, run: Run) -> int:
+        """Return the number of images that an inference predicts; 0 where unknown.
+
+        They are the test images of all sites and, with two classes, the validation images of internal sites.
+        """
         samples = self._samples(run.partition_id)
-        return sum(samples[site, "test"] for site in run.tested)
+        at_home = run.partition.internal if len(run.data.dataset.classes) == 2 else ()
+        return sum(samples[site, "test"] for site in run.tested) + sum(samples[site, "val"] for site in at_home)
 
 
 def _samples(partition: Path) -> Counter[tuple[str, str]]:

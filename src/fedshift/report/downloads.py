@@ -18,6 +18,7 @@ FILES = {
     "Table of sites": "tables/sites",
     "Summary": "summary",
     "Effects": "effects",
+    "Operating points": "operating_points",
     "Beside the published values": "tables/comparison",
     "Trends": "trends",
     "Subgroups": "subgroups",

@@ -20,7 +20,7 @@ from ..io.text import write_text
 from ..papers import comparison, trends
 from ..papers.reproduction import Reproduction
 from ..study.plan import Plan
-from . import headline, subgroups, tables
+from . import headline, operating_point, subgroups, tables, worst
 from .answer import answer
 from .checklists import checklists, statements
 from .cohort import Cohort, cohorts, problems
@@ -109,6 +109,8 @@ def context(results: StudyResults) -> dict[str, Any]:
         ],
         "unseen": plain("unseen", not_trained_on) if not_trained_on else None,
         "overview": plain("overview", tables.overview(findings)),
+        "worst": worst.sentences(results, unit),
+        "points": _points(operating_point.section(results, unit)),
         "sites": sites,
         "coloured": any(cell.mark in ("better", "worse") for t in sites for row in t.rows for cell in row),
         "metrics": [_metrics(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)],
@@ -206,6 +208,17 @@ def _left_out(findings: Findings) -> Iterator[str]:
 def plain(name: str, table: Table) -> PageTable:
     """Return a table without marks."""
     return PageTable(name, table.caption, table.header, [[PageCell(c) for c in row] for row in table.rows], table.heads)
+
+
+def _points(section: operating_point.Section | None) -> tuple[list[str], list[PageTable]] | None:
+    """Return the sentences and tables of operating points; None where there are none."""
+    if section is None:
+        return None
+    made = [
+        PageTable(f"points-{n}", one.caption, one.header, [[PageCell(*c) for c in row] for row in one.rows], one.heads)
+        for n, one in enumerate(section.tables)
+    ]
+    return section.lines, made
 
 
 def _compared(n: int, table: Table) -> PageTable:

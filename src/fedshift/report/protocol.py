@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from ..addons import Addon
 from ..algorithms import Algorithm, Training
 from ..analysis.findings import Findings
+from ..analysis.operating_point import two_classes
 from ..analysis.statistics import DRAWS, FEWEST, LEVEL
 from ..analysis.values import inner, listed
 from ..core import registry
@@ -16,6 +17,7 @@ from ..data.partition import Partition
 from ..metrics import Metric
 from ..nn.bn_policy import POLICIES
 from ..study.run import Run
+from .operating_point import described
 from .tables import LOSS_RECOVERED
 from .wilds import rules
 
@@ -43,6 +45,7 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
         ("Seeds", [", ".join(map(str, study.seeds))]),
         ("Inference", [line for key in findings.keys for line in _inference(findings, key)]),
         ("Model selection", list(dict.fromkeys(map(_selection, runs)))),
+        *([("Operating point", described(findings.plan.study))] if two_classes(findings.plan) else []),
         ("Standard deviation", ["Over seeds, of one value a run (sample standard deviation, n - 1)."]),
         (
             "Intervals",

@@ -1,4 +1,4 @@
-"""Results made from scores.csv: summary.csv, effects.csv and other tables for programs, and the tables for people."""
+"""The tables made from scores and predictions: summary.csv, effects.csv, operating_points.csv and others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..analysis import effects, reference, subgroups, table, unseen
+from ..analysis import effects, net_benefit, operating_point, reference, subgroups, table, unseen
 from ..analysis.conditions import CONDITION
 from ..analysis.findings import Findings
 from ..analysis.names import IDS, LEVELS
@@ -27,7 +27,7 @@ COLUMNS = [
 
 
 def summarise(plan: Plan, paths: Paths) -> Path:
-    """Write summary.csv, effects.csv, comparison.csv, trends.csv, unseen.csv, subgroups.csv and the tables.
+    """Write the tables of a study: for programs (see `StudyFiles`), and for people.
 
     The unit of aggregation is a seed: each run gives one value for a site, inference and metric, and `mean` and `std`
     (sample standard deviation, n - 1) are over the values of the seeds. `seeds` counts those that are there. `low` and
@@ -50,6 +50,8 @@ def summarise(plan: Plan, paths: Paths) -> Path:
         files.trends: trends.table(words, values),
         files.unseen: unseen.table(results.names, paths, results.samples),
         files.subgroups: subgroups.table(results.names, paths, results.samples),
+        files.operating_points: operating_point.table(results.names, paths, results.samples),
+        files.net_benefit: net_benefit.table(results.names, paths, results.samples),
     }
     for path, rows in content.items():
         write_table(path, rows)

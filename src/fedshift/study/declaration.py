@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from ..algorithms import Training
 from ..core import registry
@@ -30,6 +30,7 @@ from .fields import (
     TransformField,
 )
 from .published import Published, Trend
+from .threshold import ThresholdField
 
 
 class _Separate(Training):
@@ -108,6 +109,17 @@ class Study(Frozen):
         description="the largest loss at external sites that counts as holding up, in units of the headline metric: "
         "0.05 is 5 points; default: 0.05 for metrics in percent, and none for others",
     )
+    positive: str | None = Field(
+        None, description="the positive class of an operating point, with two classes; default: the second"
+    )
+    threshold: ThresholdField = Field(
+        {"value": 0.5},
+        validate_default=True,
+        description="how the threshold of an operating point is chosen, on validation samples of the internal sites",
+    )
+    decision_range: tuple[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(gt=0, lt=1)]] = Field(
+        (0.05, 0.5), description="lowest and highest threshold of the figure decision_curve"
+    )
     figures: tuple[FigureName, ...] = Field(
         ("convergence", "patches", "sites"), description="figures of the page, in order"
     )
@@ -126,6 +138,18 @@ class Study(Frozen):
     scales: dict[Scale, dict[str, Any]] = Field(
         {}, description="keys that differ at a scale; merged into the study key by key"
     )
+
+    @model_validator(mode="after")
+    def _operating_point(self) -> Study:
+        classes = self.dataset.classes
+        if self.positive is not None and len(classes) != 2:
+            raise UserError("positive", f"is for two classes, and the dataset has {len(classes)}", "leave it out")
+        if self.positive not in (None, *classes):
+            what = f"unknown class {self.positive!r}"
+            raise UserError("positive", what, did_you_mean(str(self.positive), classes))
+        if not self.decision_range[0] < self.decision_range[1]:
+            raise UserError("decision_range", "its first threshold is not below its second", "give [lowest, highest]")
+        return self
 
 
 def read(path: Path, scale: Scale) -> Study:

@@ -1,0 +1,306 @@
+"""Operating points of two-class studies: a threshold that is chosen at home and carried to every site unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from ..core.rng import stream
+from ..io.paths import Paths
+from ..study.declaration import Study
+from ..study.plan import Plan
+from ..study.threshold import Threshold
+from . import predictions
+from .clusters import Clusters, clusters
+from .conditions import ALL, CONDITION, Condition
+from .names import IDS, Names
+from .predictions import INFERENCE, SITE, Samples
+from .statistics import FEWEST, LEVEL, bootstrap, interval
+from .values import NAN, Value
+
+COUNTS = ("tp", "fp", "fn", "tn")
+"""True and false positives, false and true negatives."""
+RATES = {
+    "sensitivity": ("tp", "tp fn"),
+    "specificity": ("tn", "tn fp"),
+    "ppv": ("tp", "tp fp"),
+    "npv": ("tn", "tn fn"),
+    "prevalence": ("tp fn", "tp fp fn tn"),
+    "flag_rate": ("tp fp", "tp fp fn tn"),
+}
+"""Each rate: the counts that are added up above the line, and those below it."""
+DRIFTS = ("sensitivity", "specificity")
+"""The rates that are compared with those of the validation samples."""
+VALIDATION = "validation"
+"""The role of the validation samples of all internal sites together."""
+COLUMNS = [
+    *(*IDS, *CONDITION, "role", "site", *INFERENCE),
+    *("run", "seed", "rule", "positive", "threshold", "patients", "samples", *COUNTS),
+    *(f"{rate}{bound}" for rate in RATES for bound in ("", "_low", "_high")),
+    *(f"{rate}_drift" for rate in DRIFTS),
+]
+_ABOVE, _BELOW = (
+    np.array([[count in names[part].split() for names in RATES.values()] for count in COUNTS], dtype=float)
+    for part in (0, 1)
+)
+
+
+class Candidates(NamedTuple):
+    """Every observed score as a threshold (n,), ascending, with the positives and negatives that reach it."""
+
+    threshold: np.ndarray
+    tp: np.ndarray
+    fp: np.ndarray
+    positives: int
+    negatives: int
+
+
+def candidates(positive: np.ndarray, score: np.ndarray) -> Candidates:
+    """Return the thresholds that may be chosen from samples (n,). A sample is positive if its score reaches them."""
+    threshold, sides = np.unique(score), (np.sort(score[positive]), np.sort(score[~positive]))
+    tp, fp = (len(side) - np.searchsorted(side, threshold) for side in sides)
+    return Candidates(threshold, tp, fp, *map(len, sides))
+
+
+def _specificity(c: Candidates, level: float) -> float:
+    reached = (c.negatives - c.fp) / c.negatives >= level
+    return float(c.threshold[reached][0]) if reached.any() else float("inf")
+
+
+def _sensitivity(c: Candidates, level: float) -> float:
+    return float(c.threshold[c.tp / c.positives >= level][-1])
+
+
+def _youden(c: Candidates, level: float) -> float:
+    return float(c.threshold[np.argmax(c.tp * c.negatives - c.fp * c.positives)])  # J times both numbers: exact ties
+
+
+CHOICES: dict[str, Callable[[Candidates, float], float]] = {
+    "specificity": _specificity,
+    "sensitivity": _sensitivity,
+    "youden": _youden,
+}
+"""The rules that need data."""
+
+
+def choose(rule: Threshold, positive: np.ndarray, score: np.ndarray) -> float:
+    """Return the threshold that a rule chooses from the labels and scores (n,) of validation samples.
+
+    value : the declared threshold, without any sample
+    specificity : the smallest observed score with at least this specificity; infinite where none has it
+    sensitivity : the largest observed score with at least this sensitivity
+    youden : the observed score with the largest sensitivity + specificity - 1, the smallest of several
+
+    NaN where the samples lack a class.
+    """
+    if rule.value is not None:
+        return rule.value
+    positive, score = np.asarray(positive, dtype=bool), np.asarray(score, dtype=float)
+    if not 0 < positive.sum() < len(positive):
+        return float("nan")
+    return CHOICES[rule.rule](candidates(positive, score), rule.level)
+
+
+def counted(positive: np.ndarray, score: np.ndarray, threshold: float) -> np.ndarray:
+    """Return which of COUNTS each sample adds to, (n, 4); NaN throughout without a threshold."""
+    if np.isnan(threshold):
+        return np.full((len(positive), 4), np.nan)
+    positive, flagged = np.asarray(positive, dtype=bool), np.asarray(score) >= threshold
+    cells = [positive & flagged, ~positive & flagged, positive & ~flagged, ~positive & ~flagged]
+    return np.stack(cells, 1).astype(float)
+
+
+def rates(counts: np.ndarray) -> np.ndarray:
+    """Return RATES (..., 6) of counts (..., 4); NaN where nothing is below the line."""
+    above, below = counts @ _ABOVE, counts @ _BELOW
+    return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
+
+
+def wilson(share: np.ndarray, n: np.ndarray, level: float = LEVEL) -> np.ndarray:
+    """Return the bounds (2, ...) of a share of n independent samples (Wilson, J Am Stat Assoc 1927;22:209)."""
+    z = norm.ppf((1 + level) / 2)
+    share, n = np.asarray(share, dtype=float), np.where(np.asarray(n) > 0, n, np.nan)
+    centre = share + z**2 / (2 * n)
+    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    low, high = (centre - half) / (1 + z**2 / n), (centre + half) / (1 + z**2 / n)
+    return np.array([np.where(share == 0, 0.0, low), np.where(share == 1, 1.0, high)])
+
+
+def bounds(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the bounds (2, 6) of RATES, as means over trainings, from counts (trainings, patients, 4).
+
+    Where each patient has one sample, they are Wilson's. Otherwise whole patients are resampled, with trainings and
+    thresholds fixed. A rate that is the same in every resample, such as 0 or 1, has Wilson's bounds with patients
+    counted as samples. NaN where fewer than FEWEST patients have samples below the line.
+    """
+    mean, below = rates(counts.sum(1)).mean(0), counts @ _BELOW
+    patients = (below > 0).sum(1).min(0)
+    if counts.sum(2).max(initial=0) <= 1:
+        out = wilson(mean, below.sum(1).mean(0))
+    else:
+        sums, totals = (np.moveaxis(x, 0, 1).reshape(counts.shape[1], -1) for x in (counts @ _ABOVE, below))
+        draws = bootstrap(sums, totals, rng).reshape(-1, len(counts), len(RATES)).mean(1)
+        out = np.array([interval(column) for column in draws.T]).T
+        out = np.where(out[0] == out[1], wilson(mean, patients), out)
+    return np.where(patients >= FEWEST, out, np.nan)
+
+
+def positive_class(study: Study) -> int:
+    """Return the number of the positive class of a study with two classes."""
+    return study.dataset.classes.index(study.positive) if study.positive is not None else 1
+
+
+def two_classes(plan: Plan) -> bool:
+    """Return whether the dataset of a study has two classes."""
+    return len(plan.study.dataset.classes) == 2
+
+
+def table(names: Names, paths: Paths, samples: Samples) -> pd.DataFrame:
+    """Return operating_points.csv: counts and rates at the threshold of each training, by inference and site.
+
+    A row has the role internal, external, or `validation`: the samples that the threshold was chosen by, of all
+    internal sites together. Where `run` is "*", counts, rates and `threshold` are means over trainings, and `_low` and
+    `_high` the bounds of these means (see `bounds`). `_drift` is a rate minus that of the validation samples. The table
+    is empty for studies with more than two classes.
+    """
+    rows: list[dict[str, Any]] = []
+    for condition in names.conditions.values() if two_classes(names.plan) else ():
+        patients = clusters(samples, condition.run.data.id)
+        for key in condition.inferences:
+            rows += _rows(names.plan, paths, condition, key, patients)
+    if not rows:
+        return pd.DataFrame(columns=COLUMNS)
+    return names.described(pd.DataFrame(rows)).astype({"seed": "Int64"})[COLUMNS]
+
+
+class Point(NamedTuple):
+    """The operating point of one condition, inference and place, over its trainings.
+
+    Attributes
+    ----------
+    thresholds : the threshold of each training
+    patients, samples : their numbers; each sample of an unknown patient counts as one
+    counts : true and false positives and negatives, means over trainings, by their names in COUNTS
+    rates : means over trainings, with bounds over patients, by their names in RATES
+    drifts : differences to the validation samples, by their names in DRIFTS
+    """
+
+    thresholds: tuple[float, ...]
+    patients: int
+    samples: int
+    counts: dict[str, float]
+    rates: dict[str, Value]
+    drifts: dict[str, float]
+
+    @property
+    def only(self) -> str:
+        """The rate that is defined where all samples are of one class: sensitivity or specificity; else empty."""
+        return {1.0: "sensitivity", 0.0: "specificity"}.get(self.rates["prevalence"].mean, "")
+
+
+Points = dict[tuple[str, str, str, str], Point]
+"""Operating points by the ids of condition and inference, role and site."""
+
+
+def points(table: pd.DataFrame) -> Points:
+    """Return the rows of operating_points.csv as one point for each condition, inference and place."""
+    found: Points = {}
+    for place, rows in table.groupby([*IDS, "role", "site"], sort=False):
+        whole, each = rows[rows["run"] == ALL].iloc[0], rows[rows["run"] != ALL]
+        rates = {name: _rate(name, whole, each) for name in RATES}
+        drifts = {name: float(whole[f"{name}_drift"]) for name in DRIFTS}
+        counts = {name: float(whole[name]) for name in COUNTS}
+        condition, inference, role, site = map(str, place)
+        numbers = (int(whole["patients"]), int(whole["samples"]))
+        found[condition, inference, role, site] = Point(tuple(each["threshold"]), *numbers, counts, rates, drifts)
+    return found
+
+
+def _rate(name: str, whole: pd.Series, each: pd.DataFrame) -> Value:
+    """Return the mean of a rate over trainings with its bounds over patients."""
+    low, high = float(whole[f"{name}_low"]), float(whole[f"{name}_high"])
+    std = float(each[name].std()) if len(each) > 1 else NAN
+    return Value(float(whole[name]), std, len(each), low, high, int(whole["samples"]), NAN, NAN, low, high)
+
+
+class Scored(NamedTuple):
+    """One sample set of a site: whether samples are positive, their scores, and their patients, each (n,)."""
+
+    positive: np.ndarray
+    score: np.ndarray
+    patient: np.ndarray
+
+
+def scored(study: Study, rows: pd.DataFrame, patients: Clusters) -> Scored:
+    """Return labels, scores and patients of predictions; a sample of an unknown patient is one of its own."""
+    positive = positive_class(study)
+    patient = patients.of(pd.Index(rows["sample"]))
+    return Scored((rows["label"] == positive).to_numpy(), rows[f"p{positive}"].to_numpy(dtype=float), patient)
+
+
+class _Training(NamedTuple):
+    """The threshold of one training, and its samples by role and site, those of validation first."""
+
+    threshold: float
+    places: dict[tuple[str, str], Scored]
+
+
+def _trainings(
+    plan: Plan, paths: Paths, condition: Condition, key: str, patients: Clusters
+) -> Iterator[tuple[str, _Training]]:
+    """Yield the trainings of a condition by run, without those whose predictions cannot be read."""
+    for name, run in condition.runs.items():
+        try:
+            test = predictions.read(plan, paths, run, key)
+        except predictions.Missing:
+            continue  # score() lists it in missing.json
+        try:
+            val = predictions.read(plan, paths, run, key, "val")
+        except predictions.Missing:
+            val = test[:0]
+        home = scored(plan.study, val, patients)
+        places = {(VALIDATION, ALL): home}
+        for (site, role), rows in test.groupby(SITE):
+            places[str(role), str(site)] = scored(plan.study, rows, patients)
+        yield name, _Training(choose(plan.study.threshold, home.positive, home.score), places)
+
+
+def _rows(plan: Plan, paths: Paths, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one condition and inference: of each training, then of the mean over trainings."""
+    trainings = dict(_trainings(plan, paths, condition, key, patients))
+    thresholds = np.array([training.threshold for training in trainings.values()])
+    groups = {**{name: [n] for n, name in enumerate(trainings)}, ALL: [*range(len(trainings))]}
+    home: dict[str, np.ndarray] = {}
+    for role, site in next(iter(trainings.values())).places if trainings else ():
+        parts = [training.places[role, site] for training in trainings.values()]
+        counts = _stacked(parts, thresholds)
+        for name, members in groups.items():
+            mean = rates(counts[members].sum(1)).mean(0)
+            away = mean - home.setdefault(name, mean)  # validation comes first
+            low, high = bounds(counts[members], stream("operating point", condition.run.data.id, site))
+            yield {
+                **{"condition_id": condition.id, "inference_id": key, "role": role, "site": site, "run": name},
+                "seed": condition.runs[name].seed if name != ALL else None,
+                "rule": plan.study.threshold.label,
+                "positive": plan.study.dataset.classes[positive_class(plan.study)],
+                "threshold": float(thresholds[members].mean()),
+                **{"patients": len(set(parts[0].patient)), "samples": len(parts[0].patient)},
+                **dict(zip(COUNTS, counts[members].sum(1).mean(0), strict=True)),
+                **dict(zip(RATES, mean, strict=True)),
+                **dict(zip((f"{rate}_low" for rate in RATES), low, strict=True)),
+                **dict(zip((f"{rate}_high" for rate in RATES), high, strict=True)),
+                **{f"{rate}_drift": away[[*RATES].index(rate)] for rate in DRIFTS if role != VALIDATION},
+            }
+
+
+def _stacked(parts: Sequence[Scored], thresholds: np.ndarray) -> np.ndarray:
+    """Return the counts (trainings, patients, 4) of the samples of one place, which all trainings predict."""
+    _, patient = np.unique(parts[0].patient.astype(str), return_inverse=True)
+    stacked = np.zeros((len(parts), len(set(patient)), len(COUNTS)))
+    for n, (part, threshold) in enumerate(zip(parts, thresholds, strict=True)):
+        np.add.at(stacked[n], patient, counted(part.positive, part.score, threshold))
+    return stacked

@@ -1,0 +1,239 @@
+"""Thresholds, the rates at them, and their intervals, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import fake_study
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedshift.analysis import operating_point as op
+from fedshift.analysis import predictions, score
+from fedshift.core.errors import UserError
+from fedshift.core.registry import validated
+from fedshift.io.paths import Paths
+from fedshift.io.tables import read_table, write_table
+from fedshift.report import summary
+from fedshift.study.declaration import Study
+from fedshift.study.plan import Plan
+from fedshift.study.threshold import Threshold
+
+AT_HOME = np.array([0] * 10 + [1] * 5) == 1
+HOME = np.array([0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.45, 0.55, 0.7, 0.4, 0.5, 0.6, 0.8, 0.9])
+OUTSIDE = np.array([0] * 5 + [1] * 5) == 1
+AWAY = np.array([0.2, 0.4, 0.6, 0.72, 0.5, 0.3, 0.6, 0.75, 0.8, 0.95])
+
+
+def rate(positive: np.ndarray, score: np.ndarray, threshold: float) -> dict[str, float]:
+    return dict(zip(op.RATES, op.rates(op.counted(positive, score, threshold).sum(0)), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("rule", "threshold", "sensitivity", "specificity"),
+    [
+        ({"specificity": 0.9}, 0.6, 0.6, 0.9),
+        ({"sensitivity": 0.95}, 0.4, 1.0, 0.7),
+        ({"youden": True}, 0.4, 1.0, 0.7),
+        ({"value": 0.5}, 0.5, 0.8, 0.8),
+    ],
+)
+def test_rules_on_validation_samples(
+    rule: dict[str, Any], threshold: float, sensitivity: float, specificity: float
+) -> None:
+    assert op.choose(Threshold(**rule), AT_HOME, HOME) == threshold
+    found = rate(AT_HOME, HOME, threshold)
+    assert (found["sensitivity"], found["specificity"]) == pytest.approx((sensitivity, specificity), abs=1e-6)
+
+
+def test_a_carried_threshold_at_another_site() -> None:
+    """The threshold 0.6 gives 4 true and 2 false positives, 1 false and 3 true negatives."""
+    assert op.counted(OUTSIDE, AWAY, 0.6).sum(0).tolist() == [4, 2, 1, 3]
+    expected = {"sensitivity": 0.8, "specificity": 0.6, "ppv": 2 / 3, "npv": 0.75, "prevalence": 0.5, "flag_rate": 0.6}
+    assert rate(OUTSIDE, AWAY, 0.6) == pytest.approx(expected, abs=1e-6)
+    found = rate(OUTSIDE, AWAY, 0.4)
+    assert (found["sensitivity"], found["specificity"]) == pytest.approx((0.8, 0.2), abs=1e-6)
+
+
+def test_no_score_may_have_the_specificity() -> None:
+    """The largest score is that of a negative sample, so that only an infinite threshold has specificity 1."""
+    positive, score = np.array([True, False, False]), np.array([0.3, 0.2, 0.9])
+    assert op.choose(Threshold(specificity=1), positive, score) == math.inf
+    assert op.counted(positive, score, math.inf).sum(0).tolist() == [0, 0, 1, 2]
+
+
+def test_of_thresholds_with_the_same_youden_index_the_smallest_counts() -> None:
+    """At 0.2 all positives and one of two negatives are flagged, at 0.8 one of two positives and no negative."""
+    positive, score = np.array([False, False, True, True]), np.array([0.1, 0.3, 0.2, 0.8])
+    assert op.choose(Threshold(youden=True), positive, score) == 0.2
+
+
+@pytest.mark.parametrize("rule", [{"specificity": 0.9}, {"sensitivity": 0.9}, {"youden": True}])
+@pytest.mark.parametrize("positive", [[], [True, True], [False]])
+def test_without_both_classes_no_threshold_is_chosen(rule: dict[str, Any], positive: list[bool]) -> None:
+    threshold = op.choose(Threshold(**rule), np.array(positive, dtype=bool), np.zeros(len(positive)))
+    assert math.isnan(threshold)
+    assert np.isnan(op.rates(op.counted(OUTSIDE, AWAY, threshold).sum(0))).all()
+
+
+@pytest.mark.parametrize(
+    ("right", "n", "low", "high"),
+    [(3, 5, 0.2307242813, 0.8823792258), (9, 10, 0.5958499732, 0.9821237869), (0, 10, 0.0, 0.2775327999)],
+)
+def test_wilson(right: int, n: int, low: float, high: float) -> None:
+    assert op.wilson(np.array(right / n), np.array(n)) == pytest.approx((low, high), abs=1e-6)
+
+
+def test_one_sample_a_patient_has_the_interval_of_wilson() -> None:
+    """Of 5 positives 3 are found, and of 10 negatives 9 are left alone."""
+    cells = np.repeat(np.eye(4), [3, 1, 2, 9], axis=0)
+    low, high = op.bounds(cells[None], np.random.default_rng(0))
+    assert (low[0], high[0]) == pytest.approx((0.2307242813, 0.8823792258), abs=1e-6)
+    assert (low[1], high[1]) == pytest.approx((0.5958499732, 0.9821237869), abs=1e-6)
+    assert np.isnan((low[2], high[2])).all()  # 4 patients are flagged, fewer than 5
+
+
+def test_whole_patients_are_resampled() -> None:
+    """The bounds lie near those of all 5^5 = 3125 resamples of five patients."""
+    right, all_ = np.array([8, 3, 10, 1, 5]), np.array([10, 4, 10, 6, 5])
+    zero = np.zeros(5)
+    counts = np.stack([right, zero, all_ - right, zero], 1).astype(float)
+    every = [right[list(draw)].sum() / all_[list(draw)].sum() for draw in itertools.product(range(5), repeat=5)]
+    low, high = op.bounds(counts[None], np.random.default_rng(0))
+    assert (low[0], high[0]) == pytest.approx(tuple(np.quantile(every, [0.025, 0.975])), abs=0.03)
+
+
+def test_a_rate_of_zero_is_not_certain() -> None:
+    """None of 50 positives of 10 patients is found: Wilson's interval of 0 of 10."""
+    counts = np.tile([0.0, 0.0, 5.0, 5.0], (1, 10, 1))
+    low, high = op.bounds(counts, np.random.default_rng(0))
+    assert (low[0], high[0]) == pytest.approx((0.0, 0.2775327999), abs=1e-6)
+
+
+# ---- the study
+
+
+def made(root: Path, **changes: Any) -> tuple[Plan, Paths, pd.DataFrame]:
+    settings: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "seeds": [0, 1], "figures": []}
+    plan, paths = fake_study.build(root, **settings | changes)
+    shift_scores(plan, paths)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    return plan, paths, read_table(paths.study_files(plan.name).operating_points)
+
+
+def shift_scores(plan: Plan, paths: Paths) -> None:
+    """Give every sample another score: right ones 0.80 to 0.89, wrong ones 0.20 to 0.29, or the other way round."""
+    for run, seed in zip(plan.runs, itertools.count(), strict=False):
+        for sweep in plan.prediction_jobs[run]:
+            table = read_table(paths.predictions(run, sweep))
+            table["p1"] += np.arange(len(table)) % 10 / 100 + 0.001 * seed
+            table["p0"] = 1 - table["p1"]
+            write_table(paths.predictions(run, sweep), table)
+
+
+@pytest.mark.parametrize("threshold", ["youden", {"specificity": 0.9}, {"sensitivity": 0.8}, {"value": 0.3}])
+@pytest.mark.parametrize("positive", [None, "healthy"])
+def test_each_training_carries_the_threshold_of_its_validation_samples(
+    tmp_path: Path, threshold: Any, positive: str | None
+) -> None:
+    plan, paths, table = made(tmp_path, threshold=threshold, positive=positive)
+    k = 0 if positive else 1
+    for (run, key), rows in table[table["run"] != "*"].groupby(["run", "inference_id"]):
+        predicted = read_table(paths.predictions(run, plan.predictions(run)[key]))
+        val = predicted[predicted["split"] == "val"]
+        expected = op.choose(plan.study.threshold, (val["label"] == k).to_numpy(), val[f"p{k}"].to_numpy())
+        assert set(rows["threshold"]) == {expected}
+        for _, row in rows.iterrows():
+            here = predicted[predicted["split"] == ("val" if row["role"] == "validation" else "test")]
+            here = here if row["role"] == "validation" else here[here["site"] == row["site"]]
+            flagged, is_one = here[f"p{k}"] >= expected, here["label"] == k
+            cells = [flagged & is_one, flagged & ~is_one, ~flagged & is_one, ~flagged & ~is_one]
+            assert row[[*op.COUNTS]].tolist() == [int(cell.sum()) for cell in cells]
+            assert row["samples"] == len(here)
+    assert set(table["positive"]) == {positive or plan.study.dataset.classes[1]}
+
+
+def test_the_row_of_all_trainings_is_their_mean(tmp_path: Path) -> None:
+    plan, _, table = made(tmp_path)
+    place = ["inference_id", "role", "site"]
+    numbers = ["threshold", *op.COUNTS, *op.RATES, *(f"{name}_drift" for name in op.DRIFTS)]
+    whole = table[table["run"] == "*"].set_index(place)[numbers].sort_index()
+    means = table[table["run"] != "*"].groupby(place)[numbers].mean().sort_index()
+    pd.testing.assert_frame_equal(whole, means, check_dtype=False)
+    assert len(whole) == 2 * (1 + 4)
+    assert set(table["run"]) == {"*", *plan.runs}
+    drift = whole.loc["source", "sensitivity"] - whole.loc[("source", "validation", "*"), "sensitivity"]
+    outside = whole.loc["source"].drop("validation")["sensitivity_drift"]
+    assert outside.tolist() == pytest.approx(drift.drop("validation").tolist())
+
+
+def test_sites_with_one_class_have_one_rate(tmp_path: Path) -> None:
+    def all_ill(table: pd.DataFrame) -> pd.DataFrame:
+        return table.assign(label=table["label"].where(table["site"] != "centre1", 1))
+
+    _, _, table = made(tmp_path, change=all_ill)
+    row = table[(table["site"] == "centre1") & (table["run"] == "*") & (table["inference_id"] == "source")].iloc[0]
+    assert row["sensitivity"] == pytest.approx(0.6) and row["prevalence"] == 1 and row["ppv"] == 1
+    assert row["npv"] == 0 and math.isnan(row["specificity"])
+
+
+def test_test_samples_are_read_by_default_and_validation_samples_on_request(tmp_path: Path) -> None:
+    plan, paths, _ = made(tmp_path)
+    run = next(iter(plan.runs.values()))
+    partition = read_table(paths.partition(run.partition_id))
+    for split, found in (("test", predictions.read(plan, paths, run, "source")), ("val", None)):
+        found = predictions.read(plan, paths, run, "source", "val") if found is None else found
+        assert set(found["sample"]) == set(partition.loc[partition["split"] == split, "sample"])
+        assert len(found) == found["sample"].nunique()
+
+
+def test_files_without_validation_samples_score_as_before(tmp_path: Path) -> None:
+    plan, paths, _ = made(tmp_path, threshold="youden")
+    before = paths.study_files(plan.name).scores.read_bytes()
+    for run in plan.runs:
+        for sweep in plan.prediction_jobs[run]:
+            table = read_table(paths.predictions(run, sweep))
+            write_table(paths.predictions(run, sweep), table[table["split"] == "test"].drop(columns="split"))
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    assert paths.study_files(plan.name).scores.read_bytes() == before
+    table = read_table(paths.study_files(plan.name).operating_points)
+    assert table["threshold"].isna().all() and table["sensitivity"].isna().all()
+    with pytest.raises(UserError, match="holds no predictions of the split val"):
+        predictions.read(plan, paths, next(iter(plan.runs.values())), "source", "val")
+
+
+def test_validation_samples_that_are_lost_are_noticed(tmp_path: Path) -> None:
+    plan, paths, _ = made(tmp_path)
+    run = next(iter(plan.runs))
+    path = paths.predictions(run, "source")
+    table = read_table(path)
+    write_table(path, table.drop(index=table.index[table["split"] == "val"][0]))
+    with pytest.raises(UserError, match="partial: 1 of 20 val samples are not predicted"):
+        predictions.read(plan, paths, plan.runs[run], "source", "val")
+
+
+def test_more_than_two_classes_have_no_operating_point(tmp_path: Path) -> None:
+    _, _, table = made(tmp_path, dataset=fake_study.Fake(classes=("a", "b", "c")))
+    assert list(table) == op.COLUMNS and table.empty
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"positive": "tumor"}, "positive: unknown class 'tumor'"),
+        ({"positive": "a", "dataset": fake_study.Fake(classes=("a", "b", "c"))}, "positive: is for two classes"),
+        ({"threshold": {"value": 0.5, "specificity": 0.9}}, "threshold: has 2 rules, and needs one"),
+        ({"threshold": {}}, "threshold: has 0 rules, and needs one"),
+        ({"decision_range": [0.5, 0.1]}, "decision_range: its first threshold is not below its second"),
+    ],
+)
+def test_wrong_declarations_are_named(changes: dict[str, Any], message: str) -> None:
+    settings = dict(fake_study.study()) | {"inferences": ["source"]}
+    with pytest.raises(UserError, match=message):
+        validated(Study, settings | changes, "study")
