@@ -108,8 +108,8 @@ def test_help_is_told_in_numbers(whole: tuple[Plan, Paths, str]) -> None:
     assert (
         "FedAvg, aggregated BN: cannot tell: at home accuracy is 90.0 %, but no interval can be given (too few test "
         "patients at centre0 and centre3). Accuracy 90.0 ± 0.0 % at internal sites and 60.0 ± 0.0 % at external sites, "
-        "with training statistics. TsmoBN adds 20.0 points at external sites (95% interval 20.0 to 20.0 over patients "
-        "and trainings)."
+        "with training statistics. TsmoBN adds 20.0 points at external sites (95% interval 20.0 to 20.0 over 12 "
+        "patients and 3 trainings)."
     ) in text
     assert "Incomplete" not in text
 
@@ -129,7 +129,8 @@ def lead(root: Path, outside: dict[str, float], inside: float = 0.9) -> str:
         (
             0.6,
             1.0,
-            "TsmoBN adds 40.0 points at external sites (95% interval 40.0 to 40.0 over patients only: one training).",
+            "TsmoBN adds 40.0 points at external sites (95% interval 40.0 to 40.0 over 12 patients only: one "
+            "training).",
         ),
         (1.0, 0.9, "TsmoBN does not help: it costs 10.0 points"),
         (0.9, 1.0, "TsmoBN adds 10.0 points at external sites"),
@@ -149,7 +150,7 @@ def test_no_external_site(tmp_path: Path) -> None:
     assert told.others and not any("external" in text for text in told.others)
     assert Outline(html).text.count("The study has no external site") == 1
     header = (paths.study("fake") / "tables" / "overview.csv").read_text().splitlines()[0]
-    assert header == "Condition,Inference,Internal mean"
+    assert header == "Condition,Inference,Patients,Internal mean"
 
 
 def test_no_external_site_is_said_where_the_first_condition_is_of_clients_alone(tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_lower_is_better_is_understood(tmp_path: Path) -> None:
     text = Outline(made(tmp_path, headline="brier", figures=[])[2]).text
     assert "Brier score" in text
     assert "Brier score 0.100 ± 0.000 at internal sites and 0.280 ± 0.000 at external sites" in text
-    assert "loses 0.180 at its 2 external sites (95% interval 0.180 to 0.180 over patients and trainings)" in text
+    assert "loses 0.180 at its 2 external sites (95% interval 0.180 to 0.180 over 72 patients and 3 trainings)" in text
     assert "TsmoBN recovers 67 % of the external loss: +0.120, 95% interval 0.120 to 0.120 over" in text
 
 
@@ -297,7 +298,7 @@ def test_a_loss_in_doubt_is_not_a_denominator(tmp_path: Path) -> None:
         return 0.7 if role == "internal" else {"source": 0.8 - 0.3 * run.seed, "tsmobn": 0.9}[inference]
 
     text = Outline(made(tmp_path, right, figures=[])[2]).text
-    assert "20.0 points, but its 95% interval (−54.5 to +94.5 over patients and trainings) includes both" in text
+    assert "20.0 points, but its 95% interval (−54.5 to +94.5 over 72 patients and 3 trainings) includes both" in text
     assert "More trainings would narrow the interval." in text
     assert "gap in doubt" in text
     assert "of the external loss" not in text

@@ -47,12 +47,13 @@ rule summarise:
     output:
         summary=PATHS.study_files("{study}").summary,
         effects=PATHS.study_files("{study}").effects,
+        comparisons=PATHS.study_files("{study}").comparisons,
         comparison=PATHS.study_files("{study}").comparison,
         trends=PATHS.study_files("{study}").trends,
         unseen=PATHS.study_files("{study}").unseen,
         tables=expand(
             PATHS.study_files("{{study}}").table("{table}", "{form}"),
-            table=["sites", "overview", "comparison"],
+            table=["sites", "overview", "conditions", "comparison"],
             form=["csv", "md", "tex"],
         ),
     log:
@@ -71,6 +72,7 @@ rule figure:
     input:
         rules.score.output.scores,
         rules.summarise.output.effects,
+        rules.summarise.output.comparisons,
         rules.summarise.output.summary,
         lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs],
     output:

@@ -23,6 +23,7 @@ from ..study.run import Data
 from . import score
 from .findings import Findings
 from .names import Names
+from .ranking import ranking
 
 PATCHES = 6
 """Images of each site that a figure may show."""
@@ -78,6 +79,11 @@ class StudyResults:
         return self._table("effects")
 
     @functools.cached_property
+    def comparisons(self) -> pd.DataFrame:
+        """comparisons.csv."""
+        return self._table("comparisons")
+
+    @functools.cached_property
     def comparison(self) -> pd.DataFrame:
         """comparison.csv."""
         return self._table("comparison")
@@ -94,8 +100,8 @@ class StudyResults:
 
     @functools.cached_property
     def findings(self) -> Findings:
-        """The numbers of summary.csv and effects.csv by their ids."""
-        return Findings(self.names, self.summary, self.effects)
+        """The numbers of summary.csv, effects.csv and comparisons.csv by their ids."""
+        return Findings(self.names, self.summary, self.effects, self.comparisons)
 
     @functools.cached_property
     def missing(self) -> list[dict[str, str]]:
@@ -151,6 +157,7 @@ class StudyResults:
             classes=self.plan.study.dataset.classes,
             settings={name: run.settings for name, run in self.plan.runs.items()},
             synthetic=self.synthetic,
+            ranking=ranking(self.findings),
         )
 
     def _titled(self, table: pd.DataFrame) -> pd.DataFrame:

@@ -4,6 +4,6 @@ A module here draws SVG text from `Results`, which are read once, and states wha
 No file is read and no score is computed here.
 """
 
-from ._base import Figure, Results
+from ._base import Figure, Ranking, Results
 
-__all__ = ["Figure", "Results"]
+__all__ = ["Figure", "Ranking", "Results"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..core.registry import Plugin
 
@@ -13,6 +13,37 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..metrics import Metric
+
+
+class Ranking(NamedTuple):
+    """The mean ranks of conditions over sites; 1 is the best.
+
+    Attributes
+    ----------
+    names : tuple[str, ...]
+        the titles of the conditions
+    role, sites : str, int
+        the role of the sites, and their number
+    ranks : tuple[float, ...]
+        the mean rank of each condition; empty where there is none
+    critical : float
+        the critical difference of Nemenyi's test at 5 %
+    p : float
+        that of Iman and Davenport's test that all ranks are alike
+    related : bool
+        whether each site was held out from another training
+    why_not : str
+        the reason why ranks are not compared
+    """
+
+    names: tuple[str, ...]
+    role: str
+    sites: int
+    ranks: tuple[float, ...] = ()
+    critical: float = float("nan")
+    p: float = float("nan")
+    related: bool = False
+    why_not: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,6 +70,8 @@ class Results:
     settings : Mapping[str, Mapping[str, Any]]
         every setting of each run, by the id of the run and then by the setting's dotted path
         (`training.batch_size`, `data.dataset.classes_per_client`, `partition.limit.train`, ...)
+    ranking : Ranking | None
+        the ranks of the conditions over sites
     """
 
     scores: pd.DataFrame
@@ -51,6 +84,7 @@ class Results:
     classes: tuple[str, ...]
     synthetic: bool = False
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ranking: Ranking | None = None
 
 
 class Figure(Plugin):

@@ -138,6 +138,11 @@ class StudyFiles(_Files):
         return self.folder / "effects.csv"
 
     @property
+    def comparisons(self) -> Path:
+        """Paired differences between conditions. Written by `fedshift summarise`."""
+        return self.folder / "comparisons.csv"
+
+    @property
     def comparison(self) -> Path:
         """Our numbers beside the published ones. Written by `fedshift summarise`."""
         return self.folder / "comparison.csv"

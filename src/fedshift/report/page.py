@@ -19,10 +19,11 @@ from ..core.errors import UserError
 from ..figures import Figure
 from ..io.paths import Paths
 from ..io.text import write_text
-from ..papers import comparison, trends
+from ..papers import comparison as published
+from ..papers import trends
 from ..papers.reproduction import Reproduction
 from ..study.plan import Plan
-from . import headline, tables
+from . import comparison, headline, new_hospital, tables
 from .answer import answer
 from .cohort import Cohort, cohorts
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
@@ -94,6 +95,7 @@ def context(results: StudyResults) -> dict[str, Any]:
     unit = "patients" if all(cohort.patients for cohort in people) else "images"
     sites = [_sites(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)]
     reproduction = Reproduction.of(results)
+    differences = comparison.by_site(findings, unit)
     not_trained_on = unseen.shown(findings, results.unseen)
     return {
         "plan": plan,
@@ -108,10 +110,13 @@ def context(results: StudyResults) -> dict[str, Any]:
         "reproduction": reproduction,
         "claimed": trends.MEANING,
         "compared": [(line, _compared(n, t)) for n, (t, line) in enumerate(reproduction.tables)],
-        "within": comparison.MEANING,
+        "within": published.MEANING,
         "caveats": _caveats(findings, people, runs),
         "unseen": plain("unseen", not_trained_on) if not_trained_on else None,
         "overview": plain("overview", tables.overview(findings)),
+        "conditions": plain("conditions", comparison.table(findings, unit)),
+        "differences": plain("differences", differences) if differences else None,
+        "new_hospital": _new_hospital(findings, unit),
         "sites": sites,
         "coloured": any(cell.mark in ("better", "worse") for t in sites for row in t.rows for cell in row),
         "metrics": [_metrics(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)],
@@ -207,6 +212,20 @@ def plain(name: str, table: Table) -> PageTable:
     return PageTable(name, table.caption, table.header, [[PageCell(c) for c in row] for row in table.rows], table.heads)
 
 
+def _new_hospital(findings: Findings, unit: str) -> dict[str, Any] | None:
+    """Return what is said about a new hospital, with its tables as the page shows them."""
+    said = new_hospital.section(findings, unit)
+    if said is None:
+        return None
+    details = plain("new-hospital-interval", said.details) if said.details else None
+    return {
+        "sentences": said.sentences,
+        "table": plain("new-hospital", said.table),
+        "details": details,
+        "why": said.why,
+    }
+
+
 def _compared(n: int, table: Table) -> PageTable:
     """Return a published table beside ours, in which the verdict `outside` is marked."""
     shown = plain(f"published-{n}", table)
@@ -221,6 +240,10 @@ def _below(rows: list[list[PageCell]], unit: str) -> str:
     return f"; below, the 95% interval over {unit}" if any(cell.below for row in rows for cell in row) else ""
 
 
+_NUMBERS = 4
+"""The column of a table of sites at which the numbers begin."""
+
+
 def _sites(n: int, findings: Findings, condition: Condition, unit: str) -> PageTable:
     """Return the headline metric of one condition; the worst external site and sure changes are marked."""
     table, metric = tables.sites(findings, condition), findings.headline
@@ -231,8 +254,8 @@ def _sites(n: int, findings: Findings, condition: Condition, unit: str) -> PageT
             value = findings.value(condition, role, site, key)
             worst = role == "external" and site == findings.worst(condition, key)
             below = between(value, metric) if value.low == value.low else ""
-            marked[3 + k] = PageCell(cells[3 + k], below, "worst" if worst else "")
-        for k, key in enumerate(findings.compared(condition), 3 + len(condition.inferences)):
+            marked[_NUMBERS + k] = PageCell(cells[_NUMBERS + k], below, "worst" if worst else "")
+        for k, key in enumerate(findings.compared(condition), _NUMBERS + len(condition.inferences)):
             gain = findings.gain(condition, key, role, site)
             sure = "better" if gain.low > 0 else "worse" if gain.high < 0 else ""
             below = between(gain, metric, sign=True) if gain.low == gain.low else ""
@@ -283,6 +306,8 @@ def _downloads(results: StudyResults) -> Iterator[tuple[str, list[Download], str
         "Table of sites": "tables/sites",
         "Summary": "summary",
         "Effects": "effects",
+        "Comparisons of conditions": "comparisons",
+        "Table of conditions compared": "tables/conditions",
         "Beside the published values": "tables/comparison",
         "Trends": "trends",
         "All scores": "scores",

@@ -9,13 +9,15 @@ from ..analysis.findings import Findings
 from ..analysis.table import Table, save
 from ..analysis.values import DASH, Value, doubtful, listed, number, spread
 from ..io.paths import StudyFiles
+from . import comparison
 
 LOSS_RECOVERED = "External loss recovered"
 
 
 def write(files: StudyFiles, findings: Findings) -> None:
-    """Write tables/{sites,overview}.{csv,md,tex} of a study."""
-    for name, table in (("sites", sites(findings)), ("overview", overview(findings))):
+    """Write tables/{sites,overview,conditions}.{csv,md,tex} of a study."""
+    made = {"sites": sites(findings), "overview": overview(findings), "conditions": comparison.table(findings)}
+    for name, table in made.items():
         save(files, name, table)
 
 
@@ -35,6 +37,7 @@ def sites(findings: Findings, condition: Condition | None = None) -> Table:
                     site,
                     role,
                     str(max(v.n for v in values.values()) or DASH),
+                    _patients(max(values.values(), key=lambda v: v.patients > 0)),
                     *(complete(v, findings, g, k) for k, v in values.items()),
                     *(spread(v, metric, sign=True) for v in gains),
                     *published,
@@ -46,6 +49,7 @@ def sites(findings: Findings, condition: Condition | None = None) -> Table:
         "Site",
         "Role",
         "n",
+        "Patients",
         *(findings.name(k) for k in keys),
         *(f"Gain, {findings.name(k)}" for k in others),
         *(f"Published, {findings.name(k)}" for k in _with_published(findings) if k in keys),
@@ -70,6 +74,7 @@ def overview(findings: Findings) -> Table:
                 (
                     *_heads(g, findings),
                     findings.name(k),
+                    " + ".join(_patients(v) for v, too in ((inside, inside_too), (outside, outside_too)) if too),
                     *((complete(inside, findings, g, k) if g.tests_inside else DASH,) if inside_too else ()),
                     *((_away(outside, findings, g, k), _worst(findings, g, k)) if outside_too else ()),
                     *((spread(findings.gap(g, k), metric, sign=True), recovered(findings, g, k)) if both else ()),
@@ -79,6 +84,7 @@ def overview(findings: Findings) -> Table:
         "Condition",
         *(("Held out",) if findings.several else ()),
         "Inference",
+        f"Patients{' (internal + external)' if both else ''}",
         *(("Internal mean",) if inside_too else ()),
         *(("External mean", "Worst external site") if outside_too else ()),
         *(("Gap", LOSS_RECOVERED) if both else ()),
@@ -96,6 +102,11 @@ def overview(findings: Findings) -> Table:
             "sites do not count in it, so the gap may shrink by less, or grow"
         )
     return Table(caption, header, tuple(rows), 2 + findings.several)
+
+
+def _patients(value: Value) -> str:
+    """Return the number of test patients behind a value; a dash where it has no interval that would resample them."""
+    return f"{value.patients:.0f}" if value.patients > 0 else DASH
 
 
 def _blind(findings: Findings) -> str:
