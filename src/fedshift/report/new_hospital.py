@@ -94,6 +94,7 @@ def _table(findings: Findings, known: dict[Entry, dict[str, Value]], unit: str, 
         low, high = (f"{number(x, metric)} ({_site(values, x)})" for x in (min(means), max(means)))
         cells = (title(findings, entry), str(len(values)), low, high)
         rows.append((*cells, *((_predicted(findings, values),) if interval else ())))
+    lacking = interval and any(row[-1] == DASH for row in rows)
     header = ("Condition", "External sites", "Lowest", "Highest", *(("95% prediction interval",) if interval else ()))
     caption = f"{metric.title}{' (%)' if metric.percent else ''} over external sites, mean over seeds"
     if interval:
@@ -102,6 +103,7 @@ def _table(findings: Findings, known: dict[Entry, dict[str, Value]], unit: str, 
             f". Prediction interval: where the true value of a new hospital would lie, over hospitals and {unit}, with "
             f"these trainings (random effects, t with two degrees of freedom less than sites{scale})"
         )
+        caption += "; a dash where a site has no interval of its own, or a value of 0 or 1" if lacking else ""
     return Table(caption, header, tuple(rows), 1)
 
 

@@ -113,8 +113,8 @@ def context(results: StudyResults) -> dict[str, Any]:
         "within": published.MEANING,
         "caveats": _caveats(findings, people, runs),
         "unseen": plain("unseen", not_trained_on) if not_trained_on else None,
-        "overview": plain("overview", tables.overview(findings)),
-        "conditions": plain("conditions", comparison.table(findings, unit)),
+        "overview": plain("overview", tables.overview(findings, unit)),
+        "conditions": _conditions(comparison.table(findings, unit)),
         "differences": plain("differences", differences) if differences else None,
         "new_hospital": _new_hospital(findings, unit),
         "sites": sites,
@@ -235,6 +235,15 @@ def _compared(n: int, table: Table) -> PageTable:
     return shown
 
 
+def _conditions(table: Table) -> PageTable:
+    """Return the conditions beside the best of them, with the best and those that are worse marked."""
+    marks = {"best": "better", "worse than the best": "worse"}
+    shown = plain("conditions", table)
+    for row in shown.rows:
+        row[-1] = PageCell(row[-1].text, mark=marks.get(row[-1].text, ""))
+    return shown
+
+
 def _below(rows: list[list[PageCell]], unit: str) -> str:
     """Return the part of a caption that explains intervals, if the table has any."""
     return f"; below, the 95% interval over {unit}" if any(cell.below for row in rows for cell in row) else ""
@@ -246,7 +255,7 @@ _NUMBERS = 4
 
 def _sites(n: int, findings: Findings, condition: Condition, unit: str) -> PageTable:
     """Return the headline metric of one condition; the worst external site and sure changes are marked."""
-    table, metric = tables.sites(findings, condition), findings.headline
+    table, metric = tables.sites(findings, condition, unit), findings.headline
     rows = []
     for cells, (role, site) in zip(table.rows, condition.sites(), strict=True):
         marked = [PageCell(c) for c in cells]
@@ -274,10 +283,11 @@ def _metrics(n: int, findings: Findings, condition: Condition, unit: str) -> Pag
         for key in condition.inferences:
             values = {m: findings.value(condition, role, site, key, name) for name, m in findings.metrics.items()}
             cells = [PageCell(spread(v, m), between(v, m) if v.low == v.low else "") for m, v in values.items()]
-            rows.append([PageCell(site), PageCell(role), PageCell(findings.name(key)), *cells])
+            behind = tables.counted(max(values.values(), key=lambda value: value.patients > 0))
+            rows.append([PageCell(site), PageCell(role), PageCell(findings.name(key)), PageCell(behind), *cells])
     units = (f"{m.title} (%)" if m.percent else m.title for m in findings.metrics.values())
     caption = f"{findings.full(condition)}. All metrics: mean ± standard deviation over seeds{_below(rows, unit)}"
-    return PageTable(f"metrics-{n}", caption, ("Site", "Role", "Inference", *units), rows, 3)
+    return PageTable(f"metrics-{n}", caption, ("Site", "Role", "Inference", unit.capitalize(), *units), rows, 3)
 
 
 def _figure(results: StudyResults, name: str) -> Drawn:

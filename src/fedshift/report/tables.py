@@ -21,8 +21,11 @@ def write(files: StudyFiles, findings: Findings) -> None:
         save(files, name, table)
 
 
-def sites(findings: Findings, condition: Condition | None = None) -> Table:
-    """Return a row for each condition and site: the headline metric under each inference, and the gains."""
+def sites(findings: Findings, condition: Condition | None = None, unit: str = "patients") -> Table:
+    """Return a row for each condition and site: the headline metric under each inference, and the gains.
+
+    `unit` is what intervals resample: patients, or images.
+    """
     metric, shown = findings.headline, [condition] if condition else findings.conditions
     keys, others = (list(condition.inferences) if condition else findings.keys), findings.compared(condition)
     rows = []
@@ -37,7 +40,7 @@ def sites(findings: Findings, condition: Condition | None = None) -> Table:
                     site,
                     role,
                     str(max(v.n for v in values.values()) or DASH),
-                    _patients(max(values.values(), key=lambda v: v.patients > 0)),
+                    counted(max(values.values(), key=lambda v: v.patients > 0)),
                     *(complete(v, findings, g, k) for k, v in values.items()),
                     *(spread(v, metric, sign=True) for v in gains),
                     *published,
@@ -49,7 +52,7 @@ def sites(findings: Findings, condition: Condition | None = None) -> Table:
         "Site",
         "Role",
         "n",
-        "Patients",
+        unit.capitalize(),
         *(findings.name(k) for k in keys),
         *(f"Gain, {findings.name(k)}" for k in others),
         *(f"Published, {findings.name(k)}" for k in _with_published(findings) if k in keys),
@@ -58,7 +61,7 @@ def sites(findings: Findings, condition: Condition | None = None) -> Table:
     return Table(f"{_what(findings)} on the test samples of each site", header, tuple(rows), heads)
 
 
-def overview(findings: Findings) -> Table:
+def overview(findings: Findings, unit: str = "patients") -> Table:
     """Return a row for each condition and inference: internal and external mean, worst site, gap, loss recovered.
 
     Columns that need internal test samples, or external sites, are left out where no partition has any.
@@ -74,7 +77,7 @@ def overview(findings: Findings) -> Table:
                 (
                     *_heads(g, findings),
                     findings.name(k),
-                    " + ".join(_patients(v) for v, too in ((inside, inside_too), (outside, outside_too)) if too),
+                    " + ".join(counted(v) for v, too in ((inside, inside_too), (outside, outside_too)) if too),
                     *((complete(inside, findings, g, k) if g.tests_inside else DASH,) if inside_too else ()),
                     *((_away(outside, findings, g, k), _worst(findings, g, k)) if outside_too else ()),
                     *((spread(findings.gap(g, k), metric, sign=True), recovered(findings, g, k)) if both else ()),
@@ -84,7 +87,7 @@ def overview(findings: Findings) -> Table:
         "Condition",
         *(("Held out",) if findings.several else ()),
         "Inference",
-        f"Patients{' (internal + external)' if both else ''}",
+        f"{unit.capitalize()}{' (internal + external)' if both else ''}",
         *(("Internal mean",) if inside_too else ()),
         *(("External mean", "Worst external site") if outside_too else ()),
         *(("Gap", LOSS_RECOVERED) if both else ()),
@@ -104,7 +107,7 @@ def overview(findings: Findings) -> Table:
     return Table(caption, header, tuple(rows), 2 + findings.several)
 
 
-def _patients(value: Value) -> str:
+def counted(value: Value) -> str:
     """Return the number of test patients behind a value; a dash where it has no interval that would resample them."""
     return f"{value.patients:.0f}" if value.patients > 0 else DASH
 
