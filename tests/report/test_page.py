@@ -364,7 +364,7 @@ def test_internal_sites_without_test_samples_are_left_out(tmp_path: Path) -> Non
     rows = (paths.study("fake") / "tables" / "sites.csv").read_text()
     assert "internal" not in rows
     header = (paths.study("fake") / "tables" / "overview.csv").read_text().splitlines()[0]
-    assert header == "Condition,Inference,External mean,Worst external site"
+    assert header == "Condition,Inference,Patients,External mean,Worst external site"
     assert "External loss recovered" not in text
     drawn = (paths.study("fake") / "figures" / "sites.svg").read_text()
     assert "centre1, external" in drawn
@@ -393,7 +393,7 @@ def test_a_condition_without_any_run_is_still_there(tmp_path: Path) -> None:
     text = Outline(made(tmp_path, without={"bn": "local"})[2]).text
     assert "Incomplete: 3 entries are missing." in text
     assert "FedAvg, local BN: no run of it has been scored" in text
-    assert "FedAvg, local BN Source no run no run" in text
+    assert "FedAvg, local BN Source – no run no run" in text
 
 
 def test_an_inference_without_predictions_is_missing_in_every_run(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def overview(findings: Findings, unit: str = "patients") -> Table:
                 (
                     *_heads(g, findings),
                     findings.name(k),
-                    " + ".join(counted(v) for v, too in ((inside, inside_too), (outside, outside_too)) if too),
+                    _both([value for value, too in ((inside, inside_too), (outside, outside_too)) if too]),
                     *((complete(inside, findings, g, k) if g.tests_inside else DASH,) if inside_too else ()),
                     *((_away(outside, findings, g, k), _worst(findings, g, k)) if outside_too else ()),
                     *((spread(findings.gap(g, k), metric, sign=True), recovered(findings, g, k)) if both else ()),
@@ -105,6 +105,12 @@ def overview(findings: Findings, unit: str = "patients") -> Table:
             "sites do not count in it, so the gap may shrink by less, or grow"
         )
     return Table(caption, header, tuple(rows), 2 + findings.several)
+
+
+def _both(values: list[Value]) -> str:
+    """Return the numbers of test patients inside and outside; a single dash where neither is known."""
+    texts = [counted(value) for value in values]
+    return " + ".join(texts) if set(texts) != {DASH} else DASH
 
 
 def counted(value: Value) -> str:
