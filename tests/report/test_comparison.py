@@ -63,6 +63,7 @@ def test_a_difference_within_its_noise_is_none(tmp_path: Path, monkeypatch: pyte
     )
     assert sentence in text
     assert "not distinguishable from the best" in text
+    assert "– – – – best mean" in text
     assert "worse than the best" not in text
 
 
@@ -76,6 +77,7 @@ def test_a_clear_difference_is_told_with_its_p(tmp_path: Path, monkeypatch: pyte
     )
     assert sentence in text
     assert "worse than the best" in text
+    assert "– – – – best " in text and "best mean" not in text
     assert "Sign flips of 3 trainings cannot give a p below 0.25" in text
     assert "adjusted for 1 pair of conditions" in text
 
@@ -89,6 +91,16 @@ def test_two_trainings_are_too_few_to_tell(tmp_path: Path, monkeypatch: pytest.M
     )
     assert "too few to tell: fewer than 3 trainings" in text
     assert "Holm p: adjusted" not in text
+
+
+def test_trainings_that_disagree_tell_no_two_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All patients gain 20, 20 and -5 points over trainings: 11.7 ± 4.302653 * 14.434 / sqrt(3)."""
+    predict(monkeypatch, lambda run, *_: 10 + (4, 4, -1)[run.seed] * (run.algorithm.name == "fedprox"), 12, 20)
+    told = answer(compared(tmp_path).findings).compared
+    assert told.startswith(
+        "FedProx, aggregated BN and FedAvg, aggregated BN are not distinguishable at the single external site: the "
+        "difference of 11.7 points (95% interval −24.2 to +47.5 over 12 patients and 3 trainings, Holm p 0.296) depends"
+    )
 
 
 def test_a_declared_comparison_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,14 +224,14 @@ def test_a_small_loss_that_is_certain_is_not_of_opposite_sign(
     assert verdict(found, found.conditions[0]).word is word
 
 
-@pytest.mark.parametrize(("count", "words"), [(1, "one external site"), (2, "2 external sites"), (3, None)])
+@pytest.mark.parametrize(("count", "words"), [(1, "One external site says"), (2, "2 external sites say"), (3, None)])
 def test_a_verdict_on_few_sites_is_about_these(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, words: str | None
 ) -> None:
     predict(monkeypatch, by_site({}, 16), 30, 20)
     lead = answer(compared(tmp_path, METHODS[:1], SITES[:count]).findings).lead
     assert "holds up at its" in lead
-    assert lead.endswith(f"Of other hospitals {words} cannot tell anything." if words else "training statistics.")
+    assert lead.endswith(f"{words} nothing about other hospitals." if words else "training statistics.")
 
 
 def test_every_table_of_sites_counts_patients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ NAMED = 4
 _CONCLUSIONS = {
     Outcome.ALIKE: "not distinguishable from the best",
     Outcome.TOO_SMALL: "too small a difference to matter",
-    Outcome.TRAININGS_DISAGREE: "no verdict: it depends on the training",
+    Outcome.TRAININGS_DISAGREE: "not distinguishable from the best: it depends on the training",
     Outcome.SITES_DISAGREE: "no verdict: better at one site, worse at another",
     Outcome.FEW_TRAININGS: f"too few to tell: fewer than {comparisons.FEWEST_TRAININGS} trainings",
     Outcome.FEW_PATIENTS: "too few to tell: no interval",
@@ -47,11 +47,10 @@ def _standing(findings: Findings, standing: Standing, unit: str) -> str:
     shown = f"{number(level.mean, findings.headline)}{percent}{interval} {over(level, unit)}"
     better = [one for one in standing.of(Outcome.DIFFERS) if one.value.mean < 0]
     groups = {
-        "Not distinguishable from it": standing.of(Outcome.ALIKE),
+        "Not distinguishable from it": standing.of(Outcome.ALIKE, Outcome.TRAININGS_DISAGREE),
         "Too small a difference to matter": standing.of(Outcome.TOO_SMALL),
         "Worse": [one for one in standing.of(Outcome.DIFFERS) if one.value.mean > 0],
         "Better, as a control": better,
-        "Different from training to training": standing.of(Outcome.TRAININGS_DISAGREE),
         "Better at one site and worse at another": standing.of(Outcome.SITES_DISAGREE),
         "Too few to tell": standing.of(*TOO_FEW),
     }
@@ -101,7 +100,7 @@ def _pair(findings: Findings, one: Contrast, unit: str) -> str:
     return {
         Outcome.ALIKE: f"{first} and {second} are not distinguishable at {sites}: the difference is {by} ({interval}).",
         Outcome.TOO_SMALL: f"{but} ({interval}), which is too small to matter.",
-        Outcome.TRAININGS_DISAGREE: f"No verdict on {first} and {second} at {sites}: the difference of {by} "
+        Outcome.TRAININGS_DISAGREE: f"{first} and {second} are not distinguishable at {sites}: the difference of {by} "
         f"({interval}) depends on the training.",
         Outcome.SITES_DISAGREE: f"No verdict on {first} and {second} over {sites}: either is better at one of them.",
         Outcome.FEW_TRAININGS: f"Too few to tell {first} from {second} at {sites}: {_trainings(value.seeds)} of each "
@@ -142,7 +141,8 @@ def table(findings: Findings, unit: str = "patients") -> Table:
         rows.append((*pair, mean, *_difference(findings, one), f"primary: {one.outcome.value}"))
     for standing in standings:
         best = title(findings, standing.best)
-        rows.append((best, DASH, spread(standing.level, metric), *[DASH] * 4, "best"))
+        alone = len(standing.of(Outcome.DIFFERS)) == len(standing.others)
+        rows.append((best, DASH, spread(standing.level, metric), *[DASH] * 4, "best" if alone else "best mean"))
         for one in standing.others:
             mean = spread(findings.level(one.second, role), metric)
             turned = replace(one, value=_negative(one.value))

@@ -86,8 +86,8 @@ def these_only(verdict: Verdict) -> str:
     """Return that a verdict about so few sites holds for these alone; empty for one about more sites, or for none."""
     if not verdict.these_only:
         return ""
-    sites = "one external site" if len(verdict.sites) == 1 else f"{len(verdict.sites)} external sites"
-    return f"Of other hospitals {sites} cannot tell anything."
+    sites = "One external site says" if len(verdict.sites) == 1 else f"{len(verdict.sites)} external sites say"
+    return f"{sites} nothing about other hospitals."
 
 
 def all_of(verdicts: list[Verdict]) -> str:
