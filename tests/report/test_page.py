@@ -111,8 +111,8 @@ def test_help_is_told_in_numbers(whole: tuple[Plan, Paths, str]) -> None:
     assert (
         "FedAvg, aggregated BN: cannot tell: at home accuracy is 90.0 %, but no interval can be given (too few test "
         "patients at centre0 and centre3). Accuracy 90.0 ± 0.0 % at internal sites and 60.0 ± 0.0 % at external sites, "
-        "with training statistics. TsmoBN adds 20.0 points at external sites (95% interval 20.0 to 20.0 over patients "
-        "and trainings)."
+        "with training statistics. TsmoBN adds 20.0 points at external sites (95% interval 20.0 to 20.0 over 12 "
+        "patients and 3 trainings)."
     ) in text
     assert "Incomplete" not in text
 
@@ -132,7 +132,8 @@ def lead(root: Path, outside: dict[str, float], inside: float = 0.9) -> str:
         (
             0.6,
             1.0,
-            "TsmoBN adds 40.0 points at external sites (95% interval 40.0 to 40.0 over patients only: one training).",
+            "TsmoBN adds 40.0 points at external sites (95% interval 40.0 to 40.0 over 12 patients only: one "
+            "training).",
         ),
         (1.0, 0.9, "TsmoBN does not help: it costs 10.0 points"),
         (0.9, 1.0, "TsmoBN adds 10.0 points at external sites"),
@@ -152,7 +153,7 @@ def test_no_external_site(tmp_path: Path) -> None:
     assert told.others and not any("external" in text for text in told.others)
     assert Outline(html).text.count("The study has no external site") == 1
     header = (paths.study("fake") / "tables" / "overview.csv").read_text().splitlines()[0]
-    assert header == "Condition,Inference,Internal mean,95% interval (Internal mean)"
+    assert header == "Condition,Inference,Patients,Internal mean,95% interval (Internal mean)"
 
 
 def test_no_external_site_is_said_where_the_first_condition_is_of_clients_alone(tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ def test_lower_is_better_is_understood(tmp_path: Path) -> None:
     text = Outline(made(tmp_path, headline="brier", figures=[])[2]).text
     assert "Brier score" in text
     assert "Brier score 0.100 ± 0.000 at internal sites and 0.280 ± 0.000 at external sites" in text
-    assert "loses 0.180 at its 2 external sites (95% interval 0.180 to 0.180 over patients and trainings)" in text
+    assert "loses 0.180 at its 2 external sites (95% interval 0.180 to 0.180 over 72 patients and 3 trainings)" in text
     assert "TsmoBN recovers 67 % of the external loss: +0.120, 95% interval 0.120 to 0.120 over" in text
 
 
@@ -300,7 +301,7 @@ def test_a_loss_in_doubt_is_not_a_denominator(tmp_path: Path) -> None:
         return 0.7 if role == "internal" else {"source": 0.8 - 0.3 * run.seed, "tsmobn": 0.9}[inference]
 
     text = Outline(made(tmp_path, right, figures=[])[2]).text
-    assert "20.0 points, but its 95% interval (−54.5 to +94.5 over patients and trainings) includes both" in text
+    assert "20.0 points, but its 95% interval (−54.5 to +94.5 over 72 patients and 3 trainings) includes both" in text
     assert "More trainings would narrow the interval." in text
     assert "gap in doubt" in text
     assert "of the external loss" not in text
@@ -369,7 +370,7 @@ def test_internal_sites_without_test_samples_are_left_out(tmp_path: Path) -> Non
     rows = (paths.study("fake") / "tables" / "sites.csv").read_text()
     assert "internal" not in rows
     header = (paths.study("fake") / "tables" / "overview.csv").read_text().splitlines()[0]
-    assert header == "Condition,Inference,External mean,95% interval (External mean),Worst external site"
+    assert header == "Condition,Inference,Patients,External mean,95% interval (External mean),Worst external site"
     assert "External loss recovered" not in text
     drawn = (paths.study("fake") / "figures" / "sites.svg").read_text()
     assert "centre1, external" in drawn
@@ -398,7 +399,7 @@ def test_a_condition_without_any_run_is_still_there(tmp_path: Path) -> None:
     text = Outline(made(tmp_path, without={"bn": "local"})[2]).text
     assert "Incomplete: 3 entries are missing." in text
     assert "FedAvg, local BN: no run of it has been scored" in text
-    assert "FedAvg, local BN Source no run no run" in text
+    assert "FedAvg, local BN Source – no run no run" in text
 
 
 def test_an_inference_without_predictions_is_missing_in_every_run(tmp_path: Path) -> None:

@@ -57,10 +57,8 @@ def test_each_file_of_results_is_read_once_for_a_page(tmp_path: Path, opened: Co
     opened.clear()
     page.write(plan, paths)
     folder = paths.study(plan.name)
-    files = [
-        folder / f"{name}.csv"
-        for name in ("scores", "summary", "effects", "comparison", "trends", "unseen", "subgroups", "operating_points")
-    ]
+    names = ("scores", "summary", "effects", "comparisons", "comparison", "trends", "unseen", "subgroups")
+    files = [folder / f"{name}.csv" for name in (*names, "operating_points")]
     files += [folder / "missing.json", *(folder / "figures" / f"{name}.svg" for name in plan.study.figures)]
     files += [paths.run(run) / name for run in plan.runs for name in ("manifest.json", "rounds.parquet")]
     files += [paths.data_files(data).samples for data in plan.data]
@@ -75,10 +73,12 @@ def test_a_figure_reads_each_file_once(tmp_path: Path, opened: Counter[Path]) ->
     opened.clear()
     results.draw(plan, paths, "sites")
     folder = paths.study(plan.name)
-    assert {name: opened[folder / f"{name}.csv"] for name in ("scores", "summary", "effects", "trends")} == {
+    names = ("scores", "summary", "effects", "comparisons", "trends")
+    assert {name: opened[folder / f"{name}.csv"] for name in names} == {
         "scores": 1,
         "summary": 1,
         "effects": 1,
+        "comparisons": 1,
         "trends": 0,
     }
 

@@ -311,7 +311,7 @@ def test_the_table_of_a_condition_has_the_inferences_asked_of_it(tmp_path: Path)
     """And no gain of what uses labels, whose score is of other images or of known ones."""
     runs = [{"algorithm": "fedavg"}, {"algorithm": "perfedavg", "inferences": ["source", PERSONAL]}]
     findings, _, _ = scored(tmp_path, runs=runs, seeds=[0])
-    plain, personal = (sites(findings, group).header[3:] for group in findings.conditions)
+    plain, personal = (sites(findings, group).header[4:] for group in findings.conditions)
     assert plain == ("Source", "TsmoBN", "Gain, TsmoBN")
     assert [LABELS in title for title in personal] == [False, True]
     assert not any(title.startswith("Gain") for title in personal)

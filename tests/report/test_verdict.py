@@ -81,7 +81,7 @@ def test_chance_at_home_tells_nothing_of_outside(tmp_path: Path) -> None:
     _, said, lead = judged(tmp_path, rights(0.5, 0.6, 0.6))
     assert (said.word, said.reason) == (Word.CANNOT_TELL, Reason.HOME_FAILS)
     assert said.loss.mean == pytest.approx(-0.1)
-    assert "(95% interval 50.0 to 50.0 over patients and trainings; chance level 50.0)" in lead
+    assert "(95% interval 50.0 to 50.0 over 12 patients and 3 trainings; chance level 50.0)" in lead
     assert "no loss" not in lead
 
 
@@ -171,13 +171,13 @@ def test_three_trainings_and_twenty_patients(tmp_path: Path, monkeypatch: pytest
     assert level.high_patients - level.low_patients == pytest.approx((14 - 6) / 20 * (good - bad))
     assert said.word is Word.LOSES  # 100 % at home: a loss of 23 points, of which 7 are established
     assert (said.loss.low, said.loss.high) == pytest.approx((1 - level.high, 1 - level.low))
-    assert "over patients and trainings" in lead
+    assert "over 40 patients and 3 trainings" in lead
 
 
 def test_one_training_says_so(tmp_path: Path) -> None:
     _, said, lead = judged(tmp_path, rights(0.9, 0.6, 0.8), seeds=[0])
     assert said.word is Word.LOSES
-    assert "over patients only: one training" in lead
+    assert "over 72 patients only: one training" in lead
 
 
 def test_each_of_two_conditions_has_its_verdict(tmp_path: Path) -> None:
@@ -188,6 +188,10 @@ def test_each_of_two_conditions_has_its_verdict(tmp_path: Path) -> None:
     assert [verdict(found, one).word for one in found.conditions] == [Word.LOSES, Word.HOLDS]
     told = answer(found)
     assert told.opening == ""
+    assert told.compared == (
+        "FedAvg, local BN is better than FedAvg, aggregated BN at 2 external sites by 30.0 points (95% interval 30.0 "
+        "to 30.0 over 60 patients and 3 trainings, Holm p <\N{NO-BREAK SPACE}0.001)."
+    )
     assert told.lead.startswith("FedAvg, aggregated BN: loses 30.0 points")
     assert told.others[0].startswith("FedAvg, local BN: holds up at its 2 external sites: the loss is 0.0 points")
 
@@ -201,9 +205,12 @@ def test_many_conditions_are_counted_first(tmp_path: Path) -> None:
 
     found, *_ = judged(tmp_path, right, runs=[{"algorithm": ["fedavg", "fedprox"], "bn": ["aggregated", "local"]}])
     told = answer(found)
-    assert told.opening == "Of 4 conditions 1 holds up at external sites, 1 loses there and of 2 the data cannot tell."
+    assert told.opening.startswith("Best of 4 conditions at 2 external sites: FedAvg, local BN (90.0")
+    counted = "Of 4 conditions 1 holds up at external sites, 1 loses there and of 2 the data cannot tell."
+    assert told.opening.endswith(counted)
+    assert told.lead.startswith("FedAvg, local BN: holds up")
     html = page.write(found.plan, results.load(found.plan, fake_study.Paths(tmp_path)).paths).read_text()
-    assert html.index(told.opening) < html.index(told.lead)
+    assert html.index("Best of 4 conditions") < html.index(counted) < html.index(told.lead)
 
 
 def test_without_external_sites_nothing_is_said_of_them(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ rule summarise:
     output:
         summary=PATHS.study_files("{study}").summary,
         effects=PATHS.study_files("{study}").effects,
+        comparisons=PATHS.study_files("{study}").comparisons,
         comparison=PATHS.study_files("{study}").comparison,
         trends=PATHS.study_files("{study}").trends,
         unseen=PATHS.study_files("{study}").unseen,
@@ -55,7 +56,7 @@ rule summarise:
         benefits=PATHS.study_files("{study}").net_benefit,
         tables=expand(
             PATHS.study_files("{{study}}").table("{table}", "{form}"),
-            table=["sites", "overview", "comparison"],
+            table=["sites", "overview", "conditions", "comparison"],
             form=["csv", "md", "tex"],
         ),
     log:
@@ -74,6 +75,7 @@ rule figure:
     input:
         rules.score.output.scores,
         rules.summarise.output.effects,
+        rules.summarise.output.comparisons,
         rules.summarise.output.summary,
         rules.summarise.output.benefits,
         lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs],

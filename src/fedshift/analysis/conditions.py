@@ -128,6 +128,18 @@ def several(conditions: Iterable[Condition]) -> bool:
     return len({condition.held_out for condition in conditions}) > 1
 
 
+def averaged(conditions: Iterable[Condition]) -> bool:
+    """Return whether a mean over partitions says something: where each of them leaves out other sites.
+
+    Partitions of the same clients (iid data or not, more data or less), or that leave out nothing (more clients or
+    fewer), are compared, not averaged.
+    """
+    all_ = list(conditions)
+    clients = {one.held_out: frozenset(one.partition.internal) for one in all_}
+    leave_out = all(one.partition.external for one in all_)
+    return several(all_) and leave_out and len(set(clients.values())) == len(clients)
+
+
 def _family(runs: dict[str, Run], members: list[str]) -> str:
     run = next(iter(runs.values()))
     return f"{run.algorithm.name}-{run.bn}-{digest.of(sorted(members))}"

@@ -6,8 +6,11 @@ resample of patients. The same arithmetic on columns then gives the spread over 
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +23,7 @@ from ..study.plan import Plan
 from ..study.selector import BASELINE
 from . import crossed, predictions, score
 from .auc import logit_interval
-from .clusters import clusters
+from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition, several
 from .names import IDS, LEVELS, Names
 from .predictions import INFERENCE, Samples
@@ -28,7 +31,7 @@ from .statistics import FEWEST, bootstrap, by_cluster, interval
 
 COLUMNS = [
     *(*IDS, *CONDITION, "role", "site", "metric", "quantity"),
-    *("mean", "std", "seeds", "low", "high", "low_patients", "high_patients", *INFERENCE),
+    *("mean", "std", "seeds", "patients", "low", "high", "low_patients", "high_patients", *INFERENCE),
 ]
 Where = tuple[str, str, str, str]
 """Partition, role, site and metric."""
@@ -55,6 +58,7 @@ def effects(
 
     level : mean over the sites of a role, each site counted once
     gap : mean of the internal sites minus mean of the external ones
+    loss : mean of the internal sites minus the value of an external site
     gain : what an inference adds to the baseline inference, at each site and for the mean of a role
 
     Sites in `left_out` (see `undefined`) count in no mean. A mean over sites one of which has no value for any other
@@ -66,7 +70,7 @@ def effects(
     if several(conditions[c] for c in set(wide.columns.get_level_values("condition_id"))):
         level = pd.concat([level, _mean_over_partitions(level, wide, conditions)], axis=1)
     inside, outside = (_part(level, "role", role) for role in ("internal", "external"))
-    quantities = {"level": level, "gap": _minus(inside, outside, "role")}
+    quantities = {"level": level, "gap": _minus(inside, outside, "role"), "loss": _losses(wide, inside)}
     if baseline is not None:
         both = pd.concat([wide, level], axis=1)
         others = both.loc[:, both.columns.get_level_values("inference_id") != baseline]
@@ -77,6 +81,12 @@ def effects(
         if len(part.T)
     ]
     return pd.concat(parts, axis=1) if parts else _no_columns([*LEVELS, "quantity"])
+
+
+def _losses(wide: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean of the internal sites minus the value of each external site."""
+    at_home = _replaced(inside, role=["external"] * len(inside.columns)) if len(inside.columns) else inside
+    return -_minus(_part(wide, "role", "external"), at_home, "site")
 
 
 def _no_columns(levels: list[str]) -> pd.DataFrame:
@@ -139,37 +149,68 @@ def plain(plan: Plan) -> str | None:
     return next((k for k, i in plan.inferences.items() if i.name == BASELINE and not i.uses_labels), None)
 
 
+def reported(plan: Plan, condition: Condition) -> str:
+    """Return the inference whose levels are reported: the baseline if the study has it, else the first."""
+    unlabelled = [k for k in condition.inferences if not plan.inferences[k].uses_labels]
+    baseline = plain(plan)
+    return baseline if baseline in unlabelled else (unlabelled or condition.inferences)[0]
+
+
 def by_seed(scores: pd.DataFrame) -> pd.DataFrame:
     """Return scores that have the columns LEVELS as a wide table with a row for each seed."""
     return scores.pivot(index="seed", columns=LEVELS, values="value")
 
 
+Arm = tuple[str, str]
+"""The ids of a condition and an inference."""
+Group = tuple[str, str]
+"""Data and site whose patients are drawn together; an empty site for all sites that show the same images."""
+
+
 class Resampled(NamedTuple):
-    """A wide table with a row for each resample of patients, and the number of patients behind each column."""
+    """Resamples of patients.
+
+    Attributes
+    ----------
+    draws : a wide table with a row for each resample
+    patients : the number of patients behind each column
+    group : the patients that each column is about, by the first three of LEVELS
+    influences : by how much each patient moves the headline metric of an arm at a site, a row for each training
+        (seeds, patients); by condition, role, site and inference
+    """
 
     draws: pd.DataFrame
     patients: pd.Series
+    group: dict[tuple[str, str, str], Group]
+    influences: dict[tuple[str, str, str, str], pd.DataFrame]
 
 
-def by_draw(names: Names, paths: Paths, samples: Samples) -> Resampled:
+def by_draw(names: Names, paths: Paths, samples: Samples, arms: Collection[Arm] = ()) -> Resampled:
     """Return resamples of patients, for metrics that are means over samples.
 
     Scores of samples are first averaged over seeds. Sites are resampled independently of each other, unless they show
     the same images under different corruptions: then an image has the same weight at all of them. All conditions,
     inferences and partitions see the same resamples of a site, a patient with the same weight in all of them: their
-    differences are paired, and their means do not count a patient as several.
+    differences are paired, and their means do not count a patient as several. Influences are kept of `arms` alone.
     """
     plan = names.plan
     by_data = {data: clusters(samples, data) for data in plan.data}
     tables: dict[tuple[str, str], list[tuple[pd.DataFrame, pd.DataFrame]]] = defaultdict(list)
     everyone: dict[str, set[str]] = defaultdict(set)
+    group: dict[tuple[str, str, str], Group] = {}
+    influences: dict[tuple[str, str, str, str], pd.DataFrame] = {}
     for partition in dict.fromkeys(run.partition_id for run in plan.runs.values()):
         runs = {key: run for key, run in plan.runs.items() if run.partition_id == partition}
         data = next(iter(runs.values())).data.id
-        for site, values in _per_sample(plan, paths, list(runs)).items():
+        per_sample, single = _per_sample(plan, paths, list(runs), by_data[data], arms)
+        influences |= single
+        for site, values in per_sample.items():
             cluster = by_data[data].of(values.index)
             tables[data, site].append(by_cluster(values, cluster))
             everyone[data].update(cluster)
+            drawn_with = (data, "" if by_data[data].shared else site)
+            places = _tuples(values, ["condition_id", "role"])
+            group |= {(condition, role, site): drawn_with for condition, role in places}
     parts, patients = [], []
     for (data, site), both in tables.items():
         sums, counts = (pd.concat(one, axis=1).sort_index().fillna(0.0) for one in zip(*both, strict=True))
@@ -181,15 +222,18 @@ def by_draw(names: Names, paths: Paths, samples: Samples) -> Resampled:
         parts.append(_mean(pd.DataFrame(draws, columns=sums.columns)))
         patients.append((counts > 0).sum().groupby(level=LEVELS, sort=False).min())
     if not parts:
-        return Resampled(_no_columns(LEVELS), pd.Series(dtype=int, index=_no_columns(LEVELS).columns))
-    return Resampled(pd.concat(parts, axis=1), pd.concat(patients))
+        return Resampled(_no_columns(LEVELS), pd.Series(dtype=int, index=_no_columns(LEVELS).columns), {}, {})
+    return Resampled(pd.concat(parts, axis=1), pd.concat(patients), group, influences)
 
 
-def _per_sample(plan: Plan, paths: Paths, runs: list[str]) -> dict[str, pd.DataFrame]:
-    """Return the scores of single samples at each site, averaged over the seeds that are there.
+def _per_sample(
+    plan: Plan, paths: Paths, runs: list[str], clusters: Clusters, arms: Collection[Arm]
+) -> tuple[dict[str, pd.DataFrame], dict[tuple[str, str, str, str], pd.DataFrame]]:
+    """Return the scores of single samples at each site, averaged over the seeds that are there, and the influences.
 
-    Rows are samples, columns LEVELS + part: the columns of `Metric.per_sample`.
+    Rows are samples, columns LEVELS + part: the columns of `Metric.per_sample`. For influences see `Resampled`.
     """
+    single: dict[tuple[str, str, str, str], dict[int, pd.Series]] = defaultdict(dict)
     total: dict[str, dict[tuple[str, ...], pd.Series]] = defaultdict(dict)
     count: dict[tuple[str, ...], int] = defaultdict(int)
     for run in runs:
@@ -206,39 +250,110 @@ def _per_sample(plan: Plan, paths: Paths, runs: list[str]) -> dict[str, pd.DataF
                     each = metric.per_sample(label, probability)
                     if each is None:
                         continue
+                    if metric.name == plan.study.headline and (plan.runs[run].condition, inference) in arms:
+                        place = (plan.runs[run].condition, role, site, inference)
+                        cluster = clusters.of(pd.Index(rows["sample"]))
+                        single[place][plan.runs[run].seed] = influence(each.reshape(len(label), -1), cluster)
                     for part, values in enumerate(each.reshape(len(label), -1).T):
                         column = (plan.runs[run].condition, role, site, inference, metric.name, str(part))
                         added = pd.Series(values, rows["sample"])
                         total[site][column] = total[site][column] + added if column in total[site] else added
                         count[column] += 1
-    return {
+    wide = {
         site: pd.DataFrame({c: values / count[c] for c, values in columns.items()}).rename_axis(
             columns=[*LEVELS, "part"]
         )
         for site, columns in total.items()
     }
+    return wide, {place: pd.DataFrame(seeds).T.sort_index() for place, seeds in single.items()}
 
 
-def table(names: Names, paths: Paths, scores: pd.DataFrame, samples: Samples) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the intervals (`low`, `high`) of the rows of the summary, by LEVELS, and effects.csv.
+def influence(each: np.ndarray, clusters: np.ndarray) -> pd.Series:
+    """Return by how much each cluster moves the mean of column means of `each` (n, columns), to first order.
 
-    effects.csv has the columns COLUMNS; `scores` has LEVELS, seed and value. The intervals of the summary hold patients
-    alone. Those of effects.csv hold patients and trainings (`low`, `high`), and patients alone (`low_patients`,
-    `high_patients`). With one training both are the same.
+    NaN does not count. A cluster moves the mean of a column by the sum of its deviations from it, divided by the number
+    of samples that count. Influences sum to zero.
     """
-    conditions, baseline = names.conditions, plain(names.plan)
+    known = ~np.isnan(each)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a column without any sample that counts is NaN
+        mean = np.nansum(each, 0) / known.sum(0)
+        deviation = np.where(known, each - mean, 0.0) / known.sum(0)
+    return pd.Series(deviation.mean(1)).groupby(clusters).sum()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The numbers of a study by seed and by resample, which all its intervals are made of.
+
+    Attributes
+    ----------
+    seeds, resampled : single sites by LEVELS
+    by_seed, by_draw : levels, gaps and gains, by LEVELS and quantity
+    left_out : where a metric is not defined
+    """
+
+    names: Names
+    seeds: pd.DataFrame
+    resampled: Resampled
+    by_seed: pd.DataFrame
+    by_draw: pd.DataFrame
+    left_out: set[Where]
+
+    @functools.cached_property
+    def _sites(self) -> dict[tuple[str, ...], dict[Group, int]]:
+        """The patients of each group behind a level, by the id of a condition or family, role, site and the rest."""
+        conditions, sites = self.names.conditions, dict[tuple[str, ...], dict[Group, int]]()
+        places = self.resampled.patients.reset_index(name="number")[[*LEVELS, "number"]]
+        for condition, role, site, inference, metric, number in places.itertuples(index=False, name=None):
+            partition, group = conditions[condition].run.partition_id, self.resampled.group[condition, role, site]
+            if (partition, role, site, metric) in self.left_out:
+                continue
+            for id_, at in itertools.product((condition, conditions[condition].family), (site, ALL)):
+                known = sites.setdefault((id_, role, at, inference, metric), {})
+                known[group] = max(number, known.get(group, 0))
+        return sites
+
+    def patients(self, where: tuple[str, ...]) -> int:
+        """Return the number of patients behind a row of effects.csv, each counted once: both roles behind a gap."""
+        id_, role, site, inference, metric, quantity = where
+        places = [("internal", ALL), ("external", site)] if quantity in ("gap", "loss") else [(role, site)]
+        known = [self._sites.get((id_, *place, inference, metric), {}) for place in places]
+        return sum({group: number for groups in known for group, number in groups.items()}.values())
+
+
+def measured(
+    names: Names, paths: Paths, scores: pd.DataFrame, samples: Samples, arms: Collection[Arm] = ()
+) -> Measured:
+    """Return the numbers behind all intervals. `scores` has the columns LEVELS, seed and value."""
+    seeds, resampled = by_seed(scores), by_draw(names, paths, samples, arms)
+    left_out = undefined(names.conditions, scores)
+    by_each, by_draw_ = (
+        effects(wide, names.conditions, plain(names.plan), left_out) for wide in (seeds, resampled.draws)
+    )
+    return Measured(names, seeds, resampled, by_each, by_draw_, left_out)
+
+
+def table(numbers: Measured) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return `patients`, `se`, `low` and `high` of the rows of the summary, by LEVELS, and effects.csv.
+
+    effects.csv has the columns COLUMNS. The intervals of the summary hold patients alone, and so does `se`, the
+    standard error. Those of effects.csv hold patients and trainings (`low`, `high`), and patients alone
+    (`low_patients`, `high_patients`). With one training both are the same. `patients` are all those behind a number.
+    """
+    names, patients = numbers.names, numbers.resampled.patients
     metrics = {metric.name: metric for metric in score.metrics(names.plan)}
-    seeds, (draws, patients), left_out = by_seed(scores), by_draw(names, paths, samples), undefined(conditions, scores)
-    bounds = _resampled(draws).join(_over_seeds(seeds)).join(patients.rename("patients"))
-    bounds[["low", "high"]] = _pairs([_alone(row, metrics[where[-1]]) for where, row in _rows(bounds)])
-    out = _over_seeds(effects(seeds, conditions, baseline, left_out))
-    out = out.join(_resampled(effects(draws, conditions, baseline, left_out)))
-    fewest = _fewest(patients, conditions)
+    bounds = _resampled(numbers.resampled.draws).join(_over_seeds(numbers.seeds)).join(patients.rename("patients"))
+    rows = _rows(bounds)
+    bounds[["low", "high"]] = _pairs([_alone(row, metrics[where[-1]]) for where, row in rows])
+    bounds["se"] = [row.over_patients**0.5 for _, row in rows]
+    out = _over_seeds(numbers.by_seed).join(_resampled(numbers.by_draw))
+    fewest = _fewest(patients, names.conditions)
     out["patients"] = [fewest.get((where[0], where[4]), 0) for where, _ in _rows(out)]
     out[["low_patients", "high_patients"]] = out[["low", "high"]]
     together = [_together(row, metrics[where[4]], where[5] == "level") for where, row in _rows(out)]
     out[["low", "high"]] = _pairs(together)
-    return bounds[["low", "high"]], names.described(out.reset_index())[COLUMNS]
+    out["patients"] = [numbers.patients(where) for where, _ in _rows(out)]
+    return bounds[["patients", "se", "low", "high"]], names.described(out.reset_index())[COLUMNS]
 
 
 def _pairs(bounds: list[tuple[float, float]]) -> np.ndarray:

@@ -9,8 +9,10 @@ import pandas as pd
 
 from ..metrics import Metric
 from ..study.selector import BASELINE
-from . import effects, score
-from .conditions import ALL, Condition, several
+from . import comparisons, effects, score
+from .comparisons import Difference, Entry
+from .conditions import ALL, Condition, averaged, several
+from .effects import Arm
 from .names import LEVELS, Names
 from .values import NAN, Value
 
@@ -33,8 +35,14 @@ class Findings:
         The id of the inference that others are compared with, if the study has it.
     """
 
-    def __init__(self, names: Names, summary: pd.DataFrame, contrasts: pd.DataFrame) -> None:
-        self.plan = names.plan
+    def __init__(
+        self,
+        names: Names,
+        summary: pd.DataFrame,
+        contrasts: pd.DataFrame,
+        differences: pd.DataFrame | None = None,
+    ) -> None:
+        self.names, self.plan = names, names.plan
         self.metrics: dict[str, Metric] = {m.name: m for m in score.metrics(self.plan)}
         self.headline = self.metrics[self.plan.study.headline]
         self.conditions = list(names.conditions.values())
@@ -43,6 +51,7 @@ class Findings:
         self._values = _by_level(summary, LEVELS)
         self._left_out = effects.undefined(names.conditions, summary.rename(columns={"mean": "value"}))
         self._effects = _by_level(contrasts, [*LEVELS, "quantity"])
+        self._differences = {} if differences is None else comparisons.by_pair(differences)
 
     @property
     def several(self) -> bool:
@@ -56,9 +65,7 @@ class Findings:
         Partitions of the same clients (iid data or not, more data or less), or that leave out nothing (more clients or
         fewer), are compared, not averaged.
         """
-        clients = {one.held_out: frozenset(one.partition.internal) for one in self.conditions}
-        leave_out = all(one.partition.external for one in self.conditions)
-        return self.several and leave_out and len(set(clients.values())) == len(clients)
+        return averaged(self.conditions)
 
     @property
     def tests_inside(self) -> bool:
@@ -106,9 +113,36 @@ class Findings:
         """Return inside minus outside. Positive is a loss outside, also where lower is better."""
         return self.better(self.effect("gap", condition, key, "internal", across=across))
 
+    def losses(self, condition: Condition, key: str) -> dict[str, Value]:
+        """Return the loss at each external site where it is known. Positive is a loss, also where lower is better."""
+        values = {
+            site: self.better(self.effect("loss", one, key, site=site))
+            for one in self.alike(condition)
+            for site in one.partition.external
+        }
+        return {site: value for site, value in values.items() if value.known}
+
     def gain(self, condition: Condition, key: str, role: str, site: str = ALL, across: bool = False) -> Value:
         """Return what an inference adds to the baseline. Positive is better, also where lower is better."""
         return self.better(self.effect("gain", condition, key, role, site, across))
+
+    def level(self, entry: Entry, role: str) -> Value:
+        """Return the mean over sites of the headline metric of what is compared."""
+        return self.effect("level", entry.condition, entry.inference, role, across=self.averaged)
+
+    def difference(self, first: Arm, second: Arm, role: str, site: str = ALL) -> Difference | None:
+        """Return the row of comparisons.csv about a pair, either way round; None where it is not there."""
+        if row := self._differences.get((first, second, role, site)):
+            return row
+        row = self._differences.get((second, first, role, site))
+        return row.reversed() if row else None
+
+    @property
+    def primary(self) -> list[tuple[Arm, Arm]]:
+        """The pairs that the study declares as its primary comparison; none where it declares none."""
+        if self.plan.study.primary is None:
+            return []
+        return [(a, b) for (a, b, _, site), row in self._differences.items() if row.tested and site == ALL]
 
     def better(self, value: Value) -> Value:
         """Return a level or a difference, turned so that more is better."""
@@ -130,8 +164,7 @@ class Findings:
 
     def level_inference(self, condition: Condition) -> str:
         """Return the inference whose levels are reported: the baseline if the study has it, else the first."""
-        unlabelled = [k for k in condition.inferences if not self.plan.inferences[k].uses_labels]
-        return self.baseline if self.baseline in unlabelled else (unlabelled or condition.inferences)[0]
+        return effects.reported(self.plan, condition)
 
     def compared_inference(self, condition: Condition) -> str | None:
         """Return the inference compared with the baseline: the first of another kind that needs no labels."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import norm
 from scipy.stats import t as student
+
+SMALLEST = 1e-6
+"""The standard error of a site whose patients all score alike."""
 
 
 class Pooled(NamedTuple):
@@ -66,3 +70,23 @@ def prediction_interval(pooled: Pooled, level: float = 0.95) -> tuple[float, flo
 def below_the_worst(sites: int) -> float:
     """Return the probability that a new site is worse than the worst of so many, all drawn alike: 1 / (k + 1)."""
     return 1 / (sites + 1)
+
+
+def predicted(estimates: np.ndarray, se: np.ndarray, logit: bool) -> tuple[float, float]:
+    """Return the prediction interval for a new site from estimates (sites,) and their standard errors (sites,).
+
+    With `logit`, estimates are proportions and the interval is made on the logit scale, so that it stays between 0 and
+    1. It is NaN below three sites, where a standard error is unknown, and where a proportion is 0 or 1.
+    """
+    estimates, se = np.asarray(estimates, dtype=float), np.asarray(se, dtype=float)
+    if (
+        len(estimates) < 3
+        or np.isnan([estimates, se]).any()
+        or (logit and not ((estimates > 0) & (estimates < 1)).all())
+    ):
+        return float("nan"), float("nan")
+    if not logit:
+        return prediction_interval(pool(estimates, np.maximum(se, SMALLEST)))
+    slope = estimates * (1 - estimates)
+    low, high = prediction_interval(pool(np.log(estimates / (1 - estimates)), np.maximum(se / slope, SMALLEST)))
+    return 1 / (1 + math.exp(-low)), 1 / (1 + math.exp(-high))

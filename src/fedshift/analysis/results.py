@@ -23,16 +23,18 @@ from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data
-from . import mistakes, net_benefit, operating_point, score
+from . import comparisons, mistakes, net_benefit, operating_point, score
 from .findings import Findings
 from .names import IDS, LEVELS, Names
 from .predictions import INFERENCE
+from .ranking import ranking
 
 AGAIN = "score and summarise the study again"
 COLUMNS = {
     "scores": ["run", "site", "role", *INFERENCE, "seed", "metric", "value", "n"],
     "summary": [*LEVELS, "mean", "std", "seeds", "low", "high"],
     "effects": [*LEVELS, "quantity", "mean", "std", "seeds", "low", "high"],
+    "comparisons": comparisons.COLUMNS,
     "comparison": ["table", "published", "mean", "difference", "combined", "verdict", "reason"],
     "trends": ["claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites", "doubt", "reason"],
     "unseen": [*IDS, "trained_on", "metric", "mean", "std", "seeds"],
@@ -45,6 +47,7 @@ KEYS = {
     "scores": ["run", "site", "role", *INFERENCE, "metric"],
     "summary": LEVELS,
     "effects": [*LEVELS, "quantity"],
+    "comparisons": comparisons.KEYS,
     "comparison": [],
     "trends": [],
     "unseen": [*IDS, "trained_on", "metric"],
@@ -127,6 +130,11 @@ class StudyResults:
         return self._table("effects")
 
     @functools.cached_property
+    def comparisons(self) -> pd.DataFrame:
+        """comparisons.csv."""
+        return self._table("comparisons")
+
+    @functools.cached_property
     def comparison(self) -> pd.DataFrame:
         """comparison.csv."""
         return self._table("comparison")
@@ -158,8 +166,8 @@ class StudyResults:
 
     @functools.cached_property
     def findings(self) -> Findings:
-        """The numbers of summary.csv and effects.csv by their ids."""
-        return Findings(self.names, self.summary, self.effects)
+        """The numbers of summary.csv, effects.csv and comparisons.csv by their ids."""
+        return Findings(self.names, self.summary, self.effects, self.comparisons)
 
     @functools.cached_property
     def missing(self) -> list[dict[str, str]]:
@@ -219,6 +227,7 @@ class StudyResults:
             settings={name: run.settings for name, run in self.plan.runs.items()},
             synthetic=self.synthetic,
             benefits=self._titled(self.net_benefit) if net_benefit.FIGURE in self.plan.study.figures else None,
+            ranking=ranking(self.findings),
         )
 
     def _mistakes(self, each: int) -> list[SiteMistakes]:

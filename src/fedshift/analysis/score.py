@@ -27,6 +27,7 @@ _TEXT = (
     "study",
     "run",
     *("condition_id", "inference_id", "better_ids", "than_ids"),
+    *("than_condition_id", "than_inference_id", "than_condition", "than_inference"),
     "algorithm",
     "bn",
     "addon",

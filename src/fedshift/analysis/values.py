@@ -16,7 +16,8 @@ class Value(NamedTuple):
 
     `low` and `high` hold patients alone at a site, and patients and trainings in a level, gap or gain; there
     `low_patients` and `high_patients` hold patients alone. `chance` is the score of a guess, and `majority` that of
-    always giving the commonest class of the site.
+    always giving the commonest class of the site. `patients` counts those behind the value, and `se` is the standard
+    error over patients.
     """
 
     mean: float = NAN
@@ -31,6 +32,8 @@ class Value(NamedTuple):
     high_patients: float = NAN
     chance: float = NAN
     majority: float = NAN
+    patients: float = NAN
+    se: float = NAN
 
     @property
     def known(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .conditions import Condition
@@ -12,6 +12,8 @@ from .values import Value
 
 FEW = 3
 """With fewer trainings, more of them are always wanted."""
+FEWEST_SITES = 3
+"""With fewer external sites, a verdict is about these sites alone."""
 
 
 class Word(StrEnum):
@@ -33,6 +35,7 @@ class Reason(StrEnum):
     HOME_FAILS = "does not work at home"
     HOME_IN_DOUBT = "not shown to work at home"
     WITHOUT_INTERVAL = "no interval of the loss"
+    SITES_DISAGREE = "external sites of opposite sign"
     TOO_WIDE = "interval of the loss too wide"
 
 
@@ -54,6 +57,7 @@ class Verdict:
     home, loss : the level at internal sites, with its `chance` and `majority`, and the loss outside
     recovery : what the inference that is compared does to an established loss; None without one
     needs : what would narrow the interval in question: patients, trainings, or both
+    sites : the loss at each external site, where it is known
     """
 
     word: Word
@@ -62,6 +66,23 @@ class Verdict:
     reason: Reason | None = None
     recovery: Recovery | None = None
     needs: tuple[str, ...] = ()
+    sites: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def these_only(self) -> bool:
+        """True where a conclusion is about so few external sites that it says nothing of others."""
+        return self.word is not Word.CANNOT_TELL and len(self.sites) < FEWEST_SITES
+
+    def opposite(self, margin: float) -> tuple[str, str] | None:
+        """Return the sites with the largest loss and the largest gain, if both are certain; else None.
+
+        A loss that is certain and yet under the margin throughout is none.
+        """
+        loses = {site: value.mean for site, value in self.sites.items() if value.low > 0 and not value.high < margin}
+        gains = {site: value.mean for site, value in self.sites.items() if value.high < 0}
+        if not loses or not gains:
+            return None
+        return max(loses, key=loses.__getitem__), min(gains, key=gains.__getitem__)
 
 
 def verdict(findings: Findings, condition: Condition) -> Verdict:
@@ -71,13 +92,18 @@ def verdict(findings: Findings, condition: Condition) -> Verdict:
     blind = findings.blind(condition, key, "internal")
     home = home._replace(chance=blind.chance, majority=blind.majority)
     loss = findings.gap(condition, key, across)
+    sites = findings.losses(condition, key)
     reason = _unasked(findings, condition, key) or _at_home(findings, home) or _outside(loss, findings.margin)
+    if reason in (None, Reason.TOO_WIDE):
+        disagree = Verdict(Word.CANNOT_TELL, home, loss, Reason.SITES_DISAGREE, sites=sites)
+        if disagree.opposite(findings.margin):
+            return disagree
     if reason:
         doubtful = {Reason.HOME_IN_DOUBT: home, Reason.TOO_WIDE: loss}.get(reason)
-        return Verdict(Word.CANNOT_TELL, home, loss, reason, needs=needs(doubtful) if doubtful else ())
+        return Verdict(Word.CANNOT_TELL, home, loss, reason, needs=needs(doubtful) if doubtful else (), sites=sites)
     if loss.high < findings.margin:
-        return Verdict(Word.HOLDS, home, loss)
-    return Verdict(Word.LOSES, home, loss, recovery=_recovery(findings, condition, across))
+        return Verdict(Word.HOLDS, home, loss, sites=sites)
+    return Verdict(Word.LOSES, home, loss, recovery=_recovery(findings, condition, across), sites=sites)
 
 
 def _unasked(findings: Findings, condition: Condition, key: str) -> Reason | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..core.registry import Plugin
 
@@ -13,6 +13,37 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..metrics import Metric
+
+
+class Ranking(NamedTuple):
+    """The mean ranks of conditions over sites; 1 is the best.
+
+    Attributes
+    ----------
+    names : tuple[str, ...]
+        the titles of the conditions
+    role, sites : str, int
+        the role of the sites, and their number
+    ranks : tuple[float, ...]
+        the mean rank of each condition; empty where there is none
+    critical : float
+        the critical difference of Nemenyi's test at 5 %
+    p : float
+        that of Iman and Davenport's test that all ranks are alike
+    related : bool
+        whether each site was held out from another training
+    why_not : str
+        the reason why ranks are not compared
+    """
+
+    names: tuple[str, ...]
+    role: str
+    sites: int
+    ranks: tuple[float, ...] = ()
+    critical: float = float("nan")
+    p: float = float("nan")
+    related: bool = False
+    why_not: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,6 +129,8 @@ class Results:
         should not call it
     benefits : pandas.DataFrame or None
         net_benefit.csv with the columns `condition` and `shown`; None where the study asks for no decision curve
+    ranking : Ranking | None
+        the ranks of the conditions over sites
     """
 
     scores: pd.DataFrame
@@ -113,6 +146,7 @@ class Results:
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
     mistakes: Callable[[int], Sequence[SiteMistakes]] = no_mistakes
     benefits: pd.DataFrame | None = None
+    ranking: Ranking | None = None
 
 
 class Figure(Plugin):

@@ -15,7 +15,7 @@ STUDIES = Path("config", "studies")
 """Folder of the studies of a project, unless another one is named."""
 
 
-TABLES, FORMS = ("sites", "overview", "comparison"), ("csv", "md", "tex")
+TABLES, FORMS = ("sites", "overview", "conditions", "comparison"), ("csv", "md", "tex")
 """Tables of a study for people, and the forms in which each is written."""
 
 
@@ -152,6 +152,11 @@ class StudyFiles(_Files):
         return self.folder / "effects.csv"
 
     @property
+    def comparisons(self) -> Path:
+        """Paired differences between conditions. Written by `fedshift summarise`."""
+        return self.folder / "comparisons.csv"
+
+    @property
     def comparison(self) -> Path:
         """Our numbers beside the published ones. Written by `fedshift summarise`."""
         return self.folder / "comparison.csv"
@@ -190,7 +195,7 @@ class StudyFiles(_Files):
     def summarised(self) -> tuple[Path, ...]:
         """All files that `fedshift summarise` writes: the outputs of the workflow's rule `summarise`."""
         tables = (self.table(name, form) for name in TABLES for form in FORMS)
-        made = (self.summary, self.effects, self.comparison, self.trends, self.unseen, self.subgroups)
+        made = (self.summary, self.effects, self.comparisons, self.comparison, self.trends, self.unseen, self.subgroups)
         return *made, self.operating_points, self.net_benefit, *tables
 
     def table(self, name: str, form: str) -> Path:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import UserError, UserErrors, did_you_mean
 from ..study.published import RECORDED, Side, Trend
 from ..study.selector import CHOICES, merged, resolved
+from . import primary
 from .conditions import Cell, differing
 from .tables import rows
 from .words import Words
@@ -32,8 +33,9 @@ class Pair:
 
 
 def require(plan: Plan) -> None:
-    """Raise UserErrors for every published row and every trend that the study's words do not explain."""
+    """Raise UserErrors for every published row, trend and comparison that the study's words do not explain."""
     if not plan.published and not plan.study.trends:
+        primary.pairs(plan)
         return
     faults: dict[tuple[str, str], UserError] = {}
     words = Words(plan)
@@ -50,6 +52,7 @@ def require(plan: Plan) -> None:
             gather(lambda row=row: words.target(row))  # type: ignore[misc]
     for number, trend in enumerate(plan.study.trends):
         gather(lambda n=number, t=trend: pairs(words, n, t))  # type: ignore[misc]
+    gather(lambda: primary.pairs(plan))
     if faults:
         raise UserErrors(faults.values())
 

@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..analysis import contrasts
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
 from ..analysis.values import DASH, Value, between, inner, number, spread
 from ..analysis.verdict import Reason, Verdict, Word, verdict
+from . import comparison
 from .tables import LOSS_RECOVERED
-from .verdict import NO_EXTERNAL_SITE, all_of, blind, over, points, sentence, signed, why_none
+from .verdict import NO_EXTERNAL_SITE, all_of, blind, over, points, sentence, signed, these_only, why_none
 
 IN_WORDS = 6
 """Conditions that are described in sentences. The overview table has all."""
@@ -33,10 +35,12 @@ class Tile:
 class Answer:
     """The sentences about the first condition and the others, and the numbers of the first.
 
-    `opening` is about all conditions, and empty where they are few. `further` counts the conditions without a sentence.
+    `opening` is about all conditions, and empty where they are few: then `compared` says how they differ. With an
+    opening, the best condition stands first. `further` counts the conditions without a sentence.
     """
 
     opening: str
+    compared: str
     lead: str
     others: list[str]
     tiles: list[Tile]
@@ -44,7 +48,7 @@ class Answer:
 
 
 def answer(findings: Findings, unit: str = "patients") -> Answer:
-    """Return the headline of a study, led by its first condition.
+    """Return the headline of a study, led by the comparison of its conditions where there are many.
 
     Numbers are averaged over partitions where each of these leaves out other sites. `unit` is what the intervals
     resample: patients, or images.
@@ -53,7 +57,10 @@ def answer(findings: Findings, unit: str = "patients") -> Answer:
     for condition in findings.conditions:
         firsts.setdefault(condition.family if findings.averaged else condition.id, condition)
     several = findings.several and not findings.averaged
-    conditions = list(firsts.values())
+    conditions, compared = list(firsts.values()), comparison.sentences(findings, unit)
+    if len(conditions) > ONE_BY_ONE:
+        best = [standing.best.condition for standing in contrasts.standings(findings)[:1]]
+        conditions.sort(key=lambda condition: condition not in best)
     judged = [verdict(findings, c) for c in conditions]
     in_words = list(zip(conditions, judged, strict=True))[:IN_WORDS]
     texts = [f"{c.full_title(several)}: {sentences(findings, c, v, unit)}" for c, v in in_words]
@@ -61,9 +68,12 @@ def answer(findings: Findings, unit: str = "patients") -> Answer:
     if not outside:
         together = [n for n, c in enumerate(conditions[:IN_WORDS]) if c.run.algorithm.collaboration.has_global_model]
         texts = [f"{text} {NO_EXTERNAL_SITE}" if n in together[:1] else text for n, text in enumerate(texts)]
-    opening = all_of(judged) if outside and len(conditions) > ONE_BY_ONE else ""
+    texts[0] = " ".join(filter(None, [texts[0], these_only(judged[0])]))
+    opening = ""
+    if len(conditions) > ONE_BY_ONE:
+        opening, compared = " ".join(filter(None, [compared, all_of(judged) if outside else ""])), ""
     numbers = tiles(findings, conditions[0], judged[0], unit)
-    return Answer(opening, texts[0], texts[1:], numbers, len(conditions) - len(texts))
+    return Answer(opening, compared, texts[0], texts[1:], numbers, len(conditions) - len(texts))
 
 
 def sentences(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> str:

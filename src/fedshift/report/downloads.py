@@ -19,6 +19,8 @@ FILES = {
     "Summary": "summary",
     "Effects": "effects",
     "Operating points": "operating_points",
+    "Comparisons of conditions": "comparisons",
+    "Table of conditions compared": "tables/conditions",
     "Beside the published values": "tables/comparison",
     "Trends": "trends",
     "Subgroups": "subgroups",

@@ -17,10 +17,11 @@ from ..core import registry
 from ..figures import Figure
 from ..io.paths import Paths
 from ..io.text import write_text
-from ..papers import comparison, trends
+from ..papers import comparison as published
+from ..papers import trends
 from ..papers.reproduction import Reproduction
 from ..study.plan import Plan
-from . import headline, operating_point, subgroups, tables, worst
+from . import comparison, headline, new_hospital, operating_point, subgroups, tables, worst
 from .answer import answer
 from .checklists import checklists, statements
 from .cohort import Cohort, cohorts, problems
@@ -84,6 +85,7 @@ def context(results: StudyResults) -> dict[str, Any]:
     unit = "patients" if all(cohort.patients for cohort in people) else "images"
     sites = [_sites(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)]
     reproduction = Reproduction.of(results)
+    differences = comparison.by_site(findings, unit)
     not_trained_on = unseen.shown(findings, results.unseen)
     return {
         "plan": plan,
@@ -101,14 +103,17 @@ def context(results: StudyResults) -> dict[str, Any]:
         "reproduction": reproduction,
         "claimed": trends.MEANING,
         "compared": [(line, _compared(n, t)) for n, (t, line) in enumerate(reproduction.tables)],
-        "within": comparison.MEANING,
+        "within": published.MEANING,
         "caveats": _caveats(results, people, runs),
         "subgroups": [
             (column, plain(f"subgroups-{n}", t))
             for n, (column, t) in enumerate(subgroups.tables(results, unit).items())
         ],
         "unseen": plain("unseen", not_trained_on) if not_trained_on else None,
-        "overview": plain("overview", tables.overview(findings)),
+        "overview": plain("overview", tables.overview(findings, unit)),
+        "conditions": _conditions(comparison.table(findings, unit)),
+        "differences": plain("differences", differences) if differences else None,
+        "new_hospital": _new_hospital(findings, unit),
         "worst": worst.sentences(results, unit),
         "points": _points(operating_point.section(results, unit)),
         "sites": sites,
@@ -221,6 +226,20 @@ def _points(section: operating_point.Section | None) -> tuple[list[str], list[Pa
     return section.lines, made
 
 
+def _new_hospital(findings: Findings, unit: str) -> dict[str, Any] | None:
+    """Return what is said about a new hospital, with its tables as the page shows them."""
+    said = new_hospital.section(findings, unit)
+    if said is None:
+        return None
+    details = plain("new-hospital-interval", said.details) if said.details else None
+    return {
+        "sentences": said.sentences,
+        "table": plain("new-hospital", said.table),
+        "details": details,
+        "why": said.why,
+    }
+
+
 def _compared(n: int, table: Table) -> PageTable:
     """Return a published table beside ours, in which the verdict `outside` is marked."""
     shown = plain(f"published-{n}", table)
@@ -230,14 +249,27 @@ def _compared(n: int, table: Table) -> PageTable:
     return shown
 
 
+def _conditions(table: Table) -> PageTable:
+    """Return the conditions beside the best of them, with the best and those that are worse marked."""
+    marks = {"best": "better", "worse than the best": "worse"}
+    shown = plain("conditions", table)
+    for row in shown.rows:
+        row[-1] = PageCell(row[-1].text, mark=marks.get(row[-1].text, ""))
+    return shown
+
+
 def _below(rows: list[list[PageCell]], unit: str) -> str:
     """Return the part of a caption that explains intervals, if the table has any."""
     return f"; below, the 95% interval over {unit}" if any(cell.below for row in rows for cell in row) else ""
 
 
+_NUMBERS = 4
+"""The column of a table of sites at which the numbers begin."""
+
+
 def _sites(n: int, findings: Findings, condition: Condition, unit: str) -> PageTable:
     """Return the headline metric of one condition; the worst external site and sure changes are marked."""
-    table, metric = tables.sites(findings, condition), findings.headline
+    table, metric = tables.sites(findings, condition, unit), findings.headline
     rows = []
     for cells, (role, site) in zip(table.rows, condition.sites(), strict=True):
         marked = [PageCell(c) for c in cells]
@@ -245,8 +277,8 @@ def _sites(n: int, findings: Findings, condition: Condition, unit: str) -> PageT
             value = findings.value(condition, role, site, key)
             worst = role == "external" and site == findings.worst(condition, key)
             below = between(value, metric) if value.low == value.low else ""
-            marked[3 + k] = PageCell(cells[3 + k], below, "worst" if worst else "")
-        for k, key in enumerate(findings.compared(condition), 3 + len(condition.inferences)):
+            marked[_NUMBERS + k] = PageCell(cells[_NUMBERS + k], below, "worst" if worst else "")
+        for k, key in enumerate(findings.compared(condition), _NUMBERS + len(condition.inferences)):
             gain = findings.gain(condition, key, role, site)
             sure = "better" if gain.low > 0 else "worse" if gain.high < 0 else ""
             below = between(gain, metric, sign=True) if gain.low == gain.low else ""
@@ -265,10 +297,11 @@ def _metrics(n: int, findings: Findings, condition: Condition, unit: str) -> Pag
         for key in condition.inferences:
             values = {m: findings.value(condition, role, site, key, name) for name, m in findings.metrics.items()}
             cells = [PageCell(spread(v, m), between(v, m) if v.low == v.low else "") for m, v in values.items()]
-            rows.append([PageCell(site), PageCell(role), PageCell(findings.name(key)), *cells])
+            behind = tables.counted(max(values.values(), key=lambda value: value.patients > 0))
+            rows.append([PageCell(site), PageCell(role), PageCell(findings.name(key)), PageCell(behind), *cells])
     units = (f"{m.title} (%)" if m.percent else m.title for m in findings.metrics.values())
     caption = f"{findings.full(condition)}. All metrics: mean ± standard deviation over seeds{_below(rows, unit)}"
-    return PageTable(f"metrics-{n}", caption, ("Site", "Role", "Inference", *units), rows, 3)
+    return PageTable(f"metrics-{n}", caption, ("Site", "Role", "Inference", unit.capitalize(), *units), rows, 3)
 
 
 def _figure(results: StudyResults, name: str) -> Drawn:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pandas as pd
 
-from ..analysis import effects, net_benefit, operating_point, reference, subgroups, table, unseen
+from ..analysis import comparisons, effects, net_benefit, operating_point, reference, subgroups, table, unseen
+from ..analysis.comparisons import Entry, entry
 from ..analysis.conditions import CONDITION
 from ..analysis.findings import Findings
-from ..analysis.names import IDS, LEVELS
+from ..analysis.names import IDS, LEVELS, Names
 from ..analysis.predictions import INFERENCE, SITE
 from ..analysis.results import load
 from ..io.paths import Paths
 from ..io.tables import write_table
-from ..papers import comparison, trends
+from ..papers import comparison, primary, trends
 from ..papers.values import Values
 from ..papers.words import Words
 from ..study.plan import Plan
@@ -22,7 +24,8 @@ from . import tables
 
 COLUMNS = [
     *("study", *IDS, *CONDITION, *SITE, *INFERENCE, "metric"),
-    *("n", "mean", "std", "seeds", "published", "published_std", "low", "high", "chance", "majority"),
+    *("n", "patients", "mean", "std", "seeds", "published", "published_std"),
+    *("low", "high", "se", "chance", "majority"),
 ]
 
 
@@ -31,13 +34,18 @@ def summarise(plan: Plan, paths: Paths) -> Path:
 
     The unit of aggregation is a seed: each run gives one value for a site, inference and metric, and `mean` and `std`
     (sample standard deviation, n - 1) are over the values of the seeds. `seeds` counts those that are there. `low` and
-    `high` are the 95% interval of the mean score under resampling of patients (see `statistics`). `published` and
+    `high` are the 95% interval of the mean score under resampling of `patients` (see `statistics`), and `se` is the
+    standard error over patients. `published` and
     `published_std` are the printed values (see `comparison`), in the unit of the mean. `chance` and `majority` are the
     scores of a model without knowledge (see `reference`).
     """
     results = load(plan, paths)
     words, values = Words(plan), Values(results)
-    bounds, contrasts = effects.table(results.names, paths, results.scores, results.samples)
+    declared = _declared(results.names)
+    arms = comparisons.arms([*comparisons.entries(results.names), *itertools.chain(*declared)])
+    numbers = effects.measured(results.names, paths, results.scores, results.samples, arms)
+    bounds, contrasts = effects.table(numbers)
+    differences = comparisons.table(numbers, declared)
     summary = _over_seeds(results.scores).join(comparison.published(words)).join(bounds).reset_index()
     summary = summary.join(reference.table(plan, paths, results.samples), on=reference.PLACE)
     summary = results.names.described(summary.assign(study=plan.name))[COLUMNS]
@@ -46,6 +54,7 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     content = {
         files.effects: contrasts,
         files.summary: summary,
+        files.comparisons: differences,
         files.comparison: compared,
         files.trends: trends.table(words, values),
         files.unseen: unseen.table(results.names, paths, results.samples),
@@ -55,9 +64,18 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     }
     for path, rows in content.items():
         write_table(path, rows)
-    tables.write(files, Findings(results.names, summary, contrasts))
+    tables.write(files, Findings(results.names, summary, contrasts, differences))
     table.save(files, "comparison", comparison.whole(compared))
     return files.summary
+
+
+def _declared(names: Names) -> list[tuple[Entry, Entry]]:
+    """Return the pairs of the primary comparison that the study declares, each once."""
+    pairs = [
+        (entry(names, one.condition.id, one.inference), entry(names, other.condition.id, other.inference))
+        for one, other in primary.pairs(names.plan)
+    ]
+    return list(dict.fromkeys(pairs))
 
 
 def _over_seeds(scores: pd.DataFrame) -> pd.DataFrame:

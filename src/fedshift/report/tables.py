@@ -9,19 +9,23 @@ from ..analysis.findings import Findings
 from ..analysis.table import Table, save
 from ..analysis.values import DASH, Value, doubtful, listed, number, spread
 from ..io.paths import StudyFiles
-from . import intervals
+from . import comparison, intervals
 
 LOSS_RECOVERED = "External loss recovered"
 
 
 def write(files: StudyFiles, findings: Findings) -> None:
-    """Write tables/{sites,overview}.{csv,md,tex} of a study, with their intervals."""
+    """Write tables/{sites,overview,conditions}.{csv,md,tex} of a study; the first two have columns of intervals."""
     save(files, "sites", intervals.sites(sites(findings), findings))
     save(files, "overview", intervals.overview(overview(findings), findings))
+    save(files, "conditions", comparison.table(findings))
 
 
-def sites(findings: Findings, condition: Condition | None = None) -> Table:
-    """Return a row for each condition and site: the headline metric under each inference, and the gains."""
+def sites(findings: Findings, condition: Condition | None = None, unit: str = "patients") -> Table:
+    """Return a row for each condition and site: the headline metric under each inference, and the gains.
+
+    `unit` is what intervals resample: patients, or images.
+    """
     metric, shown = findings.headline, [condition] if condition else findings.conditions
     keys, others = (list(condition.inferences) if condition else findings.keys), findings.compared(condition)
     rows = []
@@ -36,6 +40,7 @@ def sites(findings: Findings, condition: Condition | None = None) -> Table:
                     site,
                     role,
                     str(max(v.n for v in values.values()) or DASH),
+                    counted(max(values.values(), key=lambda v: v.patients > 0)),
                     *(complete(v, findings, g, k) for k, v in values.items()),
                     *(spread(v, metric, sign=True) for v in gains),
                     *published,
@@ -47,6 +52,7 @@ def sites(findings: Findings, condition: Condition | None = None) -> Table:
         "Site",
         "Role",
         "n",
+        unit.capitalize(),
         *(findings.name(k) for k in keys),
         *(f"Gain, {findings.name(k)}" for k in others),
         *(f"Published, {findings.name(k)}" for k in _with_published(findings) if k in keys),
@@ -55,7 +61,7 @@ def sites(findings: Findings, condition: Condition | None = None) -> Table:
     return Table(f"{_what(findings)} on the test samples of each site", header, tuple(rows), heads)
 
 
-def overview(findings: Findings) -> Table:
+def overview(findings: Findings, unit: str = "patients") -> Table:
     """Return a row for each condition and inference: internal and external mean, worst site, gap, loss recovered.
 
     Columns that need internal test samples, or external sites, are left out where no partition has any.
@@ -71,6 +77,7 @@ def overview(findings: Findings) -> Table:
                 (
                     *_heads(g, findings),
                     findings.name(k),
+                    _both([value for value, too in ((inside, inside_too), (outside, outside_too)) if too]),
                     *((complete(inside, findings, g, k) if g.tests_inside else DASH,) if inside_too else ()),
                     *((_away(outside, findings, g, k), _worst(findings, g, k)) if outside_too else ()),
                     *((spread(findings.gap(g, k), metric, sign=True), recovered(findings, g, k)) if both else ()),
@@ -80,6 +87,7 @@ def overview(findings: Findings) -> Table:
         "Condition",
         *(("Held out",) if findings.several else ()),
         "Inference",
+        f"{unit.capitalize()}{' (internal + external)' if both else ''}",
         *(("Internal mean",) if inside_too else ()),
         *(("External mean", "Worst external site") if outside_too else ()),
         *(("Gap", LOSS_RECOVERED) if both else ()),
@@ -97,6 +105,17 @@ def overview(findings: Findings) -> Table:
             "sites do not count in it, so the gap may shrink by less, or grow"
         )
     return Table(caption, header, tuple(rows), 2 + findings.several)
+
+
+def _both(values: list[Value]) -> str:
+    """Return the numbers of test patients inside and outside; a single dash where neither is known."""
+    texts = [counted(value) for value in values]
+    return " + ".join(texts) if set(texts) != {DASH} else DASH
+
+
+def counted(value: Value) -> str:
+    """Return the number of test patients behind a value; a dash where it has no interval that would resample them."""
+    return f"{value.patients:.0f}" if value.patients > 0 else DASH
 
 
 def _blind(findings: Findings) -> str:

@@ -10,7 +10,6 @@ from ..analysis.values import Value, between, inner, listed, number
 from ..analysis.verdict import Reason, Recovery, Verdict, Word
 
 NO_EXTERNAL_SITE = "The study has no external site, so it cannot say how the model travels."
-SINGLE = "patients only: one training"
 
 
 def sentence(findings: Findings, condition: Condition, verdict: Verdict, unit: str = "patients") -> str:
@@ -62,9 +61,33 @@ def _why_not(findings: Findings, condition: Condition, verdict: Verdict, unit: s
         Reason.HOME_IN_DOUBT: f"cannot tell: it is not shown to work at home, where {level} "
         f"({bounds}; {blind(home, findings)}).{more}",
         Reason.WITHOUT_INTERVAL: f"cannot tell: the loss outside is {points(loss.mean, findings)}, but {none}.",
+        Reason.SITES_DISAGREE: _opposite(findings, verdict, unit),
         Reason.TOO_WIDE: f"cannot tell: the loss outside is {points(loss.mean, findings)}, but its 95% interval "
         f"({signed(loss, findings)} {over(loss, unit)}) includes {zero}.{more}",
     }[verdict.reason or Reason.NOT_SCORED]
+
+
+def _opposite(findings: Findings, verdict: Verdict, unit: str) -> str:
+    """Return why a mean over sites of opposite sign says nothing; empty where there are none."""
+    sites = verdict.opposite(findings.margin)
+    if sites is None:
+        return ""
+    loses, gains = (verdict.sites[site] for site in sites)
+    at = [
+        f"{verb} {points(abs(value.mean), findings)} at {site} (95% interval {signed(value, findings)} "
+        f"{over(value, unit)})"
+        for verb, site, value in zip(("loses", "gains"), sites, (loses, gains), strict=True)
+    ]
+    mean = f"The mean loss of {points(verdict.loss.mean, findings)} says nothing of either."
+    return f"cannot tell from the mean: it {listed(at)}. {mean}"
+
+
+def these_only(verdict: Verdict) -> str:
+    """Return that a verdict about so few sites holds for these alone; empty for one about more sites, or for none."""
+    if not verdict.these_only:
+        return ""
+    sites = "One external site says" if len(verdict.sites) == 1 else f"{len(verdict.sites)} external sites say"
+    return f"{sites} nothing about other hospitals."
 
 
 def all_of(verdicts: list[Verdict]) -> str:
@@ -84,10 +107,11 @@ def _lose(number_: int) -> str:
 
 
 def over(value: Value, unit: str) -> str:
-    """Return what an interval holds: patients and trainings, or patients only."""
+    """Return what an interval holds, with numbers: `over 60 patients and 3 trainings`, or patients only."""
+    patients = f"{value.patients:.0f} {unit}" if value.patients > 0 else unit
     if value.seeds == 1:
-        return f"over {SINGLE.replace('patients', unit)}"
-    return f"over {unit} and trainings"
+        return f"over {patients} only: one training"
+    return f"over {patients} and {f'{value.seeds} trainings' if value.patients > 0 else 'trainings'}"
 
 
 def blind(value: Value, findings: Findings) -> str:

@@ -30,6 +30,7 @@ from .fields import (
     TransformField,
 )
 from .published import Published, Trend
+from .selector import Selector
 from .threshold import ThresholdField
 
 
@@ -72,6 +73,18 @@ class Grid(Frozen):
     )
 
 
+class Primary(Frozen):
+    """The comparison that a study is made for, declared before its results are seen."""
+
+    condition: Selector = Field(description="settings of the condition that is compared, or of several conditions")
+    against: Selector = Field(description="settings of the condition that it is compared with, given in the same way")
+    smallest: float | None = Field(
+        None,
+        gt=0,
+        description="the smallest difference that matters, in units of the headline metric: 0.01 is 1 point",
+    )
+
+
 class Study(Frozen):
     """A study: its question, its data, its runs, and how results are shown."""
 
@@ -108,6 +121,11 @@ class Study(Frozen):
         lt=1,
         description="the largest loss at external sites that counts as holding up, in units of the headline metric: "
         "0.05 is 5 points; default: 0.05 for metrics in percent, and none for others",
+    )
+    primary: Primary | None = Field(
+        None,
+        description="the comparison of conditions that the study is made for, by its headline metric; default: every "
+        "two conditions are compared, and p values are adjusted for all these pairs",
     )
     positive: str | None = Field(
         None, description="the positive class of an operating point, with two classes; default: the second"

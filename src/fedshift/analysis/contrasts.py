@@ -1,0 +1,138 @@
+"""Conclusions about differences between conditions, by the rules of docs/verdicts.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from . import comparisons
+from .comparisons import FEWEST_TRAININGS, Difference, Entry
+from .findings import Findings
+from .values import Value, doubtful
+
+ALPHA = 0.05
+"""The probability with which at least one difference of the family is called so by chance."""
+MOST_UNDEFINED = 0.05
+"""With a larger share of resamples without a value nothing is estimated."""
+
+
+class Outcome(StrEnum):
+    """Conclusion about a difference between two conditions."""
+
+    DIFFERS = "differs"
+    TOO_SMALL = "too small to matter"
+    ALIKE = "not distinguishable"
+    TRAININGS_DISAGREE = "depends on the training"
+    SITES_DISAGREE = "differs between sites"
+    FEW_TRAININGS = "too few trainings"
+    FEW_PATIENTS = "too few patients"
+    UNDEFINED = "not estimable"
+
+
+TOO_FEW = (Outcome.FEW_TRAININGS, Outcome.FEW_PATIENTS, Outcome.UNDEFINED)
+"""Outcomes of data that are too few to tell."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """What one entry is better by than another.
+
+    Attributes
+    ----------
+    value : the difference of the means over sites, positive where the first entry is better, also where lower is better
+    numbers : the same row of comparisons.csv, whose sign is that of the metric
+    sites : the difference at each site
+    """
+
+    first: Entry
+    second: Entry
+    value: Value
+    numbers: Difference
+    sites: dict[str, Value]
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The entries that are tested at the same sites, with the best of them and what the others differ from it by.
+
+    `others` are in the order of their means, the better first. Values are differences of the best minus the other.
+    """
+
+    best: Entry
+    level: Value
+    sites: tuple[str, ...]
+    others: tuple[Contrast, ...]
+
+    def of(self, *outcomes: Outcome) -> list[Contrast]:
+        """Return the other entries with one of these outcomes."""
+        return [one for one in self.others if one.outcome in outcomes]
+
+
+def standings(findings: Findings) -> list[Standing]:
+    """Return the comparison of conditions with the best of them, for each group that is tested at the same sites."""
+    role, made = comparisons.role(findings.conditions), []
+    for members in comparisons.groups(comparisons.entries(findings.names), role):
+        levels = {one.id: findings.level(one, role) for one in members}
+        means = {id_: level.mean for id_, level in levels.items()}
+        best = comparisons.best_of(members, means, findings.headline.higher_is_better)
+        if best is None:
+            continue
+        others = [contrast(findings, best, one, role) for one in members if one != best]
+        known = sorted(filter(None, others), key=lambda one: one.value.mean)
+        if known:
+            made.append(Standing(best, levels[best.id], tuple(known[0].sites), tuple(known)))
+    return made
+
+
+def declared(findings: Findings) -> list[Contrast]:
+    """Return the differences that the study declares as its primary comparison."""
+    known = {one.family if findings.averaged else one.id: one.id for one in reversed(findings.conditions)}
+    role, made = comparisons.role(findings.conditions), []
+    for pair in findings.primary:
+        first, second = (comparisons.entry(findings.names, known[id_], inference) for id_, inference in pair)
+        made.append(contrast(findings, first, second, role))
+    return [one for one in made if one is not None]
+
+
+def contrast(findings: Findings, first: Entry, second: Entry, role: str) -> Contrast | None:
+    """Return what is concluded about a pair, either way round; None where comparisons.csv does not have it."""
+    numbers = findings.difference(first.arm, second.arm, role)
+    if numbers is None or math.isnan(numbers.mean):
+        return None
+    value, sites = findings.better(numbers.value), dict(_sites(findings, first, second, role))
+    return Contrast(first, second, value, numbers, sites, _outcome(findings, value, numbers, sites))
+
+
+def _sites(findings: Findings, first: Entry, second: Entry, role: str) -> Iterator[tuple[str, Value]]:
+    """Yield the difference at each site where it is known."""
+    others = {site: member.id for member, site in second.sites(role)}
+    for member, site in first.sites(role):
+        arms = (member.id, first.inference), (others.get(site, ""), second.inference)
+        numbers = findings.difference(*arms, role, site)
+        if numbers is not None and not math.isnan(numbers.mean):
+            yield site, findings.better(numbers.value)
+
+
+def _outcome(findings: Findings, value: Value, numbers: Difference, sites: dict[str, Value]) -> Outcome:
+    """Return the first conclusion that holds, in the order of docs/verdicts.md."""
+    primary = findings.plan.study.primary
+    if math.isnan(value.low):
+        return Outcome.FEW_PATIENTS
+    if value.seeds < FEWEST_TRAININGS:
+        return Outcome.FEW_TRAININGS
+    if numbers.undefined > MOST_UNDEFINED:
+        return Outcome.UNDEFINED
+    if any(one.low > 0 for one in sites.values()) and any(one.high < 0 for one in sites.values()):
+        return Outcome.SITES_DISAGREE
+    over_patients = value.low_patients > 0 or value.high_patients < 0
+    over_trainings = numbers.low_trainings > 0 or numbers.high_trainings < 0
+    if over_patients and not (over_trainings and numbers.same_sign == value.seeds):
+        return Outcome.TRAININGS_DISAGREE
+    if doubtful(value) or numbers.p_holm >= ALPHA:
+        return Outcome.ALIKE
+    if primary and primary.smallest and abs(value.mean) < primary.smallest:
+        return Outcome.TOO_SMALL
+    return Outcome.DIFFERS

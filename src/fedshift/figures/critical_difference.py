@@ -1,0 +1,79 @@
+"""Mean ranks of conditions over sites, with the difference that ranks must have to be told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._base import Figure, Ranking, Results
+from ._canvas import COLOURS, INK, WIDTH, note, short, svg
+
+ALPHA = 0.05
+_ROW = 0.28
+_LABEL = 44
+
+
+class CriticalDifference(Figure):
+    """A critical-difference diagram (Demsar, J Mach Learn Res 2006;7:1, section 3.2.4).
+
+    Sites rank the conditions by the headline metric. Conditions whose mean ranks differ by less than the critical
+    difference of Nemenyi's test are connected.
+    """
+
+    title = "Ranks over sites"
+
+    def caption(self, results: Results) -> str:
+        ranking = results.ranking
+        if ranking is None or ranking.why_not:
+            return f"This figure is not drawn: {ranking.why_not if ranking else 'there are no scores yet'}."
+        words = [
+            f"Mean rank of each condition over {ranking.sites} {ranking.role} sites by {results.headline.title}; 1 is "
+            f"the best. A line connects conditions whose mean ranks differ by less than {ranking.critical:.2f}, the "
+            "critical difference: they are not told apart."
+        ]
+        if ranking.p >= ALPHA:
+            words.append(
+                f"Here all ranks together do not differ by more than chance (Iman and Davenport, p = {ranking.p:.2f}), "
+                "so no two conditions are told apart."
+            )
+        words.append("The test takes the sites as independent of each other.")
+        if ranking.related:
+            words.append("These are not quite: each was held out from another training, and the trainings share sites.")
+        return " ".join(words)
+
+    def draw(self, results: Results) -> str:
+        heading, ranking = f"{self.title}: {self.caption(results)}", results.ranking
+        if ranking is None or ranking.why_not:
+            return note(self.name, heading)
+        height = 0.9 + _ROW * (len(ranking.ranks) + 1)
+        return svg(self.name, heading, (WIDTH, height), lambda figure: _paint(figure, ranking))
+
+
+def cliques(ranking: Ranking) -> list[tuple[int, int]]:
+    """Return the largest runs of conditions that are not told apart: first and last, in the order of their ranks."""
+    count, ranks = len(ranking.ranks), sorted(ranking.ranks)
+    if ranking.p >= ALPHA:
+        return [(0, count - 1)]
+    ends = [max(j for j in range(i, count) if ranks[j] - ranks[i] < ranking.critical) for i in range(count)]
+    runs = [(i, end) for i, end in enumerate(ends) if end > i]
+    return [(i, end) for n, (i, end) in enumerate(runs) if not n or end > runs[n - 1][1]]
+
+
+def _paint(figure: Any, ranking: Ranking) -> None:
+    """Draw a dot for each mean rank, lines between conditions that are alike, and the critical difference on top."""
+    order = sorted(range(len(ranking.ranks)), key=lambda n: ranking.ranks[n])
+    ranks, count = [ranking.ranks[n] for n in order], len(order)
+    axes = figure.subplots()
+    axes.plot(ranks, range(count), "o", color=COLOURS[0], markersize=7)
+    for n, (start, end) in enumerate(cliques(ranking)):
+        x = count + 0.25 + 0.18 * n
+        axes.plot([x, x], [start - 0.2, end + 0.2], color=INK, linewidth=3, solid_capstyle="round")
+    axes.plot([1, 1 + ranking.critical], [-1, -1], color=INK, linewidth=1.2, marker="|", markersize=7)
+    axes.text(1 + ranking.critical / 2, -1.15, f"critical difference {ranking.critical:.2f}", ha="center", va="bottom")
+    names = [f"{short(ranking.names[n], _LABEL)} ({ranking.ranks[n]:.2f})" for n in order]
+    axes.set_yticks(range(count), names)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xticks(range(1, count + 1))
+    axes.set_xlabel("mean rank")
+    axes.set_xlim(0.8, max(count + 0.4 + 0.18 * len(cliques(ranking)), 1.2 + ranking.critical))
+    axes.set_ylim(count - 0.5, -2)
+    axes.grid(axis="y", visible=False)

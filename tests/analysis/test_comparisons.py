@@ -1,0 +1,243 @@
+"""Differences between conditions, against worked examples and the same formulas in NumPy."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compared import METHODS, compared, predict
+from scipy.stats import t as student
+
+from fedshift.analysis import comparisons, contrasts
+from fedshift.analysis.auc import variance
+from fedshift.analysis.contrasts import Outcome
+from fedshift.analysis.effects import influence
+from fedshift.core import registry
+from fedshift.core.errors import UserError
+from fedshift.metrics import placements
+from fedshift.papers import primary
+from fedshift.study.plan import Run
+
+D = np.array(
+    [
+        [0.10, 0.00, 0.20, -0.10, 0.05, 0.15],
+        [0.00, 0.05, 0.10, -0.05, 0.00, 0.20],
+        [0.20, 0.10, 0.15, 0.00, 0.10, 0.05],
+        [0.05, -0.10, 0.05, 0.00, 0.10, 0.20],
+    ]
+)
+"""By how much FedProx is better than FedAvg: four trainings that score the same six patients."""
+
+
+def of_table(run: Run, site: str, patient: int) -> int:
+    """10 of 20 right with FedAvg, and with FedProx as many more as in D."""
+    return 10 + (round(20 * D[run.seed, patient % 6]) if run.algorithm.name == "fedprox" else 0)
+
+
+def test_a_difference_holds_patients_and_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worked example: the component of seeds is negative, so that patients are left, with 5 degrees of freedom."""
+    predict(monkeypatch, of_table, 6, 20)
+    found = compared(tmp_path, seeds=[0, 1, 2, 3])
+    whole, site = (found.comparisons[found.comparisons["site"] == at].iloc[0] for at in ("*", "x"))
+    se = math.sqrt(0.0008194444)
+    half = student.ppf(0.975, 5) * se
+    for row in (whole, site):  # there is one site; FedAvg minus FedProx
+        assert row["mean"] == pytest.approx(-0.0666666667)
+        assert (row["low"], row["high"]) == pytest.approx((-0.0666666667 - half, -0.0666666667 + half), abs=1e-7)
+        assert (row["seeds"], row["patients"], row["same_sign"]) == (4, 6, 4)
+        seeds = student.ppf(0.975, 3) * 0.0117851130
+        assert (row["low_trainings"], row["high_trainings"]) == pytest.approx(
+            (-0.0666666667 - seeds, -0.0666666667 + seeds), abs=1e-7
+        )
+        assert row["high_patients"] < 0  # over patients alone, zero is excluded
+    assert whole["p"] == pytest.approx(2 * student.sf(0.0666666667 / se, 5), abs=1e-6)
+    assert (whole["p_holm"], whole["family"]) == (whole["p"], 1)
+    assert (whole["sign_flip_seeds"], whole["smallest_seeds"]) == (0.125, 0.125)
+    assert math.isnan(site["p"])
+    (standing,) = contrasts.standings(found.findings)
+    assert standing.best.condition.algorithm == "fedprox"
+    assert standing.others[0].value.mean == pytest.approx(0.0666666667)
+    assert standing.others[0].outcome is Outcome.ALIKE
+
+
+def test_sites_share_trainings_and_not_patients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean of two sites, by the analysis of variance of each of them."""
+    seed, patient, noise = np.array([[0], [2], [5]]), np.array([0, 1, 2, 4, -1, -3, 1, 3]), np.eye(3, 8, dtype=int)
+    tables = {"x": seed + patient + noise, "y": seed - patient[::-1] // 2 - noise}
+
+    def right(run: Run, site: str, patient: int) -> int:
+        more = tables[site][run.seed, patient] if site in tables and run.algorithm.name == "fedavg" else 0
+        return 10 + int(more)
+
+    predict(monkeypatch, right, 8, 20)
+    found = compared(tmp_path, external=("x", "y"))
+    row = found.comparisons[found.comparisons["site"] == "*"].iloc[0]
+    seeds, patients, rest = np.zeros(3), [], []
+    for table in (values / 20 for values in tables.values()):
+        by_seed, by_patient, mean = table.mean(1, keepdims=True), table.mean(0, keepdims=True), table.mean()
+        seeds += table.mean(1) / 2
+        patients.append(3 * ((by_patient - mean) ** 2).sum() / 7 / 24 / 4)
+        rest.append(((table - by_seed - by_patient + mean) ** 2).sum() / 14 / 24 / 4)
+    parts = [seeds.var(ddof=1) / 3, *patients, *(-each for each in rest)]
+    total = sum(parts)
+    assert total > max(parts[0], sum(patients))  # nothing is truncated
+    df = total**2 / sum(part**2 / k for part, k in zip(parts, [2, 7, 7, 14, 14], strict=True))
+    assert row["mean"] == pytest.approx(seeds.mean())
+    assert row["high"] - row["mean"] == pytest.approx(student.ppf(0.975, df) * math.sqrt(total))
+    assert row["p"] == pytest.approx(2 * student.sf(seeds.mean() / math.sqrt(total), df))
+    assert row["patients"] == 16
+    assert (row["sites"], row["smallest_sites"]) == (2, 0.5)
+
+
+def test_the_influence_of_patients_on_an_auc_gives_the_variance_of_obuchowski() -> None:
+    """Where every patient has samples of either class, the sums of both are over the same patients."""
+    rng = np.random.default_rng(0)
+    label, patients = np.tile([0, 0, 1], 12), np.repeat(np.arange(12), 3)
+    first, second = (np.clip(0.3 * label + rng.normal(0.3, 0.2, 36), 0, 1) for _ in range(2))
+    metric = registry.build("metric", "auc")
+    moved = [influence(metric.per_sample(label, np.stack([1 - s, s], 1)), patients) for s in (first, second)]
+    apart = placements(label, first).minus(placements(label, second))
+    assert (12 / 11 * ((moved[0] - moved[1]) ** 2).sum()) == pytest.approx(variance(apart, label, patients))
+    assert moved[0].sum() == pytest.approx(0)
+
+
+def outcome(found: object) -> Outcome:
+    (standing,) = contrasts.standings(found.findings)  # type: ignore[attr-defined]
+    return standing.others[0].outcome
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        ([8, 8, 8], Outcome.DIFFERS),
+        ([8, 8], Outcome.FEW_TRAININGS),
+        ([8], Outcome.FEW_TRAININGS),
+        ([8, 8, -2], Outcome.TRAININGS_DISAGREE),
+        ([1, 9, 5], Outcome.TRAININGS_DISAGREE),
+    ],
+)
+def test_a_difference_between_few_trainings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gains: list[int], expected: Outcome
+) -> None:
+    """So many more of 20 are right in every patient. 1, 9 and 5: 5 ± 4.303 * 4 / sqrt(3) includes zero."""
+    predict(monkeypatch, lambda run, *_: 10 + gains[run.seed] * (run.algorithm.name == "fedprox"), 6, 20)
+    assert outcome(compared(tmp_path, seeds=list(range(len(gains))))) is expected
+
+
+def test_few_patients_give_no_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predict(monkeypatch, lambda run, *_: 10 + 5 * (run.algorithm.name == "fedprox"), 4, 20)
+    found = compared(tmp_path)
+    assert outcome(found) is Outcome.FEW_PATIENTS
+    assert found.comparisons[["low", "high", "p", "p_holm", "family"]].isna().all(axis=None)
+
+
+def test_sites_of_opposite_sign_have_no_mean_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FedProx is better by 40 points at one site and worse by 10 at the other: better by 15 in the mean."""
+    more = {"x": 8, "y": -2}
+    predict(monkeypatch, lambda run, site, _: 10 + more.get(site, 0) * (run.algorithm.name == "fedprox"), 6, 20)
+    assert outcome(compared(tmp_path, external=("x", "y"))) is Outcome.SITES_DISAGREE
+
+
+def test_a_difference_may_be_too_small_to_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predict(monkeypatch, lambda run, *_: 10 + (run.algorithm.name == "fedprox"), 6, 20)
+    declared = {"condition": {"algorithm": "fedprox"}, "against": {"algorithm": "fedavg"}}
+    for smallest, expected in ((0.04, Outcome.DIFFERS), (0.06, Outcome.TOO_SMALL)):
+        found = compared(tmp_path / str(smallest), primary=declared | {"smallest": smallest})
+        assert outcome(found) is expected
+
+
+NOISE = np.random.default_rng(1).integers(-3, 4, (9, 3, 12))
+
+
+def noisy(run: Run, site: str, patient: int) -> int:
+    method = METHODS.index(run.algorithm.name)
+    return 14 - 2 * method + int(NOISE[method, run.seed, patient])
+
+
+def test_without_a_declared_comparison_the_family_is_all_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predict(monkeypatch, noisy, 12, 20)
+    rows = compared(tmp_path, METHODS[:4]).comparisons
+    whole = rows[rows["site"] == "*"]
+    assert (whole["family"] == 6).all() and len(whole) == 6
+    p = np.sort(whole["p"])
+    holm = np.minimum(1, np.maximum.accumulate(p * np.arange(6, 0, -1)))
+    assert np.sort(whole["p_holm"]) == pytest.approx(holm)
+    assert set(whole["condition"]) | set(whole["than_condition"]) == {
+        f"{name}, aggregated BN" for name in ("FedAvg", "FedProx", "Scaffold", "FedDyn")
+    }
+
+
+def test_a_declared_comparison_is_the_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two conditions against one: the other pairs are exploratory and have no p."""
+    predict(monkeypatch, noisy, 12, 20)
+    declared = {"condition": {"algorithm": "scaffold"}, "against": {"algorithm": "feddyn"}}
+    found = compared(tmp_path, METHODS[:4], primary=declared)
+    rows = found.comparisons
+    tested = rows[rows["tested"]]
+    assert tested[["condition", "than_condition"]].values.tolist() == [
+        ["Scaffold, aggregated BN", "FedDyn, aggregated BN"]
+    ]
+    assert (tested["family"] == 1).all() and (tested["p"] == tested["p_holm"]).all()
+    assert rows.loc[~rows["tested"], ["p", "p_holm"]].isna().all(axis=None)
+    (one,) = contrasts.declared(found.findings)
+    assert (one.first.condition.algorithm, one.second.condition.algorithm) == ("scaffold", "feddyn")
+    assert one.value.mean == pytest.approx(0.1 + (NOISE[2] - NOISE[3]).mean() / 20)
+
+
+def test_a_declared_comparison_may_name_inferences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predict(monkeypatch, lambda *_: 10, 6, 20)
+    declared = {"condition": {"inference": "tsmobn"}, "against": {"inference": "source"}}
+    found = compared(tmp_path, METHODS[:1], inferences=["source", "tsmobn"], primary=declared)
+    (row,) = found.comparisons[found.comparisons["tested"]].itertuples()
+    assert (row.inference_id, row.than_inference_id, row.mean) == ("tsmobn", "source", 0.0)
+
+
+def test_a_comparison_that_matches_nothing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predict(monkeypatch, lambda *_: 10, 6, 20)
+    declared = {"condition": {"algorithm": "moon"}, "against": {"algorithm": "fedavg"}}
+    plan = compared(tmp_path, primary=declared).plan
+    plan.scale = "paper"
+    with pytest.raises(UserError, match=r"primary\.condition: matches no condition of the study"):
+        primary.pairs(plan)
+
+
+def test_a_control_is_never_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predict(monkeypatch, lambda run, *_: 10 + 5 * (run.algorithm.name == "pooled"), 6, 20)
+    found = compared(tmp_path, ("fedavg", "pooled"))
+    (standing,) = contrasts.standings(found.findings)
+    assert standing.best.condition.algorithm == "fedavg"
+    assert standing.others[0].value.mean == pytest.approx(-0.25)
+    assert standing.others[0].outcome is Outcome.DIFFERS
+
+
+def test_conditions_of_other_sites_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One condition is tested at x, the other at y: no patient is shared."""
+    predict(monkeypatch, lambda *_: 10, 6, 20)
+    split = {"train": 0.4, "val": 0.1, "test": 0.5}
+    parts = [
+        {"internal": ["a"], "external": ["x"], "split": split},
+        {"internal": ["a"], "external": ["y"], "split": split},
+    ]
+    found = compared(tmp_path, METHODS[:1], partition=parts)
+    assert found.comparisons.empty
+    assert list(found.comparisons.columns) == comparisons.COLUMNS
+
+
+def test_means_over_partitions_are_compared_by_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave one site out: each external site counts once, with its own patients."""
+    more = {"x": 2, "y": 6}
+    predict(monkeypatch, lambda run, site, _: 8 + more.get(site, 0) * (run.algorithm.name == "fedprox"), 10, 20)
+    split = {"train": 0.4, "val": 0.1, "test": 0.5}
+    parts = [
+        {"internal": ["a", "y"], "external": ["x"], "split": split},
+        {"internal": ["a", "x"], "external": ["y"], "split": split},
+    ]
+    found = compared(tmp_path, partition=parts)
+    whole = found.comparisons[found.comparisons["site"] == "*"]
+    assert len(whole) == 1
+    assert whole["mean"].iloc[0] == pytest.approx(-(0.1 + 0.3) / 2)
+    assert whole["patients"].iloc[0] == 20
+    (standing,) = contrasts.standings(found.findings)
+    assert {site: value.mean for site, value in standing.others[0].sites.items()} == pytest.approx({"x": 0.1, "y": 0.3})
