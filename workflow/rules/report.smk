@@ -41,6 +41,7 @@ rule ledger:
 rule summarise:
     input:
         rules.score.output.scores,
+        controls=lambda w: [PATHS.control(key) for key in PLANS[w.study].controls],
         published=lambda w: published.inputs(PLANS[w.study].published),
         ledger=lambda w: [PATHS.study_files(w.study).ledger] if of_ledger(PLANS[w.study]) else [],
         rounds=lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs if of_rounds(PLANS[w.study])],
@@ -50,6 +51,7 @@ rule summarise:
         comparison=PATHS.study_files("{study}").comparison,
         trends=PATHS.study_files("{study}").trends,
         unseen=PATHS.study_files("{study}").unseen,
+        controls=PATHS.study_files("{study}").controls,
         tables=expand(
             PATHS.study_files("{{study}}").table("{table}", "{form}"),
             table=["sites", "overview", "comparison"],

@@ -16,12 +16,12 @@ import pandas as pd
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.paths import Paths
-from ..io.tables import read_table
 from ..metrics import Metric
 from ..study.plan import Plan
 from ..study.selector import BASELINE
 from . import crossed, predictions, score
 from .auc import logit_interval
+from .clusters import clusters as _clusters
 from .conditions import ALL, CONDITION, Condition, several
 from .names import IDS, LEVELS, Names
 from .predictions import INFERENCE
@@ -185,24 +185,6 @@ def by_draw(names: Names, paths: Paths) -> Resampled:
     if not parts:
         return Resampled(_no_columns(LEVELS), pd.Series(dtype=int, index=_no_columns(LEVELS).columns))
     return Resampled(pd.concat(parts, axis=1), pd.concat(patients))
-
-
-class _Clusters(NamedTuple):
-    """The cluster of each sample, missing where unknown; and whether several sites hold samples of one cluster."""
-
-    by_sample: pd.Series
-    shared: bool
-
-
-def _clusters(paths: Paths, data: str) -> _Clusters:
-    """Return the source image of each sample where sites show the same images; otherwise its patient."""
-    try:
-        samples = read_table(paths.data_files(data).samples)
-    except UserError:
-        return _Clusters(pd.Series(dtype=object), shared=False)
-    shared = "base" in samples
-    known = samples.astype({"sample": str}).set_index("sample")["base" if shared else "patient"].astype(object)
-    return _Clusters(known.where(known.isna(), known.astype(str)), shared)
 
 
 def _per_sample(plan: Plan, paths: Paths, runs: list[str]) -> dict[str, pd.DataFrame]:

@@ -21,6 +21,7 @@ from ..io.text import read_json, write_text
 from ..study.plan import Plan
 from ..study.run import Data
 from . import score
+from .controls import Controls
 from .findings import Findings
 from .names import Names
 
@@ -91,6 +92,11 @@ class StudyResults:
     def unseen(self) -> pd.DataFrame:
         """unseen.csv."""
         return self._table("unseen")
+
+    @functools.cached_property
+    def controls(self) -> Controls:
+        """The numbers of controls.csv."""
+        return Controls(self.findings, self._table("controls"))
 
     @functools.cached_property
     def findings(self) -> Findings:

@@ -36,7 +36,7 @@ _TEXT = (
     "metric",
     "quantity",
     *("table", "method", "variant", "condition", "verdict", "reason"),
-    *("claim", "sentence", "held", "doubt"),
+    *("partition", "claim", "sentence", "held", "doubt"),
 )
 
 

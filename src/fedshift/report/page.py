@@ -10,6 +10,7 @@ from typing import Any
 
 from ..analysis import score, unseen
 from ..analysis.conditions import Condition
+from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.results import StudyResults, load
 from ..analysis.table import Table
@@ -22,7 +23,7 @@ from ..io.text import write_text
 from ..papers import comparison, trends
 from ..papers.reproduction import Reproduction
 from ..study.plan import Plan
-from . import headline, tables
+from . import control, headline, tables
 from .answer import answer
 from .cohort import Cohort, cohorts
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
@@ -92,7 +93,8 @@ def context(results: StudyResults) -> dict[str, Any]:
     plan, findings = results.plan, results.findings
     runs, people = trained(results), cohorts(plan, results.paths)
     unit = "patients" if all(cohort.patients for cohort in people) else "images"
-    sites = [_sites(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)]
+    controls = results.controls
+    sites = [_sites(n, findings, condition, unit, controls) for n, condition in enumerate(findings.conditions)]
     reproduction = Reproduction.of(results)
     not_trained_on = unseen.shown(findings, results.unseen)
     return {
@@ -105,13 +107,14 @@ def context(results: StudyResults) -> dict[str, Any]:
         "command": score.command(plan, results.paths),
         "archives": score.archives(plan),
         "answer": answer(findings, unit),
+        "control": control.sentence(controls, unit),
         "reproduction": reproduction,
         "claimed": trends.MEANING,
         "compared": [(line, _compared(n, t)) for n, (t, line) in enumerate(reproduction.tables)],
         "within": comparison.MEANING,
         "caveats": _caveats(findings, people, runs),
         "unseen": plain("unseen", not_trained_on) if not_trained_on else None,
-        "overview": plain("overview", tables.overview(findings)),
+        "overview": plain("overview", control.in_overview(tables.overview(findings), controls)),
         "sites": sites,
         "coloured": any(cell.mark in ("better", "worse") for t in sites for row in t.rows for cell in row),
         "metrics": [_metrics(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)],
@@ -221,7 +224,7 @@ def _below(rows: list[list[PageCell]], unit: str) -> str:
     return f"; below, the 95% interval over {unit}" if any(cell.below for row in rows for cell in row) else ""
 
 
-def _sites(n: int, findings: Findings, condition: Condition, unit: str) -> PageTable:
+def _sites(n: int, findings: Findings, condition: Condition, unit: str, controls: Controls) -> PageTable:
     """Return the headline metric of one condition; the worst external site and sure changes are marked."""
     table, metric = tables.sites(findings, condition), findings.headline
     rows = []
@@ -239,9 +242,12 @@ def _sites(n: int, findings: Findings, condition: Condition, unit: str) -> PageT
             marked[k] = PageCell(cells[k], below, sure)
         rows.append(marked)
     gains = ", and of gains over trainings too" if findings.compared(condition) and len(condition.runs) > 1 else ""
+    beside = control.in_sites(table, controls, condition)
+    for row, cells, interval in zip(rows, beside.rows, control.below(controls, condition), strict=False):
+        row.append(PageCell(cells[-1], interval))
     under = _below(rows, unit)
     caption = f"{findings.full(condition)}. {table.caption}{under}{gains if under else ''}"
-    return PageTable(f"sites-{n}", caption, table.header, rows, table.heads)
+    return PageTable(f"sites-{n}", caption, beside.header, rows, table.heads)
 
 
 def _metrics(n: int, findings: Findings, condition: Condition, unit: str) -> PageTable:
@@ -283,6 +289,7 @@ def _downloads(results: StudyResults) -> Iterator[tuple[str, list[Download], str
         "Table of sites": "tables/sites",
         "Summary": "summary",
         "Effects": "effects",
+        "Controls": "controls",
         "Beside the published values": "tables/comparison",
         "Trends": "trends",
         "All scores": "scores",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..analysis import effects, reference, table, unseen
+from ..analysis import controls, effects, reference, table, unseen
 from ..analysis.conditions import CONDITION
 from ..analysis.findings import Findings
 from ..analysis.names import IDS, LEVELS
@@ -27,7 +27,7 @@ COLUMNS = [
 
 
 def summarise(plan: Plan, paths: Paths) -> Path:
-    """Write summary.csv, effects.csv, comparison.csv, trends.csv, unseen.csv and the tables.
+    """Write summary.csv, effects.csv, comparison.csv, trends.csv, unseen.csv, controls.csv and the tables.
 
     The unit of aggregation is a seed: each run gives one value for a site, inference and metric, and `mean` and `std`
     (sample standard deviation, n - 1) are over the values of the seeds. `seeds` counts those that are there. `low` and
@@ -42,17 +42,19 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     summary = summary.join(reference.table(plan, paths), on=reference.PLACE)
     summary = results.names.described(summary.assign(study=plan.name))[COLUMNS]
     compared = comparison.table(words, values)
-    files = results.files
+    files, findings = results.files, Findings(results.names, summary, contrasts)
+    beside = controls.table(findings, results.names, paths, effects.undefined(results.names.conditions, results.scores))
     content = {
         files.effects: contrasts,
         files.summary: summary,
         files.comparison: compared,
         files.trends: trends.table(words, values),
         files.unseen: unseen.table(results.names, paths),
+        files.controls: beside,
     }
     for path, rows in content.items():
         write_table(path, rows)
-    tables.write(files, Findings(results.names, summary, contrasts))
+    tables.write(files, findings, controls.Controls(findings, beside))
     table.save(files, "comparison", comparison.whole(compared))
     return files.summary
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 
 from ..analysis.conditions import Condition
+from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.table import Table, save
 from ..analysis.values import DASH, Value, doubtful, listed, number, spread
 from ..io.paths import StudyFiles
+from . import control
 
 LOSS_RECOVERED = "External loss recovered"
 
 
-def write(files: StudyFiles, findings: Findings) -> None:
+def write(files: StudyFiles, findings: Findings, controls: Controls) -> None:
     """Write tables/{sites,overview}.{csv,md,tex} of a study."""
-    for name, table in (("sites", sites(findings)), ("overview", overview(findings))):
-        save(files, name, table)
+    save(files, "sites", control.in_sites(sites(findings), controls))
+    save(files, "overview", control.in_overview(overview(findings), controls))
 
 
 def sites(findings: Findings, condition: Condition | None = None) -> Table:

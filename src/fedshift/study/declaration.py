@@ -104,6 +104,11 @@ class Study(Frozen):
         description="the largest loss at external sites that counts as holding up, in units of the headline metric: "
         "0.05 is 5 points; default: 0.05 for metrics in percent, and none for others",
     )
+    control: bool | None = Field(
+        None,
+        description="whether a linear classifier of colour and texture, without a network, is tested beside the runs; "
+        "default: it is where the samples are images",
+    )
     figures: tuple[FigureName, ...] = Field(
         ("convergence", "patches", "sites"), description="figures of the page, in order"
     )

@@ -87,6 +87,9 @@ class Plan:
         dataset, study = self.study.dataset, self.study
         if grid.dataset:
             dataset = registry.build("dataset", merge(dataset.spec(), grid.dataset), f"{where}.dataset")
+        if study.control and not dataset.has_images:
+            what = f"the samples of {dataset.name} are vectors, and a control sees colour and texture of images"
+            raise UserError(f"{self.path}.control", what, "leave it out")
         prepare = tuple(t for t in study.transforms if t.when == "prepare")
         data = Data(dataset=dataset, synthetic=self.scale == "mini" and dataset.has_miniature, prepare=prepare)
         self.data[data.id] = data
@@ -104,6 +107,15 @@ class Plan:
     def partitions(self) -> list[Partition]:
         """The partitions of all runs, each once, in the order of the runs."""
         return list(dict.fromkeys(run.partition for run in self.runs.values()))
+
+    @property
+    def controls(self) -> dict[str, Run]:
+        """The first run on each partition that has a control without a network, by the id of the partition."""
+        runs: dict[str, Run] = {}
+        for run in self.runs.values() if self.study.control is not False else ():
+            if run.data.dataset.has_images:
+                runs.setdefault(run.partition_id, run)
+        return runs
 
     def predictions(self, run: str) -> dict[str, str]:
         """Return the id of the prediction job for each inference of a run, by the id of the inference."""
