@@ -59,7 +59,7 @@ def test_each_file_of_results_is_read_once_for_a_page(tmp_path: Path, opened: Co
     folder = paths.study(plan.name)
     files = [
         folder / f"{name}.csv"
-        for name in ("scores", "summary", "effects", "comparison", "trends", "unseen", "controls")
+        for name in ("scores", "summary", "effects", "comparison", "trends", "unseen", "controls", "calibration")
     ]
     files += [folder / "missing.json", *(folder / "figures" / f"{name}.svg" for name in plan.study.figures)]
     files += [paths.run(run) / name for run in plan.runs for name in ("manifest.json", "rounds.parquet")]

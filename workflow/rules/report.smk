@@ -52,6 +52,7 @@ rule summarise:
         trends=PATHS.study_files("{study}").trends,
         unseen=PATHS.study_files("{study}").unseen,
         controls=PATHS.study_files("{study}").controls,
+        calibration=PATHS.study_files("{study}").calibration,
         tables=expand(
             PATHS.study_files("{{study}}").table("{table}", "{form}"),
             table=["sites", "overview", "comparison"],
@@ -74,6 +75,7 @@ rule figure:
         rules.score.output.scores,
         rules.summarise.output.effects,
         rules.summarise.output.summary,
+        rules.summarise.output.calibration,
         lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs],
     output:
         report(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from ..core.errors import UserError
@@ -16,6 +17,15 @@ class Clusters(NamedTuple):
 
     by_sample: pd.Series
     shared: bool
+
+    def of(self, rows: pd.DataFrame) -> np.ndarray:
+        """Return the cluster (n,) of each row, which has the columns sample and site.
+
+        A sample of unknown patient stands alone. Patients of two sites are two, unless sites share images.
+        """
+        cluster = self.by_sample.reindex(rows["sample"])
+        known = cluster.where(cluster.notna(), rows["sample"].to_numpy()).astype(str).to_numpy()
+        return np.asarray(known if self.shared else rows["site"].to_numpy() + "/" + known, dtype=object)
 
 
 def clusters(paths: Paths, data: str) -> Clusters:

@@ -61,7 +61,7 @@ def _rows(findings: Findings, names: Names, paths: Paths, left_out: Set[Where]) 
             for site, rows in by_site.items():
                 each = _per_sample(metric, rows)
                 reference[metric.name, site] = each
-                sites[site] = _estimate(metric, rows, each, _clusters(known(run.data.id), rows))
+                sites[site] = _estimate(metric, rows, each, known(run.data.id).of(rows))
                 yield _row("level", about, *site, metric, sites[site], len(rows))
             for role, one in _means(sites, partition, metric, left_out):
                 levels[role, metric.name].append(one)
@@ -114,13 +114,6 @@ def _estimate(metric: Metric, rows: pd.DataFrame, each: np.ndarray, cluster: np.
     return Estimate(np.array([metric.value(rows["label"].to_numpy(), p)]), pd.Series(dtype=float), 0)
 
 
-def _clusters(known: Clusters, rows: pd.DataFrame) -> np.ndarray:
-    """Return the cluster of each sample; where sites do not share images, patients of different sites are different."""
-    cluster = known.by_sample.reindex(rows["sample"])
-    names = cluster.where(cluster.notna(), rows["sample"].to_numpy()).astype(str)
-    return np.asarray(names if known.shared else rows["site"].to_numpy() + "/" + names.to_numpy(), dtype=object)
-
-
 def _means(
     sites: dict[Site, Estimate], partition: str, metric: Metric, left_out: Set[Where]
 ) -> Iterator[tuple[str, Estimate]]:
@@ -160,7 +153,7 @@ def _differences(
                 continue
             each, other = _per_sample(metric, rows), reference[metric.name, place]
             if each.shape[1]:
-                trainings[place].append(of_means(each - other, _clusters(known, rows)))
+                trainings[place].append(of_means(each - other, known.of(rows)))
             else:
                 ours, theirs = (_estimate(metric, part, each, np.empty(0)) for part in (rows, control))
                 trainings[place].append(ours.minus(theirs))

@@ -99,6 +99,11 @@ class StudyResults:
         return Controls(self.findings, self._table("controls"))
 
     @functools.cached_property
+    def calibration(self) -> pd.DataFrame:
+        """calibration.csv."""
+        return self._table("calibration")
+
+    @functools.cached_property
     def findings(self) -> Findings:
         """The numbers of summary.csv and effects.csv by their ids."""
         return Findings(self.names, self.summary, self.effects)
@@ -157,6 +162,7 @@ class StudyResults:
             classes=self.plan.study.dataset.classes,
             settings={name: run.settings for name, run in self.plan.runs.items()},
             synthetic=self.synthetic,
+            calibration=self._titled(self.calibration),
         )
 
     def _titled(self, table: pd.DataFrame) -> pd.DataFrame:

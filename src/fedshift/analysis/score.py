@@ -36,7 +36,7 @@ _TEXT = (
     "metric",
     "quantity",
     *("table", "method", "variant", "condition", "verdict", "reason"),
-    *("partition", "claim", "sentence", "held", "doubt"),
+    *("partition", "of", "claim", "sentence", "held", "doubt"),
 )
 
 

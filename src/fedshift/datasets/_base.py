@@ -108,11 +108,6 @@ class Dataset(Plugin):
         """Return whether a miniature exists; a dataset without one is used in full at every scale."""
         return type(self).miniature is not Dataset.miniature
 
-    @property
-    def has_images(self) -> bool:
-        """Return whether samples are images, and not vectors of features."""
-        return self.shape is None or len(self.shape) == 3
-
     def examine(self, raw: Path) -> tuple[pd.DataFrame, list[UserError]]:
         """Return the samples of the raw files, as in `Opened`, and the faults that `open` would raise.
 

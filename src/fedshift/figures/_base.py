@@ -39,6 +39,8 @@ class Results:
     settings : Mapping[str, Mapping[str, Any]]
         every setting of each run, by the id of the run and then by the setting's dotted path
         (`training.batch_size`, `data.dataset.classes_per_client`, `partition.limit.train`, ...)
+    calibration : pandas.DataFrame | None
+        calibration.csv, with titles as in `scores`
     """
 
     scores: pd.DataFrame
@@ -51,6 +53,7 @@ class Results:
     classes: tuple[str, ...]
     synthetic: bool = False
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    calibration: pd.DataFrame | None = None
 
 
 class Figure(Plugin):

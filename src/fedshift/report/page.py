@@ -23,7 +23,7 @@ from ..io.text import write_text
 from ..papers import comparison, trends
 from ..papers.reproduction import Reproduction
 from ..study.plan import Plan
-from . import control, headline, tables
+from . import calibration, control, headline, tables
 from .answer import answer
 from .cohort import Cohort, cohorts
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
@@ -93,7 +93,7 @@ def context(results: StudyResults) -> dict[str, Any]:
     plan, findings = results.plan, results.findings
     runs, people = trained(results), cohorts(plan, results.paths)
     unit = "patients" if all(cohort.patients for cohort in people) else "images"
-    controls = results.controls
+    controls, measured = results.controls, calibration.calibration(findings, results.calibration, unit)
     sites = [_sites(n, findings, condition, unit, controls) for n, condition in enumerate(findings.conditions)]
     reproduction = Reproduction.of(results)
     not_trained_on = unseen.shown(findings, results.unseen)
@@ -118,6 +118,9 @@ def context(results: StudyResults) -> dict[str, Any]:
         "sites": sites,
         "coloured": any(cell.mark in ("better", "worse") for t in sites for row in t.rows for cell in row),
         "metrics": [_metrics(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)],
+        "calibration": measured,
+        "calibrated": _calibrated(measured),
+        "calibration_key": calibration.explanation(),
         "figures": [_figure(results, name) for name in plan.study.figures],
         "cohorts": [(c, plain(f"cohort-{n}", c.table)) for n, c in enumerate(people)],
         "protocol": protocol(findings),
@@ -263,6 +266,15 @@ def _metrics(n: int, findings: Findings, condition: Condition, unit: str) -> Pag
     return PageTable(f"metrics-{n}", caption, ("Site", "Role", "Inference", *units), rows, 3)
 
 
+def _calibrated(measured: calibration.Calibration | None) -> list[PageTable]:
+    """Return the calibration of each condition."""
+    made = []
+    for n, (table, below) in enumerate(measured.tables if measured else ()):
+        rows = [[*map(PageCell, cells, under)] for cells, under in zip(table.rows, below, strict=True)]
+        made.append(PageTable(f"calibration-{n}", table.caption, table.header, rows, table.heads))
+    return made
+
+
 def _figure(results: StudyResults, name: str) -> Drawn:
     """Return a figure as it was drawn by its rule."""
     from markupsafe import Markup
@@ -290,6 +302,7 @@ def _downloads(results: StudyResults) -> Iterator[tuple[str, list[Download], str
         "Summary": "summary",
         "Effects": "effects",
         "Controls": "controls",
+        "Calibration": "calibration",
         "Beside the published values": "tables/comparison",
         "Trends": "trends",
         "All scores": "scores",

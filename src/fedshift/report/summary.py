@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..analysis import controls, effects, reference, table, unseen
+from ..analysis import calibration, controls, effects, reference, table, unseen
 from ..analysis.conditions import CONDITION
 from ..analysis.findings import Findings
 from ..analysis.names import IDS, LEVELS
@@ -27,7 +27,7 @@ COLUMNS = [
 
 
 def summarise(plan: Plan, paths: Paths) -> Path:
-    """Write summary.csv, effects.csv, comparison.csv, trends.csv, unseen.csv, controls.csv and the tables.
+    """Write summary.csv, effects.csv, comparison.csv, trends.csv, unseen.csv, controls.csv, calibration.csv and tables.
 
     The unit of aggregation is a seed: each run gives one value for a site, inference and metric, and `mean` and `std`
     (sample standard deviation, n - 1) are over the values of the seeds. `seeds` counts those that are there. `low` and
@@ -51,6 +51,7 @@ def summarise(plan: Plan, paths: Paths) -> Path:
         files.trends: trends.table(words, values),
         files.unseen: unseen.table(results.names, paths),
         files.controls: beside,
+        files.calibration: calibration.table(findings, results.names, paths),
     }
     for path, rows in content.items():
         write_table(path, rows)
