@@ -9,6 +9,7 @@ configfile: "config/config.yaml"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
+include: "workflow/rules/control.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/predict.smk"
 include: "workflow/rules/report.smk"

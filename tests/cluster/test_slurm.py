@@ -190,6 +190,7 @@ def test_small_jobs_share_an_allocation(outcome: Outcome) -> None:
     kinds = Counter(re.sub("_wildcards_.*", "", job["Comment"]) for job in outcome.jobs)
     assert kinds == {
         "rule_prepare": 1,
+        "rule_control": 1,
         "rule_train": 3 + 2,
         "rule_predict_predict": 1,
         "rule_report_page_score_summarise": 1,

@@ -350,9 +350,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.chdir(Project.create(tmp_path / "p", runs=runs).root)
     assert cli.main(["plan", "tiny"]) == 0
     out = capsys.readouterr().out.splitlines()
-    rules = ["download", "prepare", "partition", "train", "predict", "score", "summarise", "figure", "page", "index"]
-    assert [line.split()[0] for line in out[1:12]] == [*rules, "all"]
-    assert out[4].split(maxsplit=4) == ["train", "4", "0", "4", "4 missing output files"]
+    rules = ["download", "prepare", "partition", "control", "train", "predict", "score", "summarise", "figure", "page"]
+    assert [line.split()[0] for line in out[1:13]] == [*rules, "index", "all"]
+    assert out[5].split(maxsplit=4) == ["train", "4", "0", "4", "4 missing output files"]
     assert "Time for training and prediction: unknown" in out
     assert cli.main(["plan", "tiny", "--json"]) == 0
     assert {c["rule"]: c["to_run"] for c in json.loads(capsys.readouterr().out)["counts"]}["train"] == 4

@@ -29,7 +29,7 @@ STAGES = {
         ["models", "algorithms", "addons", "inferences", "transforms"],
     ),
     "report": (
-        ["analysis/score", "report/summary", "analysis/results", "report/page", "report/gallery"],
+        ["jobs/control", "analysis/score", "report/summary", "analysis/results", "report/page", "report/gallery"],
         ["metrics", "figures"],
     ),
 }

@@ -50,6 +50,7 @@ INFERENCES = {key: plan.inferences[members[0]] for plan in PLANS.values() for ke
 DATA = {run.data.id: run.data for run in RUNS.values()}
 RAW = {data.raw: data for data in DATA.values()}
 PARTITIONS = {run.partition_id: run for run in RUNS.values()}
+CONTROLS = {key: run for plan in PLANS.values() for key, run in plan.controls.items()}
 TEMPLATES = {p.name: digest.of_file(p) for p in sorted((SOURCES / "fedshift" / "report" / "templates").iterdir())}
 OTHER_PAGES = {"index.html.j2", "applied.html.j2"}  # all other templates are parts of a study's page
 

@@ -41,6 +41,7 @@ rule ledger:
 rule summarise:
     input:
         rules.score.output.scores,
+        controls=lambda w: [PATHS.control(key) for key in PLANS[w.study].controls],
         published=lambda w: published.inputs(PLANS[w.study].published),
         ledger=lambda w: [PATHS.study_files(w.study).ledger] if of_ledger(PLANS[w.study]) else [],
         rounds=lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs if of_rounds(PLANS[w.study])],
@@ -54,6 +55,8 @@ rule summarise:
         subgroups=PATHS.study_files("{study}").subgroups,
         points=PATHS.study_files("{study}").operating_points,
         benefits=PATHS.study_files("{study}").net_benefit,
+        controls=PATHS.study_files("{study}").controls,
+        calibration=PATHS.study_files("{study}").calibration,
         tables=expand(
             PATHS.study_files("{{study}}").table("{table}", "{form}"),
             table=["sites", "overview", "conditions", "comparison"],
@@ -78,6 +81,7 @@ rule figure:
         rules.summarise.output.comparisons,
         rules.summarise.output.summary,
         rules.summarise.output.benefits,
+        rules.summarise.output.calibration,
         lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs],
     output:
         report(

@@ -1,4 +1,4 @@
-"""What is resampled as a whole: all samples of a patient, or all versions of an image."""
+"""Samples that depend on each other and are resampled as a whole: those of a patient, or those that show one image."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ class Clusters(NamedTuple):
     def of(self, samples: pd.Index) -> np.ndarray:
         """Return the cluster of each sample (n,). A sample without a known cluster stands alone."""
         return self.by_sample.reindex(samples).fillna(samples.to_series()).to_numpy()
+
+    def at_sites(self, rows: pd.DataFrame) -> np.ndarray:
+        """Return the cluster (n,) of each row, which has the columns sample and site.
+
+        Patients of two sites are two, also if they have one name, unless sites share images.
+        """
+        cluster = self.of(pd.Index(rows["sample"])).astype(str)
+        return np.asarray(cluster if self.shared else rows["site"].to_numpy() + "/" + cluster, dtype=object)
 
 
 def clusters(samples: Samples, data: str) -> Clusters:

@@ -23,7 +23,7 @@ from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data
-from . import comparisons, mistakes, net_benefit, operating_point, score
+from . import calibration, comparisons, controls, mistakes, net_benefit, operating_point, score
 from .findings import Findings
 from .names import IDS, LEVELS, Names
 from .predictions import INFERENCE
@@ -41,6 +41,8 @@ COLUMNS = {
     "subgroups": [*IDS, "column", "group", "role", "metric", "n", "clusters", "mean", "std", "seeds", "low", "high"],
     "operating_points": operating_point.COLUMNS,
     "net_benefit": net_benefit.COLUMNS,
+    "controls": controls.COLUMNS,
+    "calibration": calibration.COLUMNS,
 }
 """The columns of each table that its readers need."""
 KEYS = {
@@ -54,6 +56,8 @@ KEYS = {
     "subgroups": [*IDS, "column", "group", "role", "metric"],
     "operating_points": [*IDS, "role", "site", "run"],
     "net_benefit": [*IDS, "role", "site", "threshold"],
+    "controls": ["quantity", "partition", *IDS, "role", "site", "metric"],
+    "calibration": [*IDS, "role", "site", "quantity", "bin"],
 }
 """The columns of each table in which no two rows agree."""
 PATCHES = 6
@@ -165,6 +169,16 @@ class StudyResults:
         return self._table("net_benefit")
 
     @functools.cached_property
+    def controls(self) -> controls.Controls:
+        """The numbers of controls.csv."""
+        return controls.Controls(self.findings, self._table("controls"))
+
+    @functools.cached_property
+    def calibration(self) -> pd.DataFrame:
+        """calibration.csv."""
+        return self._table("calibration")
+
+    @functools.cached_property
     def findings(self) -> Findings:
         """The numbers of summary.csv, effects.csv and comparisons.csv by their ids."""
         return Findings(self.names, self.summary, self.effects, self.comparisons)
@@ -228,6 +242,7 @@ class StudyResults:
             synthetic=self.synthetic,
             benefits=self._titled(self.net_benefit) if net_benefit.FIGURE in self.plan.study.figures else None,
             ranking=ranking(self.findings),
+            calibration=self._titled(self.calibration),
         )
 
     def _mistakes(self, each: int) -> list[SiteMistakes]:

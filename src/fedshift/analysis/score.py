@@ -38,7 +38,7 @@ _TEXT = (
     "metric",
     "quantity",
     *("table", "method", "variant", "condition", "verdict", "reason"),
-    *("claim", "sentence", "held", "doubt"),
+    *("partition", "of", "claim", "sentence", "held", "doubt"),
     *("column", "group"),
     *("rule", "positive"),
 )

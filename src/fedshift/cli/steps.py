@@ -14,11 +14,12 @@ from .group import Group, call, checked, member, plans
 
 
 def add(group: Group) -> None:
-    """Add the commands download, prepare, partition, train and predict."""
+    """Add the commands download, prepare, partition, control, train and predict."""
     command = group.add(download, "download", "download raw files, from a mirror or the official source", "study", "id")
     command.add_argument("--mirror", type=Path, help="folder to copy files from, if they are there")
     group.add(prepare, "prepare", "write the memory-mapped arrays of a dataset", "study", "id")
     group.add(partition, "partition", "assign samples to roles and splits", "study", "id")
+    group.add(control, "control", "predict with a linear classifier of colour and texture", "study", "id")
     group.add(train, "train", "train one run, or resume it", "study", "id")
     group.add(predict, "predict", "predict all test images with one run and one inference", "study", "id", "inference")
 
@@ -52,6 +53,16 @@ def partition(args: argparse.Namespace) -> None:
         table = run.partition.assign(read_samples(path))
         table.attrs["code"] = partition_code()
         write_table(out, table)
+
+
+def control(args: argparse.Namespace) -> None:
+    """Write the predictions of the control of a partition."""
+    run = member(args, "partition with a control", lambda plan: plan.controls)
+    from ..jobs.control import control as job
+
+    reads, out = [*Paths().data_files(run.data.id).written, Paths().partition(args.id)], Paths().control(args.id)
+    with checked(args, reads, [out]):
+        job(run, Paths(), out)
 
 
 def train(args: argparse.Namespace) -> None:

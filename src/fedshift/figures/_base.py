@@ -131,6 +131,8 @@ class Results:
         net_benefit.csv with the columns `condition` and `shown`; None where the study asks for no decision curve
     ranking : Ranking | None
         the ranks of the conditions over sites
+    calibration : pandas.DataFrame | None
+        calibration.csv, with titles as in `scores`
     """
 
     scores: pd.DataFrame
@@ -147,6 +149,7 @@ class Results:
     mistakes: Callable[[int], Sequence[SiteMistakes]] = no_mistakes
     benefits: pd.DataFrame | None = None
     ranking: Ranking | None = None
+    calibration: pd.DataFrame | None = None
 
 
 class Figure(Plugin):

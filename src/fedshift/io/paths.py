@@ -187,6 +187,16 @@ class StudyFiles(_Files):
         return self.folder / "net_benefit.csv"
 
     @property
+    def controls(self) -> Path:
+        """The levels of the controls without a network, and what each condition adds to them. `fedshift summarise`."""
+        return self.folder / "controls.csv"
+
+    @property
+    def calibration(self) -> Path:
+        """How well probabilities agree with frequencies, site by site. Written by `fedshift summarise`."""
+        return self.folder / "calibration.csv"
+
+    @property
     def headline(self) -> Path:
         """The outcome in a few numbers, for the index of all studies. Written by `fedshift page`."""
         return self.folder / "headline.json"
@@ -196,7 +206,7 @@ class StudyFiles(_Files):
         """All files that `fedshift summarise` writes: the outputs of the workflow's rule `summarise`."""
         tables = (self.table(name, form) for name in TABLES for form in FORMS)
         made = (self.summary, self.effects, self.comparisons, self.comparison, self.trends, self.unseen, self.subgroups)
-        return *made, self.operating_points, self.net_benefit, *tables
+        return *made, self.operating_points, self.net_benefit, self.controls, self.calibration, *tables
 
     def table(self, name: str, form: str) -> Path:
         """Return the file of a table for people; `form` is csv, md or tex. Written by `fedshift summarise`."""
@@ -241,6 +251,10 @@ class Paths:
     def partition(self, partition: str) -> Path:
         """Return the table of the roles and splits of samples. Written by `fedshift partition`."""
         return self.results / "partitions" / f"{partition}.parquet"
+
+    def control(self, partition: str) -> Path:
+        """Return the table of predictions of the control of a partition. Written by `fedshift control`."""
+        return self.results / "controls" / f"{partition}.parquet"
 
     def run(self, run: str) -> Path:
         """Return the folder of a run."""

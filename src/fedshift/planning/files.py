@@ -32,6 +32,7 @@ def outputs(plan: Plan, paths: Paths) -> Iterator[Output]:
     yield from (Output("download", (paths.source(raw),)) for raw in dict.fromkeys(d.raw for d in plan.data.values()))
     yield from (Output("prepare", paths.data_files(key).written) for key in plan.data)
     yield from (Output("partition", (paths.partition(key),)) for key in _partitions(plan))
+    yield from (Output("control", (paths.control(key),)) for key in plan.controls)
     yield from (Output("train", paths.run_files(run).trained) for run in plan.runs)
     yield from (Output("predict", (file,)) for file in predictions(plan, paths))
     yield Output("score", (study.scores, study.missing))
@@ -64,14 +65,15 @@ def read_by(rule: str, plan: Plan, paths: Paths) -> list[Path]:
     rounds, manifests = [run.rounds for run in runs], [run.manifest for run in runs]
     cards = [d.card for d in data]
     scored = [study.scores, study.missing]
-    summarised = [study.scores, study.summary, study.effects]
+    shown = [study.scores, study.summary, study.effects, study.comparisons, study.net_benefit, study.calibration]
+    controls = [paths.control(key) for key in plan.controls]
     images, pixels = [d.images for d in data], [d.pixels for d in data]
     predicted = predictions(plan, paths)
     return {
         "score": [*predicted, *tables, *partitions],
         "ledger": images,
-        "summarise": [*scored, *predicted, study.ledger, *rounds, *tables, *pixels, *partitions, *cards],
-        "figure": [*summarised, *rounds, *images, *tables, *cards],
+        "summarise": [*scored, *predicted, *controls, study.ledger, *rounds, *tables, *pixels, *partitions, *cards],
+        "figure": [*shown, *predicted, *rounds, *images, *tables, *cards],
         "page": [
             *(*scored, study.ledger, *study.summarised, *map(study.figure, plan.study.figures)),
             *(*rounds, *manifests, *images, *tables, *pixels, *cards, *partitions),

@@ -115,6 +115,7 @@ def job_counts(plans: Mapping[str, Plan]) -> dict[str, int]:
         "download": len({run.data.raw for run in runs.values()}),
         "prepare": len({run.data.id for run in runs.values()}),
         "partition": len({run.partition_id for run in runs.values()}),
+        "control": len({key for plan in plans.values() for key in plan.controls}),
         "train": len(runs),
         "predict": len(
             {

@@ -18,6 +18,8 @@ FILES = {
     "Table of sites": "tables/sites",
     "Summary": "summary",
     "Effects": "effects",
+    "Controls": "controls",
+    "Calibration": "calibration",
     "Operating points": "operating_points",
     "Comparisons of conditions": "comparisons",
     "Table of conditions compared": "tables/conditions",

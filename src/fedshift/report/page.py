@@ -9,6 +9,7 @@ from typing import Any
 
 from ..analysis import score, unseen
 from ..analysis.conditions import Condition
+from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.results import StudyResults, load
 from ..analysis.table import Table
@@ -21,7 +22,7 @@ from ..papers import comparison as published
 from ..papers import trends
 from ..papers.reproduction import Reproduction
 from ..study.plan import Plan
-from . import comparison, headline, new_hospital, operating_point, subgroups, tables, worst
+from . import calibration, comparison, control, headline, new_hospital, operating_point, subgroups, tables, worst
 from .answer import answer
 from .checklists import checklists, statements
 from .cohort import Cohort, cohorts, problems
@@ -83,7 +84,8 @@ def context(results: StudyResults) -> dict[str, Any]:
     plan, findings = results.plan, results.findings
     runs, people = trained(results), cohorts(results)
     unit = "patients" if all(cohort.patients for cohort in people) else "images"
-    sites = [_sites(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)]
+    controls, measured = results.controls, calibration.calibration(findings, results.calibration, unit)
+    sites = [_sites(n, findings, condition, unit, controls) for n, condition in enumerate(findings.conditions)]
     reproduction = Reproduction.of(results)
     differences = comparison.by_site(findings, unit)
     not_trained_on = unseen.shown(findings, results.unseen)
@@ -100,6 +102,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "problems": problems(people),
         "answer": answer(findings, unit),
         "glossary": glossary(findings),
+        "control": control.sentence(controls, unit),
         "reproduction": reproduction,
         "claimed": trends.MEANING,
         "compared": [(line, _compared(n, t)) for n, (t, line) in enumerate(reproduction.tables)],
@@ -110,7 +113,7 @@ def context(results: StudyResults) -> dict[str, Any]:
             for n, (column, t) in enumerate(subgroups.tables(results, unit).items())
         ],
         "unseen": plain("unseen", not_trained_on) if not_trained_on else None,
-        "overview": plain("overview", tables.overview(findings, unit)),
+        "overview": plain("overview", control.in_overview(tables.overview(findings, unit), controls)),
         "conditions": _conditions(comparison.table(findings, unit)),
         "differences": plain("differences", differences) if differences else None,
         "new_hospital": _new_hospital(findings, unit),
@@ -119,6 +122,9 @@ def context(results: StudyResults) -> dict[str, Any]:
         "sites": sites,
         "coloured": any(cell.mark in ("better", "worse") for t in sites for row in t.rows for cell in row),
         "metrics": [_metrics(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)],
+        "calibration": measured,
+        "calibrated": _calibrated(measured),
+        "calibration_key": calibration.explanation(),
         "figures": [_figure(results, name) for name in plan.study.figures],
         "cohorts": [(c, plain(f"cohort-{n}", c.table)) for n, c in enumerate(people)],
         "protocol": protocol(findings),
@@ -267,7 +273,7 @@ _NUMBERS = 4
 """The column of a table of sites at which the numbers begin."""
 
 
-def _sites(n: int, findings: Findings, condition: Condition, unit: str) -> PageTable:
+def _sites(n: int, findings: Findings, condition: Condition, unit: str, controls: Controls) -> PageTable:
     """Return the headline metric of one condition; the worst external site and sure changes are marked."""
     table, metric = tables.sites(findings, condition, unit), findings.headline
     rows = []
@@ -285,9 +291,12 @@ def _sites(n: int, findings: Findings, condition: Condition, unit: str) -> PageT
             marked[k] = PageCell(cells[k], below, sure)
         rows.append(marked)
     gains = ", and of gains over trainings too" if findings.compared(condition) and len(condition.runs) > 1 else ""
+    beside = control.in_sites(table, controls, condition)
+    for row, cells, interval in zip(rows, beside.rows, control.below(controls, condition), strict=False):
+        row.append(PageCell(cells[-1], interval))
     under = _below(rows, unit)
     caption = f"{findings.full(condition)}. {table.caption}{under}{gains if under else ''}"
-    return PageTable(f"sites-{n}", caption, table.header, rows, table.heads)
+    return PageTable(f"sites-{n}", caption, beside.header, rows, table.heads)
 
 
 def _metrics(n: int, findings: Findings, condition: Condition, unit: str) -> PageTable:
@@ -302,6 +311,15 @@ def _metrics(n: int, findings: Findings, condition: Condition, unit: str) -> Pag
     units = (f"{m.title} (%)" if m.percent else m.title for m in findings.metrics.values())
     caption = f"{findings.full(condition)}. All metrics: mean ± standard deviation over seeds{_below(rows, unit)}"
     return PageTable(f"metrics-{n}", caption, ("Site", "Role", "Inference", unit.capitalize(), *units), rows, 3)
+
+
+def _calibrated(measured: calibration.Calibration | None) -> list[PageTable]:
+    """Return the calibration of each condition."""
+    made = []
+    for n, (table, below) in enumerate(measured.tables if measured else ()):
+        rows = [[*map(PageCell, cells, under)] for cells, under in zip(table.rows, below, strict=True)]
+        made.append(PageTable(f"calibration-{n}", table.caption, table.header, rows, table.heads))
+    return made
 
 
 def _figure(results: StudyResults, name: str) -> Drawn:

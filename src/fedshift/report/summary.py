@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..analysis import comparisons, effects, net_benefit, operating_point, reference, subgroups, table, unseen
+from ..analysis import (
+    calibration,
+    comparisons,
+    controls,
+    effects,
+    net_benefit,
+    operating_point,
+    reference,
+    subgroups,
+    table,
+    unseen,
+)
 from ..analysis.comparisons import Entry, entry
 from ..analysis.conditions import CONDITION
 from ..analysis.findings import Findings
@@ -50,7 +61,8 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     summary = summary.join(reference.table(plan, paths, results.samples), on=reference.PLACE)
     summary = results.names.described(summary.assign(study=plan.name))[COLUMNS]
     compared = comparison.table(words, values)
-    files = results.files
+    files, findings = results.files, Findings(results.names, summary, contrasts, differences)
+    beside = controls.table(findings, results.names, paths, results.samples, numbers.left_out)
     content = {
         files.effects: contrasts,
         files.summary: summary,
@@ -61,10 +73,12 @@ def summarise(plan: Plan, paths: Paths) -> Path:
         files.subgroups: subgroups.table(results.names, paths, results.samples),
         files.operating_points: operating_point.table(results.names, paths, results.samples),
         files.net_benefit: net_benefit.table(results.names, paths, results.samples),
+        files.controls: beside,
+        files.calibration: calibration.table(findings, results.names, paths, results.samples),
     }
     for path, rows in content.items():
         write_table(path, rows)
-    tables.write(files, Findings(results.names, summary, contrasts, differences))
+    tables.write(files, findings, controls.Controls(findings, beside))
     table.save(files, "comparison", comparison.whole(compared))
     return files.summary
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 
 from ..analysis.conditions import Condition
+from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.table import Table, save
 from ..analysis.values import DASH, Value, doubtful, listed, number, spread
 from ..io.paths import StudyFiles
-from . import comparison, intervals
+from . import comparison, control, intervals
 
 LOSS_RECOVERED = "External loss recovered"
 
 
-def write(files: StudyFiles, findings: Findings) -> None:
+def write(files: StudyFiles, findings: Findings, controls: Controls) -> None:
     """Write tables/{sites,overview,conditions}.{csv,md,tex} of a study; the first two have columns of intervals."""
-    save(files, "sites", intervals.sites(sites(findings), findings))
-    save(files, "overview", intervals.overview(overview(findings), findings))
+    save(files, "sites", control.in_sites(intervals.sites(sites(findings), findings), controls))
+    save(files, "overview", control.in_overview(intervals.overview(overview(findings), findings), controls))
     save(files, "conditions", comparison.table(findings))
 
 

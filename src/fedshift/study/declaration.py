@@ -138,6 +138,11 @@ class Study(Frozen):
     decision_range: tuple[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(gt=0, lt=1)]] = Field(
         (0.05, 0.5), description="lowest and highest threshold of the figure decision_curve"
     )
+    control: bool | None = Field(
+        None,
+        description="whether a linear classifier of colour and texture, without a network, is tested beside the runs; "
+        "default: it is where the samples are images",
+    )
     figures: tuple[FigureName, ...] = Field(
         ("convergence", "patches", "sites"), description="figures of the page, in order"
     )

@@ -14,7 +14,7 @@ from ..core.errors import UserError, UserErrors, did_you_mean
 from ..core.limits import Limit
 from ..core.registry import Plugin, validated
 from ..data.partition import Partition
-from ..datasets import Scale
+from ..datasets import Dataset, Scale
 from ..inferences import Inference
 from .declaration import Grid, Study, merge, read
 from .published import table_path
@@ -87,6 +87,9 @@ class Plan:
         dataset, study = self.study.dataset, self.study
         if grid.dataset:
             dataset = registry.build("dataset", merge(dataset.spec(), grid.dataset), f"{where}.dataset")
+        if study.control and not _has_images(dataset):
+            what = f"the samples of {dataset.name} are vectors, and a control sees colour and texture of images"
+            raise UserError(f"{self.path}.control", what, "leave it out")
         prepare = tuple(t for t in study.transforms if t.when == "prepare")
         data = Data(dataset=dataset, synthetic=self.scale == "mini" and dataset.has_miniature, prepare=prepare)
         self.data[data.id] = data
@@ -104,6 +107,15 @@ class Plan:
     def partitions(self) -> list[Partition]:
         """The partitions of all runs, each once, in the order of the runs."""
         return list(dict.fromkeys(run.partition for run in self.runs.values()))
+
+    @property
+    def controls(self) -> dict[str, Run]:
+        """The first run on each partition that has a control without a network, by the id of the partition."""
+        runs: dict[str, Run] = {}
+        for run in self.runs.values() if self.study.control is not False else ():
+            if _has_images(run.data.dataset):
+                runs.setdefault(run.partition_id, run)
+        return runs
 
     def predictions(self, run: str) -> dict[str, str]:
         """Return the id of the prediction job for each inference of a run, by the id of the inference."""
@@ -137,6 +149,11 @@ def _pairs(grid: Grid) -> Iterator[tuple[Algorithm, str]]:
     for algorithm in grid.algorithm:
         for bn in grid.bn or algorithm.policies[:1]:
             yield algorithm, bn
+
+
+def _has_images(dataset: Dataset) -> bool:
+    """Return whether the samples of a dataset are images, and not vectors."""
+    return dataset.shape is None or len(dataset.shape) == 3
 
 
 def _number(study: Study, grid: Grid) -> int:

@@ -1,0 +1,355 @@
+"""How well predicted probabilities agree with observed frequencies, site by site: calibration.csv.
+
+Every training is measured by itself, and the results are averaged over trainings: averaged probabilities would be those
+of an ensemble, which nobody trained.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit, logit
+from scipy.stats import norm, rankdata
+
+from ..io.paths import Paths
+from . import predictions
+from .clusters import clusters
+from .conditions import ALL, CONDITION, Condition
+from .estimates import Estimate, over_sites, over_trainings, scaled
+from .findings import Findings
+from .names import IDS, Names
+from .predictions import INFERENCE, Samples
+from .statistics import LEVEL
+
+COLUMNS = [*IDS, *CONDITION, "role", "site", "of", "quantity", "bin", "p", "n", "patients"]
+COLUMNS += ["mean", "std", "seeds", "low", "high", *INFERENCE]
+CLIP = 1e-6
+"""Probabilities are clipped to this distance from 0 and 1 before their log-odds are taken."""
+BINS = 10
+"""Bins of equal counts of the calibration curve, and of the calibration errors beside it."""
+BARS = 20
+"""Bars of equal width of the histogram of probabilities."""
+TOP_LABEL = "the answer"
+"""With more than two classes: the probability of the most probable class, and whether it is right."""
+NUMBERS = ("observed_expected", "intercept", "slope", "ece", "ece_perfect", "squared_error_debiased")
+"""The quantities of calibration.csv that are one number of a site."""
+_NOTHING = pd.Series(dtype=float)
+_STEPS = 100
+
+
+# ---- logistic recalibration
+
+
+class Fit(NamedTuple):
+    """A logistic regression.
+
+    Attributes
+    ----------
+    coefficients : np.ndarray
+        (k,)
+    covariance : np.ndarray
+        (k, k), the inverse of the information: for independent samples and a true model.
+    influence : np.ndarray
+        (n, k), the influence of each sample on the coefficients.
+    """
+
+    coefficients: np.ndarray
+    covariance: np.ndarray
+    influence: np.ndarray
+
+
+def logistic(y: np.ndarray, x: np.ndarray, offset: np.ndarray | float = 0.0) -> Fit | None:
+    """Return the maximum-likelihood fit of P(y = 1) = sigmoid(x b + offset), or None where it does not converge.
+
+    `y` is (n,) of 0 and 1, and `x` is (n, k). Newton's method, with steps halved while they do not help.
+    """
+    b = np.zeros(x.shape[1])
+
+    def loss(b: np.ndarray) -> float:
+        score = x @ b + offset
+        return float(np.logaddexp(0, score).sum() - y @ score)
+
+    for _ in range(_STEPS):
+        mean = expit(x @ b + offset)
+        information = (x * (mean * (1 - mean))[:, None]).T @ x
+        residual = x * (y - mean)[:, None]
+        try:
+            covariance = np.linalg.inv(information)
+        except np.linalg.LinAlgError:
+            return None
+        step = covariance @ residual.sum(0)
+        if not np.isfinite(step).all():
+            return None
+        if np.abs(step).max() < 1e-10 * (1 + np.abs(b).max()):
+            return Fit(b, covariance, residual @ covariance)
+        before = loss(b)
+        while loss(b + step) > before and np.abs(step).max() > 1e-12:
+            step = step / 2
+        b = b + step
+    return None
+
+
+def log_odds(p: np.ndarray) -> np.ndarray:
+    """Return the log-odds of probabilities, clipped to 1e-6 and 1 - 1e-6."""
+    return np.asarray(logit(np.clip(p, CLIP, 1 - CLIP)))
+
+
+def intercept(y: np.ndarray, p: np.ndarray, cluster: np.ndarray) -> Estimate:
+    """Return calibration in the large: a of logit P(y) = a + logit(p), ideally 0; above it, p is too low.
+
+    Not estimable (NaN) where all y are alike.
+    """
+    if len(np.unique(y)) < 2:
+        return _unknown()
+    return _coefficient(logistic(y, np.ones((len(y), 1)), log_odds(p)), 0, cluster)
+
+
+def slope(y: np.ndarray, p: np.ndarray, cluster: np.ndarray) -> Estimate:
+    """Return b of logit P(y) = a + b logit(p), ideally 1; below it, p is too extreme.
+
+    Not estimable (NaN) where all y or all p are alike, or where p separates the classes.
+    """
+    x = log_odds(p)
+    if len(np.unique(y)) < 2 or len(np.unique(x)) < 2:
+        return _unknown()
+    low, high = x[y == 0], x[y == 1]
+    if low.max() <= high.min() or high.max() <= low.min():
+        return _unknown()
+    return _coefficient(logistic(y, np.stack([np.ones(len(x)), x], 1)), 1, cluster)
+
+
+def _coefficient(fit: Fit | None, k: int, cluster: np.ndarray) -> Estimate:
+    """Return a coefficient with clustered influences, whose squares sum to the diagonal of the sandwich.
+
+    The small-sample factor is G / (G - 1) (n - 1) / (n - k) for n samples in G clusters and k coefficients.
+    """
+    if fit is None:
+        return _unknown()
+    n, number = fit.influence.shape
+    factor = (n - 1) / (n - number) if n > number else np.nan
+    return Estimate(fit.coefficients[[k]], scaled(fit.influence[:, k], cluster, factor), len(np.unique(cluster)))
+
+
+def _unknown() -> Estimate:
+    return Estimate(np.array([np.nan]), _NOTHING, 0)
+
+
+def observed_expected(y: np.ndarray, p: np.ndarray, cluster: np.ndarray) -> Estimate:
+    """Return the logarithm of sum(y) / sum(p), ideally 0; not estimable (NaN) without any y of 1.
+
+    The logarithm is what is averaged and has the interval (Snell and others, Stat Methods Med Res 2018;27:3505).
+    """
+    if not y.any() or not p.any():
+        return _unknown()
+    share = y / y.sum() - p / p.sum()
+    return Estimate(np.log([y.sum() / p.sum()]), scaled(share, cluster), len(np.unique(cluster)))
+
+
+# ---- bins
+
+
+def equal_width(p: np.ndarray, bins: int) -> np.ndarray:
+    """Return the bin (n,) of each probability among bins of equal width, open on the left."""
+    return np.clip(np.ceil(p * bins).astype(int) - 1, 0, bins - 1)
+
+
+def equal_count(p: np.ndarray, bins: int) -> np.ndarray:
+    """Return the bin (n,) of each probability among bins of about equal counts; equal probabilities share a bin."""
+    return np.floor((rankdata(p) - 0.5) * bins / len(p)).astype(int)
+
+
+def ece(y: np.ndarray, p: np.ndarray, bins: np.ndarray) -> float:
+    """Return the expected calibration error: the mean over samples of |mean y - mean p| of their bin."""
+    return float(np.abs(np.bincount(bins, y - p)).sum() / len(y))
+
+
+def ece_perfect(p: np.ndarray, bins: np.ndarray) -> float:
+    """Return the ECE to be expected of a perfect model: sqrt(2 / pi) sum sqrt(w v / n), samples independent.
+
+    w is the share of a bin, and v its mean p (1 - p). Even a perfect model has an error, the larger the fewer samples.
+    """
+    return float(np.sqrt(2 / np.pi * np.bincount(bins, p * (1 - p))).sum() / len(p))
+
+
+def squared_error_debiased(y: np.ndarray, p: np.ndarray, bins: np.ndarray) -> float:
+    """Return the mean squared gap of the bins without its bias; it may be negative, and is 0 on average if perfect.
+
+    It is sum w [(mean y - mean p)^2 - mean y (1 - mean y) / (n - 1)] (Kumar, Liang and Ma, NeurIPS 2019). Bins of one
+    sample are left out of both terms.
+    """
+    number = np.bincount(bins)
+    several = number > 1
+    number = number[several]
+    gap = np.bincount(bins, y - p)[several] / number
+    share = np.bincount(bins, y)[several] / number
+    return float((number * (gap**2 - share * (1 - share) / (number - 1))).sum() / len(y))
+
+
+def wilson(share: float, n: float, level: float = LEVEL) -> tuple[float, float]:
+    """Return the interval of a share of n independent samples (Wilson, J Am Stat Assoc 1927;22:209)."""
+    z = norm.ppf((1 + level) / 2)
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return float(max(centre - half, 0.0)), float(min(centre + half, 1.0))
+
+
+class Point(NamedTuple):
+    """A bin of the calibration curve: mean probability, observed share, samples and patients."""
+
+    p: float
+    share: Estimate
+    n: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's interval of the share, for the number of independent samples that would vary as much.
+
+        With one sample a patient these are all samples. A share of 0 or 1 counts patients. NaN for one patient.
+        """
+        share, variance = self.share.mean, float((self.share.influence**2).sum())
+        if self.share.patients < 2:
+            return float("nan"), float("nan")
+        if self.share.patients == self.n:
+            return wilson(share, self.n)
+        worth = share * (1 - share) / variance if variance > 0 else self.share.patients
+        return wilson(share, min(self.n, worth))
+
+
+def curve(y: np.ndarray, p: np.ndarray, cluster: np.ndarray, bins: np.ndarray) -> dict[int, Point]:
+    """Return the points of the calibration curve by bin."""
+    points = {}
+    for k in np.unique(bins):
+        members = bins == k
+        share = y[members].mean()
+        influence = scaled((y[members] - share) / members.sum(), cluster[members])
+        one = Estimate(np.array([share]), influence, len(influence))
+        points[int(k)] = Point(float(p[members].mean()), one, int(members.sum()))
+    return points
+
+
+# ---- calibration.csv
+
+
+class Measured(NamedTuple):
+    """The calibration of one training at one site."""
+
+    numbers: dict[str, Estimate]
+    points: dict[int, Point]
+    bars: dict[int, np.ndarray]
+
+
+def target(label: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return y (n,) of 0 and 1 and p (n,): of class 1 of two; of more, whether the top class is right, and its p."""
+    if probability.shape[1] == 2:
+        return (label == 1).astype(float), probability[:, 1]
+    return (probability.argmax(1) == label).astype(float), probability.max(1)
+
+
+def measure(y: np.ndarray, p: np.ndarray, cluster: np.ndarray) -> Measured:
+    """Return the calibration of probabilities p (n,) of outcomes y (n,); samples of one cluster (n,) are dependent."""
+    bins, bar = equal_count(p, BINS), equal_width(p, BARS)
+    errors = {"ece": ece(y, p, bins), "ece_perfect": ece_perfect(p, bins)}
+    errors["squared_error_debiased"] = squared_error_debiased(y, p, bins)
+    numbers = {
+        "observed_expected": observed_expected(y, p, cluster),
+        "intercept": intercept(y, p, cluster),
+        "slope": slope(y, p, cluster),
+        **{name: Estimate(np.array([value]), _NOTHING, 0) for name, value in errors.items()},
+    }
+    bars = {value: np.bincount(bar[y == value], minlength=BARS) for value in (0, 1)}
+    return Measured(numbers, curve(y, p, cluster, bins), bars)
+
+
+def inferences(findings: Findings, condition: Condition) -> list[str]:
+    """Return the inferences whose calibration is measured: that of the levels, and the one compared with it."""
+    both = (findings.level_inference(condition), findings.compared_inference(condition))
+    return [key for key in dict.fromkeys(both) if key is not None and key in condition.inferences]
+
+
+def table(findings: Findings, names: Names, paths: Paths, samples: Samples) -> pd.DataFrame:
+    """Return calibration.csv: a row for each condition, inference, site and quantity.
+
+    `of` names the class whose probability it is. Quantities are those of NUMBERS; at external sites also `point`, the
+    points of the curve (`p` is the mean probability and `mean` the observed share of a `bin`), and `histogram_0` and
+    `histogram_1`, the samples of either outcome by probability. `mean` and `std` are over trainings; for
+    `observed_expected` their mean is geometric. Intervals are over patients and trainings; those of points are over
+    patients. The site `*` is the mean over internal sites. NaN stands for what cannot be estimated.
+    """
+    classes = findings.plan.study.dataset.classes
+    of = classes[1] if len(classes) == 2 else TOP_LABEL
+    rows = []
+    for condition in findings.conditions:
+        for key in inferences(findings, condition):
+            ids = {"condition_id": condition.id, "inference_id": key, "of": of}
+            rows += [ids | row for row in _rows(_measured(findings, paths, samples, condition, key))]
+    together = pd.DataFrame(rows, columns=[name for name in COLUMNS if name not in (*CONDITION, *INFERENCE)])
+    return names.described(together)[COLUMNS]
+
+
+def _measured(
+    findings: Findings, paths: Paths, samples: Samples, condition: Condition, key: str
+) -> dict[tuple[str, str], list[Measured]]:
+    """Return what each training of a condition that is there gives, by role and site."""
+    measured: dict[tuple[str, str], list[Measured]] = defaultdict(list)
+    known = functools.cache(functools.partial(clusters, samples))
+    for run in condition.runs.values():
+        try:
+            predicted = predictions.read(findings.plan, paths, run, key)
+        except predictions.Missing:
+            continue  # score() lists it in missing.json
+        classes = predictions.probabilities(predicted)
+        for (role, site), part in predicted.groupby(predictions.SITE[::-1], sort=False):
+            cluster = known(run.data.id).at_sites(part)
+            y, p = target(part["label"].to_numpy(), part[classes].to_numpy(dtype=float))
+            measured[str(role), str(site)].append(measure(y, p, cluster))
+    return measured
+
+
+def _rows(measured: dict[tuple[str, str], list[Measured]]) -> Iterator[dict[str, Any]]:
+    means: dict[str, list[Estimate]] = defaultdict(list)
+    for (role, site), trainings in measured.items():
+        place = {"role": role, "site": site}
+        samples = sum(point.n for point in trainings[0].points.values())
+        for name in NUMBERS:
+            one = over_trainings([training.numbers[name] for training in trainings])
+            if role == "internal":
+                means[name].append(one)
+            yield {**place, **_number(name, one), "n": samples}
+        if role == "external":
+            for row in (*_points(trainings), *_bars(trainings)):
+                yield place | row
+    for name, sites in means.items():
+        yield {"role": "internal", "site": ALL, **_number(name, over_sites(sites))}
+
+
+def _number(name: str, one: Estimate) -> dict[str, Any]:
+    ratio = name == "observed_expected"
+    low, high = one.interval(np.exp if ratio else float)
+    std = float(np.exp(one.values).std(ddof=1)) if ratio and len(one.values) > 1 else one.std
+    mean = float(np.exp(one.mean)) if ratio else one.mean
+    spread = {"mean": mean, "std": std, "seeds": len(one.values), "low": low, "high": high}
+    return {"quantity": name, "patients": one.patients, **spread}
+
+
+def _points(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
+    """Yield the bins that all trainings have, each averaged over them."""
+    common = functools.reduce(set.intersection, (set(training.points) for training in trainings))
+    for k in sorted(common):
+        points = [training.points[k] for training in trainings]
+        share = over_trainings([point.share for point in points])
+        mean = Point(float(np.mean([point.p for point in points])), share, min(point.n for point in points))
+        low, high = mean.interval
+        spread = {"mean": share.mean, "std": share.std, "seeds": len(points), "low": low, "high": high}
+        yield {"quantity": "point", "bin": k, "p": mean.p, "n": mean.n, "patients": share.patients, **spread}
+
+
+def _bars(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
+    for value in (0, 1):
+        counts = np.mean([training.bars[value] for training in trainings], axis=0)
+        for k, count in enumerate(counts):
+            yield {"quantity": f"histogram_{value}", "bin": k, "p": (k + 0.5) / BARS, "mean": count}
