@@ -29,6 +29,7 @@ from .names import IDS, LEVELS, Names
 from .predictions import INFERENCE
 from .ranking import ranking
 
+ROLES = ("internal", "external")
 AGAIN = "score and summarise the study again"
 COLUMNS = {
     "scores": ["run", "site", "role", *INFERENCE, "seed", "metric", "value", "n"],
@@ -116,11 +117,12 @@ class StudyResults:
     def scores(self) -> pd.DataFrame:
         """scores.csv, with the columns condition_id and inference_id added."""
         scores = self.names.identified(self._table("scores"))
-        sites = {site for partition in self.plan.partitions for site in (*partition.internal, *partition.external)}
-        for column, known in (("site", sites), ("metric", {metric.name for metric in score.metrics(self.plan)})):
-            if others := sorted(set(scores[column]) - known):
-                what = f"has the {column} {others[0]!r}, which the study does not have"
-                raise UserError(self.files.scores, what, AGAIN)
+        known = {(role, site) for part in self.plan.partitions for role in ROLES for site in getattr(part, role)}
+        if others := sorted(set(zip(scores["role"], scores["site"], strict=True)) - known):
+            what = f"has the {others[0][0]} site {others[0][1]!r}, which the study does not have"
+            raise UserError(self.files.scores, what, AGAIN)
+        if unknown := sorted(set(scores["metric"]) - {metric.name for metric in score.metrics(self.plan)}):
+            raise UserError(self.files.scores, f"has the metric {unknown[0]!r}, which the study does not have", AGAIN)
         return scores
 
     @functools.cached_property
