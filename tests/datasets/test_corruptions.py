@@ -574,7 +574,7 @@ def test_frost_textures_are_bluish_lively_and_all_different() -> None:
 def test_frost_is_as_bright_and_as_uneven_as_the_photographs() -> None:
     """CIFAR-10-C's textures have a mean RGB of 130/158/170, quantiles of 45/155/230, and pieces that differ by 37."""
     x = textures()
-    np.testing.assert_allclose(x.mean(axis=(0, 1, 2)), [130, 158, 170], atol=4)
+    np.testing.assert_allclose(x.mean(axis=(0, 1, 2)), [130, 158, 170], atol=5)
     light = x.mean(axis=-1)
     np.testing.assert_allclose(np.quantile(light, [0.02, 0.5, 0.98]), [45, 155, 230], atol=1)
     pieces = np.lib.stride_tricks.sliding_window_view(light, (32, 32), axis=(1, 2)).mean(axis=(-1, -2))

@@ -68,7 +68,7 @@ def textures() -> np.ndarray:
     makes lines. Drifts of thick and thin ice lie over the needles. Mean colour, quantiles of brightness and the
     standard deviation of the brightness of 32x32 pieces (37) are those of the photographs.
     """
-    needles, drifts = [], []
+    made = []
     for k in range(TEXTURES):
         rng = stream("frost texture", k)
         ice = np.zeros((TEXTURE, TEXTURE))
@@ -78,11 +78,11 @@ def textures() -> np.ndarray:
             angle = np.rad2deg(rng.uniform(0.2, 1.2)) * turn
             noise = ndimage.rotate(noise, angle, reshape=False, order=1, mode="grid-wrap")
             ice += scale * np.exp(-4 * np.abs(noise) / noise.std())
-        needles.append(ice)
-        drifts.append(ndimage.gaussian_filter(rng.standard_normal((TEXTURE, TEXTURE)), DRIFT, mode="wrap"))
-    ice = zscore(needles, axis=None) + THICKNESS * zscore(drifts, axis=None)
-    light = np.interp(ice, np.quantile(ice, [0.02, 0.5, 0.98]), [45, 155, 230])
-    return np.minimum(light[..., None] * COLOUR / COLOUR.mean(), 255)
+        drifts = ndimage.gaussian_filter(rng.standard_normal((TEXTURE, TEXTURE)), DRIFT, mode="wrap")
+        ice = zscore(ice, axis=None) + THICKNESS * zscore(drifts, axis=None)
+        light = np.interp(ice, np.quantile(ice, [0.02, 0.5, 0.98]), [45, 155, 230])
+        made.append(np.minimum(light[..., None] * COLOUR / COLOUR.mean(), 255))
+    return np.stack(made)
 
 
 def fog(images: np.ndarray, streams: Streams, amount: float, decay: float) -> np.ndarray:
