@@ -37,7 +37,7 @@ TOO_FEW = (Outcome.FEW_TRAININGS, Outcome.FEW_PATIENTS, Outcome.UNDEFINED)
 
 @dataclass(frozen=True)
 class Contrast:
-    """What one entry is better by than another.
+    """Difference by which one entry is better than another.
 
     Attributes
     ----------

@@ -23,7 +23,7 @@ from .conditions import CONDITION, conditions
 from .predictions import INFERENCE
 
 ABSENT = "absent"
-"""What stands for the value of a setting that a run does not have."""
+"""Stands for the value of a setting that a run does not have."""
 Run = tuple[str, int]
 """The words of a condition, and a seed."""
 _KEY = ["condition", "seed", "site", "role", "inference", "metric"]

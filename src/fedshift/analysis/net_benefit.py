@@ -31,7 +31,7 @@ COLUMNS = [
 
 
 class Benefit(NamedTuple):
-    """What each sample adds to net benefit, (n, thresholds): with the model, and if all are treated."""
+    """Contribution of each sample to net benefit, (n, thresholds): with the model, and if all are treated."""
 
     model: np.ndarray
     everyone: np.ndarray

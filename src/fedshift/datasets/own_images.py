@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOST, EMPTY, NOT_READ = "no such image", "the file is empty", "a DICOM file, which is not read here"
 FILE_FAULTS = (LOST, EMPTY, NOT_READ)
-"""What can be wrong with the file of an image, as far as it shows without reading it."""
+"""Faults of an image file that show without reading it."""
 
 
 class OwnImages(Dataset):
@@ -102,7 +102,7 @@ class OwnImages(Dataset):
 
     @property
     def _remedy(self) -> str:
-        """What to do about an image that cannot be read."""
+        """Remedy for an image that cannot be read."""
         first = ANEW if self.archive else "get it again, remove its row"
         return f"{first}, or leave it out: dataset.skip_unreadable: true"
 

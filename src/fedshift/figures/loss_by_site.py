@@ -17,7 +17,7 @@ _MEASURED = {
     "averaged": "The averaged model, with the client's own batch norm, on the client's training images",
     "train": "Mean over the local steps of a round, before averaging; batch norm uses the batch's statistics",
 }
-"""What a split of the table of rounds holds, for the caption."""
+"""Meaning of each split of the table of rounds, for the caption."""
 MEAN = "Mean over clients"
 DECADES = 2
 

@@ -23,14 +23,14 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "a whole number": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "a number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
 }
-"""What a value of JSON must be, in the words of messages."""
+"""Kinds of JSON values, in the words of messages."""
 COLUMNS: dict[str, Callable[[pd.Series], bool]] = {
     "text": lambda column: bool(column.map(lambda value: isinstance(value, str)).all()),
     "whole numbers": lambda column: column.dtype.kind in "iu",
     "numbers": lambda column: column.dtype.kind in "iuf",
     "anything": lambda column: True,
 }
-"""What a column of a table must hold, in the words of messages; `text` and whole numbers allow no missing cell."""
+"""Kinds of table columns, in the words of messages; `text` and whole numbers allow no missing cell."""
 
 
 def require_regular(path: Path) -> None:

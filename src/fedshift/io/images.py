@@ -19,11 +19,11 @@ DAMAGE = (OSError, SyntaxError, ValueError, RuntimeError, struct.error)
 """The errors that Pillow raises for a damaged image, beside its own."""
 
 ANEW = "obtain the archive again"
-"""What to do about a damaged image of a published archive."""
+"""Remedy for a damaged image of a published archive."""
 DICOM = (".dcm", ".dicom")
 """Usual endings of DICOM files, many of which have none."""
 TO_PNG = "convert it to PNG first, such as with DCMTK: dcmj2pnm --write-png --min-max-window scan.dcm scan.png"
-"""What to do about a DICOM file."""
+"""Remedy for a DICOM file."""
 
 
 def read_image(path: Path, *, own: bool = False, remedy: str = ANEW) -> np.ndarray:

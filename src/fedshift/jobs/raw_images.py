@@ -1,4 +1,4 @@
-"""What preparation finds out about raw images: which cannot be read, are much too large, or have names that differ.
+"""Findings of preparation about raw images: which cannot be read, are much too large, or have names that differ.
 
 The page shows it as notes on the data, so that no image is left out or shrunk beyond recognition without a word.
 """
@@ -25,7 +25,7 @@ WHOLE_SLIDES = (
     "as wide and high as what the network sees of them, which shows little of their detail. If they are whole slides, "
     "cut them into patches first"
 )
-"""What the reader of a page must know about images that are much too large."""
+"""Remark for the reader of a page about images that are much too large."""
 
 
 def readable_rows(image: Callable[[int], object], number: int, threads: int) -> np.ndarray:

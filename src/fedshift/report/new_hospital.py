@@ -1,4 +1,4 @@
-"""What the results at external sites say about a hospital that nobody has tested."""
+"""Conclusions from external sites about a hospital that nobody has tested."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAME = (
 
 @dataclass(frozen=True)
 class NewHospital:
-    """What is said about a new hospital; `details` is folded away, with `why` above it."""
+    """The section about a new hospital; `details` is folded away, with `why` above it."""
 
     sentences: list[str]
     table: Table
