@@ -9,6 +9,7 @@ import pytest
 from scipy.special import expit
 
 from fedshift.analysis import calibration as c
+from fedshift.analysis.statistics import wilson
 
 Y = np.array([0, 0, 1, 0, 0, 1, 0, 1, 0, 1, 1, 1], dtype=float)
 P = np.array([0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
@@ -116,7 +117,7 @@ def test_the_points_of_the_curve() -> None:
 
 
 def test_wilson_intervals() -> None:
-    bounds = [c.wilson(k / 3, 3) for k in range(4)]
+    bounds = [wilson(k / 3, 3) for k in range(4)]
     expected = [(0, 0.5614970), (0.0614919, 0.7923403), (0.2076597, 0.9385081), (0.4385030, 1)]
     np.testing.assert_allclose(bounds, expected, atol=1e-6)
 
@@ -133,11 +134,11 @@ def test_a_patient_of_ten_samples_is_worth_one() -> None:
     y = np.repeat(Y, 10)
     (point,) = c.curve(y, np.full(120, 0.5), np.repeat(ALONE, 10), np.zeros(120, dtype=int)).values()
     assert (point.n, point.share.patients) == (120, 12)
-    assert point.interval == close(c.wilson(0.5, 11))
+    assert point.interval == close(wilson(0.5, 11))
     (alone,) = c.curve(y, np.full(120, 0.5), np.arange(120), np.zeros(120, dtype=int)).values()
-    assert alone.interval == close(c.wilson(0.5, 120))
+    assert alone.interval == close(wilson(0.5, 120))
     (none,) = c.curve(y * 0, np.full(120, 0.5), np.repeat(ALONE, 10), np.zeros(120, dtype=int)).values()
-    assert none.interval == close(c.wilson(0, 12)), "a share of 0 has no variance: patients count"
+    assert none.interval == close(wilson(0, 12)), "a share of 0 has no variance: patients count"
 
 
 @pytest.mark.parametrize(("n", "simulated"), [(100, 0.1254), (1000, 0.0399), (10_000, 0.0127)])

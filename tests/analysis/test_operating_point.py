@@ -14,6 +14,7 @@ import pytest
 
 from fedshift.analysis import operating_point as op
 from fedshift.analysis import predictions, score
+from fedshift.analysis.statistics import wilson
 from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
 from fedshift.io.paths import Paths
@@ -85,7 +86,7 @@ def test_without_both_classes_no_threshold_is_chosen(rule: dict[str, Any], posit
     [(3, 5, 0.2307242813, 0.8823792258), (9, 10, 0.5958499732, 0.9821237869), (0, 10, 0.0, 0.2775327999)],
 )
 def test_wilson(right: int, n: int, low: float, high: float) -> None:
-    assert op.wilson(np.array(right / n), np.array(n)) == pytest.approx((low, high), abs=1e-6)
+    assert wilson(np.array(right / n), np.array(n)) == pytest.approx((low, high), abs=1e-6)
 
 
 def test_one_sample_a_patient_has_the_interval_of_wilson() -> None:

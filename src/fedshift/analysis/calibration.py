@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.special import expit, logit
-from scipy.stats import norm, rankdata
+from scipy.stats import rankdata
 
 from ..io.paths import Paths
 from . import predictions
@@ -24,7 +24,7 @@ from .estimates import Estimate, over_sites, over_trainings, scaled
 from .findings import Findings
 from .names import IDS, Names
 from .predictions import INFERENCE, Samples
-from .statistics import LEVEL
+from .statistics import wilson
 
 COLUMNS = [*IDS, *CONDITION, "role", "site", "of", "quantity", "bin", "p", "n", "patients"]
 COLUMNS += ["mean", "std", "seeds", "low", "high", *INFERENCE]
@@ -190,12 +190,9 @@ def squared_error_debiased(y: np.ndarray, p: np.ndarray, bins: np.ndarray) -> fl
     return float((number * (gap**2 - share * (1 - share) / (number - 1))).sum() / len(y))
 
 
-def wilson(share: float, n: float, level: float = LEVEL) -> tuple[float, float]:
-    """Return the interval of a share of n independent samples (Wilson, J Am Stat Assoc 1927;22:209)."""
-    z = norm.ppf((1 + level) / 2)
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    return float(max(centre - half, 0.0)), float(min(centre + half, 1.0))
+def _bounds(share: float, n: float) -> tuple[float, float]:
+    low, high = wilson(np.array(share), np.array(n))
+    return float(low), float(high)
 
 
 class Point(NamedTuple):
@@ -215,9 +212,9 @@ class Point(NamedTuple):
         if self.share.patients < 2:
             return float("nan"), float("nan")
         if self.share.patients == self.n:
-            return wilson(share, self.n)
+            return _bounds(share, self.n)
         worth = share * (1 - share) / variance if variance > 0 else self.share.patients
-        return wilson(share, min(self.n, worth))
+        return _bounds(share, min(self.n, worth))
 
 
 def curve(y: np.ndarray, p: np.ndarray, cluster: np.ndarray, bins: np.ndarray) -> dict[int, Point]:

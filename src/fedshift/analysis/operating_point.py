@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 
 from ..core.rng import stream
 from ..io.paths import Paths
@@ -19,7 +18,7 @@ from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition
 from .names import IDS, Names
 from .predictions import INFERENCE, SITE, Samples
-from .statistics import FEWEST, LEVEL, bootstrap, interval
+from .statistics import FEWEST, bootstrap, interval, wilson
 from .values import NAN, Value
 
 COUNTS = ("tp", "fp", "fn", "tn")
@@ -118,16 +117,6 @@ def rates(counts: np.ndarray) -> np.ndarray:
     """Return RATES (..., 6) of counts (..., 4); NaN where nothing is below the line."""
     above, below = counts @ _ABOVE, counts @ _BELOW
     return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
-
-
-def wilson(share: np.ndarray, n: np.ndarray, level: float = LEVEL) -> np.ndarray:
-    """Return the bounds (2, ...) of a share of n independent samples (Wilson, J Am Stat Assoc 1927;22:209)."""
-    z = norm.ppf((1 + level) / 2)
-    share, n = np.asarray(share, dtype=float), np.where(np.asarray(n) > 0, n, np.nan)
-    centre = share + z**2 / (2 * n)
-    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    low, high = (centre - half) / (1 + z**2 / n), (centre + half) / (1 + z**2 / n)
-    return np.array([np.where(share == 0, 0.0, low), np.where(share == 1, 1.0, high)])
 
 
 def bounds(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Intervals that resample whole patients."""
+"""Intervals of means over patients, by resamples of whole patients, and of shares of single samples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 FEWEST = 5
 """With fewer clusters there is no interval."""
@@ -49,3 +50,13 @@ def interval(draws: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
         return float("nan"), float("nan")
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def wilson(share: np.ndarray, n: np.ndarray, level: float = LEVEL) -> np.ndarray:
+    """Return the bounds (2, ...) of a share of n independent samples (Wilson, J Am Stat Assoc 1927;22:209)."""
+    z = norm.ppf((1 + level) / 2)
+    share, n = np.asarray(share, dtype=float), np.where(np.asarray(n) > 0, n, np.nan)
+    centre = share + z**2 / (2 * n)
+    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    low, high = (centre - half) / (1 + z**2 / n), (centre + half) / (1 + z**2 / n)
+    return np.array([np.where(share == 0, 0.0, low), np.where(share == 1, 1.0, high)])

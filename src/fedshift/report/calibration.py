@@ -24,7 +24,7 @@ _KEY = ["condition_id", "inference_id", "role", "site", "quantity"]
 
 @dataclass(frozen=True)
 class Calibration:
-    """The content of the section: the class of the probability, a sentence about slopes, and a table for each condition.
+    """The content of the section: the class that is predicted, a sentence about slopes, a table for each condition.
 
     `below` are the intervals of the cells of each table, which stand in a second line.
     """
