@@ -23,7 +23,7 @@ rule all:
     input:
         [PATHS.page(name) for name in PLANS],
         INDEX,
-        FINISHED,
+        GONE,
 
 
 onstart:

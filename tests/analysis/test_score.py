@@ -30,7 +30,7 @@ from fedshift.study.plan import Plan
 COLUMNS = "study run algorithm bn addon held_out site role inference momentum batch_size order seed metric value n"
 SUMMARY = (
     "study condition_id inference_id algorithm bn addon held_out site role inference momentum batch_size order "
-    "metric n mean std seeds published published_std low high chance majority"
+    "metric n patients mean std seeds published published_std low high se chance majority"
 )
 
 
@@ -83,7 +83,7 @@ def test_effects_are_of_the_means_over_sites(tmp_path: Path, monkeypatch: pytest
     assert found.recovered(group, "tsmobn") == pytest.approx(2 / 3)
     row = overview(found).rows[1]
     nb = "\N{NO-BREAK SPACE}"
-    assert row[2:4] == (f"90.0{nb}±{nb}0.0", f"80.0{nb}±{nb}10.0")
+    assert row[2:5] == ("12 + 60", f"90.0{nb}±{nb}0.0", f"80.0{nb}±{nb}10.0")
     assert row[-1] == "67 %"
 
 
@@ -372,7 +372,7 @@ def test_runs_with_other_inferences_have_other_commands(tmp_path: Path) -> None:
         {"algorithm": "fedprox", "inferences": ["source"]},
     ]
     plan, paths = fake_study.plan(tmp_path, runs=grids, seeds=[0, 1]), Paths(tmp_path)
-    start = "snakemake --cores all --config study=fake scale=mini -- results/runs/RUN/predictions-source.parquet"
+    start = "snakemake --cores all --config study=fake -- results/runs/RUN/predictions-source.parquet"
     commands = score.run_commands(plan, paths)
     assert list(commands) == [f"{start} results/runs/RUN/predictions-tsmobn.parquet", start]
     assert [len(runs) for runs in commands.values()] == [4, 2]

@@ -133,8 +133,8 @@ def scored(plan: Plan, *rows: tuple[str, str, str, float | None]) -> None:
     lines = ["study,run,algorithm,bn,addon,held_out,site,role,inference,momentum,batch_size,order,seed,metric,value,n"]
     settings = {"source": "source,,,", "tsmobn": "tsmobn,0.5,32,0"}
     for run, how, site, value in rows:
-        shown = "" if value is None else value
-        lines.append(f'{plan.name},{run},fedavg,aggregated,,C,"{site}",external,{settings[how]},0,accuracy,{shown},8')
+        shown, role = "" if value is None else value, "external" if site == "C" else "internal"
+        lines.append(f'{plan.name},{run},fedavg,aggregated,,C,"{site}",{role},{settings[how]},0,accuracy,{shown},8')
     write_text(PATHS.study(plan.name) / "scores.csv", "\n".join(lines) + "\n")
 
 

@@ -42,17 +42,18 @@ DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
 }
 READERS = {
     "download": ("prepare",),
-    "prepare": ("train", "predict"),
-    "partition": ("train", "predict", "score", "summarise", "page"),
-    "predict": ("score", "summarise"),
+    "prepare": ("control", "train", "predict"),
+    "partition": ("control", "train", "predict", "score", "summarise", "page"),
+    "control": ("summarise",),
+    "predict": ("score", "summarise", "figure"),
     "summarise": ("page",),
     "figure": ("page",),
 }
 """The commands that read what a rule writes, where they are the same for all its files."""
 READERS_OF = {
-    "samples.parquet": ("partition", "train", "predict", "score", "summarise", "figure", "page"),
+    "samples.parquet": ("partition", "control", "train", "predict", "score", "summarise", "figure", "page"),
     "pixels.parquet": ("summarise", "page"),
-    "card.json": ("train", "predict", "page"),
+    "card.json": ("control", "train", "predict", "page"),
     "spec.json": ("predict",),
     "model.safetensors": ("predict",),
     "clients.safetensors": ("predict",),
@@ -61,7 +62,7 @@ READERS_OF = {
     "scores.csv": ("summarise", "figure", "page"),
     "missing.json": ("summarise", "page"),
     "summary.csv": ("figure", "page"),
-    "effects.csv": ("figure", "page"),
+    **dict.fromkeys(("effects.csv", "comparisons.csv", "net_benefit.csv", "calibration.csv"), ("figure", "page")),
     "headline.json": ("index",),
 }
 """The commands that read a file, by its name."""
@@ -98,6 +99,7 @@ class Finished:
                 "download": ["download", NAME, self.run.data.raw],
                 "prepare": ["prepare", NAME, self.run.data.id],
                 "partition": ["partition", NAME, self.run.partition_id],
+                "control": ["control", NAME, self.run.partition_id],
                 "train": ["train", NAME, self.run.id],
                 "predict": ["predict", NAME, self.run.id, "source"],
                 "score": ["score", NAME],

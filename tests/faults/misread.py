@@ -239,7 +239,8 @@ class Campaign:
             self.run_id = run = next(iter(plan.runs))
             part = next(iter(plan.runs.values())).partition_id
             steps = [["download", "study.yaml", data.raw], ["prepare", "study.yaml", data.id]]
-            steps += [["partition", "study.yaml", part], *(["train", "study.yaml", r] for r in plan.runs)]
+            steps += [["partition", "study.yaml", part], ["control", "study.yaml", part]]
+            steps += [*(["train", "study.yaml", r] for r in plan.runs)]
             steps += [["predict", "study.yaml", r, i] for r in plan.runs for i in plan.sweeps]
             for words in (*steps, ["report", "study.yaml"], ["ledger", "study.yaml", "--write"], ["index"]):
                 self.must(*words)
@@ -302,10 +303,11 @@ class Campaign:
             runs.model: [predict, apply, bundle],
             runs.clients: [predict, apply, bundle],
             other: [score, summarise, page],
+            **{f: [page] for f in files.summarised if f.suffix == ".csv" and f.parent == files.folder},
             files.scores: [summarise, page, ["figure", of, "sites"], export],
             files.summary: [page, ["figure", of, "sites"]],
             files.effects: [page, ["figure", of, "sites"]],
-            **{f: [page] for f in (files.comparison, files.trends, files.unseen) if (self.root / f).exists()},
+            paths.control(part): [summarise],
             files.missing: [page, summarise],
             files.ledger: [page, summarise],
             files.headline: [["index"]],

@@ -209,6 +209,7 @@ def test_predictions_of_clients_use_their_own_batch_norm_and_of_others_the_globa
     out = whole.root / "predictions.parquet"
     predict(whole.folder(), {"source": Source()}, whole.paths, out)
     got = read_table(out).set_index("sample")
+    got = got[got["split"] == "test"]
     prepared = Prepared(whole.paths.data(whole.run().data.id))
     shared, own = (read_tensors(whole.folder() / n)[0] for n in whole.models())
     assert {site: int(n) for site, n in got["site"].value_counts().items()} == {
@@ -534,7 +535,11 @@ class Recorder:
     """A memory map that notes how many images each request takes."""
 
     def __init__(self, images: np.memmap) -> None:
-        self.images, self.shape, self.taken = images, images.shape, []
+        self.images, self.taken = images, list[int]()
+        self.shape, self.ndim, self.dtype = images.shape, images.ndim, images.dtype
+
+    def __len__(self) -> int:
+        return len(self.images)
 
     def __getitem__(self, rows: Any) -> Any:
         out = self.images[rows]

@@ -33,7 +33,7 @@ def test_a_trend_that_holds(tmp_path: Path) -> None:
 
 def test_the_ids_of_both_sides_are_listed(tmp_path: Path) -> None:
     """Each side has one condition under one inference, or under none where the record of the rounds is compared."""
-    plan, paths = made(tmp_path, trends=[SIDES | {"at": "external"}, SIDES | {"of": "training_loss"}])
+    plan, paths = made(tmp_path, trends=[SIDES | {"at": "external"}, SIDES | {"of": "step_loss"}])
     ids = {run.bn: run.condition for run in plan.runs.values()}
     scored, recorded = read(plan, paths, "trends").to_dict("records")
     assert (scored["better_ids"], scored["than_ids"]) == (f"{ids['local']}/source", f"{ids['aggregated']}/source")
@@ -100,9 +100,9 @@ def test_lower_is_better_for_a_loss(tmp_path: Path) -> None:
     found = row(tmp_path / "a", trend={"of": "brier"})
     assert (found["held"], found["mean_difference"]) == ("yes", pytest.approx(0.06))
     assert "bn local is below bn aggregated in brier score" in found["sentence"]
-    recorded = row(tmp_path / "b", trend={"of": "training_loss", "at": "internal"})
+    recorded = row(tmp_path / "b", trend={"of": "step_loss", "at": "internal"})
     assert (recorded["held"], recorded["mean_difference"]) == ("no", 0.0)  # the invented losses are equal
-    assert "below bn aggregated in training loss at 0 of 2 internal sites" in recorded["sentence"]
+    assert "below bn aggregated in step loss at 0 of 2 internal sites" in recorded["sentence"]
 
 
 def test_traffic_is_what_was_sent(tmp_path: Path) -> None:
@@ -203,7 +203,8 @@ def test_made_up_data_do_not_count(tmp_path: Path) -> None:
         ({"better": {"algorithm": "fedprox"}}, "trends.0.better: matches nothing that the study runs"),
         ({"at": ["centre2"]}, "trends.0.at: unknown site 'centre2'; did you mean"),
         ({"of": "auc"}, "trends.0.of: the study does not score 'auc'"),
-        ({"of": "training_loss", "better": ["tsmobn"]}, "trends.0.better: names an inference"),
+        ({"of": "step_loss", "better": ["tsmobn"]}, "trends.0.better: names an inference"),
+        ({"of": "training_loss"}, "trends.0.of: training_loss is not evaluated in every run"),
     ],
 )
 def test_a_trend_that_is_not_understood(tmp_path: Path, trend: dict[str, Any], said: str) -> None:

@@ -95,11 +95,18 @@ def run(
     return Run.model_validate({**settings, "data": data, "seed": seed})
 
 
+def write_partition(of: Run, rows: list[tuple[str, str]]) -> None:
+    """The partition of a run, with the site and the split of each sample."""
+    table = pd.DataFrame(rows, columns=["site", "split"])
+    role = table["site"].isin(of.partition.internal).map({True: "internal", False: "external"})
+    write_table(PATHS.partition(of.partition_id), table.assign(sample=[str(n) for n in range(len(table))], role=role))
+
+
 def made(of: Run, side: int = 8, train: int = 30, test: int = 12) -> None:
     """Data and partition: so many images that train at each internal site, so many tests at each site."""
     rows = [(site, "train") for site in of.partition.internal for _ in range(train)]
     rows += [(site, "test") for site in of.tested for _ in range(test)]
-    write_table(PATHS.partition(of.partition_id), pd.DataFrame(rows, columns=["site", "split"]))
+    write_partition(of, rows)
     PATHS.data(of.data.id).mkdir(parents=True, exist_ok=True)
     np.save(PATHS.data(of.data.id) / "images.npy", np.zeros((1, side, side, 3), np.uint8))
 
@@ -155,8 +162,7 @@ def test_images_count() -> None:
 )
 def test_images_of_a_round(training: dict[str, Any], images: float) -> None:
     of = run(**training)
-    table = pd.DataFrame([("A", "train")] * 30 + [("B", "train")] * 10 + [("B", "val")] * 5, columns=["site", "split"])
-    write_table(PATHS.partition(of.partition_id), table)
+    write_partition(of, [("A", "train")] * 30 + [("B", "train")] * 10 + [("B", "val")] * 5)
     assert SampleCounts(PATHS).trained(of) == images
 
 

@@ -43,8 +43,9 @@ except UserError as error:
 
 
 FOLLOW = command(["status", str(config["study"]), "--watch"], PLANS, Path(config["studies"]))
-# A target of its own: a page that is there does not hide that a file behind it is gone.
-FINISHED = sorted({file for plan in PLANS.values() for file in finished(plan, PATHS)})
+# A page that is there does not hide that a file behind it is gone.
+PAGES = [plan for plan in PLANS.values() if PATHS.page(plan.name).exists()]
+GONE = sorted({file for plan in PAGES for file in finished(plan, PATHS) if not file.exists()})
 RUNS = {key: run for plan in PLANS.values() for key, run in plan.runs.items()}
 INFERENCES = {key: plan.inferences[members[0]] for plan in PLANS.values() for key, members in plan.sweeps.items()}
 DATA = {run.data.id: run.data for run in RUNS.values()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..analysis import subgroups
 from ..core.errors import UserError, require_none
 from ..data.inspection import Inspection, SiteSamples, inspect
 from ..datasets.own_images import further_columns
@@ -16,6 +15,8 @@ from ..study import Plan
 
 def inspected(plan: Plan) -> list[str]:
     """Return what is in the tables of the user's own images, one text for each. Raises UserErrors for all faults."""
+    from ..analysis import subgroups
+
     texts = list[str]()
     faults = dict[str, UserError]()
     for key, data in plan.data.items():

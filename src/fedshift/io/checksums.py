@@ -18,6 +18,7 @@ from shlex import quote
 from ..core import digest
 from ..core.errors import UserError, require_none, shortened
 from ..core.limits import Limit
+from .guards import irregular
 from .paths import checksum
 from .text import write_text
 
@@ -51,7 +52,7 @@ def damage(file: Path, whole: bool = False) -> str:
     A file without a record is taken as it is: an earlier version wrote it. With `whole`, large files are read too.
     """
     if not file.is_file():
-        return MISSING
+        return irregular(file) or MISSING
     if not recorded(file):
         return ""
     try:

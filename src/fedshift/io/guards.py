@@ -33,18 +33,24 @@ COLUMNS: dict[str, Callable[[pd.Series], bool]] = {
 """Kinds of table columns, in the words of messages; `text` and whole numbers allow no missing cell."""
 
 
+def irregular(path: Path) -> str:
+    """Return that a path is a folder, a pipe, a device or a socket; empty for a file, and where nothing is."""
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return ""
+    if stat.S_ISREG(mode):
+        return ""
+    return f"is {'a folder' if stat.S_ISDIR(mode) else 'a pipe, a device or a socket'}, and not a file"
+
+
 def require_regular(path: Path) -> None:
     """Raise UserError for a folder, a pipe, a device or a socket: reading from these fails, waits or never ends.
 
     A path where nothing is passes: to open it raises an error that says so.
     """
-    try:
-        mode = Path(path).stat().st_mode
-    except (OSError, ValueError):
-        return
-    if not stat.S_ISREG(mode):
-        what = "a folder" if stat.S_ISDIR(mode) else "a pipe, a device or a socket"
-        raise UserError(path, f"is {what}, and not a file", "put the file there, or remove it")
+    if what := irregular(path):
+        raise UserError(path, what, "put the file there, or remove it")
 
 
 def require_object(

@@ -46,9 +46,8 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     The unit of aggregation is a seed: each run gives one value for a site, inference and metric, and `mean` and `std`
     (sample standard deviation, n - 1) are over the values of the seeds. `seeds` counts those that are there. `low` and
     `high` are the 95% interval of the mean score under resampling of `patients` (see `statistics`), and `se` is the
-    standard error over patients. `published` and
-    `published_std` are the printed values (see `comparison`), in the unit of the mean. `chance` and `majority` are the
-    scores of a model without knowledge (see `reference`).
+    standard error over patients. `published` and `published_std` are the printed values (see `comparison`), in the unit
+    of the mean. `chance` and `majority` are the scores of a model without knowledge (see `reference`).
     """
     results = load(plan, paths)
     words, values = Words(plan), Values(results)
