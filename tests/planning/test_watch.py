@@ -86,7 +86,7 @@ def test_ctrl_c_leaves_quietly() -> None:
 
 def drawn(*moments: list[State], size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return what is drawn on a terminal of `size` (columns, lines) at each moment."""
-    monkeypatch.setattr(watch.shutil, "get_terminal_size", lambda: os.terminal_size(size))
+    monkeypatch.setattr(watch.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size(size))
     out = Terminal()
     watch.watch(looks(*moments), "again", 1.0, out, Clock(most=len(moments)).sleep)
     return out.getvalue().split("\x1b[J")
