@@ -176,7 +176,11 @@ def test_a_table_can_be_downloaded(tab: Page, url: str) -> None:
     with tab.expect_download() as waiting:
         tab.get_by_role("link", name="CSV: Overview table").click()
     assert waiting.value.suggested_filename == "synthetic-fake-overview.csv"
-    assert waiting.value.path().read_text(encoding="utf-8").startswith("Condition,Inference,Patients (internal + external),Internal mean,95% interval")
+    assert (
+        waiting.value.path()
+        .read_text(encoding="utf-8")
+        .startswith("Condition,Inference,Patients (internal + external),Internal mean,95% interval")
+    )
 
 
 def test_it_prints_whole(tab: Page, url: str) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -268,6 +269,7 @@ class Campaign:
             real(self, federation)
             raise StopError
 
+        shutil.rmtree(paths.store)  # or the finished run would be taken from there
         real, train._Checkpoint.save = train._Checkpoint.save, save  # type: ignore[method-assign]
         try:
             with contextlib.suppress(StopError):

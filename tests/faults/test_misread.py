@@ -30,7 +30,8 @@ def test_every_file_of_a_study_is_damaged(campaign: misread.Campaign) -> None:
         getattr(files, name).name
         for files in (DataFiles(folder), RunFiles(folder), StudyFiles(folder))
         for name, value in vars(type(files)).items()
-        if isinstance(value, property) and name not in ("trained", "checkpoint", "lock", "round_log")
+        if isinstance(value, property)
+        and name not in ("trained", "written", "summarised", "checkpoint", "lock", "round_log")
     }
     assert every <= {path.name for path in campaign.files}
 

@@ -24,7 +24,7 @@ def answers(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[l
 
 
 def test_two_gradients_by_hand() -> None:
-    model, batches, rate, rho = decided(), images(8, 8, 6, shape=(1, 6, 6)), 0.1, 0.3
+    model, batches, rate, rho = decided(), images(8, 8, 6, shape=(1, 6, 6)), 0.1, 1.5
     affine = [t.detach().clone().requires_grad_() for i in (1, 6) for t in (model[i].weight, model[i].bias)]
     limit, expected, dropped = 0.85 * math.log(3), [], 0
     for x in batches:

@@ -12,10 +12,11 @@ from fedshift.io.paths import TRAINED, DataFiles, Paths, RunFiles, StudyFiles, p
 @pytest.mark.parametrize("files", [DataFiles, RunFiles, StudyFiles])
 def test_no_two_files_of_a_folder_share_a_name(files: type[DataFiles | RunFiles | StudyFiles]) -> None:
     folder = Path("somewhere")
-    names = [name for name, value in vars(files).items() if isinstance(value, property) and name != "trained"]
-    paths = [getattr(files(folder), name) for name in names]
-    assert all(path.is_relative_to(folder) for path in paths)
-    assert len(set(paths)) == len(names) > 1
+    values = [getattr(files(folder), name) for name, value in vars(files).items() if isinstance(value, property)]
+    paths = [value for value in values if isinstance(value, Path)]
+    groups = [path for value in values if isinstance(value, tuple) for path in value]
+    assert all(path.is_relative_to(folder) for path in (*paths, *groups))
+    assert len(set(paths)) == len(paths) > 1
 
 
 def test_wildcards_of_the_workflow_stand_for_names() -> None:

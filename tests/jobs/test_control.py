@@ -149,7 +149,10 @@ def test_external_images_change_nothing_inside(tmp_path: Path) -> None:
 
 def test_vectors_have_no_control(tmp_path: Path) -> None:
     run, paths = coloured(tmp_path)
-    np.save(paths.data(run.data.id) / "images.npy", np.zeros((len(read_table(paths.data_files(run.data.id).samples)), 7), np.float32))
+    np.save(
+        paths.data(run.data.id) / "images.npy",
+        np.zeros((len(read_table(paths.data_files(run.data.id).samples)), 7), np.float32),
+    )
     with pytest.raises(UserError, match="holds no images, so there is no control; set control: false in the study"):
         control.control(run, paths, tmp_path / "out.parquet")
 

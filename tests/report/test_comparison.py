@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from pathlib import Path
@@ -238,9 +239,8 @@ def test_every_table_of_sites_counts_patients(tmp_path: Path, monkeypatch: pytes
     predict(monkeypatch, by_site({}, 16), 30, 20)
     found = compared(tmp_path, METHODS[:1], SITES[:2])
     tables = found.paths.study_files(found.plan.name)
-    rows = tables.table("sites", "csv").read_text().splitlines()
-    place = rows[0].split(",").index("Patients")
-    assert [row.split(",")[place] for row in rows[1:]] == ["15", "30", "30"]
+    rows = csv.DictReader(tables.table("sites", "csv").read_text().splitlines())
+    assert [row["Patients"] for row in rows] == ["15", "30", "30"]
     overview = tables.table("overview", "csv").read_text().splitlines()
     assert "15 + 60" in overview[1]
     assert found.effects.set_index(["quantity", "role", "site"])["patients"].to_dict() == {

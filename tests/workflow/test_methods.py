@@ -140,7 +140,8 @@ def overview(project: Project) -> list[tuple[str, str]]:
 
 
 def test_the_page_marks_rows_that_use_labels(project: Project) -> None:
-    rows = overview(project)
+    *rows, control = overview(project)
+    assert control[0] == "Control: colour and texture only, no network"
     assert len(rows) == sum(map(len, WANTED.values()))
     assert [condition for condition, inference in rows if MARK in inference] == ["PerFedAvg, aggregated BN"]
     page = (project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
