@@ -16,6 +16,7 @@ class FedProx(Algorithm):
     and state: as FedAvg. Defaults: mu 0.01, the value of the FedBN paper for digits, Office-Caltech10 and DomainNet (it
     uses 0.2 for ABIDE); the values of UniFed and TsmoBN are not known. The reference code of FedBN differs from the
     paper: `form: norm` takes mu/2 ||y - x||, and `skip_first_round` leaves the term out of round 1.
+    That code leaves it out of the first step of every local epoch: the two agree for one local epoch only.
     """
 
     paper = "Li et al. 2020"
