@@ -7,12 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from ..core.errors import UserError
 from ..figures import Mistake, SiteMistakes
 from ..io.arrays import map_array
 from ..io.paths import Paths
 from . import predictions
-from .conditions import Condition
 from .findings import Findings
 from .predictions import Samples
 
@@ -30,7 +28,7 @@ def worst(findings: Findings, paths: Paths, samples: Samples, each: int) -> Iter
         if not wanted:
             continue
         key = findings.level_inference(condition)
-        tables = list(_readable(findings, paths, condition, key))
+        tables = list(predictions.readable(findings.plan, paths, condition.runs.values(), key))
         images = paths.data_files(condition.run.data.id).images
         if not tables or not images.exists() or (array := map_array(images)).ndim != 4:
             continue
@@ -48,15 +46,6 @@ def worst(findings: Findings, paths: Paths, samples: Samples, each: int) -> Iter
             ]
             titles = findings.full(condition), findings.name(key)
             yield SiteMistakes(site, *titles, len(tables), len(wrong), len(part), tuple(shown))
-
-
-def _readable(findings: Findings, paths: Paths, condition: Condition, key: str) -> Iterator[pd.DataFrame]:
-    """Yield the predictions of each run of a condition that can be read."""
-    for run in condition.runs.values():
-        try:
-            yield predictions.read(findings.plan, paths, run, key)
-        except UserError:
-            continue  # score() lists it in missing.json
 
 
 def _means(tables: list[pd.DataFrame]) -> pd.DataFrame:

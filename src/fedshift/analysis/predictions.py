@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,6 +88,15 @@ def read(plan: Plan, paths: Paths, run: Run, inference: str, split: str = "test"
     if "adapted" in table:
         table = table[~table["adapted"].astype(bool)]
     return table.sort_values(["site", "sample"], ignore_index=True)
+
+
+def readable(plan: Plan, paths: Paths, runs: Iterable[Run], inference: str) -> Iterator[pd.DataFrame]:
+    """Yield the predictions of each run that has them all. Raises UserError for a file that cannot be read."""
+    for run in runs:
+        try:
+            yield read(plan, paths, run, inference)
+        except Missing:
+            continue  # score() lists it in missing.json
 
 
 def probabilities(table: pd.DataFrame) -> list[str]:

@@ -80,7 +80,9 @@ def _of_condition(plan: Plan, paths: Paths, condition: Condition, samples: pd.Da
     divided = groups(plan, data, samples)
     unit = samples.set_index("sample")["base" if "base" in samples else "patient"].astype(object)
     for key in condition.inferences:
-        tables = [] if plan.inferences[key].uses_labels else list(_readable(plan, paths, condition, key))
+        if plan.inferences[key].uses_labels:
+            continue
+        tables = list(predictions.readable(plan, paths, condition.runs.values(), key))
         for column, group in divided.items() if tables else ():
             for name in largest(group):
                 for role in ("external", "internal"):
@@ -90,15 +92,6 @@ def _of_condition(plan: Plan, paths: Paths, condition: Condition, samples: pd.Da
                     found = _score(metric, parts, unit, [data, column, name, role])
                     ids = {"condition_id": condition.id, "inference_id": key}
                     yield {**ids, "column": column, "group": name, "role": role, "metric": metric.name, **found}
-
-
-def _readable(plan: Plan, paths: Paths, condition: Condition, key: str) -> Iterator[pd.DataFrame]:
-    """Yield the predictions of each run of a condition that can be read."""
-    for run in condition.runs.values():
-        try:
-            yield predictions.read(plan, paths, run, key)
-        except predictions.Missing:
-            continue  # score() lists it in missing.json
 
 
 def _score(metric: Metric, parts: list[pd.DataFrame], unit: pd.Series, key: list[str]) -> dict[str, Any]:
