@@ -143,8 +143,8 @@ def test_refused_while_an_sgd_step_differs(
         step(*args, lr=1.01 * lr, **kwargs)
 
     before = files()
-    for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").startswith("fedshift.engine") and getattr(module, "sgd", None) is step:
+    for name, module in list(sys.modules.items()):
+        if name.startswith("fedshift.engine") and getattr(module, "sgd", None) is step:
             monkeypatch.setattr(module, "sgd", longer)
     assert main(["accept", "tiny", "--reason", "only names"]) == 2
     said = capsys.readouterr().err
