@@ -145,7 +145,7 @@ MOVES: dict[str, Moves] = {
     **dict.fromkeys(
         ["fedavg", "fedbn", "silobn", "fedprox", "fedadam", "moon", "perfedavg"], lambda p, s: 2 * (p + s,)
     ),
-    **dict.fromkeys(["fedavgm", "fedadagrad", "fedyogi"], lambda p, s: 2 * (p + s,)),
+    **dict.fromkeys(["fedavgm", "fedadagrad", "fedyogi", "fedsam"], lambda p, s: 2 * (p + s,)),
     **dict.fromkeys(["scaffold", "feddc"], lambda p, s: 2 * (2 * p + s,)),
     **dict.fromkeys(["fedtan", "fedtan2"], lambda p, s: 2 * (p + s + 2 * S,)),
     "fednova": lambda p, s: (p + s, p + s + 1),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from by_hand import Federated, Site, Vector
+from by_hand import Federated, Site, Vector, logistic
 
 Moment = Callable[[Vector, Vector], Vector]
 """The new second moment, from the old one and the change."""
@@ -48,10 +48,35 @@ def adagrad(v: Vector, change: Vector) -> Vector:
     return v + change**2
 
 
+# ---- flat minima
+
+
+def fedsam(rho: float, eta: float | None = None) -> Any:
+    """Return the step of FedSAM, or with `eta` that of FedASAM. w and gamma are weights, b and beta are not."""
+
+    def sharp(site: Site, theta: Vector) -> tuple[float, Vector, Vector]:
+        x, y = site.take()
+        loss, g = logistic(theta, x, y)
+        scale = np.ones_like(theta)
+        if eta is not None:
+            scale[::2] = np.abs(theta[::2]) + eta
+        e = rho * scale**2 * g / np.sqrt(((scale * g) ** 2).sum())
+        return loss, logistic(theta + e, x, y)[1], x
+
+    def one_round(f: Federated, chosen: list[Site], lr: float, number: int) -> Vector:
+        p = f.shares(chosen)
+        f.x = p @ [f.work(site, lr, objective=sharp) for site in chosen]
+        return p
+
+    return one_round
+
+
 SERVER = {"server_lr": 0.05, "beta1": 0.8, "tau": 0.01}
 HEAVY = {"momentum": 0.6, "weight_decay": 0.05}
 CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "fedavgm": ({"name": "fedavgm", "beta": 0.6, "server_lr": 0.7}, fedavgm(0.6, 0.7), HEAVY),
     "fedyogi": ({"name": "fedyogi", **SERVER, "beta2": 0.7}, adaptive(0.05, 0.8, 0.01, 1e-4, yogi(0.7)), {}),
     "fedadagrad": ({"name": "fedadagrad", **SERVER, "v0": 0.3}, adaptive(0.05, 0.8, 0.01, 0.3, adagrad), {}),
+    "fedsam": ({"name": "fedsam", "rho": 0.3}, fedsam(0.3), HEAVY),
+    "fedsam, adaptive": ({"name": "fedsam", "rho": 0.7, "adaptive": True}, fedsam(0.7, 0.2), {}),
 }
