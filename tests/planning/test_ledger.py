@@ -148,7 +148,7 @@ MOVES: dict[str, Moves] = {
     **dict.fromkeys(["fedavgm", "fedadagrad", "fedyogi", "fedsam"], lambda p, s: 2 * (p + s,)),
     **dict.fromkeys(["scaffold", "feddc"], lambda p, s: 2 * (2 * p + s,)),
     **dict.fromkeys(["fedtan", "fedtan2"], lambda p, s: 2 * (p + s + 2 * S,)),
-    "fednova": lambda p, s: (p + s, p + s + 1),
+    **dict.fromkeys(["fednova", "qffl"], lambda p, s: (p + s, p + s + 1)),
     "fedavg_alg2": lambda p, s: 2 * (p + s + S,),
 }
 """Floats down and up of one client and round, where p parameters and s statistics travel, as papers count them."""
