@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ..core.errors import UserError, did_you_mean
 from ..core.registry import Plugin, build
 from ..nn.bn_policy import POLICIES
+from ..nn.layer_policy import LAYERS
 from ._collaboration import Collaboration
 
 if TYPE_CHECKING:
@@ -187,6 +188,21 @@ class Joint:
     bessel: Bessel
 
 
+@dataclass(frozen=True)
+class Phase:
+    """Consecutive local steps of a round that train the same layers.
+
+    Attributes
+    ----------
+    trains : `all` layers; those that the layer policy keeps at `home`; or the `rest`. Other layers keep their
+        parameters, but running statistics of batch norm move in every phase
+    epochs : passes over the client's data; None for as many steps as the settings of training ask for
+    """
+
+    trains: Literal["all", "home", "rest"] = "all"
+    epochs: int | None = None
+
+
 class Algorithm(Plugin):
     """FedAvg. Each hook says what it may change.
 
@@ -200,6 +216,10 @@ class Algorithm(Plugin):
     why: ClassVar[str] = ""
     stands_for: ClassVar[str] = ""
     """Name of the algorithm for which this one is another name; the BN policy is then the first of `policies`."""
+    layers: ClassVar[str] = "full"
+    """Name of the layer policy: which layers stay at the clients, beside what the BN policy keeps there."""
+    external: ClassVar[str] = ""
+    """What external sites are predicted with, as a clause; empty if internal sites get the same global model."""
     collaboration: ClassVar[Collaboration] = Collaboration()
     """How clients work together; the controls `local` and `pooled` have another strategy."""
 
@@ -226,6 +246,10 @@ class Algorithm(Plugin):
     def shared(self, policy: BNPolicy, layout: Layout) -> slice:
         """Return the slice of the flat state that travels."""
         return policy.shared(layout)
+
+    def stays(self, model: nn.Module) -> list[str]:
+        """Return the names of the parameters that the layer policy keeps at the clients."""
+        return LAYERS[self.layers].stays(model)
 
     def weights(self, shares: Sequence[float]) -> Sequence[float]:
         """Return the clients' weights in every mean, given their shares by `training.weights`. Both sum to 1."""
@@ -254,6 +278,10 @@ class Algorithm(Plugin):
         return False
 
     # ---- a client's local training
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Return the phases of a client's local training in each round, in order; each begins with a new optimiser."""
+        return (Phase(),)
 
     def begin(self, local: Local) -> None:
         """Prepare the local training, before its first step."""

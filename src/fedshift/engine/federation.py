@@ -22,7 +22,7 @@ from ..core.rng import stream, undisturbed
 from ..nn.batchnorm import batch_norms
 from ..nn.bn_policy import POLICIES
 from . import checkpoint, selection
-from .batches import equal_steps, round_steps
+from .batches import equal_steps
 from .client import Client, SamplesBySite, give_tensors, open_clients, require_classes, samples_by_site
 from .ledger import totals
 from .local_training import LocalRound, LocalTrainer
@@ -99,7 +99,7 @@ class Federation:
         server = self._open_server()
         give_tensors(members, self.trainer, self.algorithm, server)
         self.rounds = RoundState(server, members)
-        owners = ranks.share_out([round_steps(len(c.train), self.training) for c in members])
+        owners = ranks.share_out([sum(self.trainer.steps_in_phases(c.train)) for c in members])
         for client, owner in zip(members, owners, strict=True):
             client.here = owner == ranks.rank
         self._require_everyone()

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.sgd import sgd
 
-from ..addons import Addon
+from ..addons import Addon, home_names
 from ..algorithms import Algorithm, Local, Training, cross_entropy
 from ..core.console import say
 from ..core.errors import Interrupted
@@ -23,7 +23,7 @@ from ..core.rng import reseed, stream, torch_stream
 from ..data.samples import Samples
 from ..nn.batchnorm import untracked
 from ..nn.bn_policy import BNPolicy
-from .batches import batch_indices, batch_stream, round_steps
+from .batches import batch_indices, batch_stream, phase_steps
 from .client import Client, at_home
 from .flat_network import Batch, FlatNetwork
 from .joint_step import Exchange, FirstStep, joint_step
@@ -35,7 +35,18 @@ LARGE = 100_000
 """Average number of floats in a tensor above which memory limits the speed of a step."""
 HARMLESS = frozenset(
     {
-        *("canonical", "require", "extend", "shared", "weights", "server_state", "client_state", "broadcast", "joint"),
+        *(
+            "canonical",
+            "require",
+            "extend",
+            "shared",
+            "stays",
+            "weights",
+            "server_state",
+            "client_state",
+            "broadcast",
+            "joint",
+        ),
         *("freezes_statistics", "begin", "loss", "report", "update"),
     }
 )
@@ -70,7 +81,7 @@ class LocalTrainer(FlatNetwork, Local):
         seed: int = 0,
         device: torch.device | None = None,
     ) -> None:
-        stays: Collection[str] = addon.stays(model) if addon else ()
+        stays = home_names(addon, algorithm, model)
         super().__init__(model, algorithm, policy, training, device or torch.device("cpu"), stays)
         self.algorithm, self.seed, self.momentum = algorithm, seed, training.momentum
         self.objective = addon.loss if addon else cross_entropy
@@ -134,9 +145,22 @@ class LocalTrainer(FlatNetwork, Local):
         order = torch_stream(*key, f"{purpose}batches")
         augmentation = stream(*key, f"{purpose}augmentation") if samples.random else None
         indices = batch_stream(len(samples), self.training, order)
-        steps = None if endless else round_steps(len(samples), self.training)
+        steps = None if endless else sum(self.steps_in_phases(samples))
         for index in itertools.islice(indices, steps):
             yield self.to_device(*samples.batch(index, augmentation))
+
+    def steps_in_phases(self, samples: Samples) -> list[int]:
+        """Return the number of local steps in each phase of a client's round."""
+        return phase_steps(len(samples), self.training, self.algorithm.phases())
+
+    def _parts(self) -> Iterator[_Part]:
+        """Yield what each local step of the current client trains; each phase has its own optimiser."""
+        private, end = self.layout.private.stop, self.layout.trainable.stop
+        spans = {"all": slice(0, end), "home": slice(0, private), "rest": slice(private, end)}
+        for phase, steps in zip(self.algorithm.phases(), self.steps_in_phases(self.samples), strict=True):
+            leaves: list[Tensor] = [p for p, _ in self._leaves]
+            params = [self.all_params[spans[phase.trains]]] if self._together else leaves
+            yield from itertools.repeat(_Part(params, spans[phase.trains]), steps)
 
     def train(
         self, batches: Iterator[Batch], should_stop: Callable[[], bool], tally: Tally, first: FirstStep | None = None
@@ -147,7 +171,7 @@ class LocalTrainer(FlatNetwork, Local):
         `rng.undisturbed`. Raises UserError if a loss or a weight is not finite, and Interrupted if `should_stop`
         returns True between batches.
         """
-        algorithm = self.algorithm
+        algorithm, parts = self.algorithm, self._parts()
         self.mode(train=True, frozen_statistics=algorithm.freezes_statistics(self.round))
         reseed(*self.key, "dropout", device=self.device)
         algorithm.begin(self)
@@ -155,17 +179,17 @@ class LocalTrainer(FlatNetwork, Local):
             self.state_vector[self.layout.statistics] = first.statistics
             self.counters.add_(first.ticks)
             self.all_grad.copy_(first.grad)
-            self._step([self.all_params], [self.all_grad], [None])  # its own optimiser, as in the reference code
+            span = next(parts).span
+            alone = _Part([self.all_params[span]], span)  # its own optimiser, as in the reference code
+            self._step(alone, [self.all_grad[span]])
             tally.add(self.client, first.logits, first.y)
-        params: list[Tensor] = [self.all_params] if self._together else [p for p, _ in self._leaves]
-        momentum: list[Tensor | None] = [None] * len(params)
         try:
-            for x, y in batches:
+            for (x, y), part in zip(batches, parts, strict=True):
                 if should_stop():
                     raise Interrupted
                 self._clear_gradient()
                 logits = algorithm.gradient(self, x, y)
-                self._step(params, self._gradients(params), momentum)
+                self._step(part, self._gradients(part))
                 tally.add(self.client, logits, y)
         finally:
             for parameter, view in () if self._together else self._leaves:
@@ -197,22 +221,23 @@ class LocalTrainer(FlatNetwork, Local):
             for parameter, _ in self._leaves:
                 parameter.grad = None
 
-    def _gradients(self, params: list[Tensor]) -> list[Tensor]:
+    def _gradients(self, part: _Part) -> list[Tensor]:
         if self._together:
-            return [self.all_grad]
-        return [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+            return [self.all_grad[part.span]]
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in part.params]
 
-    def _step(self, params: list[Tensor], grads: list[Tensor], momentum: list[Tensor | None]) -> None:
+    def _step(self, part: _Part, grads: list[Tensor]) -> None:
         """Take one SGD step: torch's arithmetic without the cost of an Optimizer for each client."""
-        training = self.training
+        training, params, span = self.training, part.params, part.span
         self.algorithm.correct(self)
+        self.all_grad[: span.start] = self.all_grad[span.stop :] = 0  # what rests enters no norm of a gradient
         if training.clip_norm is not None:
             clip_grad_norm_(self.all_params, training.clip_norm)
         with torch.no_grad():
             sgd(
                 params,
                 grads,
-                momentum,
+                part.momentum,
                 weight_decay=training.weight_decay,
                 momentum=training.momentum,
                 lr=self.lr,
@@ -222,6 +247,14 @@ class LocalTrainer(FlatNetwork, Local):
                 foreach=len(params) > 1,
             )
         self.steps += 1
+
+
+class _Part:
+    """What some local steps train: parameters, their slice of all that is trained, and the optimiser's buffers."""
+
+    def __init__(self, params: list[Tensor], span: slice) -> None:
+        self.params, self.span = params, span
+        self.momentum: list[Tensor | None] = [None] * len(params)
 
 
 class LocalRound:

@@ -186,10 +186,13 @@ def _with_labels(findings: Findings) -> Iterator[str]:
 
 
 def _alone(findings: Findings) -> Iterator[str]:
-    """Yield a caveat that names the conditions without a model for external sites."""
-    titles = dict.fromkeys(g.title for g in findings.conditions if not g.run.algorithm.collaboration.has_global_model)
-    if titles:
-        yield f"{listed(list(titles))}: each client trains alone, so there is no model for external sites."
+    """Yield a caveat for each reason, with the conditions that have no model for external sites for this reason."""
+    titles: dict[str, dict[str, None]] = {}
+    for condition in findings.conditions:
+        if not (together := condition.run.algorithm.collaboration).has_global_model:
+            titles.setdefault(together.apart, {})[condition.title] = None
+    for reason, names in titles.items():
+        yield f"{listed(list(names))}: {reason}, so there is no model for external sites."
 
 
 def _untested(findings: Findings) -> Iterator[str]:
