@@ -162,6 +162,21 @@ class Local:
         """Return a context in which training leaves running statistics and counters unchanged."""
         raise NotImplementedError
 
+    def holding(self, state_vector: Tensor) -> AbstractContextManager[None]:
+        """Return a context in which the network holds the tensors of `state_vector`, for a second network.
+
+        Afterwards `state_vector` has what became of them, and the network has its own tensors and counters again.
+        Inside, dropout draws the same numbers as after it, so that the client's own training is as without it.
+        """
+        raise NotImplementedError
+
+    def descend(self, slot: str, params: Tensor, grad: Tensor) -> None:
+        """Move `params` in place by one step of the client's SGD along `grad`, clipped as any gradient.
+
+        Each slot has a momentum buffer of its own, which is forgotten after the round.
+        """
+        raise NotImplementedError
+
 
 Objective = Callable[[Local, "Tensor", "Tensor"], "tuple[Tensor, Tensor]"]
 
@@ -222,6 +237,11 @@ class Algorithm(Plugin):
     """What external sites are predicted with, as a clause; empty if internal sites get the same global model."""
     collaboration: ClassVar[Collaboration] = Collaboration()
     """How clients work together; the controls `local` and `pooled` have another strategy."""
+
+    @property
+    def has_personal_networks(self) -> bool:
+        """Return whether clients are scored with networks of their own, beside the global one."""
+        return type(self).personal is not Algorithm.personal
 
     def canonical(self) -> Algorithm:
         """Return the algorithm that this name stands for: itself, except for names such as FedBN."""
@@ -303,6 +323,14 @@ class Algorithm(Plugin):
 
     def correct(self, local: Local) -> None:
         """Change `local.grad` (or `local.params`) in place, after the backward pass and before the step."""
+
+    def personal(self, local: Local) -> Tensor:
+        """Return all tensors of the network that a client is scored with, laid out as `local.state_vector`.
+
+        `local.state_vector` holds the tensors that the client uses, with those of the server where these travel, and
+        `local.state` the client's own. An override gives another network, of which nobody else knows.
+        """
+        return local.state_vector
 
     def report(self, local: Local) -> dict[str, Tensor]:
         """Return the tensors that the client sends back. They count as floats up; running statistics may be a view."""

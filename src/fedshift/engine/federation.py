@@ -98,7 +98,7 @@ class Federation:
         self.criterion = selection.Criterion(self.training.select_by)
         server = self._open_server()
         give_tensors(members, self.trainer, self.algorithm, server)
-        self.rounds = RoundState(server, members)
+        self.rounds = RoundState(server, members, personal=self.algorithm.has_personal_networks)
         owners = ranks.share_out([sum(self.trainer.steps_in_phases(c.train)) for c in members])
         for client, owner in zip(members, owners, strict=True):
             client.here = owner == ranks.rank
@@ -228,9 +228,21 @@ class Federation:
         return self.trainer.named_state(best.shared, self.rounds.mean_own(best.own, best.round), best.counters[0])
 
     def client_state(self, name: str) -> dict[str, Tensor]:
-        """Return the `state_dict` of the network as this client uses it: the shared tensors with the client's own."""
+        """Return the `state_dict` of the network as this client uses it: the shared tensors with the client's own.
+
+        Under an algorithm with personal networks, it is the client's personal network.
+        """
         best, index = self.result(), [c.name for c in self.clients].index(name)
-        return self.trainer.named_state(best.shared, best.own[index], best.counters[index])
+        if not best.state:
+            return self.trainer.named_state(best.shared, best.own[index], best.counters[index])
+        self.trainer.load_personal(best.shared, best.own[index], best.counters[index], best.state[index])
+        return self.trainer.named(self.trainer.state_vector, best.counters[index])
+
+    @property
+    def own_names(self) -> list[str]:
+        """Names of the tensors of `client_state` that a client does not share with the global network."""
+        names = [*self.trainer.layout.places, *self.trainer.layout.counters, *self.trainer.layout.aliases]
+        return names if self.rounds.personal else self.trainer.own_names
 
     def ledger(self) -> dict[str, int]:
         """Return how many floats and messages have moved so far; see `ledger.totals`."""

@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from ..addons import Addon, home_names
 from ..algorithms import Algorithm, Local, Training, cross_entropy
 from ..core.console import say
 from ..core.errors import Interrupted
-from ..core.rng import reseed, stream, torch_stream
+from ..core.rng import reseed, stream, torch_stream, undisturbed
 from ..data.samples import Samples
 from ..nn.batchnorm import untracked
 from ..nn.bn_policy import BNPolicy
@@ -35,19 +35,8 @@ LARGE = 100_000
 """Average number of floats in a tensor above which memory limits the speed of a step."""
 HARMLESS = frozenset(
     {
-        *(
-            "canonical",
-            "require",
-            "extend",
-            "shared",
-            "stays",
-            "weights",
-            "server_state",
-            "client_state",
-            "broadcast",
-            "joint",
-        ),
-        *("freezes_statistics", "begin", "loss", "report", "update"),
+        *("canonical", "require", "extend", "shared", "stays", "weights", "server_state", "client_state", "joint"),
+        *("broadcast", "freezes_statistics", "begin", "loss", "personal", "report", "update"),
     }
 )
 """Hooks of an algorithm that it may override while each parameter has a gradient tensor of its own."""
@@ -102,10 +91,20 @@ class LocalTrainer(FlatNetwork, Local):
         self.received, self.broadcast = rounds.server.shared, broadcast
         self.state = {k: v.to(self.device) for k, v in client.state.items()}
 
+    def load_personal(
+        self, shared: Tensor, own: Tensor, counters: Tensor, state: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """Load the network that a client is scored with, from the tensors that it uses and those of the algorithm."""
+        self.load(shared, own, counters)
+        if state is not None:
+            self.state = {k: v.to(self.device) for k, v in state.items()}
+            self.state_vector.copy_(self.algorithm.personal(self).clone())
+
     def end_turn(self) -> None:
         """Forget what a client's turn has left, except its tensors."""
         self.scratch, self.networks, self.state, self.broadcast = {}, {}, {}, {}
         self.steps = 0
+        self._slots: dict[str, list[Tensor | None]] = {}
         self._extra: Iterator[Batch] | None = None
 
     @property
@@ -137,6 +136,27 @@ class LocalTrainer(FlatNetwork, Local):
     def untracked(self) -> AbstractContextManager[None]:
         """Return a context that leaves running statistics unchanged; see `Local.untracked`."""
         return untracked(self.model)
+
+    @contextmanager
+    def holding(self, state_vector: Tensor) -> Iterator[None]:
+        """Let the network hold the tensors of `state_vector` inside the context; see `Local.holding`."""
+        self.settle()
+        before, counters = self.state_vector.clone(), self.counters.clone()
+        self.state_vector.copy_(state_vector)
+        with undisturbed(self.device):
+            yield
+        self.settle()
+        state_vector.copy_(self.state_vector)
+        self.state_vector.copy_(before)
+        self.counters.copy_(counters)
+
+    def descend(self, slot: str, params: Tensor, grad: Tensor) -> None:
+        """Move `params` by one step of the client's SGD along `grad`; see `Local.descend`."""
+        if self.training.clip_norm is not None:
+            clipped = params.detach()
+            clipped.grad = grad
+            clip_grad_norm_(clipped, self.training.clip_norm)
+        self._sgd([params], [grad], self._slots.setdefault(slot, [None]))
 
     # ---- local steps
 
@@ -233,11 +253,16 @@ class LocalTrainer(FlatNetwork, Local):
         self.all_grad[: span.start] = self.all_grad[span.stop :] = 0  # what rests enters no norm of a gradient
         if training.clip_norm is not None:
             clip_grad_norm_(self.all_params, training.clip_norm)
+        self._sgd(params, grads, part.momentum)
+        self.steps += 1
+
+    def _sgd(self, params: list[Tensor], grads: list[Tensor], momentum: list[Tensor | None]) -> None:
+        training = self.training
         with torch.no_grad():
             sgd(
                 params,
                 grads,
-                part.momentum,
+                momentum,
                 weight_decay=training.weight_decay,
                 momentum=training.momentum,
                 lr=self.lr,
@@ -246,7 +271,6 @@ class LocalTrainer(FlatNetwork, Local):
                 maximize=False,
                 foreach=len(params) > 1,
             )
-        self.steps += 1
 
 
 class _Part:

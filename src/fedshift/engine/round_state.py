@@ -45,6 +45,7 @@ class Selected:
     values : the mean validation value over clients; if each client trains alone, each client's value
     shared : the shared tensors, flat
     own, counters : the tensors that stay at each client, in the order of clients
+    state : the algorithm's tensors of each client, if clients are scored with networks of their own; otherwise empty
     """
 
     round: int
@@ -52,6 +53,7 @@ class Selected:
     shared: Tensor
     own: list[Tensor]
     counters: list[Tensor]
+    state: list[dict[str, Tensor]] = field(default_factory=list)
 
 
 @dataclass
@@ -65,6 +67,7 @@ class RoundState:
     selected : the round kept by model selection, if any
     history : one dict for each round, site and split
     gathered : the last round after which this process held the tensors of all clients
+    personal : True if clients are scored with networks of their own
     """
 
     server: Server
@@ -72,6 +75,7 @@ class RoundState:
     selected: Selected | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     gathered: int = 0
+    personal: bool = False
 
     @property
     def round(self) -> int:
@@ -102,10 +106,12 @@ class RoundState:
             shared=self.server.shared.clone(),
             own=[c.own.clone() for c in self.clients],
             counters=[c.counters.clone() for c in self.clients],
+            state=[{k: v.clone() for k, v in c.state.items()} for c in self.clients] if self.personal else [],
         )
         for k, improved in enumerate(better):
             if self.selected and not improved:
                 new.own[k], new.counters[k] = self.selected.own[k], self.selected.counters[k]
+                new.state[k : k + 1] = self.selected.state[k : k + 1]
         return new
 
     def mean_own(self, own: Sequence[Tensor], number: int) -> Tensor:

@@ -43,13 +43,18 @@ class Criterion:
 
 
 def validate(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks, criterion: Criterion) -> None:
-    """Evaluate every client that has validation samples, each with its own BN, and keep the round if it is the best."""
+    """Evaluate every client that has validation samples, each with its own tensors, and keep the round if it is best.
+
+    Clients with personal networks are evaluated with these.
+    """
 
     def local() -> list[SiteRecord]:
         records = []
         for client in rounds.here:
             if client.val is not None:
-                record = _evaluate(rounds, trainer, client.name, client.val, client.own, client.counters, criterion)
+                state = client.state if rounds.personal else None
+                place = client.name, client.val, client.own, client.counters
+                record = _evaluate(rounds, trainer, *place, criterion, state=state)
                 if not math.isfinite(record.loss):
                     raise diverged(rounds.round, client.name, f"the validation loss is {record.loss}")
                 records.append(record)
@@ -107,13 +112,15 @@ def _evaluate(
     counters: Tensor,
     criterion: Criterion | None = None,
     rows: np.ndarray | None = None,
+    state: Mapping[str, Tensor] | None = None,
 ) -> SiteRecord:
     """Return loss, accuracy and score of the shared tensors with the given tensors of a site, and the seconds taken.
 
-    `rows` are the indices of the samples that count; by default all do.
+    `rows` are the indices of the samples that count; by default all do. With `state`, the algorithm's tensors of a
+    client, it is the client's personal network that is evaluated.
     """
     began = time.perf_counter()
-    trainer.load(rounds.server.shared, own, counters)
+    trainer.load_personal(rounds.server.shared, own, counters, state)
     loss, accuracy, score = trainer.evaluate(samples, criterion.metric if criterion else None, rows)
     return SiteRecord(site, loss, accuracy, time.perf_counter() - began, score=score)
 
