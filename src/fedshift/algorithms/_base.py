@@ -162,6 +162,10 @@ class Local:
         """Return a context in which training leaves running statistics and counters unchanged."""
         raise NotImplementedError
 
+    def class_counts(self, classes: int) -> Tensor:
+        """Return how many of the client's training samples there are of each class: (classes,), int64."""
+        raise NotImplementedError
+
     def holding(self, state_vector: Tensor) -> AbstractContextManager[None]:
         """Return a context in which the network holds the tensors of `state_vector`, for a second network.
 

@@ -20,7 +20,7 @@ from ..algorithms import Algorithm, Local, Training, cross_entropy
 from ..core.console import say
 from ..core.errors import Interrupted
 from ..core.rng import reseed, stream, torch_stream, undisturbed
-from ..data.samples import Samples
+from ..data.samples import Samples, labels_of
 from ..nn.batchnorm import untracked
 from ..nn.bn_policy import BNPolicy
 from .batches import batch_indices, batch_stream, phase_steps
@@ -136,6 +136,10 @@ class LocalTrainer(FlatNetwork, Local):
     def untracked(self) -> AbstractContextManager[None]:
         """Return a context that leaves running statistics unchanged; see `Local.untracked`."""
         return untracked(self.model)
+
+    def class_counts(self, classes: int) -> Tensor:
+        """Return the number of the client's samples of each class; see `Local.class_counts`."""
+        return torch.bincount(labels_of(self.samples), minlength=classes).to(self.device)
 
     @contextmanager
     def holding(self, state_vector: Tensor) -> Iterator[None]:
