@@ -39,6 +39,9 @@ class Server:
     round : number of rounds done so far
     participation : sum of the weights of the clients that take part in the current round; 1 if all do
     lr : learning rate of the clients in the current round
+    clients : number of clients in the federation
+    rounds : number of rounds that the training is to have
+    participants : positions, among all clients, of those that take part in the current round, in ascending order
     """
 
     shared: Tensor
@@ -48,6 +51,9 @@ class Server:
     round: int = 0
     participation: float = 1.0
     lr: float = 0.0
+    clients: int = 1
+    rounds: int = 1
+    participants: Sequence[int] = ()
 
     @property
     def params(self) -> Tensor:
@@ -67,6 +73,9 @@ class Server:
 
 class Mean(dict[str, "Tensor"]):
     """Weighted mean over clients of each tensor that `Algorithm.report` returned, by name.
+
+    A tensor that is named in `Algorithm.per_client` is not averaged: it has one row for each client of the round, in
+    the order of `Server.participants`.
 
     Attributes
     ----------
@@ -151,6 +160,14 @@ class Local:
 
         It is a mean over shuffled batches without augmentation; batch norm normalises each batch by its own statistics.
         The running statistics of batch norm do not change.
+        """
+        raise NotImplementedError
+
+    def evaluation(self, validation: bool = False) -> tuple[float, float]:
+        """Return mean cross-entropy and accuracy of the current tensors over all the client's training samples.
+
+        With `validation`, its validation samples take their place if it has any. The network is in evaluation mode: no
+        augmentation, no dropout, and batch norm uses running statistics.
         """
         raise NotImplementedError
 
@@ -241,6 +258,8 @@ class Algorithm(Plugin):
     """What external sites are predicted with, as a clause; empty if internal sites get the same global model."""
     collaboration: ClassVar[Collaboration] = Collaboration()
     """How clients work together; the controls `local` and `pooled` have another strategy."""
+    per_client: ClassVar[frozenset[str]] = frozenset()
+    """Names of tensors of `report` that reach `update` as they are, one row for each client, and not as a mean."""
 
     @property
     def has_personal_networks(self) -> bool:
@@ -278,6 +297,13 @@ class Algorithm(Plugin):
     def weights(self, shares: Sequence[float]) -> Sequence[float]:
         """Return the clients' weights in every mean, given their shares by `training.weights`. Both sum to 1."""
         return shares
+
+    def round_weights(self, server: Server, weights: Sequence[float]) -> Sequence[float]:
+        """Return the weights, in the means of this round, of the clients that take part; the sum is 1.
+
+        `weights` are those that follow from `Algorithm.weights`, in the order of `Server.participants`.
+        """
+        return weights
 
     # ---- the server, before a round
 

@@ -27,7 +27,8 @@ A model has L batch-norm layers. Floats are those of one client in one round, co
 network really receives and sends. Messages are those in one direction that clients wait for. What a client keeps
 includes what the BN policy keeps local. Penalties, control variates and server moments cover only parameters that are
 trained and travel. Running statistics are averaged where they travel; BN's counters never travel. H are the parameters
-of the last linear layer, where it is treated otherwise than the rest.
+of the last linear layer, where it is treated otherwise than the rest. There is one client here: a server that keeps one
+float for it keeps N for N clients.
 
 """
 
