@@ -41,6 +41,7 @@ class Server:
     lr : learning rate of the clients in the current round
     clients : number of clients in the federation
     rounds : number of rounds that the training is to have
+    channels : number of channels of each batch-norm layer with running statistics, in the order of the network
     participants : positions, among all clients, of those that take part in the current round, in ascending order
     """
 
@@ -53,6 +54,7 @@ class Server:
     lr: float = 0.0
     clients: int = 1
     rounds: int = 1
+    channels: Sequence[int] = ()
     participants: Sequence[int] = ()
 
     @property
@@ -258,13 +260,20 @@ class Algorithm(Plugin):
     """What external sites are predicted with, as a clause; empty if internal sites get the same global model."""
     collaboration: ClassVar[Collaboration] = Collaboration()
     """How clients work together; the controls `local` and `pooled` have another strategy."""
+    first_round_apart: ClassVar[bool] = False
+    """True if clients send something in their first round alone, so that forecasts of traffic count it once."""
     per_client: ClassVar[frozenset[str]] = frozenset()
     """Names of tensors of `report` that reach `update` as they are, one row for each client, and not as a mean."""
 
     @property
     def has_personal_networks(self) -> bool:
         """Return whether clients are scored with networks of their own, beside the global one."""
-        return type(self).personal is not Algorithm.personal
+        return self.has_downloads or type(self).personal is not Algorithm.personal
+
+    @property
+    def has_downloads(self) -> bool:
+        """Return whether the server sends each client other tensors, so that none can be broadcast."""
+        return type(self).download is not Algorithm.download
 
     def canonical(self) -> Algorithm:
         """Return the algorithm that this name stands for: itself, except for names such as FedBN."""
@@ -314,6 +323,13 @@ class Algorithm(Plugin):
     def client_state(self, server: Server) -> dict[str, Tensor]:
         """Return a client's extra tensors before the first round."""
         return {}
+
+    def download(self, server: Server, client: int) -> Tensor:
+        """Return the shared vector that a client receives and is scored with; `client` is its position among all.
+
+        External sites get `server.shared` in any case.
+        """
+        return server.shared
 
     def broadcast(self, server: Server) -> dict[str, Tensor]:
         """Return the tensors that the server sends in addition to the model. They count as floats down."""

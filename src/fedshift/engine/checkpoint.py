@@ -43,6 +43,7 @@ def tensors(rounds: RoundState) -> dict[str, Tensor]:
         out["selected"] = selected.shared
         out |= {f"selected/own/{n}": own for n, own in enumerate(selected.own)}
         out |= {f"selected/counters/{n}": counters for n, counters in enumerate(selected.counters)}
+        out |= {f"selected/received/{n}": received for n, received in enumerate(selected.received)}
         for n, state in enumerate(selected.state):
             out |= {f"selected/state/{n}/{k}": v for k, v in state.items()}
     return {k: v.clone() for k, v in out.items()}
@@ -83,7 +84,14 @@ def restore(
     rounds.selected = None
     if selected := progress["selected"]:
         shared = tensors["selected"].to(device, copy=True)
+        received = [part.to(device) for part in each("selected/received/")] if rounds.download else []
         states = [under(f"selected/state/{n}/") for n in range(len(rounds.clients))] if rounds.personal else []
         rounds.selected = Selected(
-            selected["round"], selected["values"], shared, each("selected/own/"), each("selected/counters/"), states
+            selected["round"],
+            selected["values"],
+            shared,
+            each("selected/own/"),
+            each("selected/counters/"),
+            received,
+            states,
         )

@@ -36,7 +36,17 @@ LARGE = 100_000
 HARMLESS = frozenset(
     {
         *("canonical", "require", "extend", "shared", "stays", "weights", "server_state", "client_state", "joint"),
-        *("broadcast", "round_weights", "freezes_statistics", "begin", "loss", "personal", "report", "update"),
+        *(
+            "broadcast",
+            "download",
+            "round_weights",
+            "freezes_statistics",
+            "begin",
+            "loss",
+            "personal",
+            "report",
+            "update",
+        ),
     }
 )
 """Hooks of an algorithm that it may override while each parameter has a gradient tensor of its own."""
@@ -86,11 +96,12 @@ class LocalTrainer(FlatNetwork, Local):
     def take_turn(self, client: Client, rounds: RoundState, broadcast: Mapping[str, Tensor]) -> None:
         """Load a client's tensors, and everything that hooks may use in its local training of the next round."""
         self.end_turn()
-        self.load(rounds.server.shared, client.own, client.counters)
+        received = rounds.received(client)
+        self.load(received, client.own, client.counters)
         self.client, self.share, self.clients = client.name, client.share, len(rounds.clients)
         self.samples, self.validation = client.train, client.val
         self.round, self.lr = rounds.round + 1, rounds.server.lr
-        self.received, self.broadcast = rounds.server.shared, broadcast
+        self.received, self.broadcast = received, broadcast
         self.state = {k: v.to(self.device) for k, v in client.state.items()}
 
     def load_personal(
