@@ -13,6 +13,8 @@ from toy import TRAVELS, clients, differing, gap, kinds, network
 from fedshift import Federation, UserError
 from fedshift.algorithms import Algorithm, Local, Phase
 from fedshift.core.registry import discover, get
+from fedshift.data.samples import TensorSamples
+from fedshift.inferences import Personalise
 from fedshift.nn import layer_policy
 from fedshift.nn.layer_policy import LAYERS, LayerPolicy
 
@@ -247,6 +249,18 @@ def test_every_algorithm_with_layers_at_home_says_what_external_sites_get() -> N
         algorithm: Any = cls
         assert algorithm.layers == "full" or algorithm.external
         assert not algorithm.external or algorithm.external.startswith("external sites ")
+
+
+def test_fedbabus_head_is_tuned_where_an_inference_asks_for_it() -> None:
+    """The network before and after: nothing else in the study has to know that training left the head alone."""
+    trained, model = federation("fedbabu").run(), network()
+    before = trained.client_state("a")
+    model.load_state_dict(before)
+    images = TensorSamples(*clients()["a"])
+    Personalise(steps=2, lr=0.1).adapt(model, images, images, "a")
+    moved = differing(model.state_dict(), before)
+    assert {"9.weight", "9.bias", "0.weight"} <= set(moved)
+    assert differing({k: before[k] for k in HEAD}, {k: network().state_dict()[k] for k in HEAD}) == []
 
 
 def test_lg_fedavg_has_no_model_for_external_sites() -> None:

@@ -14,6 +14,7 @@ from ..core import registry
 from ..engine.federation import Federation
 from ..models import initialise
 from ..nn.bn_policy import POLICIES
+from ..nn.features import classifier
 
 LATE = 10_000
 """Number of a round in which every phase that an algorithm begins with has ended."""
@@ -102,7 +103,9 @@ def _moved(trained: Federation) -> str:
 
 
 def _floats(trained: Federation, count: int) -> str:
-    """Return a number of floats as multiples of P or W, S and 1, such as `2P + S`."""
+    """Return a number of floats as multiples of P or W, S and 1, such as `2P + S`; H for those of the last layer."""
+    if count == sum(p.numel() for p in classifier(trained.trainer.model).parameters()):
+        return "H"
     layout = trained.trainer.layout
     affine, weights, statistics = (s.stop - s.start for s in (layout.affine, layout.weights, layout.statistics))
     whole = trained.trainer.travels.start <= layout.affine.start

@@ -275,7 +275,8 @@ class LocalTrainer(FlatNetwork, Local):
         """Take one SGD step: torch's arithmetic without the cost of an Optimizer for each client."""
         training, params, span = self.training, part.params, part.span
         self.algorithm.correct(self)
-        self.all_grad[: span.start] = self.all_grad[span.stop :] = 0  # what rests enters no norm of a gradient
+        if span != slice(0, len(self.all_grad)):  # what rests enters no norm of a gradient
+            self.all_grad[: span.start] = self.all_grad[span.stop :] = 0
         if training.clip_norm is not None:
             clip_grad_norm_(self.all_params, training.clip_norm)
         self._sgd(params, grads, part.momentum)
