@@ -173,6 +173,7 @@ def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
         *_untested(findings),
         *_with_labels(findings),
         *_alone(findings),
+        *_two_networks(findings),
         *caveats(findings, runs),
     ]
     return list(dict.fromkeys(lines))
@@ -193,6 +194,18 @@ def _alone(findings: Findings) -> Iterator[str]:
             titles.setdefault(together.apart, {})[condition.title] = None
     for reason, names in titles.items():
         yield f"{listed(list(names))}: {reason}, so there is no model for external sites."
+
+
+def _two_networks(findings: Findings) -> Iterator[str]:
+    """Yield a caveat that names the conditions whose losses outside compare two networks."""
+    conditions = [c for c in findings.conditions if c.partition.external and c.run.algorithm.external]
+    names = dict.fromkeys(c.title for c in conditions if c.run.algorithm.collaboration.has_global_model)
+    if names:
+        yield (
+            f"{listed(list(names))}: internal sites are predicted with networks or layers of their own, and external "
+            "sites with common ones, so that a loss outside compares two networks. An inference with network: global "
+            "predicts all sites with one."
+        )
 
 
 def _untested(findings: Findings) -> Iterator[str]:
