@@ -144,6 +144,21 @@ def test_rounds_by_hand(name: str) -> None:
     np.testing.assert_allclose(federated.global_state()["1.weight"], heads, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize(("trains", "moves"), [("home", True), ("rest", False)])
+def test_layers_at_rest_keep_every_bit_and_running_statistics_move(trains: Any, moves: bool) -> None:
+    """Also under weight decay and momentum. The head's phase is one pass over 13 images, in batches of 4, 4 and 5."""
+    algorithm = variant("fedper", phases=lambda self: (Phase(trains, epochs=1),))
+    trained = federation(algorithm, data={"a": clients()["a"]}).run(1)  # a mean over one client is exact
+    start = network().state_dict()
+    state = trained.client_state("a")
+    moved = {k for k in differing(state, start) if not k.endswith("num_batches_tracked")}
+    weights = {"0.weight", "1.weight", "1.bias", "3.weight", "4.weight", "4.bias"}
+    assert moved & {*HEAD} == ({*HEAD} if moves else set())
+    assert moved & weights == (set() if moves else weights)
+    assert set(kinds(network())["statistics"]) <= moved
+    assert int(state["1.num_batches_tracked"]) == 3
+
+
 # ---- limits
 
 
