@@ -108,7 +108,7 @@ def test_an_unknown_name_is_refused(kind: str) -> None:
 # ---- algorithms
 
 SETTINGS = {"rounds": 3, "local_epochs": 2, "batch_size": 4, "lr": 0.02}
-SHORT: dict[str, dict[str, Any]] = {"fedtan2": {"exchange_rounds": 2}}
+SHORT: dict[str, dict[str, Any]] = {"fedtan2": {"exchange_rounds": 2}, "fedrep": {"head_epochs": 1}}
 """Settings of known algorithms that make three rounds worth testing; others run with their defaults."""
 COMBINED = [(name, bn) for name, cls in discover("algorithm").items() for bn in cls.policies]
 REFUSED = [(name, bn) for name in discover("algorithm") for bn in POLICIES if (name, bn) not in COMBINED]
@@ -185,7 +185,7 @@ def test_a_hook_that_is_overridden_takes_effect_on_networks_of_any_size(norm: st
 def test_every_public_hook_is_either_known_to_be_harmless_or_keeps_gradients_together() -> None:
     """A hook that is added later is safe: only names that are listed are exempt."""
     hooks = {name for name, hook in vars(Algorithm).items() if callable(hook) and not name.startswith("_")}
-    assert hooks - HARMLESS == {"gradient", "backward", "correct"}
+    assert hooks - HARMLESS == {"gradient", "backward", "correct", "phases"}
     assert hooks >= HARMLESS
     for name in sorted(hooks):
         own = type("Own", (Algorithm,), {name: lambda self, *words: None, "__module__": "own"})

@@ -356,7 +356,7 @@ def test_a_file_name_that_is_no_text_is_refused(project: Project, tmp_path: Path
 
 
 def test_a_run_whose_clients_trained_alone_needs_one_of_them(project: Project) -> None:
-    with pytest.raises(UserError, match=r"each client trained alone.*; say --client, one of north, south"):
+    with pytest.raises(UserError, match=r"each client trains alone.*; say --client, one of north, south"):
         apply(project.folder("local"), project.table, chosen("source", [], None), project.root / "out")
     found = apply(project.folder("local"), project.table, chosen("source", [], "south"), project.root / "out")
     assert len(found.table) == sum(SITES.values())

@@ -130,7 +130,7 @@ def test_table_5_of_fedtan(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
 P, W, S, LAYERS, FEATURES, CLASSES = 339, 319, 20, 2, 6, 3
 ALGORITHMS = [(name, bn) for name in discover("algorithm") for bn in build("algorithm", name).policies]
-SHORT: dict[str, Any] = {"fedtan2": {"exchange_rounds": 2}}
+SHORT: dict[str, Any] = {"fedtan2": {"exchange_rounds": 2}, "fedrep": {"head_epochs": 1}}
 """Settings of known algorithms that three rounds need; others run with their defaults."""
 ROUNDS = 3
 

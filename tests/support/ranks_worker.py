@@ -24,7 +24,7 @@ TRAINING = {"rounds": 3, "batch_size": 5, "lr": 0.1, "watch_every": 2}
 
 def cases() -> dict[str, dict[str, Any]]:
     """Every algorithm as it asks for it, and settings that go through the processes in other ways."""
-    more: dict[str, dict[str, Any]] = {"fedtan2": {"exchange_rounds": 1}}
+    more: dict[str, dict[str, Any]] = {"fedtan2": {"exchange_rounds": 1}, "fedrep": {"head_epochs": 1}}
     names = sorted(discover("algorithm"))
     plain = {name: {"algorithm": {"name": name} | more.get(name, {}), "training": TRAINING} for name in names}
     return plain | {

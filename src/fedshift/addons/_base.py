@@ -42,6 +42,11 @@ class Addon(Plugin):
         raise TypeError(f"{type(self).__name__} has no objective")
 
 
+def home_names(addon: Addon | None, algorithm: Algorithm, model: nn.Module) -> set[str]:
+    """Return the names of all parameters that never leave a client: of the add-on and of the algorithm's layers."""
+    return {*(addon.stays(model) if addon else ()), *algorithm.stays(model)}
+
+
 def extended(plugin: Addon | Algorithm | None, model: nn.Module, seed: int) -> nn.Module:
     """Return the network with the plug-in's own layers, whose initial weights depend on `seed` alone."""
     if plugin is None:

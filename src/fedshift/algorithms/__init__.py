@@ -4,7 +4,7 @@ Each file says what differs from FedAvg: what is sent, how a local step goes, ho
 The engine does rounds, checkpoints and batches. `Training` holds the settings of local training.
 """
 
-from ._base import Algorithm, Bessel, Joint, Local, Mean, Objective, Server, cross_entropy
+from ._base import Algorithm, Bessel, Joint, Local, Mean, Objective, Phase, Server, cross_entropy
 from ._collaboration import Collaboration
 from ._training import Training
 
@@ -16,6 +16,7 @@ __all__ = [
     "Local",
     "Mean",
     "Objective",
+    "Phase",
     "Server",
     "Training",
     "cross_entropy",

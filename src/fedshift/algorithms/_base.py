@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ..core.errors import UserError, did_you_mean
 from ..core.registry import Plugin, build
 from ..nn.bn_policy import POLICIES
+from ..nn.layer_policy import LAYERS
 from ._collaboration import Collaboration
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Server:
     lr : learning rate of the clients in the current round
     clients : number of clients in the federation
     rounds : number of rounds that the training is to have
+    channels : number of channels of each batch-norm layer with running statistics, in the order of the network
     participants : positions, among all clients, of those that take part in the current round, in ascending order
     """
 
@@ -52,6 +54,7 @@ class Server:
     lr: float = 0.0
     clients: int = 1
     rounds: int = 1
+    channels: Sequence[int] = ()
     participants: Sequence[int] = ()
 
     @property
@@ -178,6 +181,25 @@ class Local:
         """Return a context in which training leaves running statistics and counters unchanged."""
         raise NotImplementedError
 
+    def class_counts(self, classes: int) -> Tensor:
+        """Return how many of the client's training samples there are of each class: (classes,), int64."""
+        raise NotImplementedError
+
+    def holding(self, state_vector: Tensor) -> AbstractContextManager[None]:
+        """Return a context in which the network holds the tensors of `state_vector`, for a second network.
+
+        Afterwards `state_vector` has what became of them, and the network has its own tensors and counters again.
+        Inside, dropout draws the same numbers as after it, so that the client's own training is as without it.
+        """
+        raise NotImplementedError
+
+    def descend(self, slot: str, params: Tensor, grad: Tensor) -> None:
+        """Move `params` in place by one step of the client's SGD along `grad`, clipped as any gradient.
+
+        Each slot has a momentum buffer of its own, which is forgotten after the round.
+        """
+        raise NotImplementedError
+
 
 Objective = Callable[[Local, "Tensor", "Tensor"], "tuple[Tensor, Tensor]"]
 
@@ -204,6 +226,21 @@ class Joint:
     bessel: Bessel
 
 
+@dataclass(frozen=True)
+class Phase:
+    """Consecutive local steps of a round that train the same layers.
+
+    Attributes
+    ----------
+    trains : `all` layers; those that the layer policy keeps at `home`; or the `rest`. Other layers keep their
+        parameters, but running statistics of batch norm move in every phase
+    epochs : passes over the client's data; None for as many steps as the settings of training ask for
+    """
+
+    trains: Literal["all", "home", "rest"] = "all"
+    epochs: int | None = None
+
+
 class Algorithm(Plugin):
     """FedAvg. Each hook says what it may change.
 
@@ -217,10 +254,26 @@ class Algorithm(Plugin):
     why: ClassVar[str] = ""
     stands_for: ClassVar[str] = ""
     """Name of the algorithm for which this one is another name; the BN policy is then the first of `policies`."""
+    layers: ClassVar[str] = "full"
+    """Name of the layer policy: which layers stay at the clients, beside what the BN policy keeps there."""
+    external: ClassVar[str] = ""
+    """What external sites are predicted with, as a clause; empty if internal sites get the same global model."""
     collaboration: ClassVar[Collaboration] = Collaboration()
     """How clients work together; the controls `local` and `pooled` have another strategy."""
+    first_round_apart: ClassVar[bool] = False
+    """True if clients send something in their first round alone, so that forecasts of traffic count it once."""
     per_client: ClassVar[frozenset[str]] = frozenset()
     """Names of tensors of `report` that reach `update` as they are, one row for each client, and not as a mean."""
+
+    @property
+    def has_personal_networks(self) -> bool:
+        """Return whether clients are scored with networks of their own, beside the global one."""
+        return self.has_downloads or type(self).personal is not Algorithm.personal
+
+    @property
+    def has_downloads(self) -> bool:
+        """Return whether the server sends each client other tensors, so that none can be broadcast."""
+        return type(self).download is not Algorithm.download
 
     def canonical(self) -> Algorithm:
         """Return the algorithm that this name stands for: itself, except for names such as FedBN."""
@@ -246,6 +299,10 @@ class Algorithm(Plugin):
         """Return the slice of the flat state that travels."""
         return policy.shared(layout)
 
+    def stays(self, model: nn.Module) -> list[str]:
+        """Return the names of the parameters that the layer policy keeps at the clients."""
+        return LAYERS[self.layers].stays(model)
+
     def weights(self, shares: Sequence[float]) -> Sequence[float]:
         """Return the clients' weights in every mean, given their shares by `training.weights`. Both sum to 1."""
         return shares
@@ -267,6 +324,13 @@ class Algorithm(Plugin):
         """Return a client's extra tensors before the first round."""
         return {}
 
+    def download(self, server: Server, client: int) -> Tensor:
+        """Return the shared vector that a client receives and is scored with; `client` is its position among all.
+
+        External sites get `server.shared` in any case.
+        """
+        return server.shared
+
     def broadcast(self, server: Server) -> dict[str, Tensor]:
         """Return the tensors that the server sends in addition to the model. They count as floats down."""
         return {}
@@ -280,6 +344,10 @@ class Algorithm(Plugin):
         return False
 
     # ---- a client's local training
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Return the phases of a client's local training in each round, in order; each begins with a new optimiser."""
+        return (Phase(),)
 
     def begin(self, local: Local) -> None:
         """Prepare the local training, before its first step."""
@@ -301,6 +369,14 @@ class Algorithm(Plugin):
 
     def correct(self, local: Local) -> None:
         """Change `local.grad` (or `local.params`) in place, after the backward pass and before the step."""
+
+    def personal(self, local: Local) -> Tensor:
+        """Return all tensors of the network that a client is scored with, laid out as `local.state_vector`.
+
+        `local.state_vector` holds the tensors that the client uses, with those of the server where these travel, and
+        `local.state` the client's own. An override gives another network, of which nobody else knows.
+        """
+        return local.state_vector
 
     def report(self, local: Local) -> dict[str, Tensor]:
         """Return the tensors that the client sends back. They count as floats up; running statistics may be a view."""

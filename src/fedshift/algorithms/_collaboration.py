@@ -16,6 +16,10 @@ class Collaboration:
 
     has_global_model = True
     """True if training gives a model that a site outside the federation can use."""
+    apart = ""
+    """Why there is no such model, as a clause about each client."""
+    moves = ""
+    """What travels where there is no such model, as a clause."""
 
     def clients(self, data: Mapping[str, T], pool: Callable[[Sequence[T]], T]) -> dict[str, T]:
         """Return the data of each client by name, given the data of each site; `pool` joins data of several sites."""
@@ -53,14 +57,28 @@ class PooledData(Collaboration):
         return 1
 
 
-class NoCollaboration(Collaboration):
-    """Each client trains its own model and selects its own round: the lower control of the FedBN and FedTAN papers."""
+class _Apart(Collaboration):
+    """Each client has a model that no external site can use: the base of strategies without a global model."""
 
     has_global_model = False
 
     def tested(self, internal: tuple[str, ...], external: tuple[str, ...]) -> tuple[str, ...]:
         """Return the internal sites; there is no model for external sites."""
         return internal
+
+
+class SharedHead(_Apart):
+    """Clients train together and select one round, but only their last layer is common: the strategy of LG-FedAvg."""
+
+    apart = "each client has a body of its own"
+    moves = "only the last layer travels"
+
+
+class NoCollaboration(_Apart):
+    """Each client trains its own model and selects its own round: the lower control of the FedBN and FedTAN papers."""
+
+    apart = "each client trains alone"
+    moves = "nothing travels"
 
     def values(self, scores: Mapping[str, float], clients: Sequence[str]) -> list[float]:
         """Return each client's own score, in the order of `clients`; NaN for a client without a score."""

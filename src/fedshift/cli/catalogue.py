@@ -14,6 +14,7 @@ from ..core import registry
 from ..engine.federation import Federation
 from ..models import initialise
 from ..nn.bn_policy import POLICIES
+from ..nn.features import classifier
 
 LATE = 10_000
 """Number of a round in which every phase that an algorithm begins with has ended."""
@@ -26,8 +27,9 @@ P are the trainable parameters, W those outside of batch norm and A those inside
 A model has L batch-norm layers. Floats are those of one client in one round, counted on what a client of a small
 network really receives and sends. Messages are those in one direction that clients wait for. What a client keeps
 includes what the BN policy keeps local. Penalties, control variates and server moments cover only parameters that are
-trained and travel. Running statistics are averaged where they travel; BN's counters never travel. There is one client
-here: a server that keeps one float for it keeps N for N clients.
+trained and travel. Running statistics are averaged where they travel; BN's counters never travel. H are the parameters
+of the last linear layer, where it is treated otherwise than the rest. There is one client here: a server that keeps one
+float for it keeps N for N clients.
 
 """
 
@@ -84,7 +86,8 @@ def _staying(trained: Federation) -> list[str]:
     shared, layout = trained.trainer.travels, trained.trainer.layout
     spans = {"A": layout.affine, "W": layout.weights, "S": layout.statistics}
     stays = [name for name, span in spans.items() if not (shared.start <= span.start and span.stop <= shared.stop)]
-    return ["P", *stays[2:]] if stays[:2] == ["A", "W"] else stays
+    layers = {"full": [], "head_home": ["H"], "body_home": ["P - H"]}[trained.algorithm.layers]
+    return layers + (["P", *stays[2:]] if stays[:2] == ["A", "W"] else stays)
 
 
 def _then(trained: Federation, cell: Callable[[Mapping[str, Any]], str]) -> str:
@@ -100,11 +103,14 @@ def _moved(trained: Federation) -> str:
 
 
 def _floats(trained: Federation, count: int) -> str:
-    """Return a number of floats as multiples of P or W, S and 1, such as `2P + S`."""
+    """Return a number of floats as multiples of P or W, S and 1, such as `2P + S`; H for those of the last layer."""
+    if count == sum(p.numel() for p in classifier(trained.trainer.model).parameters()):
+        return "H"
     layout = trained.trainer.layout
     affine, weights, statistics = (s.stop - s.start for s in (layout.affine, layout.weights, layout.statistics))
     whole = trained.trainer.travels.start <= layout.affine.start
     trainable, name = (affine + weights, "P") if whole else (weights, "W")
+    name = {"full": name, "head_home": f"({name} - H)", "body_home": "H"}[trained.algorithm.layers]
     many, rest = divmod(count, trainable)
     few, ones = divmod(rest, statistics)
     named = [(many, name), (few, "S")]

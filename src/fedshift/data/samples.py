@@ -128,5 +128,15 @@ class MappedSamples:
         return x, self.labels[torch.from_numpy(index)].to(self.device)
 
 
+def labels_of(samples: Samples) -> Tensor:
+    """Return the labels (n,), int64, of all samples on the CPU, without reading an image where they are in memory."""
+    if isinstance(samples, Pooled):
+        return torch.cat([labels_of(part) for part in samples.parts])
+    if isinstance(samples, TensorSamples | MappedSamples):
+        return (samples.y if isinstance(samples, TensorSamples) else samples.labels).cpu()
+    parts = np.array_split(np.arange(len(samples)), -(-len(samples) // 256))
+    return torch.cat([samples.batch(part)[1].cpu() for part in parts])
+
+
 _NO_RANDOMNESS = np.random.Generator(np.random.PCG64(0))
 """Passed outside training to transforms that always act; they must not draw from it."""

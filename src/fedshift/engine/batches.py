@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
 
-from ..algorithms import Training
+from ..algorithms import Phase, Training
 
 
 def batch_indices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
@@ -34,12 +34,23 @@ def batch_stream(n: int, training: Training, generator: torch.Generator) -> Iter
 
 
 def round_steps(n: int, training: Training) -> int:
-    """Return the number of local steps in a round of a client with `n` samples."""
-    if training.local_steps:
-        return training.local_steps
+    """Return the number of local steps that the settings ask of a client with `n` samples in a round."""
+    return training.local_steps or training.local_epochs * epoch_steps(n, training)
+
+
+def epoch_steps(n: int, training: Training) -> int:
+    """Return the number of batches in one pass over `n` samples."""
     size = training.batch_size
     joined = n % size == 1 and n > 1 and not training.replacement
-    return training.local_epochs * (math.ceil(n / size) - joined)
+    return math.ceil(n / size) - joined
+
+
+def phase_steps(n: int, training: Training, phases: Sequence[Phase]) -> list[int]:
+    """Return the number of local steps in each phase of a round of a client with `n` samples."""
+    return [
+        round_steps(n, training) if phase.epochs is None else phase.epochs * epoch_steps(n, training)
+        for phase in phases
+    ]
 
 
 def equal_steps(training: Training, sizes: Iterable[int]) -> Training:

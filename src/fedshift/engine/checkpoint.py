@@ -23,9 +23,12 @@ def gather(rounds: RoundState, ranks: Ranks) -> None:
         for n, own, counters, state in states:
             clients[n].own, clients[n].counters, clients[n].state = own, counters, state
     if selected:
-        for selections in ranks.each(lambda: [(n, selected.own[n], selected.counters[n]) for n in here]):
-            for n, own, counters in selections:
+        for selections in ranks.each(
+            lambda: [(n, selected.own[n], selected.counters[n], selected.state[n : n + 1]) for n in here]
+        ):
+            for n, own, counters, states_of_one in selections:
                 selected.own[n], selected.counters[n] = own, counters
+                selected.state[n : n + 1] = states_of_one
     rounds.gathered = rounds.round
 
 
@@ -40,6 +43,9 @@ def tensors(rounds: RoundState) -> dict[str, Tensor]:
         out["selected"] = selected.shared
         out |= {f"selected/own/{n}": own for n, own in enumerate(selected.own)}
         out |= {f"selected/counters/{n}": counters for n, counters in enumerate(selected.counters)}
+        out |= {f"selected/received/{n}": received for n, received in enumerate(selected.received)}
+        for n, state in enumerate(selected.state):
+            out |= {f"selected/state/{n}/{k}": v for k, v in state.items()}
     return {k: v.clone() for k, v in out.items()}
 
 
@@ -78,6 +84,14 @@ def restore(
     rounds.selected = None
     if selected := progress["selected"]:
         shared = tensors["selected"].to(device, copy=True)
+        received = [part.to(device) for part in each("selected/received/")] if rounds.download else []
+        states = [under(f"selected/state/{n}/") for n in range(len(rounds.clients))] if rounds.personal else []
         rounds.selected = Selected(
-            selected["round"], selected["values"], shared, each("selected/own/"), each("selected/counters/")
+            selected["round"],
+            selected["values"],
+            shared,
+            each("selected/own/"),
+            each("selected/counters/"),
+            received,
+            states,
         )

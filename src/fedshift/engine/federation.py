@@ -22,7 +22,7 @@ from ..core.rng import stream, undisturbed
 from ..nn.batchnorm import batch_norms
 from ..nn.bn_policy import POLICIES
 from . import checkpoint, selection
-from .batches import equal_steps, round_steps
+from .batches import equal_steps
 from .client import Client, SamplesBySite, give_tensors, open_clients, require_classes, samples_by_site
 from .ledger import totals
 from .local_training import LocalRound, LocalTrainer
@@ -98,8 +98,9 @@ class Federation:
         self.criterion = selection.Criterion(self.training.select_by)
         server = self._open_server(len(members))
         give_tensors(members, self.trainer, self.algorithm, server)
-        self.rounds = RoundState(server, members)
-        owners = ranks.share_out([round_steps(len(c.train), self.training) for c in members])
+        download = self.algorithm.download if self.algorithm.has_downloads else None
+        self.rounds = RoundState(server, members, personal=self.algorithm.has_personal_networks, download=download)
+        owners = ranks.share_out([sum(self.trainer.steps_in_phases(c.train)) for c in members])
         for client, owner in zip(members, owners, strict=True):
             client.here = owner == ranks.rank
         self._require_everyone()
@@ -109,6 +110,7 @@ class Federation:
         trained, shared = trainer.trainable.stop, trainer.shared.clone()
         server = Server(shared=shared, trainable=slice(0, trained), statistics=slice(trained, len(shared)))
         server.clients, server.rounds = clients, self.training.rounds
+        server.channels = [len(layer.running_mean) for layer in trainer.batch_norms if layer.running_mean is not None]
         server.state = self.algorithm.server_state(server)
         return server
 
@@ -173,10 +175,7 @@ class Federation:
     def participants(self, number: int) -> list[Client]:
         """Return the clients that take part in a round: all, or a fraction drawn at random by seed and round."""
         count = self.training.clients_in_round(len(self.clients))
-        if count == len(self.clients):
-            return self.clients
-        indices = stream(self.seed, number, "participants").permutation(len(self.clients))[:count]
-        return [self.clients[k] for k in sorted(indices)]
+        return [self.clients[k] for k in drawn(self.seed, number, len(self.clients), count)]
 
     def round(self, should_stop: Callable[[], bool] = _never) -> None:
         """Do one round: local training from the server's tensors, aggregation, validation.
@@ -230,13 +229,26 @@ class Federation:
         return self.trainer.named_state(best.shared, self.rounds.mean_own(best.own, best.round), best.counters[0])
 
     def client_state(self, name: str) -> dict[str, Tensor]:
-        """Return the `state_dict` of the network as this client uses it: the shared tensors with the client's own."""
+        """Return the `state_dict` of the network as this client uses it: the shared tensors with the client's own.
+
+        Under an algorithm with personal networks, it is the client's personal network.
+        """
         best, index = self.result(), [c.name for c in self.clients].index(name)
-        return self.trainer.named_state(best.shared, best.own[index], best.counters[index])
+        if not self.rounds.personal:
+            return self.trainer.named_state(best.shared, best.own[index], best.counters[index])
+        shared = best.received[index] if best.received else best.shared
+        self.trainer.load_personal(shared, best.own[index], best.counters[index], best.state[index])
+        return self.trainer.named(self.trainer.state_vector, best.counters[index])
+
+    @property
+    def own_names(self) -> list[str]:
+        """Names of the tensors of `client_state` that a client does not share with the global network."""
+        names = [*self.trainer.layout.places, *self.trainer.layout.counters, *self.trainer.layout.aliases]
+        return names if self.rounds.personal else self.trainer.own_names
 
     def ledger(self) -> dict[str, int]:
         """Return how many floats and messages have moved so far; see `ledger.totals`."""
-        return totals(self.history)
+        return totals(self.history, unicast=self.algorithm.has_downloads)
 
     # ---- checkpoints
 
@@ -252,6 +264,13 @@ class Federation:
     def restore(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
         """Go on from a checkpoint, given what the methods `tensors` and `progress` returned."""
         checkpoint.restore(self.rounds, tensors, progress, self.trainer.device)
+
+
+def drawn(seed: int, number: int, clients: int, count: int) -> list[int]:
+    """Return the positions of the clients that take part in round `number`, ascending: `count` of `clients`."""
+    if count == clients:
+        return list(range(clients))
+    return sorted(int(k) for k in stream(seed, number, "participants").permutation(clients)[:count])
 
 
 def _report_missing_batch_norm(model: nn.Module, algorithm: Algorithm, bn: str) -> None:

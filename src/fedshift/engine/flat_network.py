@@ -115,10 +115,14 @@ class FlatNetwork:
         """Return the `state_dict` of the network with these tensors, on the CPU."""
         vector = torch.empty_like(self.state_vector)
         self.assemble(vector, shared, own)
+        return self.named(vector, counters)
+
+    def named(self, state_vector: Tensor, counters: Tensor) -> dict[str, Tensor]:
+        """Return the `state_dict` of the network with the tensors of `state_vector`, on the CPU."""
         current = self.model.state_dict()
         constants = {k: current[k].cpu().clone() for k in self.layout.constants}
         named_counters = dict(zip(self.layout.counters, counters.cpu().clone(), strict=True))
-        state = {**self.layout.unpack(vector), **named_counters, **constants}
+        state = {**self.layout.unpack(state_vector), **named_counters, **constants}
         return state | {k: state[first].clone() for k, first in self.layout.aliases.items()}
 
     def frozen(self, slot: str, state_vector: Tensor) -> nn.Module:

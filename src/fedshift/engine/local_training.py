@@ -6,8 +6,8 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 import torch
@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.sgd import sgd
 
-from ..addons import Addon
+from ..addons import Addon, home_names
 from ..algorithms import Algorithm, Local, Training, cross_entropy
 from ..core.console import say
 from ..core.errors import Interrupted
-from ..core.rng import reseed, stream, torch_stream
-from ..data.samples import Samples
+from ..core.rng import reseed, stream, torch_stream, undisturbed
+from ..data.samples import Samples, labels_of
 from ..nn.batchnorm import untracked
 from ..nn.bn_policy import BNPolicy
-from .batches import batch_indices, batch_stream, round_steps
+from .batches import batch_indices, batch_stream, phase_steps
 from .client import Client, at_home
 from .flat_network import Batch, FlatNetwork
 from .joint_step import Exchange, FirstStep, joint_step
@@ -35,8 +35,18 @@ LARGE = 100_000
 """Average number of floats in a tensor above which memory limits the speed of a step."""
 HARMLESS = frozenset(
     {
-        *("canonical", "require", "extend", "shared", "weights", "server_state", "client_state", "broadcast", "joint"),
-        *("round_weights", "freezes_statistics", "begin", "loss", "report", "update"),
+        *("canonical", "require", "extend", "shared", "stays", "weights", "server_state", "client_state", "joint"),
+        *(
+            "broadcast",
+            "download",
+            "round_weights",
+            "freezes_statistics",
+            "begin",
+            "loss",
+            "personal",
+            "report",
+            "update",
+        ),
     }
 )
 """Hooks of an algorithm that it may override while each parameter has a gradient tensor of its own."""
@@ -71,7 +81,7 @@ class LocalTrainer(FlatNetwork, Local):
         seed: int = 0,
         device: torch.device | None = None,
     ) -> None:
-        stays: Collection[str] = addon.stays(model) if addon else ()
+        stays = home_names(addon, algorithm, model)
         super().__init__(model, algorithm, policy, training, device or torch.device("cpu"), stays)
         self.algorithm, self.seed, self.momentum = algorithm, seed, training.momentum
         self.objective = addon.loss if addon else cross_entropy
@@ -86,17 +96,28 @@ class LocalTrainer(FlatNetwork, Local):
     def take_turn(self, client: Client, rounds: RoundState, broadcast: Mapping[str, Tensor]) -> None:
         """Load a client's tensors, and everything that hooks may use in its local training of the next round."""
         self.end_turn()
-        self.load(rounds.server.shared, client.own, client.counters)
+        received = rounds.received(client)
+        self.load(received, client.own, client.counters)
         self.client, self.share, self.clients = client.name, client.share, len(rounds.clients)
         self.samples, self.validation = client.train, client.val
         self.round, self.lr = rounds.round + 1, rounds.server.lr
-        self.received, self.broadcast = rounds.server.shared, broadcast
+        self.received, self.broadcast = received, broadcast
         self.state = {k: v.to(self.device) for k, v in client.state.items()}
+
+    def load_personal(
+        self, shared: Tensor, own: Tensor, counters: Tensor, state: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """Load the network that a client is scored with, from the tensors that it uses and those of the algorithm."""
+        self.load(shared, own, counters)
+        if state is not None:
+            self.state = {k: v.to(self.device) for k, v in state.items()}
+            self.state_vector.copy_(self.algorithm.personal(self).clone())
 
     def end_turn(self) -> None:
         """Forget what a client's turn has left, except its tensors."""
         self.scratch, self.networks, self.state, self.broadcast = {}, {}, {}, {}
         self.steps = 0
+        self._slots: dict[str, list[Tensor | None]] = {}
         self._extra: Iterator[Batch] | None = None
 
     @property
@@ -137,6 +158,31 @@ class LocalTrainer(FlatNetwork, Local):
         """Return a context that leaves running statistics unchanged; see `Local.untracked`."""
         return untracked(self.model)
 
+    def class_counts(self, classes: int) -> Tensor:
+        """Return the number of the client's samples of each class; see `Local.class_counts`."""
+        return torch.bincount(labels_of(self.samples), minlength=classes).to(self.device)
+
+    @contextmanager
+    def holding(self, state_vector: Tensor) -> Iterator[None]:
+        """Let the network hold the tensors of `state_vector` inside the context; see `Local.holding`."""
+        self.settle()
+        before, counters = self.state_vector.clone(), self.counters.clone()
+        self.state_vector.copy_(state_vector)
+        with undisturbed(self.device):
+            yield
+        self.settle()
+        state_vector.copy_(self.state_vector)
+        self.state_vector.copy_(before)
+        self.counters.copy_(counters)
+
+    def descend(self, slot: str, params: Tensor, grad: Tensor) -> None:
+        """Move `params` by one step of the client's SGD along `grad`; see `Local.descend`."""
+        if self.training.clip_norm is not None:
+            clipped = params.detach()
+            clipped.grad = grad
+            clip_grad_norm_(clipped, self.training.clip_norm)
+        self._sgd([params], [grad], self._slots.setdefault(slot, [None]))
+
     # ---- local steps
 
     def batches(self, samples: Samples, *key: object, purpose: str = "", endless: bool = False) -> Iterator[Batch]:
@@ -144,9 +190,22 @@ class LocalTrainer(FlatNetwork, Local):
         order = torch_stream(*key, f"{purpose}batches")
         augmentation = stream(*key, f"{purpose}augmentation") if samples.random else None
         indices = batch_stream(len(samples), self.training, order)
-        steps = None if endless else round_steps(len(samples), self.training)
+        steps = None if endless else sum(self.steps_in_phases(samples))
         for index in itertools.islice(indices, steps):
             yield self.to_device(*samples.batch(index, augmentation))
+
+    def steps_in_phases(self, samples: Samples) -> list[int]:
+        """Return the number of local steps in each phase of a client's round."""
+        return phase_steps(len(samples), self.training, self.algorithm.phases())
+
+    def _parts(self) -> Iterator[_Part]:
+        """Yield what each local step of the current client trains; each phase has its own optimiser."""
+        private, end = self.layout.private.stop, self.layout.trainable.stop
+        spans = {"all": slice(0, end), "home": slice(0, private), "rest": slice(private, end)}
+        for phase, steps in zip(self.algorithm.phases(), self.steps_in_phases(self.samples), strict=True):
+            leaves: list[Tensor] = [p for p, _ in self._leaves]
+            params = [self.all_params[spans[phase.trains]]] if self._together else leaves
+            yield from itertools.repeat(_Part(params, spans[phase.trains]), steps)
 
     def train(
         self, batches: Iterator[Batch], should_stop: Callable[[], bool], tally: Tally, first: FirstStep | None = None
@@ -157,7 +216,7 @@ class LocalTrainer(FlatNetwork, Local):
         `rng.undisturbed`. Raises UserError if a loss or a weight is not finite, and Interrupted if `should_stop`
         returns True between batches.
         """
-        algorithm = self.algorithm
+        algorithm, parts = self.algorithm, self._parts()
         self.mode(train=True, frozen_statistics=algorithm.freezes_statistics(self.round))
         reseed(*self.key, "dropout", device=self.device)
         algorithm.begin(self)
@@ -165,17 +224,17 @@ class LocalTrainer(FlatNetwork, Local):
             self.state_vector[self.layout.statistics] = first.statistics
             self.counters.add_(first.ticks)
             self.all_grad.copy_(first.grad)
-            self._step([self.all_params], [self.all_grad], [None])  # its own optimiser, as in the reference code
+            span = next(parts).span
+            alone = _Part([self.all_params[span]], span)  # its own optimiser, as in the reference code
+            self._step(alone, [self.all_grad[span]])
             tally.add(self.client, first.logits, first.y)
-        params: list[Tensor] = [self.all_params] if self._together else [p for p, _ in self._leaves]
-        momentum: list[Tensor | None] = [None] * len(params)
         try:
-            for x, y in batches:
+            for (x, y), part in zip(batches, parts, strict=True):
                 if should_stop():
                     raise Interrupted
                 self._clear_gradient()
                 logits = algorithm.gradient(self, x, y)
-                self._step(params, self._gradients(params), momentum)
+                self._step(part, self._gradients(part))
                 tally.add(self.client, logits, y)
         finally:
             for parameter, view in () if self._together else self._leaves:
@@ -207,17 +266,24 @@ class LocalTrainer(FlatNetwork, Local):
             for parameter, _ in self._leaves:
                 parameter.grad = None
 
-    def _gradients(self, params: list[Tensor]) -> list[Tensor]:
+    def _gradients(self, part: _Part) -> list[Tensor]:
         if self._together:
-            return [self.all_grad]
-        return [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+            return [self.all_grad[part.span]]
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in part.params]
 
-    def _step(self, params: list[Tensor], grads: list[Tensor], momentum: list[Tensor | None]) -> None:
+    def _step(self, part: _Part, grads: list[Tensor]) -> None:
         """Take one SGD step: torch's arithmetic without the cost of an Optimizer for each client."""
-        training = self.training
+        training, params, span = self.training, part.params, part.span
         self.algorithm.correct(self)
+        if span != slice(0, len(self.all_grad)):  # what rests enters no norm of a gradient
+            self.all_grad[: span.start] = self.all_grad[span.stop :] = 0
         if training.clip_norm is not None:
             clip_grad_norm_(self.all_params, training.clip_norm)
+        self._sgd(params, grads, part.momentum)
+        self.steps += 1
+
+    def _sgd(self, params: list[Tensor], grads: list[Tensor], momentum: list[Tensor | None]) -> None:
+        training = self.training
         with torch.no_grad():
             sgd(
                 params,
@@ -231,7 +297,14 @@ class LocalTrainer(FlatNetwork, Local):
                 maximize=False,
                 foreach=len(params) > 1,
             )
-        self.steps += 1
+
+
+class _Part:
+    """What some local steps train: parameters, their slice of all that is trained, and the optimiser's buffers."""
+
+    def __init__(self, params: list[Tensor], span: slice) -> None:
+        self.params, self.span = params, span
+        self.momentum: list[Tensor | None] = [None] * len(params)
 
 
 class LocalRound:

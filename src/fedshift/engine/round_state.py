@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -45,6 +45,8 @@ class Selected:
     values : the mean validation value over clients; if each client trains alone, each client's value
     shared : the shared tensors, flat
     own, counters : the tensors that stay at each client, in the order of clients
+    received : the shared tensors that each client receives, if these differ between clients; otherwise empty
+    state : the algorithm's tensors of each client, if clients are scored with networks of their own; otherwise empty
     """
 
     round: int
@@ -52,6 +54,8 @@ class Selected:
     shared: Tensor
     own: list[Tensor]
     counters: list[Tensor]
+    received: list[Tensor] = field(default_factory=list)
+    state: list[dict[str, Tensor]] = field(default_factory=list)
 
 
 @dataclass
@@ -65,6 +69,8 @@ class RoundState:
     selected : the round kept by model selection, if any
     history : one dict for each round, site and split
     gathered : the last round after which this process held the tensors of all clients
+    personal : True if clients are scored with networks of their own
+    download : gives the shared tensors that a client receives, by its position; None if all receive the server's
     """
 
     server: Server
@@ -72,6 +78,8 @@ class RoundState:
     selected: Selected | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     gathered: int = 0
+    personal: bool = False
+    download: Callable[[Server, int], Tensor] | None = None
 
     @property
     def round(self) -> int:
@@ -82,6 +90,10 @@ class RoundState:
     def here(self) -> list[Client]:
         """The clients whose local training this process does."""
         return [client for client in self.clients if client.here]
+
+    def received(self, client: Client) -> Tensor:
+        """Return the shared tensors that a client receives after the current round."""
+        return self.download(self.server, self.clients.index(client)) if self.download else self.server.shared
 
     def log(self, split: str, parts: Iterable[Iterable[SiteRecord]]) -> None:
         """Add the records of all processes for the current round to the history, in the order of sites."""
@@ -102,10 +114,14 @@ class RoundState:
             shared=self.server.shared.clone(),
             own=[c.own.clone() for c in self.clients],
             counters=[c.counters.clone() for c in self.clients],
+            received=[self.received(c).clone() for c in self.clients] if self.download else [],
+            state=[{k: v.clone() for k, v in c.state.items()} for c in self.clients] if self.personal else [],
         )
         for k, improved in enumerate(better):
             if self.selected and not improved:
                 new.own[k], new.counters[k] = self.selected.own[k], self.selected.counters[k]
+                new.received[k : k + 1] = self.selected.received[k : k + 1]
+                new.state[k : k + 1] = self.selected.state[k : k + 1]
         return new
 
     def mean_own(self, own: Sequence[Tensor], number: int) -> Tensor:

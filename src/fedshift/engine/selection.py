@@ -43,13 +43,19 @@ class Criterion:
 
 
 def validate(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks, criterion: Criterion) -> None:
-    """Evaluate every client that has validation samples, each with its own BN, and keep the round if it is the best."""
+    """Evaluate every client that has validation samples, each with its own tensors, and keep the round if it is best.
+
+    Clients with personal networks are evaluated with these.
+    """
 
     def local() -> list[SiteRecord]:
         records = []
         for client in rounds.here:
             if client.val is not None:
-                record = _evaluate(rounds, trainer, client.name, client.val, client.own, client.counters, criterion)
+                state = client.state if rounds.personal else None
+                place = client.name, client.val, client.own, client.counters
+                shared = rounds.received(client)
+                record = _evaluate(rounds, trainer, *place, criterion, state=state, shared=shared)
                 if not math.isfinite(record.loss):
                     raise diverged(rounds.round, client.name, f"the validation loss is {record.loss}")
                 records.append(record)
@@ -90,9 +96,8 @@ def evaluate_training(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks) -
         for client in rounds.here:
             n = len(client.train)
             rows = np.linspace(0, n - 1, min(n, most or n)).round().astype(np.int64)
-            records.append(
-                _evaluate(rounds, trainer, client.name, client.train, client.own, client.counters, rows=rows)
-            )
+            place, shared = (client.name, client.train, client.own, client.counters), rounds.received(client)
+            records.append(_evaluate(rounds, trainer, *place, rows=rows, shared=shared))
         return records
 
     rounds.log("averaged", ranks.each(local))
@@ -107,13 +112,16 @@ def _evaluate(
     counters: Tensor,
     criterion: Criterion | None = None,
     rows: np.ndarray | None = None,
+    state: Mapping[str, Tensor] | None = None,
+    shared: Tensor | None = None,
 ) -> SiteRecord:
     """Return loss, accuracy and score of the shared tensors with the given tensors of a site, and the seconds taken.
 
-    `rows` are the indices of the samples that count; by default all do.
+    `rows` are the indices of the samples that count; by default all do. With `state`, the algorithm's tensors of a
+    client, it is the client's personal network that is evaluated. `shared` takes the place of the server's tensors.
     """
     began = time.perf_counter()
-    trainer.load(rounds.server.shared, own, counters)
+    trainer.load_personal(rounds.server.shared if shared is None else shared, own, counters, state)
     loss, accuracy, score = trainer.evaluate(samples, criterion.metric if criterion else None, rows)
     return SiteRecord(site, loss, accuracy, time.perf_counter() - began, score=score)
 

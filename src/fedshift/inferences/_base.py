@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from ..core.errors import UserError
 from ..core.registry import Plugin
 from ._personalise import Labelled, Personalise
 
@@ -105,9 +106,24 @@ class Inference(Plugin):
         None,
         description="predict every site with this client's own tensors; by default each internal site with its own",
     )
+    network: Literal["own", "global"] = Field(
+        "own",
+        description="predict internal sites with their own tensors or personal networks, or with the global network, "
+        "as external sites are",
+    )
     order: int | None = Field(
         None, ge=0, description="seed of the test order; null keeps the stored order, which may be sorted"
     )
+
+    @model_validator(mode="after")
+    def _one_network(self) -> Inference:
+        if self.client and self.network == "global":
+            raise UserError("network", "is global, but client asks for the network of one site", "drop one of the two")
+        return self
+
+    def network_at(self, site: str) -> str:
+        """Return the client whose own tensors predict a site; empty for the global network."""
+        return "" if self.network == "global" else self.client or site
 
     @contextmanager
     def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
@@ -154,8 +170,9 @@ class Inference(Plugin):
         return np.zeros(len(test), dtype=bool)
 
     def described(self) -> dict[str, Any]:
-        """Return all settings as plain data, for people; without those of labelled images where none are used."""
-        return self.model_dump(mode="json", exclude=set() if self.uses_labels else {"personalise"})
+        """Return all settings as plain data, for people; without those of labels and networks where none is asked."""
+        unused = {"personalise": not self.uses_labels, "network": self.network == "own"}
+        return self.model_dump(mode="json", exclude={name for name, without in unused.items() if without})
 
     def changed(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults; which labels are used is said in full."""

@@ -159,7 +159,7 @@ def require_network(run: Run, inference: Inference) -> None:
         raise UserError("--inference", what, "leave out the settings that ask for it")
     run.partition.require_client(inference.client, f"run {run.id}")
     if not run.algorithm.collaboration.has_global_model and inference.client is None:
-        what = "each client trained alone: there is no network for others"
+        what = f"{run.algorithm.collaboration.apart}: there is no network for others"
         raise UserError(f"run {run.id}", what, f"say --client, one of {', '.join(run.partition.internal)}")
 
 

@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out: Path, *, threads: int = 1) -> None:
     """Write `out`: sample, site, role, split, label, and p0, p1, ... for the test images of all sites of a run.
 
-    An internal site is predicted with its own batch-norm tensors where these stayed at home, an external site with the
-    global ones; where each client trained alone there are none, and external sites are left out. An inference with a
-    `client` takes that client's for all sites. Several inferences, by id, share one load of model and data; a column
+    An internal site is predicted with its own tensors where any stayed at home, or with its personal network where the
+    algorithm trains one, and an external site with the global ones; where clients share no model there are none, and
+    external sites are left out. An inference with a `client` takes that client's for all sites, and one with `network:
+    global` the global ones. Several inferences, by id, share one load of model and data; a column
     `inference` then says which. For inferences that use labels, a column `adapted` is true for the test images that
     must not be scored, since the model has seen their labels.
 
@@ -61,7 +62,7 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
             run.partition.require_client(inference.client, name)
             columns = {"inference": name} if len(inferences) > 1 else {}
             for site, rows in tests.items():
-                model, test = network.at(inference.client or site), images.samples(rows, device)
+                model, test = network.at(inference.network_at(site)), images.samples(rows, device)
                 if inference.uses_labels:
                     val = images.samples(vals.get(site, rows[:0]), device)
                     p, adapted = adapted_probabilities(model, test, val, inference, site, device, bar)
@@ -69,7 +70,7 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
                 else:
                     frames.append(_table(rows, test, probabilities(model, test, inference, device, bar), **columns))
             for site, rows in at_home.items() if name in unlabelled else ():
-                model, val = network.at(inference.client or site), images.samples(rows, device)
+                model, val = network.at(inference.network_at(site)), images.samples(rows, device)
                 try:
                     frames.append(_table(rows, val, probabilities(model, val, inference, device, bar), **columns))
                 except UserError as error:  # too few images for statistics of their own

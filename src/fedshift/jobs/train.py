@@ -161,9 +161,9 @@ def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str
     write_table(files.rounds, pd.DataFrame(federation.history))
     write_tensors(files.model, federation.global_state(), {})
     own: dict[str, Tensor] = {}
-    for site in (c.name for c in federation.clients if federation.trainer.own_names):
+    for site in (c.name for c in federation.clients if federation.own_names):
         state = federation.client_state(site)
-        own |= {f"{site}/{k}": state[k] for k in federation.trainer.own_names}
+        own |= {f"{site}/{k}": state[k] for k in federation.own_names}
     write_tensors(files.clients, own, {})
     write_json(files.manifest, manifest)
     checksums.record(*files.trained)

@@ -69,7 +69,7 @@ def counted(run: Run, shape: tuple[int, ...]) -> int:
     """
     import torch
 
-    from ..addons import extended
+    from ..addons import extended, home_names
     from ..models import initialise
     from ..nn.bn_policy import POLICIES
     from ..nn.flat_state import Layout
@@ -78,9 +78,9 @@ def counted(run: Run, shape: tuple[int, ...]) -> int:
     with torch.device("meta"):
         network = initialise(run.model.model_copy(update=untrained), shape, len(run.data.dataset.classes), run.seed)
         model = extended(run.addon, extended(run.algorithm, network, run.seed), run.seed)
-    layout = Layout(model, stays=run.addon.stays(model) if run.addon else ())
+    layout = Layout(model, stays=home_names(run.addon, run.algorithm, model))
     shared = run.algorithm.shared(POLICIES[run.bn], layout)
-    local = layout.size - (shared.stop - shared.start)
+    local = layout.size - (0 if run.algorithm.has_personal_networks else shared.stop - shared.start)
     clients = run.algorithm.collaboration.count(len(run.partition.internal))
     return FLOAT_BYTES * (layout.size + clients * local)
 

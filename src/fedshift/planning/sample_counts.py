@@ -44,11 +44,17 @@ class SampleCounts:
             return 0.0
         each = [samples[site, "train"] for site in sites]
         if training.local_steps:
-            each = [training.local_steps * training.batch_size] * len(sites)
+            usual = [float(training.local_steps * training.batch_size)] * len(sites)
         else:
-            each = [training.local_epochs * images for images in each]
-        each = [max(each)] * len(each) if training.equal_steps else each
-        return sum(each) * training.clients_in_round(len(sites)) / len(sites)
+            usual = [float(training.local_epochs) * images for images in each]
+        usual = [max(usual)] * len(usual) if training.equal_steps else usual
+        phases = [phase.epochs for phase in run.algorithm.phases()]
+        total = sum(
+            images if epochs is None else epochs * one
+            for images, one in zip(usual, each, strict=True)
+            for epochs in phases
+        )
+        return total * training.clients_in_round(len(sites)) / len(sites)
 
     def predicted(self, run: Run) -> int:
         """Return the number of images that an inference predicts; 0 where unknown.

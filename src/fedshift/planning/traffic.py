@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..core.units import FLOAT_BYTES
-from ..engine.federation import Federation
+from ..engine.federation import Federation, drawn
 from ..models import initialise
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class Phase:
     parameters, statistics : floats of the model that travel; all other floats are the algorithm's own
     down, up : floats that one client receives and sends in a round, the model's included
     messages : messages of a round in one direction
+    unicast : True if the server sends each client other tensors, so that no broadcast can serve them all
     """
 
     rounds: int
@@ -35,6 +36,7 @@ class Phase:
     down: int
     up: int
     messages: int
+    unicast: bool = False
 
     @property
     def extra(self) -> int:
@@ -52,14 +54,23 @@ class Phase:
 
     def _of_all(self, left_out: int, broadcast: bool) -> int:
         """Return the floats of all clients, without `left_out` of them for each client and direction."""
-        return (self.down - left_out) * (1 if broadcast else self.clients) + (self.up - left_out) * self.clients
+        return (self.down - left_out) * (1 if broadcast and not self.unicast else self.clients) + (
+            self.up - left_out
+        ) * self.clients
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The traffic of all rounds of a run."""
+    """The traffic of all rounds of a run.
+
+    Attributes
+    ----------
+    phases : rounds with equal traffic
+    once : floats that clients send in their first rounds alone, all clients together
+    """
 
     phases: tuple[Phase, ...]
+    once: int = 0
 
     @property
     def rounds(self) -> int:
@@ -73,17 +84,19 @@ class Forecast:
 
     def bytes(self, *, broadcast: bool, statistics: bool = True) -> int:
         """Return the bytes of all rounds, all clients together; `broadcast` as in `Phase.floats`."""
-        return sum(FLOAT_BYTES * p.rounds * p.floats(broadcast=broadcast, statistics=statistics) for p in self.phases)
+        floats = sum(p.rounds * p.floats(broadcast=broadcast, statistics=statistics) for p in self.phases)
+        return FLOAT_BYTES * (floats + self.once)
 
     def extra_bytes(self, *, broadcast: bool) -> int:
         """Return the bytes of all rounds in addition to the model; `broadcast` as in `Phase.floats`."""
-        return sum(FLOAT_BYTES * p.rounds * p.extra_floats(broadcast=broadcast) for p in self.phases)
+        return FLOAT_BYTES * (sum(p.rounds * p.extra_floats(broadcast=broadcast) for p in self.phases) + self.once)
 
 
 def forecast(run: Run, shape: tuple[int, ...], classes: int) -> Forecast:
     """Return the traffic of a run on images of `shape` (channels, height, width), if no patience ends it early.
 
     One round of each kind is measured: rounds with a joint first step, with frozen statistics, with both or neither.
+    What clients send in their first round alone is measured in addition.
     """
     training, algorithm, count = run.training, run.algorithm, len(run.partition.internal)
     kinds: dict[tuple[bool, bool], list[int]] = {}
@@ -100,6 +113,8 @@ def forecast(run: Run, shape: tuple[int, ...], classes: int) -> Forecast:
     )
     statistics = federation.server.statistics
     phases = []
+    if algorithm.first_round_apart:
+        federation.round()
     for numbers in kinds.values():
         federation.server.round = numbers[0] - 1
         federation.round()
@@ -113,6 +128,16 @@ def forecast(run: Run, shape: tuple[int, ...], classes: int) -> Forecast:
                 down=row["floats_down"],
                 up=row["floats_up"],
                 messages=row["messages"],
+                unicast=algorithm.has_downloads,
             )
         )
-    return Forecast(tuple(phases))
+    return Forecast(tuple(phases), _once(run, federation, count) if algorithm.first_round_apart else 0)
+
+
+def _once(run: Run, measured: Federation, sites: int) -> int:
+    """Return the floats that clients send in their first rounds alone; each client that is ever drawn counts once."""
+    training, floats = run.training, [row["floats_up"] for row in measured.history]
+    clients = run.algorithm.collaboration.count(sites)
+    rounds, taking_part = range(1, training.rounds + 1), training.clients_in_round(clients)
+    met = {client for number in rounds for client in drawn(run.seed, number, clients, taking_part)}
+    return (floats[0] - floats[-1]) * len(met)

@@ -88,7 +88,8 @@ def sentences(findings: Findings, condition: Condition, judged: Verdict, unit: s
     away = f"{_level(outside, findings, condition)} at {_sites(findings, condition, 'external')}"
     metric, how = inner(findings.headline), f"with {_statistics(findings, key)}"
     if not condition.run.algorithm.collaboration.has_global_model:
-        return f"{metric} {at_home}, {how}. Each client trains alone: nothing travels."
+        together = condition.run.algorithm.collaboration
+        return f"{metric} {at_home}, {how}. {together.apart[:1].upper()}{together.apart[1:]}: {together.moves}."
     if not condition.partition.external:
         return f"{metric} {at_home}, {how}."
     text = f"{findings.headline.title} {f'{at_home} and {away}' if condition.tests_inside else away}, {how}."

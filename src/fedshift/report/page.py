@@ -173,6 +173,7 @@ def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
         *_untested(findings),
         *_with_labels(findings),
         *_alone(findings),
+        *_two_networks(findings),
         *caveats(findings, runs),
     ]
     return list(dict.fromkeys(lines))
@@ -186,10 +187,25 @@ def _with_labels(findings: Findings) -> Iterator[str]:
 
 
 def _alone(findings: Findings) -> Iterator[str]:
-    """Yield a caveat that names the conditions without a model for external sites."""
-    titles = dict.fromkeys(g.title for g in findings.conditions if not g.run.algorithm.collaboration.has_global_model)
-    if titles:
-        yield f"{listed(list(titles))}: each client trains alone, so there is no model for external sites."
+    """Yield a caveat for each reason, with the conditions that have no model for external sites for this reason."""
+    titles: dict[str, dict[str, None]] = {}
+    for condition in findings.conditions:
+        if not (together := condition.run.algorithm.collaboration).has_global_model:
+            titles.setdefault(together.apart, {})[condition.title] = None
+    for reason, names in titles.items():
+        yield f"{listed(list(names))}: {reason}, so there is no model for external sites."
+
+
+def _two_networks(findings: Findings) -> Iterator[str]:
+    """Yield a caveat that names the conditions whose losses outside compare two networks."""
+    conditions = [c for c in findings.conditions if c.partition.external and c.run.algorithm.external]
+    names = dict.fromkeys(c.title for c in conditions if c.run.algorithm.collaboration.has_global_model)
+    if names:
+        yield (
+            f"{listed(list(names))}: internal sites are predicted with networks or layers of their own, and external "
+            "sites with common ones, so that a loss outside compares two networks. An inference with network: global "
+            "predicts all sites with one."
+        )
 
 
 def _untested(findings: Findings) -> Iterator[str]:

@@ -39,6 +39,7 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
         ("Algorithms", _plugins(run.algorithm for run in runs)),
         *([("Add-ons", add_ons)] if (add_ons := _plugins(run.addon for run in runs if run.addon)) else []),
         ("BN policies", [_policy(name) for name in dict.fromkeys(run.bn for run in runs)]),
+        *([("Sites outside", clauses)] if (clauses := _external(runs)) else []),
         ("Optimiser", list(dict.fromkeys(_optimiser(s) for s in settings))),
         ("Loss", list(dict.fromkeys(map(_loss, runs)))),
         ("Training", ["; ".join(_training(settings)) + "."]),
@@ -82,6 +83,12 @@ _RECOVERED = (
     "share by which the gap shrinks: where an inference changes the internal mean too, that is less or more. It is "
     "given only for a gap whose interval excludes zero."
 )
+
+
+def _external(runs: Iterable[Run]) -> list[str]:
+    """Return for each algorithm with layers or networks of each client's own what external sites get."""
+    algorithms = (run.algorithm for run in runs if run.algorithm.external)
+    return list(dict.fromkeys(f"{algorithm.label}: {algorithm.external}." for algorithm in algorithms))
 
 
 def _initial_weights(run: Run) -> str:

@@ -63,6 +63,8 @@ class Plan:
         sweeps = [self._sweep(sweep) for sweep in grid.inferences or study.inferences]
         for inference, partition in itertools.product((i for sweep in sweeps for i in self.sweeps[sweep]), partitions):
             partition.require_client(self.inferences[inference].client, f"{where}.inferences")
+        for inference, (algorithm, _) in itertools.product((i for s in sweeps for i in self.sweeps[s]), _pairs(grid)):
+            _require_global(self.inferences[inference], algorithm, f"{where}.inferences")
         for partition, (algorithm, bn), addon, seed in itertools.product(
             partitions, _pairs(grid), grid.addon, grid.seeds or study.seeds
         ):
@@ -168,6 +170,13 @@ def _faults(grid: Grid, training: Training, where: str) -> Iterator[UserError]:
             algorithm.require(training, bn)
         except UserError as e:
             yield UserError(f"{where}.{e.where}", e.what, e.remedy)
+
+
+def _require_global(inference: Inference, algorithm: Algorithm, where: str) -> None:
+    """Raise UserError if an inference asks for the global network of an algorithm that has none."""
+    if inference.network == "global" and not algorithm.collaboration.has_global_model:
+        what = f"is global, but with {algorithm.name} {algorithm.collaboration.apart}"
+        raise UserError(f"{where}.network", what, "leave it out, or give this algorithm inferences of its own")
 
 
 def _training(study: Study, grid: Grid, where: str) -> Training:

@@ -1,0 +1,20 @@
+"""FedPer: Arivazhagan et al., Federated Learning with Personalization Layers (2019), algorithms 1 and 2."""
+
+from ._base import Algorithm
+
+
+class FedPer(Algorithm):
+    """The last linear layer (head) stays at its client; all other layers (body) are averaged.
+
+    A client trains both together, with one learning rate, from the received body and its own head. The paper keeps the
+    last one to four blocks of its networks at home, and finds few best; here it is always the last linear layer.
+
+    Down and up each round: the body, as far as the BN policy lets it travel. Kept at the clients: the head, which is
+    trained in every round that the client takes part in. All clients start from the same random head. An internal site
+    is predicted with its own head, an external one with the plain mean of the heads: with one body the mean of heads
+    gives the mean of their logits. There is no setting beside those of training.
+    """
+
+    paper = "Arivazhagan et al. 2019"
+    layers = "head_home"
+    external = "external sites get the plain mean of the clients' last layers, on the common body"

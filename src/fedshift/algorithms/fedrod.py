@@ -1,0 +1,104 @@
+"""FedRoD: Chen and Chao, On Bridging Generic and Personalized Federated Learning for Image Classification (2022)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from ._base import Algorithm, Local
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+class FedRoD(Algorithm):
+    """Two last layers: a generic head G, averaged and trained on balanced classes, and a personal head P_i beside it.
+
+    With features z, body and G are trained on the balanced softmax, the cross-entropy of G(z) + ln n_c, where n_c is
+    the client's number of training samples of class c. P_i is trained on the cross-entropy of G(z) + P_i(z), through
+    which no gradient flows to body and G. Both follow the SGD of the training, each with a momentum buffer of its own.
+    The prior is ln(K n_c / n) for K classes: adding the same number to all logits changes nothing, and for balanced
+    classes it is zero, so that body and G are those of FedAvg. FedRoD is then FedAvg with a private head, as under a
+    pure shift of features.
+
+    Down and up each round: as FedAvg. Kept at the clients: P_i, a linear layer of the size of G. It starts at zero (our
+    decision), so that a client is scored with G until it has trained. An internal site is predicted with G + P_i, and
+    rounds are selected by this sum; an external site is predicted with G. An inference with `network: global` predicts
+    internal sites with G too.
+
+    The authors' repository holds no code. A port adds 1 to each n_c, another has the counts as they are, as in the
+    paper: a class without samples then has probability 0 at the client, and its logit gets no gradient there. The
+    paper's variant that makes P_i from a client's class distribution is left out.
+    """
+
+    paper = "Chen et al. 2022"
+    external = "external sites get the network with the generic head, internal sites add their personal heads"
+    smoothing: float = Field(0.0, ge=0, description="number added to a client's samples of each class in the prior")
+
+    def begin(self, local: Local) -> None:
+        import torch
+
+        weight, bias = _tensors(local.model)
+        size = weight.numel() + (0 if bias is None else bias.numel())
+        local.state.setdefault("head", weight.new_zeros(size).detach())
+        counts = local.class_counts(len(weight)).to(weight.dtype) + self.smoothing
+        local.scratch["prior"] = torch.log(len(weight) * counts / counts.sum())
+
+    def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        from ..nn.features import classifier, inputs_of
+
+        head, generic = classifier(local.model), []
+
+        def with_prior(_: nn.Module, __: object, logits: Tensor) -> Tensor:
+            generic.append(logits)
+            return logits + local.scratch["prior"]
+
+        handle = head.register_forward_hook(with_prior)
+        try:
+            with inputs_of(head) as features:
+                loss, _ = super().loss(local, x, y)
+        finally:
+            handle.remove()
+        local.scratch["features"] = features[0].detach()
+        return loss, generic[0]
+
+    def gradient(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
+        import torch
+        from torch.nn.functional import linear, one_hot
+
+        logits = super().gradient(local, x, y)
+        weight, bias = _split(local)
+        z = local.scratch["features"].to(weight.dtype)
+        p = (logits.to(weight.dtype) + linear(z, weight, bias)).softmax(1)
+        error = (p - one_hot(y, len(weight))) / len(y)
+        grad = torch.cat([(error.T @ z).flatten(), *([] if bias is None else [error.sum(0)])])
+        local.descend("head", local.state["head"], grad)
+        return logits
+
+    def personal(self, local: Local) -> Tensor:
+        import torch
+
+        if "head" not in local.state:
+            return local.state_vector
+        vector = local.state_vector.clone()
+        with local.holding(vector), torch.no_grad():
+            for generic, own in zip(_tensors(local.model), _split(local), strict=True):
+                if generic is not None and own is not None:
+                    generic.add_(own)
+        return vector
+
+
+def _tensors(model: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Return weight (classes, features) and bias (classes,) of the last linear layer; it may have no bias."""
+    from ..nn.features import classifier
+
+    head = classifier(model)
+    return head.weight, head.bias
+
+
+def _split(local: Local) -> tuple[Tensor, Tensor | None]:
+    """Return weight and bias of the personal head, as views of the client's state."""
+    head, (weight, bias) = local.state["head"], _tensors(local.model)
+    size = weight.numel()
+    return head[:size].view_as(weight), None if bias is None else head[size:]

@@ -1,0 +1,51 @@
+"""Layer policies: which layers of a network are aggregated and which stay at home, beside what the BN policy keeps.
+
+| policy | last linear layer (head) | all other layers (body) | used by |
+|---|---|---|---|
+| full | travels | travels | FedAvg and most other algorithms |
+| head_home | stays | travels | FedPer, FedRep, FedBABU |
+| body_home | travels | stays | LG-FedAvg |
+
+Batch norm is part of the body. What the BN policy keeps at home stays there under every layer policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class LayerPolicy:
+    """Choice of the layers that are aggregated: the last linear layer and the layers before it, each True or False."""
+
+    head: bool
+    body: bool
+
+    def stays(self, model: nn.Module) -> list[str]:
+        """Return the names of the parameters that stay at home, in the order of the network.
+
+        The head is found as a module, never by name; parameters that an add-on put into it belong to it. In a flat
+        state `[private | affine | weights | statistics]` they are private, so that what travels is still one slice.
+        Raises UserError if the network has no linear layer to be its head.
+        """
+        if self.head and self.body:
+            return []
+        from .features import classifier
+
+        head = {id(parameter) for parameter in classifier(model).parameters()}
+        return [
+            name
+            for name, parameter in model.named_parameters()
+            if not (self.head if id(parameter) in head else self.body)
+        ]
+
+
+LAYERS: dict[str, LayerPolicy] = {
+    "full": LayerPolicy(head=True, body=True),
+    "head_home": LayerPolicy(head=False, body=True),
+    "body_home": LayerPolicy(head=True, body=False),
+}
