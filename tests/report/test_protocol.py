@@ -38,6 +38,9 @@ def test_the_optimiser_has_its_settings(built: tuple[Plan, Paths]) -> None:
         "(SGD) at each client, learning rate 0.05 (cosine over rounds), momentum 0.9 and weight decay 0.0001;" in line
     )
     assert "no momentum and no weight decay;" in lines(built)["Optimiser"][0]
+    (line,) = lines(built, training={"optimiser": "adamw", "lr": 0.001})["Optimiser"]
+    assert line.startswith("AdamW at each client, learning rate 0.001 (constant over rounds), betas 0.9 and 0.999 and")
+    assert "beta" not in lines(built)["Training"][0]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ The engine does rounds, checkpoints and batches. `Training` holds the settings o
 
 from ._base import Algorithm, Bessel, Joint, Local, Mean, Objective, Server, cross_entropy
 from ._collaboration import Collaboration
-from ._training import Training
+from ._training import ADAM, Training
 
 __all__ = [
+    "ADAM",
     "Algorithm",
     "Bessel",
     "Collaboration",

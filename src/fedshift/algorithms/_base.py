@@ -198,6 +198,8 @@ class Algorithm(Plugin):
     paper: ClassVar[str] = ""
     policies: ClassVar[tuple[str, ...]] = tuple(POLICIES)
     why: ClassVar[str] = ""
+    needs_sgd: ClassVar[str] = ""
+    """Why local steps must be those of SGD; empty if they may be those of any optimiser."""
     stands_for: ClassVar[str] = ""
     """Name of the algorithm for which this one is another name; the BN policy is then the first of `policies`."""
     collaboration: ClassVar[Collaboration] = Collaboration()
@@ -216,6 +218,9 @@ class Algorithm(Plugin):
             raise UserError("bn", f"unknown BN policy {bn!r}", did_you_mean(bn, POLICIES))
         if bn not in self.policies:
             raise UserError("bn", f"{bn!r} has no meaning with {self.name}: {self.why}", f"use {self.policies[0]!r}")
+        if self.needs_sgd and training.optimiser != "sgd":
+            what = f"{training.optimiser!r} has no meaning with {self.name}: {self.needs_sgd}"
+            raise UserError("training.optimiser", what, "use 'sgd'")
 
     def extend(self, model: nn.Module) -> nn.Module:
         """Return the network with the algorithm's own layers; the caller sets a keyed random state."""

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
-from torch.optim.sgd import sgd
 
 from ..addons import Addon
 from ..algorithms import Algorithm, Local, Training, cross_entropy
@@ -27,6 +26,7 @@ from .batches import batch_indices, batch_stream, round_steps
 from .client import Client, at_home
 from .flat_network import Batch, FlatNetwork
 from .joint_step import Exchange, FirstStep, joint_step
+from .optimiser import SGD, Adam, optimiser
 from .ranks import Ranks
 from .round_state import RoundState, SiteRecord
 from .tally import Tally, diverged
@@ -155,17 +155,18 @@ class LocalTrainer(FlatNetwork, Local):
             self.state_vector[self.layout.statistics] = first.statistics
             self.counters.add_(first.ticks)
             self.all_grad.copy_(first.grad)
-            self._step([self.all_params], [self.all_grad], [None])  # its own optimiser, as in the reference code
+            one = optimiser(self.training, [self.all_params])  # of its own, as in the reference code
+            self._step(one, [self.all_grad])
             tally.add(self.client, first.logits, first.y)
         params: list[Tensor] = [self.all_params] if self._together else [p for p, _ in self._leaves]
-        momentum: list[Tensor | None] = [None] * len(params)
+        steps = optimiser(self.training, params)
         try:
             for x, y in batches:
                 if should_stop():
                     raise Interrupted
                 self._clear_gradient()
                 logits = algorithm.gradient(self, x, y)
-                self._step(params, self._gradients(params), momentum)
+                self._step(steps, self._gradients(params))
                 tally.add(self.client, logits, y)
         finally:
             for parameter, view in () if self._together else self._leaves:
@@ -202,25 +203,13 @@ class LocalTrainer(FlatNetwork, Local):
             return [self.all_grad]
         return [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
 
-    def _step(self, params: list[Tensor], grads: list[Tensor], momentum: list[Tensor | None]) -> None:
-        """Take one SGD step: torch's arithmetic without the cost of an Optimizer for each client."""
-        training = self.training
+    def _step(self, steps: SGD | Adam, grads: list[Tensor]) -> None:
+        """Take one step along the gradients, after the algorithm has corrected them, and they were clipped."""
         self.algorithm.correct(self)
-        if training.clip_norm is not None:
-            clip_grad_norm_(self.all_params, training.clip_norm)
+        if self.training.clip_norm is not None:
+            clip_grad_norm_(self.all_params, self.training.clip_norm)
         with torch.no_grad():
-            sgd(
-                params,
-                grads,
-                momentum,
-                weight_decay=training.weight_decay,
-                momentum=training.momentum,
-                lr=self.lr,
-                dampening=0,
-                nesterov=False,
-                maximize=False,
-                foreach=len(params) > 1,
-            )
+            steps.step(grads, self.lr)
         self.steps += 1
 
 

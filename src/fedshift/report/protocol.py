@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from ..addons import Addon
-from ..algorithms import Algorithm, Training
+from ..algorithms import ADAM, Algorithm, Training
 from ..analysis.findings import Findings
 from ..analysis.operating_point import two_classes
 from ..analysis.statistics import DRAWS, FEWEST, LEVEL
@@ -92,16 +92,21 @@ def _initial_weights(run: Run) -> str:
 
 
 def _optimiser(training: Training) -> str:
-    """Return how clients step: plain SGD with its settings."""
+    """Return how clients step: by SGD or Adam, with the settings of each."""
+    title = _OPTIMISERS[training.optimiser]
+    momentum = f"momentum {training.momentum:g}" if training.momentum else "no momentum"
     parts = [
         f"learning rate {training.lr:g} ({training.schedule} over rounds)",
-        f"momentum {training.momentum:g}" if training.momentum else "no momentum",
+        momentum if training.optimiser == "sgd" else f"betas {training.beta1:g} and {training.beta2:g}",
         f"weight decay {training.weight_decay:g}" if training.weight_decay else "no weight decay",
     ]
     return (
-        f"Stochastic gradient descent (SGD) at each client, {listed(parts)}; its state starts again in each round. "
+        f"{title} at each client, {listed(parts)}; its state starts again in each round. "
         "What the server does with the clients' updates is part of the algorithm."
     )
+
+
+_OPTIMISERS = {"sgd": "Stochastic gradient descent (SGD)", "adam": "Adam", "adamw": "AdamW"}
 
 
 def _loss(run: Run) -> str:
@@ -189,7 +194,8 @@ def _policy(name: str) -> str:
 
 def _training(settings: list[Training]) -> Iterator[str]:
     """Yield `name value` of each setting that has an effect; several values where runs differ."""
-    unused = {"select", "select_by", *(() if any(s.schedule == "exponential" for s in settings) else ("lr_decay",))}
+    unused = {"select", "select_by", *ADAM}
+    unused |= set() if any(s.schedule == "exponential" for s in settings) else {"lr_decay"}
     for name in Training.model_fields:
         values = dict.fromkeys(str(getattr(s, name)).lower() for s in settings)
         if name not in unused and set(values) != {"none"}:
