@@ -60,6 +60,13 @@ def test_the_loss_names_who_changes_it(built: tuple[Plan, Paths], runs: dict[str
     ]
 
 
+def test_the_loss_says_how_classes_are_weighed(built: tuple[Plan, Paths]) -> None:
+    (line,) = lines(built, training={"class_weights": [1, 2.5]})["Loss"]
+    assert line.endswith("each with the weight of its class (1, 2.5).")
+    (line,) = lines(built, training={"class_weights": "balanced"})["Loss"]
+    assert "(all training images of the internal sites, divided by" in line
+
+
 def test_initial_weights_have_an_origin(built: tuple[Plan, Paths]) -> None:
     assert lines(built)["Initial weights"][0].startswith("Drawn at random from the run's seed, not pretrained;")
     (line,) = lines(built, model={"name": "alexnet_bn", "pretrained": True})["Initial weights"]

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from ..core.errors import UserError
 from ..core.registry import Plugin
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from ..algorithms import Algorithm, Local
+    from ..algorithms import Algorithm, Local, Training
 
 
 class Addon(Plugin):
@@ -22,6 +23,14 @@ class Addon(Plugin):
 
     kind: ClassVar[str] = "addon"
     paper: ClassVar[str] = ""
+    weighs_classes: ClassVar[bool] = False
+    """True if the loss is made with `algorithms.class_loss`, so that the class weights of the training take effect."""
+
+    def require(self, training: Training) -> None:
+        """Raise UserError for settings of the training that the add-on cannot be combined with."""
+        if training.class_weights and not self.weighs_classes:
+            what = f"have no effect with the add-on {self.name}, whose loss does not use them"
+            raise UserError("training.class_weights", what, "leave out one of the two")
 
     def extend(self, model: nn.Module) -> nn.Module:
         """Return the network with the add-on's layers; its forward pass still gives (batch, classes) logits.

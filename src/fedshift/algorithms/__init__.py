@@ -4,7 +4,7 @@ Each file says what differs from FedAvg: what is sent, how a local step goes, ho
 The engine does rounds, checkpoints and batches. `Training` holds the settings of local training.
 """
 
-from ._base import Algorithm, Bessel, Joint, Local, Mean, Objective, Server, cross_entropy
+from ._base import Algorithm, Bessel, Joint, Local, Mean, Objective, Server, class_loss, cross_entropy
 from ._collaboration import Collaboration
 from ._training import ADAM, Training
 
@@ -19,5 +19,6 @@ __all__ = [
     "Objective",
     "Server",
     "Training",
+    "class_loss",
     "cross_entropy",
 ]

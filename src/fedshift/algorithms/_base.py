@@ -110,6 +110,7 @@ class Local:
     state : the client's own tensors, kept between rounds
     scratch, networks : tensors and networks that are forgotten after the round
     objective : the local objective of the add-on, or cross-entropy
+    class_weights : weight of each class in `class_loss`, (classes,); None if all count alike
     autocast : context in which the forward pass runs, for lower precision
     """
 
@@ -134,6 +135,7 @@ class Local:
     scratch: dict[str, Tensor]
     networks: dict[str, nn.Module]
     objective: Objective
+    class_weights: Tensor | None = None
     autocast: AbstractContextManager[None]
 
     @property
@@ -165,12 +167,24 @@ class Local:
 Objective = Callable[[Local, "Tensor", "Tensor"], "tuple[Tensor, Tensor]"]
 
 
-def cross_entropy(local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the objective without an add-on: mean cross-entropy of a batch, and its logits (batch, classes)."""
+def class_loss(local: Local, logits: Tensor, y: Tensor, reduction: Literal["mean", "none"] = "mean") -> Tensor:
+    """Return the cross-entropy of a batch, each image with the weight of its class: its mean, or (batch,) with `none`.
+
+    The mean divides by the number of images. If it divided by the sum of weights, as torch's does, weights would cancel
+    in a batch of one class, and so at a client that has one class only.
+    """
     from torch.nn.functional import cross_entropy as loss
 
+    if local.class_weights is None:
+        return loss(logits, y, reduction=reduction)
+    losses = local.class_weights.index_select(0, y) * loss(logits, y, reduction="none")
+    return losses.mean() if reduction == "mean" else losses
+
+
+def cross_entropy(local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the objective without an add-on: `class_loss` of a batch, and its logits (batch, classes)."""
     logits = local.model(x)
-    return loss(logits, y), logits
+    return class_loss(local, logits, y), logits
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,13 @@ class Collaboration:
         """Return the sites on which trained models are tested, given those inside and outside the federation."""
         return (*internal, *external)
 
+    def class_counts(self, counts: np.ndarray) -> np.ndarray:
+        """Return the numbers of training images (clients, classes) that weigh the classes at each client.
+
+        `counts` are the clients' own. In a federation each client has the sum of all, so that all have one objective.
+        """
+        return np.broadcast_to(counts.sum(0), counts.shape)
+
     def values(self, scores: Mapping[str, float], clients: Sequence[str]) -> list[float]:
         """Return the validation values that select a round: here one, the mean of the clients' scores.
 
@@ -61,6 +68,10 @@ class NoCollaboration(Collaboration):
     def tested(self, internal: tuple[str, ...], external: tuple[str, ...]) -> tuple[str, ...]:
         """Return the internal sites; there is no model for external sites."""
         return internal
+
+    def class_counts(self, counts: np.ndarray) -> np.ndarray:
+        """Return the clients' own counts: nobody else's labels play a part."""
+        return counts
 
     def values(self, scores: Mapping[str, float], clients: Sequence[str]) -> list[float]:
         """Return each client's own score, in the order of `clients`; NaN for a client without a score."""

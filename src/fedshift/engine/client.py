@@ -35,6 +35,7 @@ class Client:
     own : flat vector of the tensors that stay at the client
     counters : integer buffers of batch norm
     state : the algorithm's tensors of this client
+    class_weights : weight of each class in the loss, (classes,); None if all count alike
     first_round : the first round in which the client trained; None before
     here : True if this process does the local training of the client
     """
@@ -47,6 +48,7 @@ class Client:
     own: Tensor
     counters: Tensor
     state: dict[str, Tensor] = field(default_factory=dict)
+    class_weights: Tensor | None = None
     first_round: int | None = None
     here: bool = True
 

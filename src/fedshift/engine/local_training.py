@@ -90,6 +90,8 @@ class LocalTrainer(FlatNetwork, Local):
         self.samples, self.round, self.lr = client.train, rounds.round + 1, rounds.server.lr
         self.received, self.broadcast = rounds.server.shared, broadcast
         self.state = {k: v.to(self.device) for k, v in client.state.items()}
+        weights = client.class_weights
+        self.class_weights = None if weights is None else weights.to(self.state_vector)
 
     def end_turn(self) -> None:
         """Forget what a client's turn has left, except its tensors."""

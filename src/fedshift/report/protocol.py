@@ -114,7 +114,13 @@ def _loss(run: Run) -> str:
     bases = ((run.algorithm, Algorithm), *([(run.addon, Addon)] if run.addon else []))
     sources = [plugin.label for plugin, base in bases if _changes_steps(plugin, base)]
     extended = f"; {listed(sources)} {'change' if len(sources) > 1 else 'changes'} the loss or its gradient"
-    return f"Cross-entropy, mean over the images of a batch, classes unweighted{extended if sources else ''}."
+    weights = getattr(run.training, "class_weights", None)
+    by = ", ".join(f"{w:g}" for w in weights) if isinstance(weights, tuple) else _BALANCED
+    classes = f"each with the weight of its class ({by})" if weights else "classes unweighted"
+    return f"Cross-entropy, mean over the images of a batch, {classes}{extended if sources else ''}."
+
+
+_BALANCED = "all training images of the internal sites, divided by the number of classes and by the images of the class"
 
 
 def _changes_steps(plugin: Plugin, base: type[Plugin]) -> bool:

@@ -80,7 +80,7 @@ class Plan:
             self.runs[run.id] = run
             jobs = self.prediction_jobs.setdefault(run.id, [])
             jobs += [sweep for sweep in sweeps if sweep not in jobs]
-        return list(_faults(grid, training, where))
+        return list(_faults(grid, training, len(data.dataset.classes), where))
 
     def _data(self, grid: Grid, where: str) -> Data:
         """Add the dataset of a grid, with the transforms of the step `prepare`, and return it."""
@@ -161,11 +161,14 @@ def _number(study: Study, grid: Grid) -> int:
     return len(study.partition) * len(list(_pairs(grid))) * len(grid.addon) * len(grid.seeds or study.seeds)
 
 
-def _faults(grid: Grid, training: Training, where: str) -> Iterator[UserError]:
-    """Yield an error for each algorithm that cannot have its BN policy or the settings of the training."""
-    for algorithm, bn in _pairs(grid):
+def _faults(grid: Grid, training: Training, classes: int, where: str) -> Iterator[UserError]:
+    """Yield an error for each algorithm or add-on that cannot have the settings of the training, or its BN policy."""
+    checks = [functools.partial(algorithm.require, training, bn) for algorithm, bn in _pairs(grid)]
+    checks += [functools.partial(addon.require, training) for addon in grid.addon if addon]
+    checks += [functools.partial(training.require_classes, classes)]
+    for check in checks:
         try:
-            algorithm.require(training, bn)
+            check()
         except UserError as e:
             yield UserError(f"{where}.{e.where}", e.what, e.remedy)
 
