@@ -32,12 +32,23 @@ def inspected(plan: Plan) -> list[str]:
     return texts
 
 
+def partitions(plan: Plan) -> Iterator[str]:
+    """Yield a line for each partition that stands for several, or whose clients are no real sites."""
+    for partition in plan.study.partition:
+        if partition.leave_one_out:
+            sites = ", ".join(partition.internal)
+            yield f"  leave one out: {len(partition.internal)} partitions, each without one of {sites}"
+        if partition.deal:
+            yield f"  clients {', '.join(partition.internal)}: {partition.deal.words}"
+
+
 def lines(table: str, inspection: Inspection) -> Iterator[str]:
     """Yield what was seen in a table: a line for all of it, one for each site, and the warnings."""
     images = sum(site.samples for site in inspection.sites)
     people = f"{inspection.patients:,} patients" if inspection.patients else "patients unknown"
     yield f"  {table}: {images:,} images of {len(inspection.sites):,} sites, {people}"
     yield from (f"    {_line(site, inspection.classes)}" for site in inspection.sites)
+    yield from (f"    {_line(client, inspection.classes)}" for client in inspection.clients)
     yield from (f"  warning: {text}" for text in inspection.warnings())
 
 

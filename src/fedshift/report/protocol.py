@@ -173,11 +173,13 @@ def _plugins(plugins: Iterable[Plugin]) -> list[str]:
 def _partition(partition: Partition) -> str:
     split = partition.split
     shares = ", ".join(f"{name} {share:.0%}" for name, share in split.model_dump().items())
-    external = ", ".join(partition.external) or "none"
+    left_out = ["each internal site in turn"] if partition.leave_one_out else []
+    external = ", ".join([*partition.external, *left_out]) or "none"
+    dealt = f" (no real sites: {partition.deal.words})" if partition.deal else ""
     cut = "; internal sites are cut to the size of the smallest" if partition.truncate else ""
     return (
-        f"Internal: {', '.join(partition.internal)}. External: {external}. Internal sites are split into {shares} "
-        f"by {partition.by} (seed {partition.seed}){cut}; external sites are tested whole."
+        f"Internal: {', '.join(partition.internal)}{dealt}. External: {external}. Internal sites are split into "
+        f"{shares} by {partition.by} (seed {partition.seed}){cut}; external sites are tested whole."
     )
 
 

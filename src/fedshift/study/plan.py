@@ -56,9 +56,10 @@ class Plan:
         study = self.study
         data = self._data(grid, where)
         training: Training = _training(study, grid, f"{where}.training")
-        partitions: list[Partition] = [
+        declared: list[Partition] = [
             validated(Partition, merge(p.model_dump(), grid.partition), f"{where}.partition") for p in study.partition
         ]
+        partitions = [partition for one in declared for partition in one.each()]
         _require_validation(training, partitions, f"{self.path}.training")
         sweeps = [self._sweep(sweep) for sweep in grid.inferences or study.inferences]
         for inference, partition in itertools.product((i for sweep in sweeps for i in self.sweeps[sweep]), partitions):
@@ -158,7 +159,8 @@ def _has_images(dataset: Dataset) -> bool:
 
 def _number(study: Study, grid: Grid) -> int:
     """Return the number of runs that a grid stands for."""
-    return len(study.partition) * len(list(_pairs(grid))) * len(grid.addon) * len(grid.seeds or study.seeds)
+    partitions = sum(len(partition.each()) for partition in study.partition)
+    return partitions * len(list(_pairs(grid))) * len(grid.addon) * len(grid.seeds or study.seeds)
 
 
 def _faults(grid: Grid, training: Training, classes: int, where: str) -> Iterator[UserError]:
