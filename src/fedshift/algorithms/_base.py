@@ -108,6 +108,7 @@ class Local:
     trainable : slice of `shared` that is trained
     broadcast : the server's extra tensors, as `Algorithm.broadcast` returned them
     state : the client's own tensors, kept between rounds
+    offers : tensors that clients sent once, before the first round, by client (see `Addon.offer`)
     scratch, networks : tensors and networks that are forgotten after the round
     objective : the local objective of the add-on, or cross-entropy
     class_weights : weight of each class in `class_loss`, (classes,); None if all count alike
@@ -132,6 +133,7 @@ class Local:
     trainable: slice
     broadcast: Mapping[str, Tensor]
     state: dict[str, Tensor]
+    offers: Mapping[str, Mapping[str, Tensor]]
     scratch: dict[str, Tensor]
     networks: dict[str, nn.Module]
     objective: Objective

@@ -36,6 +36,10 @@ class Collaboration:
         """
         return np.broadcast_to(counts.sum(0), counts.shape)
 
+    def heard(self, client: str, offers: Mapping[str, T]) -> dict[str, T]:
+        """Return those of the clients' offers that one of them gets: all."""
+        return dict(offers)
+
     def values(self, scores: Mapping[str, float], clients: Sequence[str]) -> list[float]:
         """Return the validation values that select a round: here one, the mean of the clients' scores.
 
@@ -72,6 +76,10 @@ class NoCollaboration(Collaboration):
     def class_counts(self, counts: np.ndarray) -> np.ndarray:
         """Return the clients' own counts: nobody else's labels play a part."""
         return counts
+
+    def heard(self, client: str, offers: Mapping[str, T]) -> dict[str, T]:
+        """Return the client's own offer."""
+        return {client: offers[client]}
 
     def values(self, scores: Mapping[str, float], clients: Sequence[str]) -> list[float]:
         """Return each client's own score, in the order of `clients`; NaN for a client without a score."""

@@ -24,7 +24,7 @@ from ..nn.bn_policy import POLICIES
 from . import checkpoint, selection
 from .batches import equal_steps, round_steps
 from .class_weights import weigh_classes
-from .client import Client, SamplesBySite, give_tensors, open_clients, require_classes, samples_by_site
+from .client import Client, SamplesBySite, exchange_offers, give_tensors, open_clients, require_classes, samples_by_site
 from .ledger import totals
 from .local_training import LocalRound, LocalTrainer
 from .ranks import ALONE, Ranks
@@ -91,6 +91,8 @@ class Federation:
         data = samples_by_site(clients, "client")
         val, self.watched = samples_by_site(validation or {}, "validation"), samples_by_site(watched or {}, "watched")
         members = open_clients(data, val, settings.weights == "size", self.algorithm)
+        if self.addon:
+            exchange_offers(members, self.addon, self.algorithm)
         weigh_classes(members, settings, self.algorithm.collaboration)
         self.training = equal_steps(settings, [len(c.train) for c in members]) if settings.equal_steps else settings
         _report_missing_batch_norm(model, requested, bn)

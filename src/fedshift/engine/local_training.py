@@ -90,6 +90,7 @@ class LocalTrainer(FlatNetwork, Local):
         self.samples, self.round, self.lr = client.train, rounds.round + 1, rounds.server.lr
         self.received, self.broadcast = rounds.server.shared, broadcast
         self.state = {k: v.to(self.device) for k, v in client.state.items()}
+        self.offers = client.offers
         weights = client.class_weights
         self.class_weights = None if weights is None else weights.to(self.state_vector)
 
