@@ -23,9 +23,10 @@ def inspected(plan: Plan) -> list[str]:
         if not (tables := data.dataset.inputs()):
             continue
         samples, wrong = data.dataset.examine(Path())
-        uses = dict.fromkeys((run.partition, run.training) for run in plan.runs.values() if run.data.id == key)
+        runs = [run for run in plan.runs.values() if run.data.id == key]
+        uses = {(run.partition_id, run.training.batch_size): (run.partition, run.training) for run in runs}
         subgroups.require(plan, ", ".join(map(str, tables)), further_columns(samples))
-        inspection = inspect(samples, data.dataset.classes, list(uses))
+        inspection = inspect(samples, data.dataset.classes, list(uses.values()))
         faults |= {str(fault): fault for fault in (*wrong, *inspection.faults)}
         texts.append("\n".join(lines(", ".join(map(str, tables)), inspection)))
     require_none(faults.values())
@@ -40,6 +41,19 @@ def partitions(plan: Plan) -> Iterator[str]:
             yield f"  leave one out: {len(partition.internal)} partitions, each without one of {sites}"
         if partition.deal:
             yield f"  clients {', '.join(partition.internal)}: {partition.deal.words}"
+
+
+def require_transforms(plan: Plan) -> None:
+    """Raise UserErrors for transforms that cannot work on the images of the study."""
+    faults = list[UserError]()
+    for data in plan.data.values():
+        shape = data.dataset.shape or (3, 64, 64)
+        for transform in plan.study.transforms if len(shape) == 3 else ():
+            try:
+                transform.require(shape)
+            except UserError as fault:
+                faults.append(fault)
+    require_none({str(fault): fault for fault in faults}.values())
 
 
 def lines(table: str, inspection: Inspection) -> Iterator[str]:

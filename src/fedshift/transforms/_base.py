@@ -28,6 +28,12 @@ class Transform(Plugin):
     kind: ClassVar[str] = "transform"
     when: ClassVar[Literal["prepare", "train", "always"]] = "always"
 
+    def require(self, shape: tuple[int, ...]) -> None:
+        """Raise UserError for settings that cannot work on images of `shape` (channels, height, width).
+
+        `fedshift check` calls this. It may import what the head of the workflow must not wait for.
+        """
+
     def prepare(self, image: np.ndarray) -> np.ndarray:
         """Transform one stored image (height, width, channels), uint8, into another such image."""
         return image
