@@ -2,11 +2,15 @@
 
 import sys
 
-try:
-    from .cli.parser import main
+from .core.fork_client import run_warm
 
-    code = main()
-except KeyboardInterrupt:  # while modules are imported
-    print("interrupted", file=sys.stderr)
-    code = 130
+code = run_warm()
+if code is None:
+    try:
+        from .cli.parser import main
+
+        code = main()
+    except KeyboardInterrupt:  # while modules are imported
+        print("interrupted", file=sys.stderr)
+        code = 130
 sys.exit(code)

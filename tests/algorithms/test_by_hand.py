@@ -9,6 +9,7 @@ from typing import Any
 import by_hand
 import numpy as np
 import pytest
+import server_by_hand
 import torch
 from by_hand import Federated, Site, Vector
 from torch import Tensor, nn
@@ -169,6 +170,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         by_hand.perfedavg(0.3, 0.01),
         HEAVY,
     ),
+    **server_by_hand.CASES,
 }
 
 

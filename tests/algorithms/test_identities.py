@@ -50,6 +50,10 @@ AT_REST = [
     {"name": "fedtan"},
     {"name": "fedavg_alg2"},
     {"name": "fedtan2", "exchange_rounds": 3},
+    {"name": "fedavgm", "beta": 0.0},
+    {"name": "fedsam", "rho": 0.0},
+    {"name": "qffl", "q": 0.0},
+    *({"name": name} for name in ("afl", "feddg_ga", "vrex", "groupdro")),
 ]
 """Settings under which one client alone is trained as if there were no federation."""
 ALL = [
@@ -61,6 +65,8 @@ ALL = [
     {"name": "feddc", "alpha": 0.1},
     *PERFEDAVG,
     {"name": "fedtan2", "exchange_rounds": 1},
+    *("fedsam", "qffl", "afl", "feddg_ga", "groupdro"),
+    {"name": "vrex", "beta": 0.1},
 ]
 
 

@@ -27,8 +27,8 @@ def launched(count: int, *command: str, **options: Any) -> subprocess.CompletedP
 def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Return what each of two, and of three, processes has kept."""
     out = tmp_path_factory.mktemp("ranks")
-    tests = str(Path(worker.__file__).parent)
-    done = launched(request.param, worker.__file__, str(out), env=os.environ | {"PYTHONPATH": tests})
+    path = os.pathsep.join([str(Path(worker.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    done = launched(request.param, worker.__file__, str(out), env=os.environ | {"PYTHONPATH": path})
     assert done.returncode == 0, done.stderr
     return [torch.load(out / f"{rank}.pt", weights_only=False) for rank in range(request.param)]
 

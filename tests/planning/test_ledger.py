@@ -145,13 +145,15 @@ MOVES: dict[str, Moves] = {
     **dict.fromkeys(
         ["fedavg", "fedbn", "silobn", "fedprox", "fedadam", "moon", "perfedavg"], lambda p, s: 2 * (p + s,)
     ),
+    **dict.fromkeys(["fedavgm", "fedadagrad", "fedyogi", "fedsam"], lambda p, s: 2 * (p + s,)),
     **dict.fromkeys(["scaffold", "feddc"], lambda p, s: 2 * (2 * p + s,)),
     **dict.fromkeys(["fedtan", "fedtan2"], lambda p, s: 2 * (p + s + 2 * S,)),
-    "fednova": lambda p, s: (p + s, p + s + 1),
+    **dict.fromkeys(["fednova", "qffl"], lambda p, s: (p + s, p + s + 1)),
     "fedavg_alg2": lambda p, s: 2 * (p + s + S,),
 }
 """Floats down and up of one client and round, where p parameters and s statistics travel, as papers count them."""
-KEEPS = {"scaffold": (1, 1), "feddc": (2, 2), "fedadam": (0, 2)}
+KEEPS = {"scaffold": (1, 1), "feddc": (2, 2), "fedavgm": (0, 1)}
+KEEPS |= dict.fromkeys(["fedadam", "fedadagrad", "fedyogi"], (0, 2))
 """State at a client and at the server beside the model, in units of p; MOON's client keeps a whole model."""
 
 

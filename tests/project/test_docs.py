@@ -121,33 +121,34 @@ def as_a_module(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def fedavgm(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return as_a_module("fedavgm", monkeypatch)
+def nesterov(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return as_a_module("nesterov", monkeypatch)
 
 
-def test_the_algorithm_of_the_docs_is_server_momentum(fedavgm: Any) -> None:
-    """On identity data the mean after a round is a x: then x follows v <- b v + (1 - a) x, x <- x - v, by hand."""
+def test_the_algorithm_of_the_docs_is_server_momentum(nesterov: Any) -> None:
+    """On identity data the mean after a round is a x: then d = (1 - a) x, v <- b v + d, x <- x - d - b v, by hand."""
     rate, beta, rounds = 0.1, 0.5, 3
     net = torch.nn.Linear(1, 2, bias=False, dtype=torch.float64)
     torch.nn.init.constant_(net.weight, 1.0)
     x, y = torch.zeros(4, 1, dtype=torch.float64), torch.zeros(4, dtype=torch.long)
     training = {"lr": rate, "weight_decay": 1.0, "batch_size": 4}  # no signal: each step is x <- (1 - rate) x
-    algorithm = {"name": "fedavgm", "beta": beta}
+    algorithm = {"name": "nesterov", "beta": beta}
     trained = fedshift.Federation(net, {"a": (x, y)}, algorithm=algorithm, training=training).run(rounds)
     weight, v = 1.0, 0.0
     for _ in range(rounds):
-        v = beta * v + rate * weight
-        weight -= v
+        step = rate * weight
+        v = beta * v + step
+        weight -= step + beta * v
     torch.testing.assert_close(trained.global_state()["weight"], torch.full((2, 1), weight, dtype=torch.float64))
 
 
-def test_without_momentum_it_is_fedavg(fedavgm: Any) -> None:
+def test_without_momentum_it_is_fedavg(nesterov: Any) -> None:
     g = torch.Generator().manual_seed(0)
     clients = {n: (torch.randn(20, 3, generator=g), torch.randint(2, (20,), generator=g)) for n in "ab"}
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
     plain, same = (
         fedshift.Federation(net, clients, algorithm=a, bn="aggregated").run(2).global_state()
-        for a in ("fedavg", {"name": "fedavgm", "beta": 0.0})
+        for a in ("fedavg", {"name": "nesterov", "beta": 0.0})
     )
     for name in plain:
         torch.testing.assert_close(same[name], plain[name], rtol=1e-5, atol=1e-6)

@@ -13,7 +13,7 @@ if str(SOURCES) not in sys.path:
     sys.path.insert(0, str(SOURCES))
 
 from fedshift import study
-from fedshift.core import digest, registry
+from fedshift.core import digest, fork_server, registry
 from fedshift.core.errors import UserError, did_you_mean
 from fedshift.io.paths import Paths, papers
 from fedshift.jobs.accept import Ledger
@@ -26,7 +26,7 @@ from fedshift.planning.status import command
 
 PATHS = Paths()
 INDEX = PATHS.page("index")
-CONFIG_KEYS = {"study", "scale", "mirror", "studies", "processes"}
+CONFIG_KEYS = {"study", "scale", "mirror", "studies", "processes", "fork_server"}
 try:
     for key in set(config) - CONFIG_KEYS:
         raise UserError("--config", f"unknown key {key!r}", did_you_mean(key, CONFIG_KEYS))

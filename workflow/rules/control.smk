@@ -11,8 +11,6 @@ rule control:
         PATHS.control("{partition}"),
     log:
         PATHS.log("control", "{partition}"),
-    benchmark:
-        PATHS.benchmark("control", "{partition}")
     conda:
         "../../envs/report.yaml"
     threads: 1

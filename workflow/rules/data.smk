@@ -30,8 +30,6 @@ rule prepare:
         card=PATHS.data_files("{data}").card,
     log:
         PATHS.log("prepare", "{data}"),
-    benchmark:
-        PATHS.benchmark("prepare", "{data}")
     conda:
         "../../envs/data.yaml"
     threads: 8

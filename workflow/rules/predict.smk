@@ -10,8 +10,6 @@ rule predict:
         PATHS.predictions("{run}", "{inference}"),
     log:
         PATHS.log("predict", "{run}-{inference}"),
-    benchmark:
-        PATHS.benchmark("predict", "{run}-{inference}")
     conda:
         "../../envs/train.yaml"
     threads: 1

@@ -16,8 +16,6 @@ rule train:
         manifest=PATHS.run_files("{run}").manifest,
     log:
         PATHS.log("train", "{run}"),
-    benchmark:
-        PATHS.benchmark("train", "{run}")
     conda:
         "../../envs/train.yaml"
     threads: int(config["processes"])

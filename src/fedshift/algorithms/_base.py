@@ -38,6 +38,9 @@ class Server:
     round : number of rounds done so far
     participation : sum of the weights of the clients that take part in the current round; 1 if all do
     lr : learning rate of the clients in the current round
+    clients : number of clients in the federation
+    rounds : number of rounds that the training is to have
+    participants : positions, among all clients, of those that take part in the current round, in ascending order
     """
 
     shared: Tensor
@@ -47,6 +50,9 @@ class Server:
     round: int = 0
     participation: float = 1.0
     lr: float = 0.0
+    clients: int = 1
+    rounds: int = 1
+    participants: Sequence[int] = ()
 
     @property
     def params(self) -> Tensor:
@@ -66,6 +72,9 @@ class Server:
 
 class Mean(dict[str, "Tensor"]):
     """Weighted mean over clients of each tensor that `Algorithm.report` returned, by name.
+
+    A tensor that is named in `Algorithm.per_client` is not averaged: it has one row for each client of the round, in
+    the order of `Server.participants`.
 
     Attributes
     ----------
@@ -157,6 +166,14 @@ class Local:
         """
         raise NotImplementedError
 
+    def evaluation(self, validation: bool = False) -> tuple[float, float]:
+        """Return mean cross-entropy and accuracy of the current tensors over all the client's training samples.
+
+        With `validation`, its validation samples take their place if it has any. The network is in evaluation mode: no
+        augmentation, no dropout, and batch norm uses running statistics.
+        """
+        raise NotImplementedError
+
     def frozen(self, slot: str, state_vector: Tensor) -> nn.Module:
         """Return a second network in evaluation mode with the tensors of `state_vector`; there is one for each slot."""
         raise NotImplementedError
@@ -220,6 +237,8 @@ class Algorithm(Plugin):
     """Name of the algorithm for which this one is another name; the BN policy is then the first of `policies`."""
     collaboration: ClassVar[Collaboration] = Collaboration()
     """How clients work together; the controls `local` and `pooled` have another strategy."""
+    per_client: ClassVar[frozenset[str]] = frozenset()
+    """Names of tensors of `report` that reach `update` as they are, one row for each client, and not as a mean."""
 
     def canonical(self) -> Algorithm:
         """Return the algorithm that this name stands for: itself, except for names such as FedBN."""
@@ -251,6 +270,13 @@ class Algorithm(Plugin):
     def weights(self, shares: Sequence[float]) -> Sequence[float]:
         """Return the clients' weights in every mean, given their shares by `training.weights`. Both sum to 1."""
         return shares
+
+    def round_weights(self, server: Server, weights: Sequence[float]) -> Sequence[float]:
+        """Return the weights, in the means of this round, of the clients that take part; the sum is 1.
+
+        `weights` are those that follow from `Algorithm.weights`, in the order of `Server.participants`.
+        """
+        return weights
 
     # ---- the server, before a round
 

@@ -26,7 +26,8 @@ P are the trainable parameters, W those outside of batch norm and A those inside
 A model has L batch-norm layers. Floats are those of one client in one round, counted on what a client of a small
 network really receives and sends. Messages are those in one direction that clients wait for. What a client keeps
 includes what the BN policy keeps local. Penalties, control variates and server moments cover only parameters that are
-trained and travel. Running statistics are averaged where they travel; BN's counters never travel.
+trained and travel. Running statistics are averaged where they travel; BN's counters never travel. There is one client
+here: a server that keeps one float for it keeps N for N clients.
 
 """
 

@@ -14,6 +14,7 @@ from ..core.errors import UserError, did_you_mean
 from ..datasets import Scale
 from ..io.checksums import record, require
 from ..io.paths import STUDIES
+from ..io.usage import write_usage
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -99,14 +100,20 @@ def call(args: argparse.Namespace) -> str:
 
 
 @contextmanager
-def checked(args: argparse.Namespace, reads: Iterable[Path], writes: Iterable[Path] = ()) -> Iterator[None]:
+def checked(
+    args: argparse.Namespace, reads: Iterable[Path], writes: Iterable[Path] = (), usage: Path | None = None
+) -> Iterator[None]:
     """Check the recorded checksums of files that a job reads, and record those of the files that it wrote.
+
+    `usage` is the file for the job's time and memory, if they are wanted.
 
     Raises UserErrors that name each damaged file and the call of Snakemake which makes it again.
     """
     require(reads, call(args))
     yield
     record(*writes)
+    if usage:
+        write_usage(usage)
 
 
 def member(args: argparse.Namespace, kind: str, members: Callable[[study.Plan], Mapping[str, Any]]) -> Any:

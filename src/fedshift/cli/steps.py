@@ -38,7 +38,8 @@ def prepare(args: argparse.Namespace) -> None:
     from ..jobs.prepare import prepare as job
 
     data = member(args, "dataset", lambda plan: plan.data)
-    with checked(args, [Paths().source(data.raw)], Paths().data_files(data.id).written):
+    reads, writes = [Paths().source(data.raw)], Paths().data_files(data.id).written
+    with checked(args, reads, writes, Paths().benchmark("prepare", data.id)):
         job(data, Paths().raw(data.raw), Paths().data(data.id), args.threads, prepare_code(data))
 
 
@@ -61,7 +62,7 @@ def control(args: argparse.Namespace) -> None:
     from ..jobs.control import control as job
 
     reads, out = [*Paths().data_files(run.data.id).written, Paths().partition(args.id)], Paths().control(args.id)
-    with checked(args, reads, [out]):
+    with checked(args, reads, [out], Paths().benchmark("control", args.id)):
         job(run, Paths(), out)
 
 
@@ -71,7 +72,7 @@ def train(args: argparse.Namespace) -> None:
     from ..jobs.train import train as job
 
     reads = [*Paths().data_files(run.data.id).written, Paths().partition(run.partition_id)]
-    with checked(args, reads), one_gpu():
+    with checked(args, reads, usage=Paths().benchmark("train", run.id)), one_gpu():
         job(run, Paths(), code=train_code(run), threads=args.threads, keep=True)
 
 
@@ -91,5 +92,6 @@ def predict(args: argparse.Namespace) -> None:
     require(files.trained, call(args))
     run = load_run(files.folder)
     reads = [*Paths().data_files(run.data.id).written, Paths().partition(run.partition_id)]
-    with checked(args, reads, [out]), one_gpu():
+    benchmark = Paths().benchmark("predict", f"{args.id}-{args.inference}")
+    with checked(args, reads, [out], benchmark), one_gpu():
         job(files.folder, sweeps[args.inference], Paths(), out, threads=args.threads)

@@ -102,7 +102,7 @@ class Federation:
             model, self.algorithm, POLICIES[bn], self.training, addon=self.addon, seed=seed, device=torch.device(device)
         )
         self.criterion = selection.Criterion(self.training.select_by)
-        server = self._open_server()
+        server = self._open_server(len(members))
         give_tensors(members, self.trainer, self.algorithm, server)
         self.rounds = RoundState(server, members)
         owners = ranks.share_out([round_steps(len(c.train), self.training) for c in members])
@@ -110,10 +110,11 @@ class Federation:
             client.here = owner == ranks.rank
         self._require_everyone()
 
-    def _open_server(self) -> Server:
+    def _open_server(self, clients: int) -> Server:
         trainer = self.trainer
         trained, shared = trainer.trainable.stop, trainer.shared.clone()
         server = Server(shared=shared, trainable=slice(0, trained), statistics=slice(trained, len(shared)))
+        server.clients, server.rounds = clients, self.training.rounds
         server.state = self.algorithm.server_state(server)
         return server
 
@@ -200,8 +201,9 @@ class Federation:
         participants = self.participants(number)
         everyone = len(participants) == len(self.clients)
         server.participation = 1.0 if everyone else sum(client.weight for client in participants)
+        server.participants = [self.clients.index(client) for client in participants]
         server.lr = self.training.rate(number)
-        local = LocalRound(self.trainer, self.rounds, [c for c in participants if c.here], self.ranks)
+        local = LocalRound(self.trainer, self.rounds, participants, self.ranks)
         local.first_steps()
         records = self.ranks.each(lambda: local.run(should_stop))
         mean = Mean(self.ranks.sum(local.mean), server.trainable)

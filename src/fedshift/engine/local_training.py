@@ -36,7 +36,7 @@ LARGE = 100_000
 HARMLESS = frozenset(
     {
         *("canonical", "require", "extend", "shared", "weights", "server_state", "client_state", "broadcast", "joint"),
-        *("freezes_statistics", "begin", "loss", "report", "update"),
+        *("round_weights", "freezes_statistics", "begin", "loss", "report", "update"),
     }
 )
 """Hooks of an algorithm that it may override while each parameter has a gradient tensor of its own."""
@@ -58,6 +58,7 @@ class LocalTrainer(FlatNetwork, Local):
     """
 
     samples: Samples
+    validation: Samples | None
 
     def __init__(
         self,
@@ -87,7 +88,8 @@ class LocalTrainer(FlatNetwork, Local):
         self.end_turn()
         self.load(rounds.server.shared, client.own, client.counters)
         self.client, self.share, self.clients = client.name, client.share, len(rounds.clients)
-        self.samples, self.round, self.lr = client.train, rounds.round + 1, rounds.server.lr
+        self.samples, self.validation = client.train, client.val
+        self.round, self.lr = rounds.round + 1, rounds.server.lr
         self.received, self.broadcast = rounds.server.shared, broadcast
         self.state = {k: v.to(self.device) for k, v in client.state.items()}
         self.offers = client.offers
@@ -125,6 +127,14 @@ class LocalTrainer(FlatNetwork, Local):
                 total.add_(self.grad, alpha=len(index) / len(self.samples))
         self.all_grad.copy_(before)
         return total
+
+    def evaluation(self, validation: bool = False) -> tuple[float, float]:
+        """Return mean cross-entropy and accuracy over all the client's samples; see `Local.evaluation`."""
+        samples = self.validation if validation and self.validation is not None else self.samples
+        train, frozen = self.model.training, self._frozen_statistics
+        loss, accuracy, _ = self.evaluate(samples)
+        self.mode(train, frozen)
+        return loss, accuracy
 
     def untracked(self) -> AbstractContextManager[None]:
         """Return a context that leaves running statistics unchanged; see `Local.untracked`."""
@@ -217,21 +227,25 @@ class LocalTrainer(FlatNetwork, Local):
 
 
 class LocalRound:
-    """Local training of some clients of this process in one round.
+    """Local training of this process's clients in one round, given all clients that take part.
 
     Attributes
     ----------
-    mean : sum of the clients' reports times their weights: this process's part of the mean over all clients
+    mean : sum of the clients' reports times their weights: this process's part of the mean over all clients; for
+        tensors that are not averaged, a table with the rows of this process's clients, and zeros elsewhere
     """
 
-    def __init__(self, trainer: LocalTrainer, rounds: RoundState, clients: Sequence[Client], ranks: Ranks) -> None:
-        self.trainer, self.rounds, self.clients, self.ranks = trainer, rounds, clients, ranks
+    def __init__(self, trainer: LocalTrainer, rounds: RoundState, participants: Sequence[Client], ranks: Ranks) -> None:
+        self.trainer, self.rounds, self.participants, self.ranks = trainer, rounds, participants, ranks
+        self.clients = [client for client in participants if client.here]
         self.broadcast = trainer.algorithm.broadcast(rounds.server)
-        self.weights = [client.weight / rounds.server.participation for client in clients]
+        weights = [client.weight / rounds.server.participation for client in participants]
+        weights = list(trainer.algorithm.round_weights(rounds.server, weights))
+        self.weights = [weight for client, weight in zip(participants, weights, strict=True) if client.here]
         number = rounds.round + 1
-        self.batches = [trainer.batches(client.train, trainer.seed, number, client.name) for client in clients]
+        self.batches = [trainer.batches(client.train, trainer.seed, number, client.name) for client in self.clients]
         self.mean: dict[str, Tensor] = {}
-        self.first: Sequence[FirstStep | None] = [None] * len(clients)
+        self.first: Sequence[FirstStep | None] = [None] * len(self.clients)
         self.floats = self.messages = 0
         self.seconds = 0.0
 
@@ -286,16 +300,20 @@ class LocalRound:
         trainer.take_turn(client, self.rounds, self.broadcast)
         report = trainer.train(batches, should_stop, tally, first)
         trainer.variances.gather(trainer.shared, shared)
-        self._add(report, weight)
+        self._add(report, client, weight)
         client.own, client.state = trainer.own(), at_home(trainer.state)
         client.counters.copy_(trainer.counters)
         trainer.end_turn()
         down, up = shared.numel() + _floats(self.broadcast) + self.floats, _floats(report) + self.floats
         return self.seconds + time.perf_counter() - began, down, up, self.messages + bool(down)
 
-    def _add(self, report: Mapping[str, Tensor], weight: float) -> None:
+    def _add(self, report: Mapping[str, Tensor], client: Client, weight: float) -> None:
         for key, value in report.items():
-            if key in self.mean:
+            if key in self.trainer.algorithm.per_client:
+                if key not in self.mean:
+                    self.mean[key] = value.new_zeros(len(self.participants), *value.shape)
+                self.mean[key][self.participants.index(client)] = value
+            elif key in self.mean:
                 self.mean[key].add_(value, alpha=weight)
             else:
                 self.mean[key] = value * weight

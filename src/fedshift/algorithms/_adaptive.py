@@ -1,0 +1,41 @@
+"""The base of the adaptive servers: Reddi et al., Adaptive Federated Optimization (2021), algorithm 2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from ._base import Algorithm, Mean, Server
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Adaptive(Algorithm):
+    """A server that divides its step by the root of a second moment v, coordinate by coordinate.
+
+    D is the mean change of the clients' models. m <- b1 m + (1 - b1) D and x <- x + eta_g m / (sqrt(v) + tau), without
+    bias correction. Methods differ in how v moves. Running statistics are averaged and have no moments.
+    """
+
+    paper = "Reddi et al. 2021"
+    server_lr: float = Field(0.01, gt=0, description="learning rate of the server (eta_g)")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the running mean of the models' changes")
+    tau: float = Field(1e-3, gt=0, description="constant added to the square root: the degree of adaptivity")
+    v0: float | None = Field(None, ge=0, description="initial value of v; null: tau squared")
+
+    def server_state(self, server: Server) -> dict[str, Tensor]:
+        start = self.tau**2 if self.v0 is None else self.v0
+        return {"m": server.zeros(), "v": server.zeros().add_(start)}
+
+    def second_moment(self, v: Tensor, change: Tensor) -> None:
+        """Move v in place, given the mean change D of the clients' models."""
+        raise NotImplementedError
+
+    def update(self, server: Server, mean: Mean) -> None:
+        server.average_statistics(mean)
+        change, v = mean.params - server.params, server.state["v"]
+        m = server.state["m"].lerp_(change, 1 - self.beta1)
+        self.second_moment(v, change)
+        server.params.addcdiv_(m, v.sqrt().add_(self.tau), value=self.server_lr)

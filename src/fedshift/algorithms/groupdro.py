@@ -1,0 +1,35 @@
+"""GroupDRO: Sagawa et al., Distributionally Robust Neural Networks for Group Shifts (2020), algorithm 1."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from ._base import Mean, Server
+from ._reweighted import Reweighted
+from ._risk import Risk
+
+
+class GroupDRO(Risk, Reweighted):
+    """The best model for the worst client: weights q in the server's mean grow exponentially with the clients' losses.
+
+    The groups are the clients. R_i is the mean loss over the images of a client's local steps in a round, where batch
+    norm normalises by the batch. The server takes x <- sum q_i y_i, and q_i <- q_i exp(eta_q R_i) / Z for the next
+    round. The paper and DomainBed change q in every step, before it is used; here once a round, after it (our
+    decision), so that one eta_q means a slower change. AFL differs in the step of q: it adds, and projects.
+
+    q begins at 1/N, whatever the number of images. A client that does not take part has R_i 0, as a group that is not
+    in a batch. Running statistics have the same weights as the model. With eta_q 0 this is FedAvg with uniform weights.
+
+    Down each round: as FedAvg. Up: the model and R_i, which the server needs from each client and not as a mean. Kept
+    at the server: q, N floats. Default: eta_q 0.01, as in the paper and in DomainBed.
+    """
+
+    paper = "Sagawa et al. 2020"
+    per_client = frozenset({"risk"})
+    weight_lr: float = Field(0.01, ge=0, description="learning rate of the clients' weights (eta_q)")
+
+    def update(self, server: Server, mean: Mean) -> None:
+        super().update(server, mean)
+        exponent = server.state["q"].log()
+        exponent[server.participants] += self.weight_lr * mean["risk"][:, 0]
+        server.state["q"] = exponent.softmax(0)

@@ -1,0 +1,183 @@
+"""A command that the fork server runs does what it does in a process of its own, and ends when it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedshift.core.fork_client import ADDRESS
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fork server is for Linux")
+LIBRARY = "/pydantic_core/"
+LIST = ["list", "algorithms"]
+
+
+class Warm:
+    """A fork server, and commands that use it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = folder / "server" / "socket"
+        self.socket.parent.mkdir()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fedshift.core.fork_server", str(self.socket)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        )
+        assert self.process.stdout
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def start(self, arguments: list[str], **options: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "fedshift", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **{"env": {**os.environ, ADDRESS: str(self.socket)}, **options},  # type: ignore[call-overload]
+        )
+
+    def run(self, arguments: list[str], **options: object) -> tuple[int, str, str]:
+        process = self.start(arguments, **options)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def children(self) -> list[int]:
+        text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text(encoding="ascii")
+        return [int(pid) for pid in text.split()]
+
+    def end(self) -> int:
+        assert self.process.stdin
+        self.process.stdin.close()
+        return self.process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    server = Warm(tmp_path_factory.mktemp("warm"))
+    yield server
+    assert server.end() == 0
+    assert not server.socket.parent.exists()
+
+
+def plain(arguments: list[str], **options: object) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "fedshift", *arguments],
+        capture_output=True,
+        text=True,
+        **options,  # type: ignore[call-overload]
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def until(condition: object, seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("arguments", [LIST, ["list", "nonsense"], ["check", "no such study"], ["--version"]])
+def test_output_and_exit_code_are_those_of_an_ordinary_start(warm: Warm, arguments: list[str]) -> None:
+    assert warm.run(arguments) == plain(arguments)
+
+
+def test_the_folder_and_the_environment_are_the_clients(warm: Warm, tmp_path: Path) -> None:
+    (tmp_path / "config" / "studies").mkdir(parents=True)
+    assert warm.run(["check", "x"], cwd=tmp_path) == plain(["check", "x"], cwd=tmp_path)
+    narrow = {**os.environ, ADDRESS: str(warm.socket), "COLUMNS": "50"}
+    wide = {**narrow, "COLUMNS": "200"}
+    usages = [warm.run(["check", "--help"], env=environment)[1] for environment in (narrow, wide)]
+    assert usages[0] != usages[1]
+
+
+def mapped(pid: int, library: str) -> bool:
+    return library in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
+
+
+def test_the_server_loads_the_libraries_that_a_command_loaded(tmp_path: Path) -> None:
+    server = Warm(tmp_path)
+    assert not mapped(server.process.pid, LIBRARY)
+    assert server.run(["--version"])[0] == 0
+    until(lambda: mapped(server.process.pid, LIBRARY))
+    assert server.end() == 0
+
+
+def test_it_loads_nothing_of_this_package() -> None:
+    code = "import fedshift.study; from fedshift.core.fork_server import installed; print(*installed())"
+    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "pydantic_core" in names
+    assert not [name for name in names if name.startswith("fedshift")]
+
+
+def test_signals_reach_the_command(warm: Warm) -> None:
+    for number, code in ((signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM)):
+        process = warm.start(["status", "demo", "--watch"])
+        until(warm.children)
+        assert process.stdout
+        process.stdout.readline()  # it has begun to watch
+        process.send_signal(number)
+        process.communicate(timeout=20)
+        assert process.returncode == code
+
+
+def test_a_killed_client_takes_its_process_along(warm: Warm) -> None:
+    process = warm.start(["status", "demo", "--watch"])
+    until(warm.children)
+    process.kill()
+    process.wait(20)
+    until(lambda: not warm.children())
+
+
+def test_a_killed_process_ends_its_client_alike(warm: Warm) -> None:
+    process = warm.start(["status", "demo", "--watch"])
+    until(warm.children)
+    (child,) = warm.children()
+    os.kill(child, signal.SIGKILL)
+    process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("why", ["threads", "no server"])
+def test_other_commands_start_on_their_own(warm: Warm, why: str) -> None:
+    arguments = ["status", "demo", "--watch", *(["--threads", "2"] if why == "threads" else [])]
+    socket = warm.socket if why == "threads" else warm.socket.with_name("none")
+    process = warm.start(arguments, env={**os.environ, ADDRESS: str(socket)})
+    assert process.stdout
+    assert process.stdout.readline()
+    assert warm.children() == []
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+def test_another_python_is_refused(warm: Warm) -> None:
+    code = (
+        "import sys; sys.prefix = '/elsewhere'; sys.argv = ['fedshift', '--version']\n"
+        "from fedshift.core.fork_client import run_warm; print(run_warm())"
+    )
+    environment = {**os.environ, ADDRESS: str(warm.socket)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "None\n"
+
+
+def test_commands_go_on_when_the_workflow_has_gone(tmp_path: Path) -> None:
+    server = Warm(tmp_path)
+    process = server.start(["status", "demo", "--watch"])
+    until(server.children)
+    assert process.stdout
+    process.stdout.readline()
+    assert server.process.stdin
+    server.process.stdin.close()
+    with pytest.raises(subprocess.TimeoutExpired):
+        server.process.wait(0.3)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert server.process.wait(20) == 0
