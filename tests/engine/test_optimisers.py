@@ -109,7 +109,7 @@ def test_every_algorithm_takes_adam_or_says_in_one_line_why_not(name: str) -> No
 
 def test_the_algorithms_whose_mathematics_needs_sgd_refuse_others() -> None:
     """Named here, so that none of them is forgotten."""
-    for name in ("fedtan", "fedtan2", "fedavg_alg2", "fednova", "feddc", "scaffold"):
+    for name in ("fedtan", "fedtan2", "fedavg_alg2", "fednova", "feddc", "scaffold", "qffl", "vrex"):
         with pytest.raises(UserError, match=r"training\.optimiser: 'adamw' has no meaning"):
             Federation(network(), clients(), algorithm=name, training={"optimiser": "adamw"})
     spec = {"name": "scaffold", "option": 1}
