@@ -56,7 +56,7 @@ def batch(n: int = 8, shape: tuple[int, ...] = SHAPE) -> tuple[Tensor, Tensor]:
 def value(addon: Any, model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, np.ndarray]:
     """The objective of a batch, backward pass included, and the class logits."""
     with keyed(7):
-        loss, logits = addon.loss(SimpleNamespace(model=model), x, y)
+        loss, logits = addon.loss(SimpleNamespace(model=model, class_weights=None), x, y)
     loss.backward()
     return loss.item(), logits.detach().numpy()
 

@@ -413,7 +413,7 @@ def test_jobs_of_other_plugins_have_other_digests() -> None:
         ("jobs", "CHEAP: Limit[float] = 0.5", "CHEAP: Limit[float] = 1.5"),
         ("transforms", "means, but images have", "means, and images have"),
         ("models", "no number of hidden units", "not a number of hidden units"),
-        ("engine", '"""Take one SGD step', '"""Take a step of SGD'),
+        ("engine", '"""Take one step along the gradients, after', '"""Take a step, after'),
         ("nn", "    mean = x.mean(dims, keepdim=True)", "    # the mean\n    mean = x.mean(dims, keepdim=True)"),
         ("algorithms", 'paper = "Li et al. 2020"', 'paper = "Li et al., 2020"'),
         ("algorithms", 'description="weight of the proximal term"', 'description="how strong the term is"'),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import urllib.error
 from pathlib import Path
 from typing import Any
@@ -225,7 +226,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hub" / "checkpoints"
 
 
-def stored(state: Any, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def stored(state: Any, cache: Path, monkeypatch: pytest.MonkeyPatch, weights: str = "AlexNet_Weights") -> Path:
     """A file in the cache, named by its SHA-256 as torchvision's are, which stands in for torchvision's."""
     torch.save(state, cache / "new")
     name = f"alexnet-owt-{hashlib.sha256((cache / 'new').read_bytes()).hexdigest()[:8]}.pth"
@@ -233,7 +234,7 @@ def stored(state: Any, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     class Fake(torchvision.models.WeightsEnum):
         IMAGENET1K_V1 = Weights(url=f"https://nowhere.invalid/{name}", transforms=None, meta={})
 
-    monkeypatch.setattr(torchvision.models, "AlexNet_Weights", Fake)
+    monkeypatch.setattr(torchvision.models, weights, Fake)
     return (cache / "new").rename(cache / name)
 
 
@@ -292,3 +293,34 @@ def test_a_file_that_is_no_state_is_refused(cache: Path, monkeypatch: pytest.Mon
     ) as e:
         AlexNetBN(pretrained=True).build((3, 64, 64), 10)
     assert "\n" not in str(e.value)
+
+
+def earlier(name: str) -> str:
+    """The name of a tensor of DenseNet121 in torchvision's file, which is of an earlier version."""
+    return re.sub(r"(denselayer\d+\.(?:norm|conv))([12])\.", r"\1.\2.", name)
+
+
+def test_all_of_densenet_but_the_last_layer_is_pretrained(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with torch.device("meta"):
+        state = torchvision.models.densenet121(weights=None).state_dict()
+    names = [name for name in state if not name.endswith("num_batches_tracked")]
+    given = {earlier(name): spread(state[name].shape, n) for n, name in enumerate(names)}
+    assert sum(".norm.1." in name for name in given) == 58 * 4
+    stored(given, cache, monkeypatch, "DenseNet121_Weights")
+    plain, taken = (initialise(DenseNet121(pretrained=p), (3, 32, 32), 2, seed=0).state_dict() for p in (False, True))
+    for name, tensor in taken.items():
+        kept = name.startswith("classifier.") or name.endswith("num_batches_tracked")
+        assert torch.equal(tensor, plain[name] if kept else given[earlier(name)]), name
+
+
+def test_weights_of_densenet_that_cannot_be_had_are_named(cache: Path) -> None:
+    words = (
+        r"model densenet121: cannot download the ImageNet weights \(no network\); download densenet121-a639ec97\.pth"
+    )
+    with pytest.raises(UserError, match=words):
+        DenseNet121(pretrained=True).build((3, 64, 64), 2)
+
+
+def test_a_densenet_that_is_not_pretrained_keeps_its_id() -> None:
+    assert DenseNet121().identity() == {"name": "densenet121"}
+    assert DenseNet121(pretrained=True).identity() == {"name": "densenet121", "pretrained": True}

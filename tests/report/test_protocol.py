@@ -38,6 +38,9 @@ def test_the_optimiser_has_its_settings(built: tuple[Plan, Paths]) -> None:
         "(SGD) at each client, learning rate 0.05 (cosine over rounds), momentum 0.9 and weight decay 0.0001;" in line
     )
     assert "no momentum and no weight decay;" in lines(built)["Optimiser"][0]
+    (line,) = lines(built, training={"optimiser": "adamw", "lr": 0.001})["Optimiser"]
+    assert line.startswith("AdamW at each client, learning rate 0.001 (constant over rounds), betas 0.9 and 0.999 and")
+    assert "beta" not in lines(built)["Training"][0]
 
 
 @pytest.mark.parametrize(
@@ -55,6 +58,13 @@ def test_the_loss_names_who_changes_it(built: tuple[Plan, Paths], runs: dict[str
     assert [line[-len(end) :].casefold() for line, end in zip(told, expected, strict=True)] == [
         end.casefold() for end in expected
     ]
+
+
+def test_the_loss_says_how_classes_are_weighed(built: tuple[Plan, Paths]) -> None:
+    (line,) = lines(built, training={"class_weights": [1, 2.5]})["Loss"]
+    assert line.endswith("each with the weight of its class (1, 2.5).")
+    (line,) = lines(built, training={"class_weights": "balanced"})["Loss"]
+    assert "(all training images of the internal sites, divided by" in line
 
 
 def test_initial_weights_have_an_origin(built: tuple[Plan, Paths]) -> None:

@@ -1,20 +1,32 @@
 """The base of add-ons: domain-generalisation methods that can be combined with any algorithm.
 
 An add-on changes the local objective, and may add layers to the network. The algorithm handles gradients and
-tensors as before. At test time the network answers as if there were no add-on.
+tensors as before. At test time the network answers as if there were no add-on, unless the add-on says otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from ..core.errors import UserError
 from ..core.registry import Plugin
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor, nn
 
-    from ..algorithms import Algorithm, Local
+    from ..algorithms import Algorithm, Local, Training
+
+
+class Images(Protocol):
+    """Training images of a client, fetched by batch."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, index: np.ndarray, /) -> tuple[Tensor, Tensor]:
+        """Return the inputs (batch, ...), not augmented, and labels (batch,) of the images at the positions `index`."""
+        ...
 
 
 class Addon(Plugin):
@@ -22,6 +34,14 @@ class Addon(Plugin):
 
     kind: ClassVar[str] = "addon"
     paper: ClassVar[str] = ""
+    weighs_classes: ClassVar[bool] = False
+    """True if the loss is made with `algorithms.class_loss`, so that the class weights of the training take effect."""
+
+    def require(self, training: Training) -> None:
+        """Raise UserError for settings of the training that the add-on cannot be combined with."""
+        if training.class_weights and not self.weighs_classes:
+            what = f"have no effect with the add-on {self.name}, whose loss does not use them"
+            raise UserError("training.class_weights", what, "leave out one of the two")
 
     def extend(self, model: nn.Module) -> nn.Module:
         """Return the network with the add-on's layers; its forward pass still gives (batch, classes) logits.
@@ -33,6 +53,13 @@ class Addon(Plugin):
     def stays(self, model: nn.Module) -> Sequence[str]:
         """Return the names of parameters of the extended network that never leave a client."""
         return ()
+
+    def offer(self, images: Images) -> dict[str, Tensor]:
+        """Return what a client sends to all others once, before the first round.
+
+        It is not counted as traffic. A client gets all offers as `local.offers`, and only its own if it trains alone.
+        """
+        return {}
 
     def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return the local objective of one batch (scalar), and class logits (batch, classes).

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ..algorithms import Local
+from ..algorithms import Local, class_loss
 from ._base import Addon
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class CSD(Addon):
     """
 
     paper = "Piratla et al. 2020"
+    weighs_classes = True
     specific: float = Field(1.0, ge=0, description="weight of the cross-entropy of the client-specific logits")
     orthogonality: float = Field(
         1.0, ge=0, description="weight of the penalty R, which keeps the common and the specific part orthogonal"
@@ -64,7 +65,7 @@ class CSD(Addon):
 
     def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         import torch
-        from torch.nn.functional import cross_entropy, linear
+        from torch.nn.functional import linear
 
         from ..nn.features import classifier, inputs_of
 
@@ -73,7 +74,7 @@ class CSD(Addon):
             common = local.model(x)
         specific = linear(features[0], last.specific_weight, last.specific_bias)
         of_client = torch.tanh(last.common) * common + torch.tanh(last.embedding) * specific
-        loss = cross_entropy(common, y) + self.specific * cross_entropy(of_client, y)
+        loss = class_loss(local, common, y) + self.specific * class_loss(local, of_client, y)
         rows = torch.stack([last.weight, last.specific_weight], 1)  # (classes, 2, features)
         products = (rows[:, :, None] * rows[:, None]).sum(-1)
         apart = (products - torch.eye(2, dtype=rows.dtype, device=rows.device)).square().mean()

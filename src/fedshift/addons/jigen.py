@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field, model_validator
 
-from ..algorithms import Local
+from ..algorithms import Local, class_loss
 from ..core.errors import UserError
 from ..core.rng import stream
 from ._base import Addon
@@ -43,6 +43,7 @@ class JiGen(Addon):
     """
 
     paper = "Carlucci et al. 2019"
+    weighs_classes = True
     grid: int = Field(3, ge=2, le=3, description="number of tiles along a side of the image")
     permutations: int = Field(30, ge=1, description="number of orders of the tiles beside the original one")
     permutation_seed: int = Field(0, ge=0, description="seed for the choice of orders")
@@ -88,9 +89,9 @@ class JiGen(Addon):
             logits = local.model(self.shuffled(x, last.jigsaw_orders.index_select(0, order)))
         jigsaw = cross_entropy(linear(features[0], last.jigsaw_weight, last.jigsaw_bias), order)
         if not self.classify_only_sane:
-            return cross_entropy(logits, y) + self.weight * jigsaw, logits
+            return class_loss(local, logits, y) + self.weight * jigsaw, logits
         sane = order == 0
-        losses = cross_entropy(logits, y, reduction="none")
+        losses = class_loss(local, logits, y, reduction="none")
         return (losses * sane).sum() / sane.sum().clamp(min=1) + self.weight * jigsaw, logits
 
     def shuffled(self, x: Tensor, order: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from ..algorithms import Local
+from ..algorithms import Local, class_loss
 from ..core.errors import UserError
 from ._base import Addon
 
@@ -34,6 +34,7 @@ class RandConv(Addon):
     """
 
     paper = "Xu et al. 2021"
+    weighs_classes = True
     variant: Literal["mix", "image"] = Field(
         "mix", description="mix the convolved image with the original, or replace it"
     )
@@ -52,10 +53,10 @@ class RandConv(Addon):
 
     def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         import torch
-        from torch.nn.functional import cross_entropy, kl_div, log_softmax
+        from torch.nn.functional import kl_div, log_softmax
 
         logits = [local.model(self.convolved(x)) for _ in range(3 if self.weight else 1)]
-        loss = cross_entropy(logits[0], y)
+        loss = class_loss(local, logits[0], y)
         if not self.weight:
             return loss, logits[0]
         log_probabilities = [log_softmax(draw, 1) for draw in logits]

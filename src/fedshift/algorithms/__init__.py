@@ -4,11 +4,12 @@ Each file says what differs from FedAvg: what is sent, how a local step goes, ho
 The engine does rounds, checkpoints and batches. `Training` holds the settings of local training.
 """
 
-from ._base import Algorithm, Bessel, Joint, Local, Mean, Objective, Phase, Server, cross_entropy
+from ._base import Algorithm, Bessel, Joint, Local, Mean, Objective, Phase, Server, class_loss, cross_entropy
 from ._collaboration import Collaboration
-from ._training import Training
+from ._training import ADAM, Training
 
 __all__ = [
+    "ADAM",
     "Algorithm",
     "Bessel",
     "Collaboration",
@@ -19,5 +20,6 @@ __all__ = [
     "Phase",
     "Server",
     "Training",
+    "class_loss",
     "cross_entropy",
 ]

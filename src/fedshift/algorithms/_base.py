@@ -120,8 +120,10 @@ class Local:
     trainable : slice of `shared` that is trained
     broadcast : the server's extra tensors, as `Algorithm.broadcast` returned them
     state : the client's own tensors, kept between rounds
+    offers : tensors that clients sent once, before the first round, by client (see `Addon.offer`)
     scratch, networks : tensors and networks that are forgotten after the round
     objective : the local objective of the add-on, or cross-entropy
+    class_weights : weight of each class in `class_loss`, (classes,); None if all count alike
     autocast : context in which the forward pass runs, for lower precision
     """
 
@@ -143,9 +145,11 @@ class Local:
     trainable: slice
     broadcast: Mapping[str, Tensor]
     state: dict[str, Tensor]
+    offers: Mapping[str, Mapping[str, Tensor]]
     scratch: dict[str, Tensor]
     networks: dict[str, nn.Module]
     objective: Objective
+    class_weights: Tensor | None = None
     autocast: AbstractContextManager[None]
 
     @property
@@ -194,9 +198,9 @@ class Local:
         raise NotImplementedError
 
     def descend(self, slot: str, params: Tensor, grad: Tensor) -> None:
-        """Move `params` in place by one step of the client's SGD along `grad`, clipped as any gradient.
+        """Move `params` in place by one step of the client's optimiser along `grad`, clipped as any gradient.
 
-        Each slot has a momentum buffer of its own, which is forgotten after the round.
+        Each slot has an optimiser of its own, whose memory ends with the round.
         """
         raise NotImplementedError
 
@@ -204,12 +208,24 @@ class Local:
 Objective = Callable[[Local, "Tensor", "Tensor"], "tuple[Tensor, Tensor]"]
 
 
-def cross_entropy(local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the objective without an add-on: mean cross-entropy of a batch, and its logits (batch, classes)."""
+def class_loss(local: Local, logits: Tensor, y: Tensor, reduction: Literal["mean", "none"] = "mean") -> Tensor:
+    """Return the cross-entropy of a batch, each image with the weight of its class: its mean, or (batch,) with `none`.
+
+    The mean divides by the number of images. If it divided by the sum of weights, as torch's does, weights would cancel
+    in a batch of one class, and so at a client that has one class only.
+    """
     from torch.nn.functional import cross_entropy as loss
 
+    if local.class_weights is None:
+        return loss(logits, y, reduction=reduction)
+    losses = local.class_weights.index_select(0, y) * loss(logits, y, reduction="none")
+    return losses.mean() if reduction == "mean" else losses
+
+
+def cross_entropy(local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the objective without an add-on: `class_loss` of a batch, and its logits (batch, classes)."""
     logits = local.model(x)
-    return loss(logits, y), logits
+    return class_loss(local, logits, y), logits
 
 
 @dataclass(frozen=True)
@@ -252,6 +268,8 @@ class Algorithm(Plugin):
     paper: ClassVar[str] = ""
     policies: ClassVar[tuple[str, ...]] = tuple(POLICIES)
     why: ClassVar[str] = ""
+    needs_sgd: ClassVar[str] = ""
+    """Why local steps must be those of SGD; empty if they may be those of any optimiser."""
     stands_for: ClassVar[str] = ""
     """Name of the algorithm for which this one is another name; the BN policy is then the first of `policies`."""
     layers: ClassVar[str] = "full"
@@ -288,6 +306,9 @@ class Algorithm(Plugin):
             raise UserError("bn", f"unknown BN policy {bn!r}", did_you_mean(bn, POLICIES))
         if bn not in self.policies:
             raise UserError("bn", f"{bn!r} has no meaning with {self.name}: {self.why}", f"use {self.policies[0]!r}")
+        if self.needs_sgd and training.optimiser != "sgd":
+            what = f"{training.optimiser!r} has no meaning with {self.name}: {self.needs_sgd}"
+            raise UserError("training.optimiser", what, "use 'sgd'")
 
     def extend(self, model: nn.Module) -> nn.Module:
         """Return the network with the algorithm's own layers; the caller sets a keyed random state."""

@@ -33,6 +33,17 @@ class Collaboration:
         """Return the sites on which trained models are tested, given those inside and outside the federation."""
         return (*internal, *external)
 
+    def class_counts(self, counts: np.ndarray) -> np.ndarray:
+        """Return the numbers of training images (clients, classes) that weigh the classes at each client.
+
+        `counts` are the clients' own. In a federation each client has the sum of all, so that all have one objective.
+        """
+        return np.broadcast_to(counts.sum(0), counts.shape)
+
+    def heard(self, client: str, offers: Mapping[str, T]) -> dict[str, T]:
+        """Return those of the clients' offers that one of them gets: all."""
+        return dict(offers)
+
     def values(self, scores: Mapping[str, float], clients: Sequence[str]) -> list[float]:
         """Return the validation values that select a round: here one, the mean of the clients' scores.
 
@@ -79,6 +90,14 @@ class NoCollaboration(_Apart):
 
     apart = "each client trains alone"
     moves = "nothing travels"
+
+    def class_counts(self, counts: np.ndarray) -> np.ndarray:
+        """Return the clients' own counts: nobody else's labels play a part."""
+        return counts
+
+    def heard(self, client: str, offers: Mapping[str, T]) -> dict[str, T]:
+        """Return the client's own offer."""
+        return {client: offers[client]}
 
     def values(self, scores: Mapping[str, float], clients: Sequence[str]) -> list[float]:
         """Return each client's own score, in the order of `clients`; NaN for a client without a score."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ..core import registry
 from ..core.errors import UserError
@@ -16,8 +16,21 @@ def _known_criterion(name: str) -> str:
     return name if name == "loss" else registry.get("metric", name, registry.HERE).name
 
 
+def _weights(value: Any) -> Any:
+    """Return a value of `class_weights` as it is. Raises UserError, in one line, for one that is none."""
+    several = value if isinstance(value, list | tuple) else ()
+    numbers = [isinstance(w, int | float) and not isinstance(w, bool) and w > 0 for w in several]
+    if value in (None, "balanced") or (numbers and all(numbers)):
+        return value
+    raise UserError(registry.HERE, f"is {value!r}", "give balanced, or a list with a weight above 0 for each class")
+
+
+ADAM = ("optimiser", "beta1", "beta2")
+"""Settings that have no effect with SGD, and the one that says so."""
+
+
 class Training(Frozen, allow_inf_nan=False):
-    """Settings of the clients' plain SGD, which starts again in each round, and of the number of rounds."""
+    """Settings of the clients' optimiser, which starts again in each round, and of the number of rounds."""
 
     rounds: int = Field(100, ge=1, description="number of communication rounds")
     participation: float = Field(
@@ -50,10 +63,27 @@ class Training(Frozen, allow_inf_nan=False):
     lr_steps: dict[int, float] | None = Field(
         None, description="learning rates of the schedule steps: {first round with the new rate: the rate}"
     )
+    optimiser: Literal["sgd", "adam", "adamw"] = Field(
+        "sgd",
+        description="optimiser of the clients' local steps, which starts again in each round; the corrections of an "
+        "algorithm enter the gradient before the moments of adam",
+    )
     momentum: float = Field(
         0.0, ge=0, lt=1, description="momentum of the clients' SGD; its buffer starts at zero in each round"
     )
-    weight_decay: float = Field(0.0, ge=0, description="weight decay of the clients' SGD")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the running mean of gradients in adam and adamw")
+    beta2: float = Field(0.999, ge=0, lt=1, description="decay of the running mean of squares in adam and adamw")
+    weight_decay: float = Field(
+        0.0, ge=0, description="weight decay of the clients: part of the gradient, but apart from it in adamw"
+    )
+    class_weights: Annotated[
+        Literal["balanced"] | tuple[Annotated[float, Field(gt=0)], ...] | None, BeforeValidator(_weights)
+    ] = Field(
+        None,
+        description="weight of each class in the loss of local steps: a list, or balanced, which is the number of "
+        "training images of all internal sites, divided by the number of classes and by those of the class; default: "
+        "all classes count alike",
+    )
     clip_norm: float | None = Field(
         None,
         gt=0,
@@ -104,6 +134,8 @@ class Training(Frozen, allow_inf_nan=False):
 
     @model_validator(mode="after")
     def _together(self) -> Training:
+        if self.momentum and self.optimiser != "sgd":
+            raise UserError("momentum", f"is a setting of sgd, and not of {self.optimiser}", "set it to 0; see beta1")
         if self.patience and self.select == "last":
             raise UserError("patience", "waits for a better validation mean, but select is last", "drop one of the two")
         if self.local_steps and self.local_epochs != 1:
@@ -130,16 +162,26 @@ class Training(Frozen, allow_inf_nan=False):
     def identity(self) -> dict[str, Any]:
         """Return the settings as plain data for ids.
 
-        `select_by` is left out if it is accuracy or not given, and the settings of the training loss if they are not
-        given: studies without them keep the ids of before.
+        `select_by` is left out if it is accuracy or not given, the settings of the training loss if they are not
+        given, those of Adam if the optimiser is SGD, and class weights if there are none: studies without them keep
+        the ids of before.
         """
         settings = self.model_dump(mode="json")
-        for name in ("training_loss_every", "training_loss_images"):
+        for name in ("training_loss_every", "training_loss_images", "class_weights"):
             if settings[name] is None:
+                del settings[name]
+        if self.optimiser == "sgd":
+            for name in ADAM:
                 del settings[name]
         if settings["select_by"] in (None, "accuracy"):
             del settings["select_by"]
         return settings
+
+    def require_classes(self, classes: int) -> None:
+        """Raise UserError if there is a list of weights for another number of classes."""
+        if isinstance(self.class_weights, tuple) and len(self.class_weights) != classes:
+            what = f"has {len(self.class_weights)} weights, and there are {classes} classes"
+            raise UserError("training.class_weights", what, "give one for each class, in the order of labels")
 
     def require_batch(self, site: str, samples: int) -> None:
         """Raise UserError if a client has less than one batch of training images."""

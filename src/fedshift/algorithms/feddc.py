@@ -33,6 +33,7 @@ class FedDC(Algorithm):
     """
 
     paper = "Gao et al. 2022"
+    needs_sgd = "s_i is the mean gradient on a path of SGD"
     alpha: float = Field(0.01, ge=0, description="weight of the penalty around x - h_i")
     drift: bool = Field(True, description="learn and add the drift h_i; without it and with alpha 0 this is SCAFFOLD")
     correction: bool = Field(True, description="correct gradients by s / w_i - s_i")

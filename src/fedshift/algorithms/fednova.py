@@ -27,6 +27,7 @@ class FedNova(Algorithm):
     """
 
     paper = "Wang et al. 2020"
+    needs_sgd = "a_i counts the weights of gradients in steps of SGD"
     mu: float = Field(0.0, ge=0, description="weight of the proximal term, as in FedProx")
     server_momentum: float = Field(0.0, ge=0, lt=1, description="slow momentum at the server (gmf)")
 

@@ -26,6 +26,7 @@ class FedTAN(Algorithm):
     paper = "Wang et al. 2023"
     policies = ("aggregated",)
     why = "the joint step needs the same batch norm at all clients"
+    needs_sgd = "the mean of the clients' first steps must be the step along their mean gradient"
     running_var_bessel: Bessel = Field(
         "torch", description="Bessel's correction of the joint variance that enters the running variance"
     )

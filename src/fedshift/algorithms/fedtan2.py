@@ -24,6 +24,7 @@ class FedTAN2(Algorithm):
     paper = "Wang et al. 2023"
     policies = ("aggregated",)
     why = "the joint step needs the same batch norm at all clients"
+    needs_sgd = "the mean of the clients' first steps must be the step along their mean gradient"
     label_fields = frozenset({"exchange_rounds"})
     exchange_rounds: int = Field(
         100, ge=0, description="rounds of layer-wise exchange before the statistics freeze (M)"

@@ -29,6 +29,7 @@ class QFFL(Algorithm):
     """
 
     paper = "Li et al. 2020b"
+    needs_sgd = "G_i is the sum of gradients on a path of SGD"
     q: float = Field(1.0, ge=0, description="how much more clients with a high loss count: 0 not at all")
 
     def weights(self, shares: Sequence[float]) -> Sequence[float]:

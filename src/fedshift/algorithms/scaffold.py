@@ -39,6 +39,11 @@ class Scaffold(Algorithm):
 
     def require(self, training: Training, bn: str) -> None:
         super().require(training, bn)
+        if self.option == 2 and training.optimiser != "sgd":
+            what = (
+                f"{training.optimiser!r} has no meaning with option II: its c_i is the mean gradient on a path of SGD"
+            )
+            raise UserError("training.optimiser", what, "use 'sgd', or option: 1")
         if self.option == 2 and training.momentum:
             raise UserError(
                 "training.momentum",

@@ -34,6 +34,7 @@ class VREx(Risk):
     """
 
     paper = "Krueger et al. 2021"
+    needs_sgd = "its factor on a client's loss does not change the length of steps of Adam"
     beta: float = Field(1.0, ge=0, description="weight of the variance of the clients' losses")
     anneal_rounds: int = Field(0, ge=0, description="number of first rounds in which beta is at most 1")
 

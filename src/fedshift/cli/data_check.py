@@ -23,13 +23,37 @@ def inspected(plan: Plan) -> list[str]:
         if not (tables := data.dataset.inputs()):
             continue
         samples, wrong = data.dataset.examine(Path())
-        uses = dict.fromkeys((run.partition, run.training) for run in plan.runs.values() if run.data.id == key)
+        runs = [run for run in plan.runs.values() if run.data.id == key]
+        uses = {(run.partition_id, run.training.batch_size): (run.partition, run.training) for run in runs}
         subgroups.require(plan, ", ".join(map(str, tables)), further_columns(samples))
-        inspection = inspect(samples, data.dataset.classes, list(uses))
+        inspection = inspect(samples, data.dataset.classes, list(uses.values()))
         faults |= {str(fault): fault for fault in (*wrong, *inspection.faults)}
         texts.append("\n".join(lines(", ".join(map(str, tables)), inspection)))
     require_none(faults.values())
     return texts
+
+
+def partitions(plan: Plan) -> Iterator[str]:
+    """Yield a line for each partition that stands for several, or whose clients are no real sites."""
+    for partition in plan.study.partition:
+        if partition.leave_one_out:
+            sites = ", ".join(partition.internal)
+            yield f"  leave one out: {len(partition.internal)} partitions, each without one of {sites}"
+        if partition.deal:
+            yield f"  clients {', '.join(partition.internal)}: {partition.deal.words}"
+
+
+def require_transforms(plan: Plan) -> None:
+    """Raise UserErrors for transforms that cannot work on the images of the study."""
+    faults = list[UserError]()
+    for data in plan.data.values():
+        shape = data.dataset.shape or (3, 64, 64)
+        for transform in plan.study.transforms if len(shape) == 3 else ():
+            try:
+                transform.require(shape)
+            except UserError as fault:
+                faults.append(fault)
+    require_none({str(fault): fault for fault in faults}.values())
 
 
 def lines(table: str, inspection: Inspection) -> Iterator[str]:
@@ -38,6 +62,7 @@ def lines(table: str, inspection: Inspection) -> Iterator[str]:
     people = f"{inspection.patients:,} patients" if inspection.patients else "patients unknown"
     yield f"  {table}: {images:,} images of {len(inspection.sites):,} sites, {people}"
     yield from (f"    {_line(site, inspection.classes)}" for site in inspection.sites)
+    yield from (f"    {_line(client, inspection.classes)}" for client in inspection.clients)
     yield from (f"  warning: {text}" for text in inspection.warnings())
 
 

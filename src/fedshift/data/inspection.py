@@ -48,6 +48,7 @@ class Inspection:
     across : those of them that are at an internal and at an external site of one partition
     spellings : names of sites and patients that differ only by spaces, case or Unicode form, by column
     faults : errors that keep the study from running as it is meant
+    clients : clients that no site stands behind, with the images that are dealt to them
     """
 
     classes: tuple[str, ...]
@@ -57,6 +58,7 @@ class Inspection:
     across: frozenset[str]
     spellings: dict[str, list[list[str]]]
     faults: list[UserError]
+    clients: tuple[SiteSamples, ...] = ()
 
     def warnings(self) -> Iterator[str]:
         """Yield what a reader should know before the study runs, though it can run."""
@@ -111,18 +113,35 @@ def inspect(samples: pd.DataFrame, classes: tuple[str, ...], uses: Sequence[tupl
             "patient": groups(known["patient"].unique()),
         },
         faults=list(faults.values()),
+        clients=tuple(client for partition in partitions for client in _clients(samples, partition, classes)),
     )
+
+
+def _clients(samples: pd.DataFrame, partition: Partition, classes: Collection[str]) -> Iterator[SiteSamples]:
+    """Yield the counts of each client to which a partition deals images."""
+    if partition.deal and samples["label"].notna().all():
+        assigned, _ = partition.divide(samples.astype({"label": "int64"}))
+        rows = assigned.merge(samples.drop(columns="site"), on="sample")
+        rows = rows[rows["role"] == "internal"]
+        name = f"client of {partition.title}" if partition.title else "client"
+        for client, part in rows.groupby("site", sort=False):
+            yield _counted(str(client), (name,), part, classes)
 
 
 def _site(name: str, rows: pd.DataFrame, classes: Collection[str], partitions: Sequence[Partition]) -> SiteSamples:
     """Return the counts of one site."""
     roles = {
-        "internal": any(name in partition.internal for partition in partitions),
+        "internal": any(name in partition.sources for partition in partitions),
         "external": any(name in partition.external for partition in partitions),
     }
+    return _counted(name, tuple(role for role, has_it in roles.items() if has_it), rows, classes)
+
+
+def _counted(name: str, roles: tuple[str, ...], rows: pd.DataFrame, classes: Collection[str]) -> SiteSamples:
+    """Return the counts of some samples."""
     return SiteSamples(
         name=name,
-        roles=tuple(role for role, has_it in roles.items() if has_it),
+        roles=roles,
         samples=len(rows),
         patients=int(rows["patient"].nunique()),
         unknown=int(rows["patient"].isna().sum()),
@@ -132,7 +151,7 @@ def _site(name: str, rows: pd.DataFrame, classes: Collection[str], partitions: S
 
 def _across(known: pd.DataFrame, partition: Partition) -> set[str]:
     """Return the patients that are at an internal and at an external site."""
-    inside, outside = (known["patient"][known["site"].isin(s)] for s in (partition.internal, partition.external))
+    inside, outside = (known["patient"][known["site"].isin(s)] for s in (partition.sources, partition.external))
     return set(inside) & set(outside)
 
 

@@ -15,6 +15,7 @@ from ..core.frozen import Frozen
 from ..core.limits import Limit as Bound
 from ..core.rng import stream
 from ..core.spelling import plain, quoted
+from ._deal import Deal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +57,14 @@ class Partition(Frozen):
     """Internal sites (clients) with their splits, and external sites, which only test: all their samples, always."""
 
     internal: tuple[str, ...] = Field(min_length=1, description="sites that train: the clients")
+    leave_one_out: bool = Field(
+        False,
+        description="stands for one partition for each internal site, which is external there, and no client",
+    )
+    deal: Deal | None = Field(
+        None,
+        description="deal the images of some sites to the clients that `internal` names, in place of real sites",
+    )
     external: tuple[str, ...] = Field((), description="sites that never train; all their samples test")
     split: Split = Field(Split(), description="shares of each internal site's samples that train, validate and test")
     by: Literal["patient", "sample", "class"] = Field(
@@ -85,7 +94,30 @@ class Partition(Frozen):
                 f"site {both[0]!r} is internal and external at once",
                 "a site that trains cannot be an unseen one: remove it from one of the two lists",
             )
+        if self.leave_one_out:
+            self._require_sites()
+        if self.deal and (both := sorted(set(self.deal.sites) & set(self.external))):
+            what = f"site {both[0]!r} is external, and cannot be dealt to clients"
+            raise UserError("deal.sites", what, "remove it from one of the two lists")
         return self
+
+    def _require_sites(self) -> None:
+        """Raise UserError unless each internal site can be left out in turn."""
+        if len(self.internal) < 2:
+            raise UserError("leave_one_out", "leaves no site to train at", "name two internal sites or more")
+        if self.deal:
+            raise UserError("leave_one_out", "is for real sites, and `deal` makes others", "drop one of the two")
+        if self.held_out:
+            what = "stands for several partitions, and held_out is the name of one"
+            raise UserError("leave_one_out", what, "leave out held_out: tables name each by the site left out")
+
+    def each(self) -> tuple[Partition, ...]:
+        """Return the partitions that this one stands for: itself, or one for each internal site with leave_one_out."""
+        if not self.leave_one_out:
+            return (self,)
+        sites = [(site, tuple(other for other in self.internal if other != site)) for site in self.internal]
+        common = self.model_dump(exclude={"internal", "external", "leave_one_out"})
+        return tuple(Partition(internal=rest, external=(site, *self.external), **common) for site, rest in sites)
 
     def require_client(self, name: str | None, where: str) -> None:
         """Raise UserError at `where` if `name` is given and is no internal site."""
@@ -122,7 +154,12 @@ class Partition(Frozen):
         counts = names.value_counts()
         known = sorted(counts.index)
         respelt = self.spellings(known)
+        taken = [site for site in self.internal if self.deal and site in known]
         faults = [
+            UserError("partition", f"client {quoted(site)} has the name of a site of the data", "name it otherwise")
+            for site in taken
+        ]
+        faults += [
             UserError(
                 "partition",
                 f"site {quoted(site)} is also spelt {quoted(name)} in the data (images: {counts[name]:,})",
@@ -134,8 +171,13 @@ class Partition(Frozen):
         return [*faults, *(UserError("partition", f"unknown site {s!r}", did_you_mean(s, known)) for s in unknown)]
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """The sites of the data whose images train: the internal ones, or those that are dealt to clients."""
+        return self.deal.sites if self.deal else self.internal
+
+    @property
     def _sites(self) -> tuple[str, ...]:
-        return *self.internal, *self.external
+        return *self.sources, *self.external
 
     def divide(self, samples: pd.DataFrame) -> tuple[pd.DataFrame, list[UserError]]:
         """Return what `assign` returns, and an error for each site that cannot be split.
@@ -145,7 +187,13 @@ class Partition(Frozen):
         import numpy as np
         import pandas as pd
 
-        groups = {site: samples.index[samples["site"] == site].to_numpy() for site in self._sites}
+        faults: list[UserError] = []
+        try:
+            samples = self._dealt(samples)
+        except UserError as fault:
+            faults.append(fault)
+        sites = (*self.internal, *self.external)
+        groups = {site: samples.index[samples["site"] == site].to_numpy() for site in sites}
         groups = {site: rows for site, rows in groups.items() if len(rows)}
         internal = [site for site in self.internal if site in groups]
         if self.truncate:
@@ -155,7 +203,6 @@ class Partition(Frozen):
                 groups[site] = groups[site][np.sort(drawn)]
         split = pd.Series("test", index=samples.index)
         assigned: dict[object, str] = {}
-        faults: list[UserError] = []
         for site in internal:
             rows = samples.loc[groups[site]]
             try:
@@ -169,6 +216,16 @@ class Partition(Frozen):
         out["role"] = np.where(out["site"].isin(self.internal), "internal", "external")
         out["split"] = split.loc[chosen]
         return out.reset_index(drop=True), faults
+
+    def _dealt(self, samples: pd.DataFrame) -> pd.DataFrame:
+        """Return the samples with those of the dealt sites at the clients."""
+        if not self.deal:
+            return samples
+        rows = samples[samples["site"].isin(self.deal.sites)]
+        client = self.deal.clients(self._units("", rows), rows["label"].to_numpy(), len(self.internal), self.seed)
+        samples = samples.copy()
+        samples.loc[rows.index, "site"] = [self.internal[k] for k in client]
+        return samples
 
     def _within_limit(self, site: str, split: np.ndarray) -> np.ndarray:
         """Return whether each row of a site is within the limit: (n,) bool. `split` (n,) names the split of each."""
@@ -238,7 +295,8 @@ class Partition(Frozen):
 
     def identity(self, dataset: str) -> str:
         """Return the id of this partition of the dataset with the id `dataset`. It names the file of the partition."""
-        return digest.of({"dataset": dataset, **self.model_dump(mode="json", exclude={"held_out"})})
+        unused = {"held_out", "leave_one_out", *(() if self.deal else ("deal",))}
+        return digest.of({"dataset": dataset, **self.model_dump(mode="json", exclude=unused)})
 
 
 def _exact(label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ..addons import Addon
 from ..algorithms import Algorithm, Server
 from ..core.errors import UserError, did_you_mean
 from ..core.rng import undisturbed
@@ -35,6 +36,8 @@ class Client:
     own : flat vector of the tensors that stay at the client
     counters : integer buffers of batch norm
     state : the algorithm's tensors of this client
+    class_weights : weight of each class in the loss, (classes,); None if all count alike
+    offers : what clients sent to this one before the first round, by client
     first_round : the first round in which the client trained; None before
     here : True if this process does the local training of the client
     """
@@ -47,6 +50,8 @@ class Client:
     own: Tensor
     counters: Tensor
     state: dict[str, Tensor] = field(default_factory=dict)
+    class_weights: Tensor | None = None
+    offers: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     first_round: int | None = None
     here: bool = True
 
@@ -83,6 +88,13 @@ def give_tensors(clients: list[Client], network: FlatNetwork, algorithm: Algorit
     for client in clients:
         client.own, client.counters = network.own(), network.counters.to("cpu", copy=True)
         client.state = at_home(algorithm.client_state(server))
+
+
+def exchange_offers(clients: list[Client], addon: Addon, algorithm: Algorithm) -> None:
+    """Give clients what the add-on lets them send to each other once, before the first round."""
+    offers = {client.name: at_home(addon.offer(client.train)) for client in clients}
+    for client in clients:
+        client.offers = algorithm.collaboration.heard(client.name, offers)
 
 
 def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

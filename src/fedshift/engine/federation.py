@@ -23,7 +23,8 @@ from ..nn.batchnorm import batch_norms
 from ..nn.bn_policy import POLICIES
 from . import checkpoint, selection
 from .batches import equal_steps
-from .client import Client, SamplesBySite, give_tensors, open_clients, require_classes, samples_by_site
+from .class_weights import weigh_classes
+from .client import Client, SamplesBySite, exchange_offers, give_tensors, open_clients, require_classes, samples_by_site
 from .ledger import totals
 from .local_training import LocalRound, LocalTrainer
 from .ranks import ALONE, Ranks
@@ -85,9 +86,14 @@ class Federation:
         requested.require(settings, bn)
         self.algorithm, self.ranks, self.seed = requested.canonical(), ranks, seed
         self.addon: Addon | None = build("addon", addon) if addon else None
+        if self.addon:
+            self.addon.require(settings)
         data = samples_by_site(clients, "client")
         val, self.watched = samples_by_site(validation or {}, "validation"), samples_by_site(watched or {}, "watched")
         members = open_clients(data, val, settings.weights == "size", self.algorithm)
+        if self.addon:
+            exchange_offers(members, self.addon, self.algorithm)
+        weigh_classes(members, settings, self.algorithm.collaboration)
         self.training = equal_steps(settings, [len(c.train) for c in members]) if settings.equal_steps else settings
         _report_missing_batch_norm(model, requested, bn)
         model = extended(self.addon, extended(self.algorithm, model, seed), seed)

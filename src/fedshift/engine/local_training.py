@@ -8,12 +8,12 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
-from torch.optim.sgd import sgd
 
 from ..addons import Addon, home_names
 from ..algorithms import Algorithm, Local, Training, cross_entropy
@@ -27,6 +27,7 @@ from .batches import batch_indices, batch_stream, phase_steps
 from .client import Client, at_home
 from .flat_network import Batch, FlatNetwork
 from .joint_step import Exchange, FirstStep, joint_step
+from .optimiser import SGD, Adam, optimiser
 from .ranks import Ranks
 from .round_state import RoundState, SiteRecord
 from .tally import Tally, diverged
@@ -103,6 +104,9 @@ class LocalTrainer(FlatNetwork, Local):
         self.round, self.lr = rounds.round + 1, rounds.server.lr
         self.received, self.broadcast = received, broadcast
         self.state = {k: v.to(self.device) for k, v in client.state.items()}
+        self.offers = client.offers
+        weights = client.class_weights
+        self.class_weights = None if weights is None else weights.to(self.state_vector)
 
     def load_personal(
         self, shared: Tensor, own: Tensor, counters: Tensor, state: Mapping[str, Tensor] | None = None
@@ -117,7 +121,7 @@ class LocalTrainer(FlatNetwork, Local):
         """Forget what a client's turn has left, except its tensors."""
         self.scratch, self.networks, self.state, self.broadcast = {}, {}, {}, {}
         self.steps = 0
-        self._slots: dict[str, list[Tensor | None]] = {}
+        self._slots: dict[str, SGD | Adam] = {}
         self._extra: Iterator[Batch] | None = None
 
     @property
@@ -176,12 +180,15 @@ class LocalTrainer(FlatNetwork, Local):
         self.counters.copy_(counters)
 
     def descend(self, slot: str, params: Tensor, grad: Tensor) -> None:
-        """Move `params` by one step of the client's SGD along `grad`; see `Local.descend`."""
+        """Move `params` by one step of the client's optimiser along `grad`; see `Local.descend`."""
         if self.training.clip_norm is not None:
             clipped = params.detach()
             clipped.grad = grad
             clip_grad_norm_(clipped, self.training.clip_norm)
-        self._sgd([params], [grad], self._slots.setdefault(slot, [None]))
+        if slot not in self._slots:
+            self._slots[slot] = optimiser(self.training, [params])
+        with torch.no_grad():
+            self._slots[slot].step([grad], self.lr)
 
     # ---- local steps
 
@@ -205,7 +212,7 @@ class LocalTrainer(FlatNetwork, Local):
         for phase, steps in zip(self.algorithm.phases(), self.steps_in_phases(self.samples), strict=True):
             leaves: list[Tensor] = [p for p, _ in self._leaves]
             params = [self.all_params[spans[phase.trains]]] if self._together else leaves
-            yield from itertools.repeat(_Part(params, spans[phase.trains]), steps)
+            yield from itertools.repeat(self._part(params, spans[phase.trains]), steps)
 
     def train(
         self, batches: Iterator[Batch], should_stop: Callable[[], bool], tally: Tally, first: FirstStep | None = None
@@ -225,8 +232,7 @@ class LocalTrainer(FlatNetwork, Local):
             self.counters.add_(first.ticks)
             self.all_grad.copy_(first.grad)
             span = next(parts).span
-            alone = _Part([self.all_params[span]], span)  # its own optimiser, as in the reference code
-            self._step(alone, [self.all_grad[span]])
+            self._step(self._part([self.all_params[span]], span), [self.all_grad[span]])  # as in the reference code
             tally.add(self.client, first.logits, first.y)
         try:
             for (x, y), part in zip(batches, parts, strict=True):
@@ -271,40 +277,28 @@ class LocalTrainer(FlatNetwork, Local):
             return [self.all_grad[part.span]]
         return [torch.zeros_like(p) if p.grad is None else p.grad for p in part.params]
 
+    def _part(self, params: list[Tensor], span: slice) -> _Part:
+        """Return a part of local training with an optimiser of its own."""
+        return _Part(params, span, optimiser(self.training, params))
+
     def _step(self, part: _Part, grads: list[Tensor]) -> None:
-        """Take one SGD step: torch's arithmetic without the cost of an Optimizer for each client."""
-        training, params, span = self.training, part.params, part.span
+        """Take one step along the gradients, after the algorithm has corrected them, and they were clipped."""
         self.algorithm.correct(self)
-        if span != slice(0, len(self.all_grad)):  # what rests enters no norm of a gradient
-            self.all_grad[: span.start] = self.all_grad[span.stop :] = 0
-        if training.clip_norm is not None:
-            clip_grad_norm_(self.all_params, training.clip_norm)
-        self._sgd(params, grads, part.momentum)
+        if part.span != slice(0, len(self.all_grad)):  # what rests enters no norm of a gradient
+            self.all_grad[: part.span.start] = self.all_grad[part.span.stop :] = 0
+        if self.training.clip_norm is not None:
+            clip_grad_norm_(self.all_params, self.training.clip_norm)
+        with torch.no_grad():
+            part.optimiser.step(grads, self.lr)
         self.steps += 1
 
-    def _sgd(self, params: list[Tensor], grads: list[Tensor], momentum: list[Tensor | None]) -> None:
-        training = self.training
-        with torch.no_grad():
-            sgd(
-                params,
-                grads,
-                momentum,
-                weight_decay=training.weight_decay,
-                momentum=training.momentum,
-                lr=self.lr,
-                dampening=0,
-                nesterov=False,
-                maximize=False,
-                foreach=len(params) > 1,
-            )
 
+class _Part(NamedTuple):
+    """What some local steps train: parameters, their slice of all that is trained, and their optimiser."""
 
-class _Part:
-    """What some local steps train: parameters, their slice of all that is trained, and the optimiser's buffers."""
-
-    def __init__(self, params: list[Tensor], span: slice) -> None:
-        self.params, self.span = params, span
-        self.momentum: list[Tensor | None] = [None] * len(params)
+    params: list[Tensor]
+    span: slice
+    optimiser: SGD | Adam
 
 
 class LocalRound:

@@ -48,6 +48,9 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
     run = load_run(folder)
     require_network(run, inference)
     shape = ImageFiles.of(run, Path()).stored
+    if adapting := [t.name for t in run.transforms if t.per_site]:
+        what = f"{adapting[0]} takes statistics of all images of a site, and a bundle reads them one by one"
+        raise UserError(f"run {run.id}", what, "use `fedshift apply`, or another run")
     model = Network(run, folder, shape, torch.device("cpu")).at(inference.client or "")
     public = without_places(run)
     if wrong := [name for name, value in model.state_dict().items() if not value.isfinite().all()]:

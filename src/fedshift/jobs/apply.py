@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from ..core.console import Progress
 from ..core.errors import UserError
 from ..core.limits import Limit
 from ..core.rng import stream
+from ..data.site_transforms import at_site, site_statistics
 from ..engine.prediction import probabilities
 from ..io.disk import existing, require_space, sweep
 from ..io.guards import tell_outside
@@ -113,7 +115,9 @@ def apply(
         probability, reduction = np.full((len(table), len(files.classes)), np.nan), np.zeros(len(table))
         with Progress("apply", len(read), "images") as bar:
             for rows in _by_site(table, read):
-                samples = FileSamples(files, table["path"].iloc[rows], run.transforms, device, each)
+                opened = partial(FileSamples, files, table["path"].iloc[rows], device=device, each=each)
+                transforms = at_site(run.transforms, site_statistics(run.transforms, opened))
+                samples = opened(transforms)
                 probability[rows] = probabilities(model, samples, inference, device, bar)
                 reduction[rows] = samples.reduction
     if not np.isfinite(probability[read]).all():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from ..core.errors import UserError
 from ..core.registry import validated
 from ..data.prepared import Prepared, read_partition
 from ..data.samples import MappedSamples
+from ..data.site_transforms import Statistics, at_site, site_statistics
 from ..engine.prediction import adapted_probabilities, probabilities
 from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ..inferences import Inference
+    from ..transforms import Transform
 
 
 def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out: Path, *, threads: int = 1) -> None:
@@ -87,6 +90,7 @@ class _Images:
         self.run, self.prepared = run, Prepared(paths.data(run.data.id))
         self.partition = read_partition(paths.partition(run.partition_id))
         self.labels = self.prepared.samples["label"].to_numpy()
+        self._known: dict[str, Statistics] = {}
 
     def by_site(self, split: str, sites: Iterable[str]) -> dict[str, pd.DataFrame]:
         """Return the rows of the partition in a split, for each of the sites that has any."""
@@ -95,8 +99,23 @@ class _Images:
 
     def samples(self, part: pd.DataFrame, device: torch.device) -> MappedSamples:
         """Return the transformed images and the labels of some rows of the partition."""
+        transforms = self.run.transforms
+        if len(part):
+            transforms = at_site(transforms, self._statistics(str(part["site"].iloc[0]), device))
+        return self._opened(part, device, transforms)
+
+    def _opened(self, part: pd.DataFrame, device: torch.device, transforms: Sequence[Transform]) -> MappedSamples:
         rows = self.prepared.rows(part)
-        return MappedSamples(self.prepared.images, rows, self.labels[rows], self.run.transforms, device)
+        return MappedSamples(self.prepared.images, rows, self.labels[rows], transforms, device)
+
+    def _statistics(self, site: str, device: torch.device) -> Statistics:
+        """Return what transforms know about a site: from its training images, or from all if none of them trains."""
+        if site not in self._known:
+            part = self.partition[self.partition["site"] == site]
+            train = part[part["split"] == "train"]
+            images = train if len(train) else part
+            self._known[site] = site_statistics(self.run.transforms, partial(self._opened, images, device))
+        return self._known[site]
 
 
 def _table(rows: pd.DataFrame, samples: MappedSamples, probability: np.ndarray, **columns: Any) -> pd.DataFrame:

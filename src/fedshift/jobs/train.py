@@ -7,9 +7,10 @@ import json
 import shutil
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ..core.errors import Interrupted, UserError
 from ..core.limits import Limit
 from ..data.prepared import Prepared, read_partition
 from ..data.samples import MappedSamples
+from ..data.site_transforms import at_site, site_statistics
 from ..engine.federation import Federation
 from ..engine.ranks import Ranks, opened
 from ..io import checksums
@@ -36,11 +38,13 @@ from .round_log import RoundLog, Row
 from .store import Kept
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     import torch
     from torch import Tensor
 
     from ..study.run import Run
+    from ..transforms import Transform
 
 CHEAP: Limit[float] = 0.5
 """Longest time in seconds that a checkpoint may take if one is written after every round."""
@@ -136,18 +140,27 @@ def _sites(
     """Return training and validation samples of the clients, and test samples of the watched external sites."""
     labels = prepared.samples["label"].to_numpy()
 
-    def samples(sites: Iterable[str], split: str) -> dict[str, MappedSamples]:
-        parts = {site: partition[(partition["site"] == site) & (partition["split"] == split)] for site in sites}
-        rows = {site: prepared.rows(part) for site, part in parts.items()}
-        return {
-            site: MappedSamples(prepared.images, row, labels[row], run.transforms, device)  # type: ignore[arg-type]
-            for site, row in rows.items()
-            if len(row) or split == "train"
-        }
+    def images(rows: np.ndarray, transforms: Sequence[Transform]) -> MappedSamples:
+        return MappedSamples(prepared.images, rows, labels[rows], transforms, device)  # type: ignore[arg-type]
 
-    clients = samples(run.partition.internal, "train")
-    for site, images in clients.items():
-        run.training.require_batch(site, len(images))
+    def rows_of(sites: Iterable[str], split: str) -> dict[str, np.ndarray]:
+        parts = {site: partition[(partition["site"] == site) & (partition["split"] == split)] for site in sites}
+        return {site: prepared.rows(part) for site, part in parts.items()}
+
+    train = rows_of(run.partition.internal, "train")
+    for site, rows in train.items():
+        run.training.require_batch(site, len(rows))
+    known = {site: site_statistics(run.transforms, partial(images, rows)) for site, rows in train.items()}
+
+    def samples(sites: Iterable[str], split: str) -> dict[str, MappedSamples]:
+        given = {site: rows for site, rows in rows_of(sites, split).items() if len(rows)}
+        own = {
+            site: known.get(site) or site_statistics(run.transforms, partial(images, r)) for site, r in given.items()
+        }
+        heard = {s: run.algorithm.collaboration.heard(s, known).values() if s in known else () for s in given}
+        return {s: images(rows, at_site(run.transforms, own[s], [*heard[s]])) for s, rows in given.items()}
+
+    clients = samples(train, "train")
     watched = (
         run.partition.external if run.training.watch_every and run.algorithm.collaboration.has_global_model else ()
     )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import urllib.error
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ..core import digest
 from ..core.errors import UserError
 from ._base import Model, require_images
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 LAYERS = (
     {"out": 64, "kernel_size": 11, "stride": 4, "padding": 2, "pool": True},
@@ -67,8 +64,11 @@ def _load(network: nn.Module) -> None:
     """Copy torchvision's weights, in order, into all convolutions and linear layers except the last."""
     import torch
     from torch import nn
+    from torchvision.models import AlexNet_Weights
 
-    pretrained = iter(_imagenet().values())
+    from ._imagenet import imagenet
+
+    pretrained = iter(imagenet(AlexNet_Weights.IMAGENET1K_V1, "alexnet_bn", "AlexNet").values())
     layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     with torch.no_grad():
         for layer in layers[:-1]:
@@ -78,29 +78,3 @@ def _load(network: nn.Module) -> None:
                     what = f"its first layer takes {layers[0].weight.shape[1]} channels, ImageNet's has 3"
                     raise UserError("model alexnet_bn", what, "say pretrained: false")
                 parameter.copy_(value)
-
-
-def _imagenet() -> dict[str, Tensor]:
-    """Return AlexNet's state from torch's cache, or from the network.
-
-    Raises UserError, with the file's path, if the file cannot be obtained or is not torchvision's, whose name ends with
-    the first digits of its SHA-256.
-    """
-    import torch
-    from torchvision.models import AlexNet_Weights
-
-    weights = AlexNet_Weights.IMAGENET1K_V1
-    file = Path(torch.hub.get_dir()) / "checkpoints" / weights.url.rsplit("/", 1)[-1]
-    expected = file.stem.rpartition("-")[2]
-    if file.is_file() and not (sha256 := digest.of_file(file)).startswith(expected):  # torch would not check
-        what = f"does not hold torchvision's AlexNet: sha256 is {sha256}, expected {expected}..."
-        raise UserError(file, what, "remove it, and start again to download it")
-    try:
-        return weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
-    except (urllib.error.URLError, OSError) as error:
-        what = f"cannot download the ImageNet weights ({getattr(error, 'reason', error)})"
-        raise UserError("model alexnet_bn", what, f"download {file.name} and put it into {file.parent}") from error
-    except Exception as error:
-        raise UserError(
-            file, f"holds no weights of AlexNet ({error})", "remove it, and start again to download it"
-        ) from error

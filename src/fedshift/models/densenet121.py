@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
 
 from ._base import Model, require_images
 
@@ -15,13 +18,41 @@ LEAST = 29
 
 
 class DenseNet121(Model):
-    """DenseNet121, not pretrained.
+    """DenseNet121; by default, all its weights are drawn at random.
 
     It has 6,955,906 trainable parameters with two classes and 121 BN layers, and takes RGB images of 29x29 and more.
+    With `pretrained`, all tensors except those of the last layer are torchvision's ImageNet weights, running statistics
+    included. These weights saw images that were normalised with ImageNet's means and deviations: see `normalize`.
     """
+
+    pretrained: bool = Field(
+        False, description="whether all layers but the last start from torchvision's ImageNet weights"
+    )
+
+    def identity(self) -> dict[str, Any]:
+        return {k: v for k, v in super().identity().items() if k != "pretrained" or v}  # ids of before the setting
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torchvision.models import densenet121
 
         require_images(self, shape, LEAST, channels=3)
-        return densenet121(weights=None, num_classes=classes)
+        network = densenet121(weights=None, num_classes=classes)
+        if self.pretrained:
+            _load(network)
+        return network
+
+
+def _load(network: nn.Module) -> None:
+    """Copy torchvision's weights and running statistics into all layers except the last."""
+    import torch
+    from torchvision.models import DenseNet121_Weights
+
+    from ._imagenet import imagenet
+
+    state = imagenet(DenseNet121_Weights.IMAGENET1K_V1, "densenet121", "DenseNet121")
+    # the file has the names of an earlier torchvision: denselayer1.norm.1
+    named = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", k): v for k, v in state.items()}
+    with torch.no_grad():
+        for name, tensor in network.state_dict().items():
+            if not name.startswith("classifier.") and tensor.is_floating_point():
+                tensor.copy_(named[name])

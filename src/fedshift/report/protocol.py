@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from ..addons import Addon
-from ..algorithms import Algorithm, Training
+from ..algorithms import ADAM, Algorithm, Training
 from ..analysis.findings import Findings
 from ..analysis.operating_point import two_classes
 from ..analysis.statistics import DRAWS, FEWEST, LEVEL
@@ -99,16 +99,21 @@ def _initial_weights(run: Run) -> str:
 
 
 def _optimiser(training: Training) -> str:
-    """Return how clients step: plain SGD with its settings."""
+    """Return how clients step: by SGD or Adam, with the settings of each."""
+    title = _OPTIMISERS[training.optimiser]
+    momentum = f"momentum {training.momentum:g}" if training.momentum else "no momentum"
     parts = [
         f"learning rate {training.lr:g} ({training.schedule} over rounds)",
-        f"momentum {training.momentum:g}" if training.momentum else "no momentum",
+        momentum if training.optimiser == "sgd" else f"betas {training.beta1:g} and {training.beta2:g}",
         f"weight decay {training.weight_decay:g}" if training.weight_decay else "no weight decay",
     ]
     return (
-        f"Stochastic gradient descent (SGD) at each client, {listed(parts)}; its state starts again in each round. "
+        f"{title} at each client, {listed(parts)}; its state starts again in each round. "
         "What the server does with the clients' updates is part of the algorithm."
     )
+
+
+_OPTIMISERS = {"sgd": "Stochastic gradient descent (SGD)", "adam": "Adam", "adamw": "AdamW"}
 
 
 def _loss(run: Run) -> str:
@@ -116,7 +121,13 @@ def _loss(run: Run) -> str:
     bases = ((run.algorithm, Algorithm), *([(run.addon, Addon)] if run.addon else []))
     sources = [plugin.label for plugin, base in bases if _changes_steps(plugin, base)]
     extended = f"; {listed(sources)} {'change' if len(sources) > 1 else 'changes'} the loss or its gradient"
-    return f"Cross-entropy, mean over the images of a batch, classes unweighted{extended if sources else ''}."
+    weights = getattr(run.training, "class_weights", None)
+    by = ", ".join(f"{w:g}" for w in weights) if isinstance(weights, tuple) else _BALANCED
+    classes = f"each with the weight of its class ({by})" if weights else "classes unweighted"
+    return f"Cross-entropy, mean over the images of a batch, {classes}{extended if sources else ''}."
+
+
+_BALANCED = "all training images of the internal sites, divided by the number of classes and by the images of the class"
 
 
 def _changes_steps(plugin: Plugin, base: type[Plugin]) -> bool:
@@ -169,11 +180,13 @@ def _plugins(plugins: Iterable[Plugin]) -> list[str]:
 def _partition(partition: Partition) -> str:
     split = partition.split
     shares = ", ".join(f"{name} {share:.0%}" for name, share in split.model_dump().items())
-    external = ", ".join(partition.external) or "none"
+    left_out = ["each internal site in turn"] if partition.leave_one_out else []
+    external = ", ".join([*partition.external, *left_out]) or "none"
+    dealt = f" (no real sites: {partition.deal.words})" if partition.deal else ""
     cut = "; internal sites are cut to the size of the smallest" if partition.truncate else ""
     return (
-        f"Internal: {', '.join(partition.internal)}. External: {external}. Internal sites are split into {shares} "
-        f"by {partition.by} (seed {partition.seed}){cut}; external sites are tested whole."
+        f"Internal: {', '.join(partition.internal)}{dealt}. External: {external}. Internal sites are split into "
+        f"{shares} by {partition.by} (seed {partition.seed}){cut}; external sites are tested whole."
     )
 
 
@@ -196,7 +209,8 @@ def _policy(name: str) -> str:
 
 def _training(settings: list[Training]) -> Iterator[str]:
     """Yield `name value` of each setting that has an effect; several values where runs differ."""
-    unused = {"select", "select_by", *(() if any(s.schedule == "exponential" for s in settings) else ("lr_decay",))}
+    unused = {"select", "select_by", *ADAM}
+    unused |= set() if any(s.schedule == "exponential" for s in settings) else {"lr_decay"}
     for name in Training.model_fields:
         values = dict.fromkeys(str(getattr(s, name)).lower() for s in settings)
         if name not in unused and set(values) != {"none"}:

@@ -56,9 +56,10 @@ class Plan:
         study = self.study
         data = self._data(grid, where)
         training: Training = _training(study, grid, f"{where}.training")
-        partitions: list[Partition] = [
+        declared: list[Partition] = [
             validated(Partition, merge(p.model_dump(), grid.partition), f"{where}.partition") for p in study.partition
         ]
+        partitions = [partition for one in declared for partition in one.each()]
         _require_validation(training, partitions, f"{self.path}.training")
         sweeps = [self._sweep(sweep) for sweep in grid.inferences or study.inferences]
         for inference, partition in itertools.product((i for sweep in sweeps for i in self.sweeps[sweep]), partitions):
@@ -82,7 +83,7 @@ class Plan:
             self.runs[run.id] = run
             jobs = self.prediction_jobs.setdefault(run.id, [])
             jobs += [sweep for sweep in sweeps if sweep not in jobs]
-        return list(_faults(grid, training, where))
+        return list(_faults(grid, training, len(data.dataset.classes), where))
 
     def _data(self, grid: Grid, where: str) -> Data:
         """Add the dataset of a grid, with the transforms of the step `prepare`, and return it."""
@@ -160,14 +161,18 @@ def _has_images(dataset: Dataset) -> bool:
 
 def _number(study: Study, grid: Grid) -> int:
     """Return the number of runs that a grid stands for."""
-    return len(study.partition) * len(list(_pairs(grid))) * len(grid.addon) * len(grid.seeds or study.seeds)
+    partitions = sum(len(partition.each()) for partition in study.partition)
+    return partitions * len(list(_pairs(grid))) * len(grid.addon) * len(grid.seeds or study.seeds)
 
 
-def _faults(grid: Grid, training: Training, where: str) -> Iterator[UserError]:
-    """Yield an error for each algorithm that cannot have its BN policy or the settings of the training."""
-    for algorithm, bn in _pairs(grid):
+def _faults(grid: Grid, training: Training, classes: int, where: str) -> Iterator[UserError]:
+    """Yield an error for each algorithm or add-on that cannot have the settings of the training, or its BN policy."""
+    checks = [functools.partial(algorithm.require, training, bn) for algorithm, bn in _pairs(grid)]
+    checks += [functools.partial(addon.require, training) for addon in grid.addon if addon]
+    checks += [functools.partial(training.require_classes, classes)]
+    for check in checks:
         try:
-            algorithm.require(training, bn)
+            check()
         except UserError as e:
             yield UserError(f"{where}.{e.where}", e.what, e.remedy)
 

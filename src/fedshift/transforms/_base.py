@@ -7,6 +7,7 @@ into MONAI's channel axis, so that a batch needs few calls and not one for each 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -27,6 +28,22 @@ class Transform(Plugin):
 
     kind: ClassVar[str] = "transform"
     when: ClassVar[Literal["prepare", "train", "always"]] = "always"
+    per_site: ClassVar[bool] = False
+    """True if it adapts to a site by `fit` and `fitted`."""
+
+    def fit(self, batches: Iterable[Tensor]) -> Tensor:
+        """Return statistics of a site's images, given in batches, for a class that says `per_site`."""
+        raise TypeError(f"{type(self).__name__} takes no statistics")
+
+    def fitted(self, own: Tensor, clients: Sequence[Tensor]) -> tuple[Transform, ...]:
+        """Return what acts at a site with these statistics; `clients` are those of all clients, in training only."""
+        raise TypeError(f"{type(self).__name__} takes no statistics")
+
+    def require(self, shape: tuple[int, ...]) -> None:
+        """Raise UserError for settings that cannot work on images of `shape` (channels, height, width).
+
+        `fedshift check` calls this. It may import what the head of the workflow must not wait for.
+        """
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
         """Transform one stored image (height, width, channels), uint8, into another such image."""

@@ -1,0 +1,109 @@
+"""FedFA: Zhou and Konukoglu, FedFA: Federated Feature Augmentation (2023)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from ..algorithms import Local, cross_entropy
+from ._base import Addon
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ._places import Place
+
+MOMENTUM = 0.99
+"""Weight of the past in the running moments."""
+STYLE = ("mean", "std")
+
+
+class FedFA(Addon):
+    """The style of each image is drawn from a Gaussian, which is wider in channels in which clients differ.
+
+    A style is the mean u and the standard deviation s of each channel of an image. At each place, with probability p a
+    step, x becomes s' (x - u) / s + u', with u' from N(u, (gamma_u + 1) V_u) and s' from N(s, (gamma_s + 1) V_s). V_u
+    and V_s are the variances of u and s over the batch (unbiased, plus 1e-6). gamma has mean 1 over the C channels:
+    gamma_u = C r / sum r, with r = G / (1 + G), where G is the variance of the running u between clients. Gradients
+    flow through u, s and V.
+
+    Running moments move by 0.01 towards the batch's in each pass of training, and are averaged with the running
+    statistics of batch norm: down and up 4 floats for each channel of a place, u, s and their squares, from whose means
+    each client computes G. These are means by the clients' weights (our decision). Where the BN policy keeps running
+    statistics at home, nothing is exchanged and gamma is 1. The released code has gamma 1 too, since it takes one
+    variance over all clients and channels.
+
+    The places are the first ones where maps become smaller: poolings, and the inputs of residual blocks with a stride;
+    in networks without them, all ReLUs (our decision; the authors choose by hand, in AlexNet three poolings and two
+    other layers). Nothing is done at test time. Default: p 0.5, as in the paper. With p 0 this is FedAvg.
+    """
+
+    paper = "Zhou et al. 2023"
+    weighs_classes = True
+    p: float = Field(0.5, ge=0, le=1, description="probability that a place draws styles in a step")
+    places: int = Field(5, ge=1, description="most places, counted from the input")
+
+    def extend(self, model: nn.Module) -> nn.Module:
+        import copy
+
+        from ._places import places
+
+        model = copy.deepcopy(model)
+        floats = next(model.parameters())
+        for place in places(model, self.places):
+            for name in STYLE:
+                place.module.register_buffer(f"fedfa_{name}", floats.new_zeros(place.channels))
+                place.module.register_buffer(f"fedfa_{name}_square", floats.new_zeros(place.channels))
+        return model
+
+    def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        from ._places import changed, places
+
+        at = places(local.model, self.places)
+        for number, place in enumerate(at):
+            for name in STYLE:
+                key = f"fedfa {number} {name}"
+                if key not in local.scratch:  # the moments are still those that the server sent
+                    local.scratch[key] = _gamma(place.module, name)
+        with changed(at, functools.partial(self._drawn, local, at)):
+            return cross_entropy(local, x, y)
+
+    def _drawn(self, local: Local, at: Sequence[Place], number: int, x: Tensor) -> Tensor:
+        """Return features (batch, channels, height, width) with styles as drawn, or unchanged."""
+        import torch
+
+        from ._places import EPSILON, styles
+
+        if x.size(-1) * x.size(-2) == 1:
+            return x
+        style = dict(zip(STYLE, styles(x), strict=True))
+        for name, value in style.items():
+            _move(at[number].module, name, value.detach())
+        if float(torch.rand(())) >= self.p:
+            return x
+        new = []
+        for name, value in style.items():
+            width = (value.var(0, keepdim=True) + EPSILON) * (local.scratch[f"fedfa {number} {name}"] + 1)
+            new.append(value + torch.randn_like(value) * width.sqrt())
+        return ((x - style["mean"]) / style["std"] * new[1] + new[0]).to(x.dtype)
+
+
+def _gamma(module: Any, name: str) -> Tensor:
+    """Return the weights of the channels, (channels, 1, 1), whose mean is 1."""
+    mean, square = (getattr(module, f"fedfa_{name}{end}") for end in ("", "_square"))
+    spread = (square - mean**2).clamp(min=0)
+    r = spread / (1 + spread)
+    total = r.sum()
+    gamma = (r * len(r) / total).where(total > 0, 1.0)
+    return gamma[:, None, None]
+
+
+def _move(module: Any, name: str, value: Tensor) -> None:
+    """Move the running moment of a batch's values (batch, channels, 1, 1), and keep its square beside it."""
+    # through .data: the moments share a vector with running statistics, which a backward pass still needs
+    moment = getattr(module, f"fedfa_{name}").data
+    moment.lerp_(value.mean((0, 2, 3)).to(moment.dtype), 1 - MOMENTUM)
+    getattr(module, f"fedfa_{name}_square").data.copy_(moment**2)

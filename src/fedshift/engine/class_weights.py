@@ -1,0 +1,41 @@
+"""Weights of the classes in the loss of local steps, from the labels of training images alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ..algorithms import Collaboration, Training
+from ..core.errors import UserError
+from .client import Client
+
+
+def weigh_classes(clients: Sequence[Client], training: Training, collaboration: Collaboration) -> None:
+    """Give each client the weights of the classes that the training asks for.
+
+    `balanced` gives class c the weight n / (K n_c), with n training images, n_c of them of class c, and K classes that
+    have any. The counts are the sums over all clients: each sends its own once, K integers, which count as no traffic.
+    Clients that train alone use their own counts. Raises UserError for a label without a weight.
+    """
+    if training.class_weights is None:
+        return
+    labels = [client.train.labels.cpu().numpy() for client in clients]
+    classes = max(int(y.max()) for y in labels) + 1
+    if isinstance(training.class_weights, tuple):
+        if classes > len(training.class_weights):
+            what = f"has {len(training.class_weights)} weights, and there is a label {classes - 1}"
+            raise UserError("training.class_weights", what, "give one weight for each class")
+        weights = np.tile(training.class_weights, (len(clients), 1))
+    else:
+        counts = np.stack([np.bincount(y, minlength=classes) for y in labels])
+        weights = balanced(collaboration.class_counts(counts))
+    for client, own in zip(clients, weights, strict=True):
+        client.class_weights = torch.from_numpy(own.copy())
+
+
+def balanced(counts: np.ndarray) -> np.ndarray:
+    """Return n / (K n_c) for each row of counts (clients, classes), and 0 for classes without images."""
+    shown = (counts > 0).sum(1, keepdims=True)
+    return counts.sum(1, keepdims=True) / (shown * np.maximum(counts, 1)) * (counts > 0)

@@ -1,0 +1,99 @@
+"""FedRDN: Yan et al., A Simple Data Augmentation for Feature Distribution Skewed Federated Learning (2025)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..core.errors import UserError
+from ._base import Transform
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+LEAST = 1e-6
+"""Least standard deviation, for images of one grey level."""
+ROUNDING = 1e-3
+"""How far grey levels may lie outside of 0 to 1."""
+
+
+class FedRDN(Transform):
+    """Each training image is normalised by the mean and the deviation of a client drawn at random, others by their own.
+
+    Statistics of a site are, for each channel, the mean of its images and the mean of their standard deviations over
+    pixels. Before training each client sends its own, of its training images without augmentation, and gets all others:
+    2 floats a channel, once, which the ledger does not count. One that trains alone gets none. In training a client is
+    drawn for each image, with mean and deviation together, as in the paper; its code draws one of each for a batch.
+
+    In validation and prediction an image is normalised by the statistics of its own site: of training images at
+    internal sites, and of all images that are predicted at external ones, whose labels play no part. These are
+    information about the site that other methods do not have. A batch without a site is normalised by its own
+    statistics.
+
+    It acts on grey levels from 0 to 1, and takes the place of `normalize`: put it behind `scale_intensity`. With one
+    client, or equal statistics, it is an ordinary normalisation.
+    """
+
+    per_site: ClassVar[bool] = True
+
+    def fit(self, batches: Iterable[Tensor]) -> Tensor:
+        total, count = None, 0
+        for x in batches:
+            if x.dim() != 4:
+                raise UserError("transform fedrdn", "acts on images, and these are vectors", "leave it out")
+            low, high = float(x.min()), float(x.max())
+            if low < -ROUNDING or high > 1 + ROUNDING:
+                what = f"acts on images from 0 to 1, and these reach from {low:g} to {high:g}"
+                raise UserError("transform fedrdn", what, "put scale_intensity before it, and leave out normalize")
+            sums = _statistics(x).sum(1)
+            total, count = sums if total is None else total + sums, count + len(x)
+        if total is None:
+            raise UserError("transform fedrdn", "a site has no images to take statistics of", "leave the site out")
+        return total / count
+
+    def fitted(self, own: Tensor, clients: Sequence[Tensor]) -> tuple[Transform, ...]:
+        normalised = _Own(own=own)
+        return (normalised, _Redraw(own=own, clients=tuple(clients))) if clients else (normalised,)
+
+    def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        return _normalised(x, _statistics(x).mean(1))
+
+
+class _Own(Transform):
+    """Normalisation by a site's own statistics, (2, channels)."""
+
+    own: Any
+
+    def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        return _normalised(x, self.own)
+
+
+class _Redraw(Transform):
+    """Normalisation by the statistics of clients drawn at random, of images that were normalised by their own."""
+
+    when = "train"
+    own: Any
+    clients: tuple[Any, ...]
+
+    def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        import torch
+
+        drawn = torch.stack(self.clients).to(x)[torch.from_numpy(rng.integers(0, len(self.clients), len(x)))]
+        own = self.own.to(x)
+        mean, std = (own[k][:, None, None] for k in range(2))
+        other = [drawn[:, k, :, None, None] for k in range(2)]
+        moved = (x * std.clamp(min=LEAST) + mean - other[0]) / other[1].clamp(min=LEAST)
+        return torch.where((drawn == own).all(dim=(1, 2))[:, None, None, None], x, moved)
+
+
+def _statistics(x: Tensor) -> Tensor:
+    """Return mean and standard deviation of each channel of each image: (2, batch, channels)."""
+    import torch
+
+    return torch.stack([x.mean((2, 3)), x.std((2, 3), unbiased=False)])
+
+
+def _normalised(x: Tensor, statistics: Tensor) -> Tensor:
+    mean, std = statistics.to(x)
+    return (x - mean[:, None, None]) / std.clamp(min=LEAST)[:, None, None]

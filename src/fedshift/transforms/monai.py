@@ -1,0 +1,129 @@
+"""Any array transform of MONAI, by its name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field, JsonValue, field_validator
+
+from ..core import digest
+from ..core.errors import UserError, did_you_mean
+from ._base import Transform
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Monai(Transform):
+    """A transform of `monai.transforms`, applied to each image by itself.
+
+    It takes any class that changes one array (channels, height, width), with the settings of its constructor:
+    `{ name: monai, transform: RandGaussianNoise, settings: { prob: 0.5, std: 0.05 } }`. Grey levels are 0 to 255 before
+    `scale_intensity`, and 0 to 1 after it. A random class acts on training images alone, and gets a new seed for each
+    image. A class that draws nothing acts there too, or with `always` in prediction as well. `fedshift check` builds it
+    and tries it on one image.
+    """
+
+    transform: str = Field(
+        description="name of the class, such as RandGaussianNoise; dictionary transforms are not taken",
+        examples=["RandGaussianNoise"],
+    )
+    settings: dict[str, JsonValue] = Field({}, description="settings of the class, by their names in MONAI")
+    always: bool = Field(False, description="whether it acts in prediction too; not for classes that draw at random")
+
+    @field_validator("settings")
+    @classmethod
+    def _probability(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        value = settings.get("prob", 0)  # MONAI takes 2 for 1 without a word
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+            raise UserError("prob", f"is {value!r}, and no probability", "give a number from 0 to 1")
+        return settings
+
+    @property
+    def when(self) -> Literal["train", "always"]:  # type: ignore[override]
+        """When it acts."""
+        return "always" if self.always else "train"
+
+    def __hash__(self) -> int:
+        return hash(digest.canonical(self.spec()))
+
+    def require(self, shape: tuple[int, ...]) -> None:
+        """Raise UserError if images of `shape` (channels, height, width) cannot pass through it."""
+        import torch
+
+        from ..core.rng import stream
+
+        x = torch.from_numpy(stream("monai").uniform(0, 1, (1, *shape)).astype(np.float32))
+        surely = {"prob": 1.0} if hasattr(self._built, "prob") else {}  # else most draws would change nothing
+        tried = Monai(transform=self.transform, settings=self.settings | surely, always=self.always)
+        tried.apply(x, stream("monai", "draws"))
+
+    def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        import torch
+
+        built = self._built
+        seeds = [None] * len(x) if self._draws is False else rng.integers(0, 2**32, len(x)).tolist()
+        return torch.stack([self._one(built, image, seed) for image, seed in zip(x, seeds, strict=True)])
+
+    def _one(self, built: Any, image: Tensor, seed: int | None) -> Tensor:
+        """Return one image (channels, height, width) after the transform."""
+        import torch
+
+        if seed is not None:
+            built.set_random_state(seed)
+        try:
+            changed = built(image.clone())
+        except Exception as error:
+            line = str(error).strip().partition("\n")[0][:200]
+            what = f"fails on an image {tuple(image.shape)}: {line or type(error).__name__}"
+            raise UserError(self._where, what, "change its settings, or choose another class") from error
+        if not isinstance(changed, torch.Tensor | np.ndarray) or changed.ndim != 3 or len(changed) != len(image):
+            what = f"makes no image of {len(image)} channels of one of shape {tuple(image.shape)}"
+            raise UserError(self._where, what, "choose another class")
+        if seed is not None and changed.shape != image.shape:
+            what = f"changes the size of images from {tuple(image.shape)} to {tuple(changed.shape)}"
+            raise UserError(self._where, what, "only a class that draws nothing may, with always: true")
+        return torch.as_tensor(changed).as_subclass(torch.Tensor).to(image)
+
+    @property
+    def _where(self) -> str:
+        return f"transform monai ({self.transform})"
+
+    @functools.cached_property
+    def _draws(self) -> bool:
+        """Whether the class draws at random."""
+        from monai.transforms import Randomizable
+
+        return isinstance(self._built, Randomizable)
+
+    @functools.cached_property
+    def _built(self) -> Any:
+        """The transform. Raises UserError for an unknown class or setting, and for a value that MONAI refuses."""
+        from monai import transforms
+
+        classes = {
+            name: cls
+            for name, cls in vars(transforms).items()
+            if inspect.isclass(cls)
+            and issubclass(cls, transforms.Transform)
+            and not issubclass(cls, transforms.MapTransform | transforms.Compose)
+        }
+        if self.transform not in classes:
+            what = f"unknown class {self.transform!r} of monai.transforms"
+            raise UserError("transform monai", what, did_you_mean(self.transform, classes))
+        cls = classes[self.transform]
+        known = [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+        for key in self.settings:
+            if key not in known:
+                raise UserError(self._where, f"unknown setting {key!r}", did_you_mean(key, known))
+        try:
+            built = cls(**self.settings)
+        except Exception as error:
+            line = str(error).strip().partition("\n")[0][:200]
+            raise UserError(self._where, f"MONAI refuses its settings: {line}", "see its documentation") from error
+        if self.always and isinstance(built, transforms.Randomizable):
+            raise UserError(self._where, "draws at random, and a prediction must not", "leave out `always`")
+        return built
