@@ -19,6 +19,7 @@ from ..core.errors import UserError
 from ..core.limits import Limit
 from ..core.rng import stream
 from ..engine.prediction import probabilities
+from ..inferences import Site
 from ..io.disk import existing, require_space, sweep
 from ..io.guards import tell_outside
 from ..io.owned import require_own
@@ -26,6 +27,7 @@ from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
 from ..io.text import inert, write_json
 from ..study.plan import inference_id
+from ..transforms import greys_after
 from .devices import take_device
 from .own_images import FileSamples, ImageFiles
 from .predict import Network, load_run
@@ -107,6 +109,7 @@ def apply(
         files.require(table["path"])
     table = table.reset_index(drop=True)
     model = Network(run, folder, files.stored, device).at(inference.client or "")
+    greys = greys_after(run.transforms, files.stored)
     with _reading(threads) as each:
         unreadable = _unreadable(files, table["path"].unique(), each) if skip_unreadable else None
         read = np.flatnonzero(~table["path"].isin(unreadable or {}))
@@ -114,7 +117,7 @@ def apply(
         with Progress("apply", len(read), "images") as bar:
             for rows in _by_site(table, read):
                 samples = FileSamples(files, table["path"].iloc[rows], run.transforms, device, each)
-                probability[rows] = probabilities(model, samples, inference, device, bar)
+                probability[rows] = probabilities(model, samples, inference, device, bar, Site(greys=greys))
                 reduction[rows] = samples.reduction
     if not np.isfinite(probability[read]).all():
         raise UserError(folder, "its network gives probabilities that are no numbers", "train it anew")
@@ -157,6 +160,9 @@ def require_network(run: Run, inference: Inference) -> None:
     if inference.uses_labels:
         what = f"{inference.name} is to be adapted to labelled images of a site, and no labels are taken here"
         raise UserError("--inference", what, "leave out the settings that ask for it")
+    if inference.asks:
+        what = f"{inference.name} needs numbers that the internal sites compute on their training images"
+        raise UserError("--inference", what, "choose another inference: these images are not read here")
     run.partition.require_client(inference.client, f"run {run.id}")
     if not run.algorithm.collaboration.has_global_model and inference.client is None:
         what = "each client trained alone: there is no network for others"
