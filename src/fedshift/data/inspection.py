@@ -117,7 +117,7 @@ def inspect(samples: pd.DataFrame, classes: tuple[str, ...], uses: Sequence[tupl
 def _site(name: str, rows: pd.DataFrame, classes: Collection[str], partitions: Sequence[Partition]) -> SiteSamples:
     """Return the counts of one site."""
     roles = {
-        "internal": any(name in partition.internal for partition in partitions),
+        "internal": any(name in partition.stored for partition in partitions),
         "external": any(name in partition.external for partition in partitions),
     }
     return SiteSamples(
@@ -132,7 +132,7 @@ def _site(name: str, rows: pd.DataFrame, classes: Collection[str], partitions: S
 
 def _across(known: pd.DataFrame, partition: Partition) -> set[str]:
     """Return the patients that are at an internal and at an external site."""
-    inside, outside = (known["patient"][known["site"].isin(s)] for s in (partition.internal, partition.external))
+    inside, outside = (known["patient"][known["site"].isin(s)] for s in (partition.stored, partition.external))
     return set(inside) & set(outside)
 
 

@@ -15,6 +15,7 @@ from ..core.frozen import Frozen
 from ..core.limits import Limit as Bound
 from ..core.rng import stream
 from ..core.spelling import plain, quoted
+from .cut import Cut, uncut
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,6 +70,11 @@ class Partition(Frozen):
     truncate: bool = Field(
         False, description="before the split, cut each internal site at random to the size of the smallest"
     )
+    cut: Cut | None = Field(
+        None,
+        description="clients that are made of each internal site after its test samples are held out; they share "
+        "these, and hold equal parts of the others; internal then names these clients; default: sites are clients",
+    )
     seed: int = Field(0, ge=0, description="seed of the split; the same for all runs")
     held_out: str = Field("", description="name of this partition in tables; default: its external sites")
 
@@ -79,13 +85,20 @@ class Partition(Frozen):
                 raise UserError(key, f"{len(sites)} sites are too many (limit {MOST_SITES})", "name fewer")
             if twice := sorted(s for s, number in Counter(sites).items() if number > 1):
                 raise UserError(key, f"site {twice[0]!r} appears twice", "name each site once")
-        if both := sorted(set(self.internal) & set(self.external)):
+        if both := sorted({*self.internal, *self.stored} & set(self.external)):
             raise UserError(
                 "external",
                 f"site {both[0]!r} is internal and external at once",
                 "a site that trains cannot be an unseen one: remove it from one of the two lists",
             )
+        if self.cut:
+            self.cut.require(self.internal)
         return self
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The internal sites as the data name them, each once: clients of one site are not told apart there."""
+        return tuple(dict.fromkeys(map(uncut, self.internal))) if self.cut else self.internal
 
     def require_client(self, name: str | None, where: str) -> None:
         """Raise UserError at `where` if `name` is given and is no internal site."""
@@ -135,7 +148,7 @@ class Partition(Frozen):
 
     @property
     def _sites(self) -> tuple[str, ...]:
-        return *self.internal, *self.external
+        return *self.stored, *self.external
 
     def divide(self, samples: pd.DataFrame) -> tuple[pd.DataFrame, list[UserError]]:
         """Return what `assign` returns, and an error for each site that cannot be split.
@@ -145,6 +158,8 @@ class Partition(Frozen):
         import numpy as np
         import pandas as pd
 
+        if self.cut:
+            return self._divide_and_cut(samples, self.cut)
         groups = {site: samples.index[samples["site"] == site].to_numpy() for site in self._sites}
         groups = {site: rows for site, rows in groups.items() if len(rows)}
         internal = [site for site in self.internal if site in groups]
@@ -169,6 +184,28 @@ class Partition(Frozen):
         out["role"] = np.where(out["site"].isin(self.internal), "internal", "external")
         out["split"] = split.loc[chosen]
         return out.reset_index(drop=True), faults
+
+    def _divide_and_cut(self, samples: pd.DataFrame, cut: Cut) -> tuple[pd.DataFrame, list[UserError]]:
+        """Return what `divide` returns, where each whole site is split first, and cut into clients afterwards."""
+        import numpy as np
+
+        whole = self.model_copy(update={"internal": self.stored, "cut": None, "limit": Limit()})
+        table, faults = whole.divide(samples)
+        known = samples.drop_duplicates("sample").set_index("sample").loc[table["sample"]].reset_index()
+        site, keep = np.array(table["site"], dtype=object), np.array(table["role"] == "external")
+        for name in self.stored:
+            rows = np.flatnonzero(table["site"] == name)
+            try:
+                split, about = table["split"].to_numpy()[rows], known.iloc[rows]
+                part = cut.share_out(name, split, self._units(name, about), about["label"].to_numpy(), self.seed)
+                for k in range(cut.clients):
+                    mine = rows[part == k]
+                    site[mine] = cut.client(name, k)
+                    keep[mine] = self._within_limit(cut.client(name, k), split[part == k])
+            except UserError as fault:
+                faults.append(fault)
+                keep[rows] = False
+        return table.assign(site=site)[keep].reset_index(drop=True), faults
 
     def _within_limit(self, site: str, split: np.ndarray) -> np.ndarray:
         """Return whether each row of a site is within the limit: (n,) bool. `split` (n,) names the split of each."""
@@ -238,7 +275,8 @@ class Partition(Frozen):
 
     def identity(self, dataset: str) -> str:
         """Return the id of this partition of the dataset with the id `dataset`. It names the file of the partition."""
-        return digest.of({"dataset": dataset, **self.model_dump(mode="json", exclude={"held_out"})})
+        unsaid = {"held_out", *(() if self.cut else ("cut",))}
+        return digest.of({"dataset": dataset, **self.model_dump(mode="json", exclude=unsaid)})
 
 
 def _exact(label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str) -> np.ndarray:

@@ -164,6 +164,11 @@ def _partition(partition: Partition) -> str:
     shares = ", ".join(f"{name} {share:.0%}" for name, share in split.model_dump().items())
     external = ", ".join(partition.external) or "none"
     cut = "; internal sites are cut to the size of the smallest" if partition.truncate else ""
+    if partition.cut:
+        cut += (
+            f"; the training samples of each site are then cut into {partition.cut.parts} parts, one for each of its "
+            f"clients ({partition.cut.clients}), which share its test samples out"
+        )
     return (
         f"Internal: {', '.join(partition.internal)}. External: {external}. Internal sites are split into {shares} "
         f"by {partition.by} (seed {partition.seed}){cut}; external sites are tested whole."
