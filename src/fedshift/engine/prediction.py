@@ -98,7 +98,7 @@ def adapted_probabilities(
 def client_answer(
     model: nn.Module, samples: Samples, inference: Inference, device: torch.device | str = "cpu"
 ) -> Tensor:
-    """Return what an internal site sends for an inference after the training (see `Inference.at_client`), detached.
+    """Return what an internal site sends for an inference after the training (see `Inference.at_client`), on the CPU.
 
     `samples` are the site's training images, in whole shuffled batches of which labels are left out. The model, and
     torch's default generators, stay as they are.
@@ -112,7 +112,7 @@ def client_answer(
 
     first = next((p.device for p in model.parameters()), None)
     with keyed("at client", device=first), torch.set_grad_enabled(inference.gradients):
-        return inference.at_client(copy.deepcopy(model).eval(), batches).detach()
+        return inference.at_client(copy.deepcopy(model).eval(), batches).detach().cpu()
 
 
 def mean_answer(answers: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:

@@ -58,12 +58,11 @@ class EATA(ETA):
             for x in itertools.islice(batches(), max(1, self.images // self.batch_size) if parameters else 0):
                 logits = model(x)
                 loss = cross_entropy(logits, logits.detach().argmax(1))
-                for square, gradient in zip(
-                    squares, torch.autograd.grad(loss, parameters, materialize_grads=True), strict=True
-                ):
+                gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+                for square, gradient in zip(squares, gradients, strict=True):
                     square += gradient.square()
                 number += 1
-        return torch.cat([torch.zeros(0), *(square.flatten().cpu() / number for square in squares)])
+        return torch.cat([square.flatten() / number for square in squares]) if squares else torch.zeros(0)
 
     def penalty(self, parameters: list[nn.Parameter], site: Site) -> Callable[[], Tensor | float]:
         """Return the function that gives `fisher` sum_j F_j (theta_j - theta0_j)^2 for the parameters as they are."""
