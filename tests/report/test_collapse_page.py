@@ -87,7 +87,7 @@ def test_what_was_kept_and_what_was_reset_is_shown_for_two_classes(adapted: resu
 
 def test_a_setting_that_switches_a_method_off_is_a_warning(adapted: results.StudyResults) -> None:
     text, _ = section(adapted)
-    assert "Warning. Eta: similarity 0.05 lets hardly any image pass: with 2 classes" in text
+    assert "Warning about ETA: similarity 0.05 lets hardly any image pass: with 2 classes" in text
     assert "ETA changed nothing in a training or more at centre0 and centre1: no image" in text
     assert "SAR changed nothing" not in text
 
@@ -120,14 +120,14 @@ def test_without_a_collapse_the_page_says_so(tmp_path: Path) -> None:
     [
         (ETA(), 2, ""),
         (ETA(similarity=0.4), 10, ""),
-        (ETA(similarity=0.4), 2, "eta: similarity 0.4 lets hardly any image pass: with 2 classes"),
+        (ETA(similarity=0.4), 2, "similarity 0.4 lets hardly any image pass: with 2 classes"),
         (ETA(similarity=0.05), 400, "with 400 classes no cosine with an even mean is below 0.050"),
         (ETA(similarity=0.05), 1000, ""),
         (SAR(), 2, ""),
         (
             SAR(reset=0.2 / math.log(2)),
             2,
-            "sar: reset 0.289 undoes nearly all steps: with 2 classes images count below an entropy",
+            "reset 0.289 undoes nearly all steps: with 2 classes images count below an entropy",
         ),
         (Tent(), 2, ""),
     ],

@@ -81,9 +81,9 @@ def check(args: argparse.Namespace) -> None:
 
 
 def _hints(plan: study.Plan) -> list[str]:
-    """Return a sentence for each setting that switches an inference off with the classes of a study."""
-    hints = [inference.hint(len(plan.study.dataset.classes)) for inference in plan.inferences.values()]
-    return [f"{plan.path}: {hint}" for hint in hints if hint]
+    """Return a line for each setting that switches an inference off with the classes of a study."""
+    hints = [(i.name, i.hint(len(plan.study.dataset.classes))) for i in plan.inferences.values()]
+    return [f"{plan.path}: {name}: {hint}" for name, hint in hints if hint]
 
 
 def _print_ids(plan: study.Plan) -> None:

@@ -177,7 +177,7 @@ class Inference(Plugin):
         raise NotImplementedError
 
     def hint(self, classes: int) -> str:
-        """Return which setting switches the method off with so many classes, in a sentence; empty for none."""
+        """Return which setting switches the method off with so many classes, in words; empty for none."""
         return ""
 
     def image_order(self, n: int) -> np.ndarray:

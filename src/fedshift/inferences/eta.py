@@ -86,7 +86,7 @@ class ETA(Steps):
         if self.similarity is None:
             return PUBLISHED if 1 / math.sqrt(classes) < PUBLISHED else 1.0
         if warn and (hint := self.hint(classes)):
-            say(hint)
+            say(f"{self.name}: {hint}")
         return self.similarity
 
     def hint(self, classes: int) -> str:
@@ -95,6 +95,6 @@ class ETA(Steps):
         if self.similarity is None or self.similarity > least:
             return ""
         return (
-            f"{self.name}: similarity {self.similarity:g} lets hardly any image pass: with {classes} classes no cosine "
+            f"similarity {self.similarity:g} lets hardly any image pass: with {classes} classes no cosine "
             f"with an even mean is below {least:.3f}"
         )

@@ -86,6 +86,6 @@ class SAR(Steps):
             return ""
         low, high = (share * math.log(classes) for share in (self.reset, self.threshold))
         return (
-            f"{self.name}: reset {self.reset:.3g} undoes nearly all steps: with {classes} classes images count below "
+            f"reset {self.reset:.3g} undoes nearly all steps: with {classes} classes images count below "
             f"an entropy of {high:.3f}, and their mean is hardly ever above {low:.3f}"
         )

@@ -130,7 +130,7 @@ def _off(findings: Findings, adapting: list[str], groups: Groups) -> Iterator[st
     classes = len(findings.plan.study.dataset.classes)
     for key in adapting:
         if hint := findings.plan.inferences[key].hint(classes):
-            yield f"Warning. {hint[:1].upper()}{hint[1:]}."
+            yield f"Warning about {findings.name(key)}: {hint}."
     for key in adapting:
         name = findings.name(key)
         idle = dict.fromkeys(
