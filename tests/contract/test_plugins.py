@@ -31,9 +31,9 @@ from fedshift.core.registry import KINDS, Plugin, build, discover
 from fedshift.core.rng import stream
 from fedshift.data.samples import TensorSamples
 from fedshift.engine.local_training import HARMLESS, gradients_together
-from fedshift.engine.prediction import probabilities
+from fedshift.engine.prediction import client_answer, probabilities
 from fedshift.figures._canvas import INK
-from fedshift.inferences import Inference, Personalise
+from fedshift.inferences import Inference, Personalise, Site
 from fedshift.io.tensors import read_tensors, write_tensors
 from fedshift.models import Model, initialise
 from fedshift.nn.bn_policy import POLICIES
@@ -332,7 +332,10 @@ class Failing(TensorSamples):
 def inferred(name: str, model: nn.Module, client: str, samples: type[TensorSamples] = TensorSamples) -> np.ndarray:
     """Probabilities of a client's images in batches of 5."""
     inference = made("inference", name).model_copy(update={"batch_size": 5})
-    return probabilities(model, samples(*clients()[client]), inference)
+    internal = TensorSamples(*clients()["c"])
+    answer = client_answer(model, internal, inference) if inference.asks else None
+    site = Site(greys=((0.0,), (1.0,)), answer=answer)
+    return probabilities(model, samples(*clients()[client]), inference, site=site)
 
 
 @named("inference")

@@ -11,12 +11,13 @@ import torch
 from adapting import convolutions, decided, dense, equal, images, with_batch_statistics, written_out
 from torch import Tensor, nn
 
+from fedshift.inferences import Site
 from fedshift.inferences.eta import ETA
 
 
 def answers(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
     changed = copy.deepcopy(model)
-    with ETA(**settings).on_site(changed, lambda: iter(batches)) as predict:
+    with ETA(**settings).on_site(changed, Site(lambda: iter(batches))) as predict:
         return [predict(x) for x in batches], changed
 
 

@@ -11,6 +11,7 @@ import torch
 from adapting import decided, dense, equal, images, with_batch_statistics, written_out
 from torch import Tensor, nn
 
+from fedshift.inferences import Site
 from fedshift.inferences.sar import SAR
 from fedshift.inferences.tent import Tent
 
@@ -19,7 +20,7 @@ EVERYTHING = {"threshold": 10.0, "reset": 0.0}
 
 def answers(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
     changed = copy.deepcopy(model)
-    with SAR(**settings).on_site(changed, lambda: iter(batches)) as predict:
+    with SAR(**settings).on_site(changed, Site(lambda: iter(batches))) as predict:
         return [predict(x) for x in batches], changed
 
 

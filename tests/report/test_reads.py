@@ -58,7 +58,7 @@ def test_each_file_of_results_is_read_once_for_a_page(tmp_path: Path, opened: Co
     page.write(plan, paths)
     folder = paths.study(plan.name)
     names = ("scores", "summary", "effects", "comparisons", "comparison", "trends", "unseen", "subgroups")
-    files = [folder / f"{name}.csv" for name in (*names, "operating_points", "controls", "calibration")]
+    files = [folder / f"{name}.csv" for name in (*names, "operating_points", "controls", "calibration", "collapse")]
     files += [folder / "missing.json", *(folder / "figures" / f"{name}.svg" for name in plan.study.figures)]
     files += [paths.run(run) / name for run in plan.runs for name in ("manifest.json", "rounds.parquet")]
     files += [paths.data_files(data).samples for data in plan.data]

@@ -57,6 +57,7 @@ rule summarise:
         benefits=PATHS.study_files("{study}").net_benefit,
         controls=PATHS.study_files("{study}").controls,
         calibration=PATHS.study_files("{study}").calibration,
+        collapse=PATHS.study_files("{study}").collapse,
         tables=expand(
             PATHS.study_files("{{study}}").table("{table}", "{form}"),
             table=["sites", "overview", "conditions", "comparison"],

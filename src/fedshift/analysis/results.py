@@ -23,7 +23,7 @@ from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data
-from . import calibration, comparisons, controls, mistakes, net_benefit, operating_point, score
+from . import calibration, collapse, comparisons, controls, mistakes, net_benefit, operating_point, score
 from .findings import Findings
 from .names import IDS, LEVELS, Names
 from .predictions import INFERENCE
@@ -44,6 +44,7 @@ COLUMNS = {
     "net_benefit": net_benefit.COLUMNS,
     "controls": controls.COLUMNS,
     "calibration": calibration.COLUMNS,
+    "collapse": collapse.COLUMNS,
 }
 """The columns of each table that its readers need."""
 KEYS = {
@@ -59,6 +60,7 @@ KEYS = {
     "net_benefit": [*IDS, "role", "site", "threshold"],
     "controls": ["quantity", "partition", *IDS, "role", "site", "metric"],
     "calibration": [*IDS, "role", "site", "quantity", "bin"],
+    "collapse": [*IDS, "role", "site", "run"],
 }
 """The columns of each table in which no two rows agree."""
 PATCHES = 6
@@ -179,6 +181,11 @@ class StudyResults:
     def calibration(self) -> pd.DataFrame:
         """calibration.csv."""
         return self._table("calibration")
+
+    @functools.cached_property
+    def collapse(self) -> pd.DataFrame:
+        """collapse.csv."""
+        return self._table("collapse")
 
     @functools.cached_property
     def findings(self) -> Findings:

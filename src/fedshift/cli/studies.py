@@ -73,12 +73,18 @@ def check(args: argparse.Namespace) -> None:
             seen = inspected(checked)
             where = f"{checked.path} at scale {scale}" if checked.scaled else str(checked.path)
             head = f"{where}: {len(checked.runs)} runs, {len(checked.inferences)} ways of inference"
-            for text in (head, *partitions(checked), *seen, *problems(checked, Paths())):
+            for text in (head, *partitions(checked), *_hints(checked), *seen, *problems(checked, Paths())):
                 if text not in shown:
                     print(text)
                     shown.add(text)
             if args.ids:
                 _print_ids(checked)
+
+
+def _hints(plan: study.Plan) -> list[str]:
+    """Return a line for each setting that switches an inference off with the classes of a study."""
+    hints = [(i.name, i.hint(len(plan.study.dataset.classes))) for i in plan.inferences.values()]
+    return [f"{plan.path}: {name}: {hint}" for name, hint in hints if hint]
 
 
 def _print_ids(plan: study.Plan) -> None:

@@ -15,7 +15,8 @@ from ..core.frozen import Frozen
 from ..core.limits import Limit as Bound
 from ..core.rng import stream
 from ..core.spelling import plain, quoted
-from ._deal import Deal
+from .cut import Cut, uncut
+from .deal import Deal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,6 +79,11 @@ class Partition(Frozen):
     truncate: bool = Field(
         False, description="before the split, cut each internal site at random to the size of the smallest"
     )
+    cut: Cut | None = Field(
+        None,
+        description="clients that are made of each internal site after its test samples are held out; they share "
+        "these, and hold equal parts of the others; internal then names these clients; default: sites are clients",
+    )
     seed: int = Field(0, ge=0, description="seed of the split; the same for all runs")
     held_out: str = Field("", description="name of this partition in tables; default: its external sites")
 
@@ -88,12 +94,16 @@ class Partition(Frozen):
                 raise UserError(key, f"{len(sites)} sites are too many (limit {MOST_SITES})", "name fewer")
             if twice := sorted(s for s, number in Counter(sites).items() if number > 1):
                 raise UserError(key, f"site {twice[0]!r} appears twice", "name each site once")
-        if both := sorted(set(self.internal) & set(self.external)):
+        if both := sorted({*self.internal, *(self.sources if self.cut else ())} & set(self.external)):
             raise UserError(
                 "external",
                 f"site {both[0]!r} is internal and external at once",
                 "a site that trains cannot be an unseen one: remove it from one of the two lists",
             )
+        if self.cut and self.deal:
+            raise UserError("cut", "is for real sites, and `deal` makes others", "drop one of the two")
+        if self.cut:
+            self.cut.require(self.internal)
         if self.leave_one_out:
             self._require_sites()
         if self.deal and (both := sorted(set(self.deal.sites) & set(self.external))):
@@ -105,8 +115,9 @@ class Partition(Frozen):
         """Raise UserError unless each internal site can be left out in turn."""
         if len(self.internal) < 2:
             raise UserError("leave_one_out", "leaves no site to train at", "name two internal sites or more")
-        if self.deal:
-            raise UserError("leave_one_out", "is for real sites, and `deal` makes others", "drop one of the two")
+        if self.deal or self.cut:
+            other = "deal" if self.deal else "cut"
+            raise UserError("leave_one_out", f"is for real sites, and `{other}` makes others", "drop one of the two")
         if self.held_out:
             what = "stands for several partitions, and held_out is the name of one"
             raise UserError("leave_one_out", what, "leave out held_out: tables name each by the site left out")
@@ -172,8 +183,10 @@ class Partition(Frozen):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sites of the data whose images train: the internal ones, or those that are dealt to clients."""
-        return self.deal.sites if self.deal else self.internal
+        """The sites of the data whose images train, each once: the internal ones, or those that clients are made of."""
+        if self.deal:
+            return self.deal.sites
+        return tuple(dict.fromkeys(map(uncut, self.internal))) if self.cut else self.internal
 
     @property
     def _sites(self) -> tuple[str, ...]:
@@ -187,6 +200,8 @@ class Partition(Frozen):
         import numpy as np
         import pandas as pd
 
+        if self.cut:
+            return self._divide_and_cut(samples, self.cut)
         faults: list[UserError] = []
         try:
             samples = self._dealt(samples)
@@ -226,6 +241,28 @@ class Partition(Frozen):
         samples = samples.copy()
         samples.loc[rows.index, "site"] = [self.internal[k] for k in client]
         return samples
+
+    def _divide_and_cut(self, samples: pd.DataFrame, cut: Cut) -> tuple[pd.DataFrame, list[UserError]]:
+        """Return what `divide` returns, where each whole site is split first, and cut into clients afterwards."""
+        import numpy as np
+
+        whole = self.model_copy(update={"internal": self.sources, "cut": None, "limit": Limit()})
+        table, faults = whole.divide(samples)
+        known = samples.drop_duplicates("sample").set_index("sample").loc[table["sample"]].reset_index()
+        site, keep = np.array(table["site"], dtype=object), np.array(table["role"] == "external")
+        for name in self.sources:
+            rows = np.flatnonzero(table["site"] == name)
+            try:
+                split, about = table["split"].to_numpy()[rows], known.iloc[rows]
+                part = cut.share_out(name, split, self._units(name, about), about["label"].to_numpy(), self.seed)
+                for k in range(cut.clients):
+                    mine = rows[part == k]
+                    site[mine] = cut.client(name, k)
+                    keep[mine] = self._within_limit(cut.client(name, k), split[part == k])
+            except UserError as fault:
+                faults.append(fault)
+                keep[rows] = False
+        return table.assign(site=site)[keep].reset_index(drop=True), faults
 
     def _within_limit(self, site: str, split: np.ndarray) -> np.ndarray:
         """Return whether each row of a site is within the limit: (n,) bool. `split` (n,) names the split of each."""
@@ -295,7 +332,7 @@ class Partition(Frozen):
 
     def identity(self, dataset: str) -> str:
         """Return the id of this partition of the dataset with the id `dataset`. It names the file of the partition."""
-        unused = {"held_out", "leave_one_out", *(() if self.deal else ("deal",))}
+        unused = {"held_out", "leave_one_out", *(name for name in ("cut", "deal") if not getattr(self, name))}
         return digest.of({"dataset": dataset, **self.model_dump(mode="json", exclude=unused)})
 
 

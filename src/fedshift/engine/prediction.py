@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,28 +15,24 @@ from ..core.console import Progress
 from ..core.errors import UserError
 from ..core.rng import keyed, stream
 from ..data.samples import Samples
-from ..inferences import Inference, Predict
-
-
-def image_order(inference: Inference, n: int) -> np.ndarray:
-    """Return the order (n,) in which the images of a site are predicted."""
-    return np.arange(n) if inference.order is None else stream(inference.order, "test order").permutation(n)
+from ..inferences import Inference, Predict, Site
 
 
 @contextmanager
 def site_predictor(
-    model: nn.Module, inference: Inference, batches: Callable[[], Iterator[Tensor]]
+    model: nn.Module, inference: Inference, batches: Callable[[], Iterator[Tensor]] | Site
 ) -> Iterator[Predict]:
     """Yield the function from a batch (batch, ...) to logits (batch, classes) for one site; they need no gradients.
 
     The inference works on a copy of the network in evaluation mode. Whatever it does there, also if it fails, `model`
     keeps every bit of its parameters, buffers, gradients, modes and hooks, and torch's default generators keep their
-    state. `batches` begins a pass over the site's inputs each time that it is called.
+    state. `batches` begins a pass over the site's inputs each time that it is called; it may be a whole `Site`.
     """
+    known = batches if isinstance(batches, Site) else Site(batches)
     device = next((p.device for p in model.parameters()), None)
     with keyed("test time", device=device), ExitStack() as site:
         with torch.set_grad_enabled(inference.gradients):
-            predict = site.enter_context(inference.on_site(copy.deepcopy(model).eval(), batches))
+            predict = site.enter_context(inference.on_site(copy.deepcopy(model).eval(), known))
 
         def logits(x: Tensor) -> Tensor:
             with torch.set_grad_enabled(inference.gradients):
@@ -50,12 +47,14 @@ def probabilities(
     inference: Inference,
     device: torch.device | str = "cpu",
     bar: Progress | None = None,
+    site: Site | None = None,
 ) -> np.ndarray:
     """Return class probabilities (n, classes), float64, of one site's samples, and leave the model as it is.
 
-    Rows are in stored order, whatever the test order; without samples the shape is (0, 0).
+    Rows are in stored order, whatever the test order; without samples the shape is (0, 0). `site` tells the inference
+    what else it may know, and holds afterwards what the inference has counted.
     """
-    order = image_order(inference, len(samples))
+    order = inference.image_order(len(samples))
     indices = [order[start : start + inference.batch_size] for start in range(0, len(order), inference.batch_size)]
 
     def batches() -> Iterator[Tensor]:
@@ -63,7 +62,7 @@ def probabilities(
             yield samples.batch(index)[0].to(device)
 
     out = np.empty((0, 0))
-    with site_predictor(model, inference, batches) as predict:
+    with site_predictor(model, inference, replace(site or Site(), batches=batches)) as predict:
         for index, x in zip(indices, batches(), strict=True):
             p = predict(x).double().softmax(1).cpu().numpy()
             out = out if len(out) else np.empty((len(order), p.shape[1]))
@@ -81,6 +80,7 @@ def adapted_probabilities(
     site: str,
     device: torch.device | str = "cpu",
     bar: Progress | None = None,
+    known: Site | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `probabilities` of test samples by a network that was first adapted to labelled images of the site.
 
@@ -92,4 +92,29 @@ def adapted_probabilities(
     if adapted.all():
         what = f"all {len(test)} test images would be adapted to, and none left to score"
         raise UserError(f"site {site!r}", what, "adapt to fewer labelled images")
-    return probabilities(model, test, inference, device, bar), adapted
+    return probabilities(model, test, inference, device, bar, known), adapted
+
+
+def client_answer(
+    model: nn.Module, samples: Samples, inference: Inference, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Return what an internal site sends for an inference after the training (see `Inference.at_client`), on the CPU.
+
+    `samples` are the site's training images, in whole shuffled batches of which labels are left out. The model, and
+    torch's default generators, stay as they are.
+    """
+    order = stream("training images", len(samples)).permutation(len(samples))
+    size = min(inference.batch_size, len(order))
+
+    def batches() -> Iterator[Tensor]:
+        for start in range(0, len(order) - size + 1, size):
+            yield samples.batch(order[start : start + size])[0].to(device)
+
+    first = next((p.device for p in model.parameters()), None)
+    with keyed("at client", device=first), torch.set_grad_enabled(inference.gradients):
+        return inference.at_client(copy.deepcopy(model).eval(), batches).detach().cpu()
+
+
+def mean_answer(answers: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+    """Return the mean of the answers (n,) of internal sites by their weights, which sum to 1."""
+    return sum((weights[site] * answer for site, answer in answers.items()), start=torch.zeros(()))

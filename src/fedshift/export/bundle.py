@@ -168,6 +168,7 @@ def configuration(inference: Inference) -> dict[str, Any]:
             "model": "@network",
             "loader": "@dataloader",
             "device": "@device",
+            "of": "@trained",
         },
         "postprocessing": {"_target_": "monai.transforms.Activationsd", "keys": "pred", "softmax": True},
         "handlers": [

@@ -15,12 +15,13 @@ from torch import Tensor, nn
 
 from ..core import registry
 from ..core.registry import validated
-from ..engine.prediction import image_order, site_predictor
-from ..inferences import Inference, Predict
+from ..engine.prediction import site_predictor
+from ..inferences import Inference, Predict, Site
 from ..io.text import read_json
 from ..jobs.own_images import FileSamples, ImageFiles
 from ..jobs.predict import architecture
 from ..study.run import Run
+from ..transforms import greys_after
 
 
 def run(spec: str) -> Run:
@@ -49,7 +50,7 @@ def listed(of: Run, source: str) -> list[dict[str, str]]:
 
 def order(how: Inference, n: int) -> list[int]:
     """Return the order of `n` images, for use as a sampler: batches decide what a test-time statistic sees."""
-    return [int(i) for i in image_order(how, n)]
+    return [int(i) for i in how.image_order(n)]
 
 
 class ReadImage(Transform):
@@ -68,11 +69,20 @@ class SiteInferer:
     """Inferer and handler of a MONAI evaluator that predicts one hospital's images by a way of inference.
 
     As a handler it enters the inference when the evaluator starts, and leaves it at the end, also after an error. As an
-    inferer it predicts one batch, by a copy of the network that it took at the start.
+    inferer it predicts one batch, by a copy of the network that it took at the start. `of` is the run of the network,
+    whose transforms say what black and white are.
     """
 
-    def __init__(self, how: Inference, model: nn.Module, loader: Iterable[Mapping[str, Any]], device: Any) -> None:
+    def __init__(
+        self,
+        how: Inference,
+        model: nn.Module,
+        loader: Iterable[Mapping[str, Any]],
+        device: Any,
+        of: Run | None = None,
+    ) -> None:
         self.how, self.model, self.loader, self.device = how, model, loader, device
+        self.greys = greys_after(of.transforms, ImageFiles.of(of, Path()).stored) if of else None
         self.stack = ExitStack()
         self.predict: Predict | None = None
 
@@ -88,7 +98,7 @@ class SiteInferer:
         return self.predict(inputs)
 
     def _enter(self, _: Engine) -> None:
-        self.predict = self.stack.enter_context(site_predictor(self.model, self.how, self._inputs))
+        self.predict = self.stack.enter_context(site_predictor(self.model, self.how, Site(self._inputs, self.greys)))
 
     def _inputs(self) -> Iterator[Tensor]:
         for batch in self.loader:

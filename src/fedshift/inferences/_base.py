@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -11,6 +13,7 @@ from pydantic import Field, model_validator
 
 from ..core.errors import UserError
 from ..core.registry import Plugin
+from ..core.rng import stream
 from ._personalise import Labelled, Personalise
 
 if TYPE_CHECKING:
@@ -18,6 +21,36 @@ if TYPE_CHECKING:
 
 Predict = Callable[["Tensor"], "Tensor"]
 """A function from a batch of inputs (batch, ...) to its logits (batch, classes)."""
+
+COUNT = "count_"
+"""Prefix of the columns of predictions that hold what a method has counted at a site."""
+
+
+def _nothing() -> Iterator[Tensor]:
+    return iter(())
+
+
+@dataclass(frozen=True)
+class Site:
+    """The unlabelled images of one site, and what else a method may know there. A call begins a pass over the images.
+
+    Attributes
+    ----------
+    batches : begins a pass over the inputs (batch, ...), in test order and without labels
+    greys : the values of a black and of a white pixel as the network sees them, for each channel; None where unknown
+    answer : the mean of what the internal sites computed for the method (see `Inference.at_client`), (n,); None where
+        it asks for nothing
+    counts : what the method counts at the site, by name, such as the images that it kept; reports show these numbers
+    """
+
+    batches: Callable[[], Iterator[Tensor]] = _nothing
+    greys: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    answer: Tensor | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self) -> Iterator[Tensor]:
+        """Begin a pass over the inputs."""
+        return self.batches()
 
 
 class Inference(Plugin):
@@ -40,6 +73,11 @@ class Inference(Plugin):
       depend on a setting use `fedshift.core.rng.torch_stream(self.seed, "a name")`.
     - Labels are never seen: `batches` yields inputs alone. (Users may ask for steps on labelled images with the field
       `personalise`; these are taken before `on_site`, under any inference.)
+    - `batches` is a `Site`, which knows more than most methods need: the grey levels of the inputs, what the internal
+      sites computed for the method, and a counter for the report, as in `batches.counts["kept"] += 5`.
+    - A method that needs something of the federation says `asks = True` and overrides `at_client`. It is called after
+      the training, once for each internal site, with the final network of that site and its training images without
+      labels. What is sent is the returned vector alone, and the tested site gets its mean by the clients' weights.
 
     Tools: `fedshift.nn.batchnorm` finds BN layers and their gamma and beta (`batch_norms`, `affine_parameters`) and
     replaces what normalises them (`batch_norm_by`; `by_batch` is the batch's own statistics, with gradients);
@@ -100,6 +138,8 @@ class Inference(Plugin):
     kind: ClassVar[str] = "inference"
     gradients: ClassVar[bool] = False
     """True for methods that need gradients at test time; without gradients, predictions take less memory."""
+    asks: ClassVar[bool] = False
+    """True for methods that need something of the internal sites after the training: see `at_client`."""
     batch_size: int = Field(32, ge=1, description="images a batch")
     personalise: Personalise | None = Field(None, description="adapt to labelled images of the site first")
     client: str | None = Field(
@@ -126,14 +166,15 @@ class Inference(Plugin):
         return "" if self.network == "global" else self.client or site
 
     @contextmanager
-    def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
+    def on_site(self, model: nn.Module, batches: Site) -> Iterator[Predict]:
         """Yield the function that predicts the batches of one site; by default the network itself.
 
         Parameters
         ----------
         model : a copy of the trained network, in evaluation mode, to be changed at will
         batches : each call begins a pass over the site's inputs (batch, ...), in test order and without labels; for
-            methods that look at all images before they predict the first, or adapt in several passes
+            methods that look at all images before they predict the first, or adapt in several passes. A method that
+            needs nothing else of the `Site` may declare `Callable[[], Iterator[Tensor]]`
 
         Yields
         ------
@@ -141,6 +182,23 @@ class Inference(Plugin):
         returns their logarithms: the engine applies softmax.
         """
         yield model
+
+    def at_client(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Tensor:
+        """Return what an internal site sends for this method after the training: a vector (n,), of equal n everywhere.
+
+        Only called where the class says `asks = True`. `model` is a copy of the final network as this site uses it, in
+        evaluation mode; `batches` begins a pass over its training images, shuffled, without labels or augmentation, in
+        whole batches of `batch_size` unless the site has fewer images.
+        """
+        raise NotImplementedError
+
+    def hint(self, classes: int) -> str:
+        """Return which setting switches the method off with so many classes, in words; empty for none."""
+        return ""
+
+    def image_order(self, n: int) -> np.ndarray:
+        """Return the order (n,) in which the images of a site are predicted."""
+        return np.arange(n) if self.order is None else stream(self.order, "test order").permutation(n)
 
     def score_columns(self) -> dict[str, Any]:
         """Return what `scores.csv` says of this inference: momentum, batch_size and order, None where meaningless."""

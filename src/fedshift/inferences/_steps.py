@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from ._base import ORDERED, Inference, Predict
+from ._base import ORDERED, Inference, Predict, Site
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,7 +32,7 @@ class Steps(Inference):
     lr: float = Field(0.00016, ge=0, description="rate of the steps; 0 leaves the batch's statistics alone to act")
     beta: float = Field(0.9, ge=0, lt=1, description="weight of history: Adam's beta1, or the momentum of sgd")
 
-    def stepping(self, model: nn.Module, parameters: list[nn.Parameter]) -> Predict:
+    def stepping(self, model: nn.Module, parameters: list[nn.Parameter], site: Site) -> Predict:
         """Return the function from a batch to its logits that also takes the steps; its variables are the site's."""
         raise NotImplementedError
 
@@ -43,16 +43,21 @@ class Steps(Inference):
         return affine_parameters(model)
 
     @contextmanager
-    def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
+    def on_site(self, model: nn.Module, batches: Site) -> Iterator[Predict]:
         """Yield the network with batch statistics, which takes steps while it predicts."""
         from ..nn.batchnorm import batch_norm_by, by_batch
 
+        parameters = self.alone(model)
+        with batch_norm_by(model, by_batch):
+            yield self.stepping(model, parameters, batches) if parameters else model
+
+    def alone(self, model: nn.Module) -> list[nn.Parameter]:
+        """Return the parameters that the steps move, and let no other parameter of the model have a gradient."""
         parameters = self.adapted(model)
         model.requires_grad_(False)
         for parameter in parameters:
             parameter.requires_grad_(True)
-        with batch_norm_by(model, by_batch):
-            yield self.stepping(model, parameters) if parameters else model
+        return parameters
 
     def new_optimiser(self, parameters: list[nn.Parameter]) -> Optimizer:
         """Return a new optimiser of the parameters, with no history."""

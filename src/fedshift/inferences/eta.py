@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from ..core.console import say
-from ._base import Predict
+from ._base import Predict, Site
 from ._steps import Steps, entropies
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ class ETA(Steps):
     Predictions are not negative, so no cosine with an even q is less than 1 / sqrt(K). A smaller `similarity` switches
     the method off after its first batch, and a line says so. The published values are 0.05 for 1,000 classes, and 0.4
     for ten. The default is 0.4 where 0.4 is more than 1 / sqrt(K), and otherwise no such condition (our decision).
-    How many images counted is in the record of the site.
+    The images that were seen and that counted, and the steps, are counted at each site, and reports show them.
 
     EATA also pulls the parameters to those of training by their Fisher information, which needs images of the training
-    sites: ETA is EATA without it. Optimiser and rate are TENT's, scaled to batches of 32 (our decision).
+    sites: ETA is EATA without it (see `eata`). Optimiser and rate are TENT's, scaled to batches of 32 (our decision).
     """
 
     threshold: float = Field(0.4, gt=0, description="largest entropy of an image that counts, as a share of ln K")
@@ -45,10 +46,10 @@ class ETA(Steps):
         "or 1 for six classes and fewer",
     )
 
-    def stepping(self, model: nn.Module, parameters: list[nn.Parameter]) -> Predict:
+    def stepping(self, model: nn.Module, parameters: list[nn.Parameter], site: Site) -> Predict:
         from torch.nn.functional import cosine_similarity
 
-        optimiser = self.new_optimiser(parameters)
+        optimiser, penalty = self.new_optimiser(parameters), self.penalty(parameters, site)
         q: Tensor | None = None
 
         def predict(x: Tensor) -> Tensor:
@@ -60,11 +61,12 @@ class ETA(Steps):
             largest = self.largest_cosine(logits.size(1), warn=q is None)
             if q is not None and largest < 1:
                 counts &= cosine_similarity(p, q[None]).abs() < largest
-            if not counts.any():
-                return logits.detach()
             chosen = h[counts]
+            site.counts.update(seen=len(x), kept=len(chosen), steps=int(len(chosen) > 0))
+            if not len(chosen):
+                return logits.detach()
             optimiser.zero_grad()
-            ((limit - chosen.detach()).exp() * chosen).mean().backward()
+            (((limit - chosen.detach()).exp() * chosen).mean() + penalty()).backward()
             optimiser.step()
             mean = p[counts].mean(0)
             q = mean if q is None else 0.9 * q + 0.1 * mean
@@ -72,17 +74,27 @@ class ETA(Steps):
 
         return predict
 
+    def penalty(self, parameters: list[nn.Parameter], site: Site) -> Callable[[], Tensor | float]:
+        """Return the function that gives what is added to the loss of each step; here 0."""
+        return lambda: 0.0
+
     def largest_cosine(self, classes: int, warn: bool = False) -> float:
         """Return the largest cosine of an image that counts, for so many classes; 1 stands for no condition.
 
         With `warn`, say so where it lets no image pass.
         """
-        least = 1 / math.sqrt(classes)
         if self.similarity is None:
-            return PUBLISHED if least < PUBLISHED else 1.0
-        if warn and self.similarity <= least:
-            say(
-                f"eta: similarity {self.similarity:g} lets hardly any image pass: with {classes} classes no cosine "
-                f"with an even mean is below {least:.3f}"
-            )
+            return PUBLISHED if 1 / math.sqrt(classes) < PUBLISHED else 1.0
+        if warn and (hint := self.hint(classes)):
+            say(f"{self.name}: {hint}")
         return self.similarity
+
+    def hint(self, classes: int) -> str:
+        """Return that the largest cosine lets hardly any image pass with so many classes; empty where it does."""
+        least = 1 / math.sqrt(classes)
+        if self.similarity is None or self.similarity > least:
+            return ""
+        return (
+            f"similarity {self.similarity:g} lets hardly any image pass: with {classes} classes no cosine "
+            f"with an even mean is below {least:.3f}"
+        )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ._base import Predict
+from ._base import Predict, Site
 from ._steps import Steps, copies, entropies, put_back
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ class SAR(Steps):
     ln K here (our decision). With 0.2 as it stands, two classes would be reset at nearly every batch, and SAR would be
     batch statistics without steps. The authors' code goes on with the old e after a reset; here e begins again.
 
+    The images that were seen and that gave a step, the steps, and the resets are counted at each site, and reports
+    show them.
+
     All batch-norm layers are adapted, and the authors' leave those of the last stage. Optimiser and rate are TENT's,
     scaled to batches of 32 (our decision); the authors take sgd with momentum 0.9.
     """
@@ -40,7 +43,7 @@ class SAR(Steps):
         0.2 / math.log(1000), ge=0, description="share of ln K below which the mean entropy starts the steps again"
     )
 
-    def stepping(self, model: nn.Module, parameters: list[nn.Parameter]) -> Predict:
+    def stepping(self, model: nn.Module, parameters: list[nn.Parameter], site: Site) -> Predict:
         import torch
 
         trained, optimiser, mean = copies(parameters), self.new_optimiser(parameters), math.nan
@@ -50,6 +53,7 @@ class SAR(Steps):
             logits = model(x)
             h, log_k = entropies(logits), math.log(logits.size(1))
             counts = h.detach() < self.threshold * log_k
+            site.counts.update(seen=len(x), kept=0, steps=0, resets=0)
             if not counts.any():
                 return logits.detach()
             gradients = torch.autograd.grad(h[counts].mean(), parameters)
@@ -65,11 +69,23 @@ class SAR(Steps):
             if not len(chosen):
                 return logits.detach()
             optimiser.step()
+            site.counts.update(kept=len(chosen), steps=1)
             low = float(chosen.detach().mean())
             mean = low if math.isnan(mean) else 0.9 * mean + 0.1 * low
             if mean < self.reset * log_k:
                 put_back(parameters, trained)
                 optimiser, mean = self.new_optimiser(parameters), math.nan
+                site.counts.update(resets=1)
             return logits.detach()
 
         return predict
+
+    def hint(self, classes: int) -> str:
+        """Return that hardly any step outlives its reset with so many classes; empty where `reset` is low enough."""
+        if self.reset < self.threshold / 2:
+            return ""
+        low, high = (share * math.log(classes) for share in (self.reset, self.threshold))
+        return (
+            f"reset {self.reset:.3g} undoes nearly all steps: with {classes} classes images count below "
+            f"an entropy of {high:.3f}, and their mean is hardly ever above {low:.3f}"
+        )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from ._base import Predict
+from ._base import Predict, Site
 from ._steps import Steps, entropies
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ShotIM(Steps):
         frozen = {id(parameter) for parameter in classifier(model).parameters()}
         return [parameter for parameter in model.parameters() if id(parameter) not in frozen]
 
-    def stepping(self, model: nn.Module, parameters: list[nn.Parameter]) -> Predict:
+    def stepping(self, model: nn.Module, parameters: list[nn.Parameter], site: Site) -> Predict:
         optimiser = self.new_optimiser(parameters)
 
         def predict(x: Tensor) -> Tensor:

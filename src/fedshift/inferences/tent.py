@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from ..core.errors import UserError
-from ._base import Predict
+from ._base import Predict, Site
 from ._steps import Steps, copies, entropies, put_back
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Tent(Steps):
             )
         return self
 
-    def stepping(self, model: nn.Module, parameters: list[nn.Parameter]) -> Predict:
+    def stepping(self, model: nn.Module, parameters: list[nn.Parameter], site: Site) -> Predict:
         import torch
 
         trained, optimiser = copies(parameters), self.new_optimiser(parameters)

@@ -197,6 +197,11 @@ class StudyFiles(_Files):
         return self.folder / "calibration.csv"
 
     @property
+    def collapse(self) -> Path:
+        """What test-time adaptation did to the predictions of each site. Written by `fedshift summarise`."""
+        return self.folder / "collapse.csv"
+
+    @property
     def headline(self) -> Path:
         """The outcome in a few numbers, for the index of all studies. Written by `fedshift page`."""
         return self.folder / "headline.json"
@@ -206,7 +211,7 @@ class StudyFiles(_Files):
         """All files that `fedshift summarise` writes: the outputs of the workflow's rule `summarise`."""
         tables = (self.table(name, form) for name in TABLES for form in FORMS)
         made = (self.summary, self.effects, self.comparisons, self.comparison, self.trends, self.unseen, self.subgroups)
-        return *made, self.operating_points, self.net_benefit, self.controls, self.calibration, *tables
+        return *made, self.operating_points, self.net_benefit, self.controls, self.calibration, self.collapse, *tables
 
     def table(self, name: str, form: str) -> Path:
         """Return the file of a table for people; `form` is csv, md or tex. Written by `fedshift summarise`."""

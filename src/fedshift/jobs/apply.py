@@ -21,6 +21,7 @@ from ..core.limits import Limit
 from ..core.rng import stream
 from ..data.site_transforms import at_site, site_statistics
 from ..engine.prediction import probabilities
+from ..inferences import Site
 from ..io.disk import existing, require_space, sweep
 from ..io.guards import tell_outside
 from ..io.owned import require_own
@@ -28,6 +29,7 @@ from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
 from ..io.text import inert, write_json
 from ..study.plan import inference_id
+from ..transforms import greys_after
 from .devices import take_device
 from .own_images import FileSamples, ImageFiles
 from .predict import Network, load_run
@@ -109,6 +111,7 @@ def apply(
         files.require(table["path"])
     table = table.reset_index(drop=True)
     model = Network(run, folder, files.stored, device).at(inference.client or "")
+    greys = greys_after(run.transforms, files.stored)
     with _reading(threads) as each:
         unreadable = _unreadable(files, table["path"].unique(), each) if skip_unreadable else None
         read = np.flatnonzero(~table["path"].isin(unreadable or {}))
@@ -118,7 +121,7 @@ def apply(
                 opened = partial(FileSamples, files, table["path"].iloc[rows], device=device, each=each)
                 transforms = at_site(run.transforms, site_statistics(run.transforms, opened))
                 samples = opened(transforms)
-                probability[rows] = probabilities(model, samples, inference, device, bar)
+                probability[rows] = probabilities(model, samples, inference, device, bar, Site(greys=greys))
                 reduction[rows] = samples.reduction
     if not np.isfinite(probability[read]).all():
         raise UserError(folder, "its network gives probabilities that are no numbers", "train it anew")
@@ -161,6 +164,9 @@ def require_network(run: Run, inference: Inference) -> None:
     if inference.uses_labels:
         what = f"{inference.name} is to be adapted to labelled images of a site, and no labels are taken here"
         raise UserError("--inference", what, "leave out the settings that ask for it")
+    if inference.asks:
+        what = f"{inference.name} needs numbers that the internal sites compute on their training images"
+        raise UserError("--inference", what, "choose another inference: these images are not read here")
     run.partition.require_client(inference.client, f"run {run.id}")
     if not run.algorithm.collaboration.has_global_model and inference.client is None:
         what = f"{run.algorithm.collaboration.apart}: there is no network for others"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +17,15 @@ from ..core.registry import validated
 from ..data.prepared import Prepared, read_partition
 from ..data.samples import MappedSamples
 from ..data.site_transforms import Statistics, at_site, site_statistics
-from ..engine.prediction import adapted_probabilities, probabilities
+from ..engine.prediction import adapted_probabilities, client_answer, mean_answer, probabilities
+from ..inferences import COUNT, Site
 from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
 from ..io.tensors import read_tensors
 from ..io.text import read_json
 from ..models import initialise
 from ..study.run import Run
-from ..transforms import shape_after
+from ..transforms import greys_after, shape_after
 from .devices import take_device
 
 if TYPE_CHECKING:
@@ -43,12 +45,14 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
     external sites are left out. An inference with a `client` takes that client's for all sites, and one with `network:
     global` the global ones. Several inferences, by id, share one load of model and data; a column
     `inference` then says which. For inferences that use labels, a column `adapted` is true for the test images that
-    must not be scored, since the model has seen their labels.
+    must not be scored, since the model has seen their labels. What an inference has counted at a site stands in columns
+    `count_...`, the same in all rows of the site's test images.
 
     With two classes, the validation images of internal sites are predicted too, as rows whose `split` is val: the
     threshold of an operating point is chosen by them. Each inference begins anew for them, so that nothing that it
     keeps over batches passes between test and validation images. An inference that uses labels predicts test images
-    only, since it may have been adapted to the validation images. Raises UserError where the run is not there.
+    only, since it may have been adapted to the validation images. Where an inference asks something of the internal
+    sites, it is computed here first, on their training images alone. Raises UserError where the run is not there.
     """
     import pandas as pd
 
@@ -64,18 +68,22 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
         for name, inference in inferences.items():
             run.partition.require_client(inference.client, name)
             columns = {"inference": name} if len(inferences) > 1 else {}
+            known = _known(inference, network, images, device)
             for site, rows in tests.items():
                 model, test = network.at(inference.network_at(site)), images.samples(rows, device)
+                about = known(site)
                 if inference.uses_labels:
                     val = images.samples(vals.get(site, rows[:0]), device)
-                    p, adapted = adapted_probabilities(model, test, val, inference, site, device, bar)
-                    frames.append(_table(rows, test, p, **columns, adapted=adapted))
+                    p, adapted = adapted_probabilities(model, test, val, inference, site, device, bar, about)
+                    frames.append(_table(rows, test, p, **columns, adapted=adapted, **_counted(about)))
                 else:
-                    frames.append(_table(rows, test, probabilities(model, test, inference, device, bar), **columns))
+                    p = probabilities(model, test, inference, device, bar, about)
+                    frames.append(_table(rows, test, p, **columns, **_counted(about)))
             for site, rows in at_home.items() if name in unlabelled else ():
                 model, val = network.at(inference.network_at(site)), images.samples(rows, device)
                 try:
-                    frames.append(_table(rows, val, probabilities(model, val, inference, device, bar), **columns))
+                    p = probabilities(model, val, inference, device, bar, known(site))
+                    frames.append(_table(rows, val, p, **columns))
                 except UserError as error:  # too few images for statistics of their own
                     say(f"{name}: validation images of {site} are left out: {error.what}")
     if not tests:
@@ -116,6 +124,33 @@ class _Images:
             images = train if len(train) else part
             self._known[site] = site_statistics(self.run.transforms, partial(self._opened, images, device))
         return self._known[site]
+
+
+def _known(inference: Inference, network: Network, images: _Images, device: torch.device) -> Callable[[str], Site]:
+    """Return the function from a site to what an inference may know there besides the images."""
+    run, greys = images.run, greys_after(images.run.transforms, images.prepared.shape)
+    if not inference.asks:
+        return lambda site: Site(greys=greys)
+    trains = images.by_site("train", run.partition.internal)
+    answers = {
+        site: client_answer(network.at(site), images.samples(rows, device), inference, device)
+        for site, rows in trains.items()
+    }
+    sizes = [len(rows) if run.training.weights == "size" else 1 for rows in trains.values()]
+    weights = run.algorithm.weights([size / sum(sizes) for size in sizes])
+    mean = mean_answer(answers, dict(zip(trains, weights, strict=True)))
+
+    def known(site: str) -> Site:
+        alone = not run.algorithm.collaboration.has_global_model  # nothing travels, and the site knows its own
+        answer = answers[inference.client or site] if alone else mean
+        return Site(greys=greys, answer=answer, counts=Counter({"asked": 0 if alone else answer.numel()}))
+
+    return known
+
+
+def _counted(site: Site) -> dict[str, int]:
+    """Return the columns of what was counted at a site."""
+    return {f"{COUNT}{name}": number for name, number in sorted(site.counts.items())}
 
 
 def _table(rows: pd.DataFrame, samples: MappedSamples, probability: np.ndarray, **columns: Any) -> pd.DataFrame:

@@ -20,6 +20,7 @@ FILES = {
     "Effects": "effects",
     "Controls": "controls",
     "Calibration": "calibration",
+    "Test-time adaptation": "collapse",
     "Operating points": "operating_points",
     "Comparisons of conditions": "comparisons",
     "Table of conditions compared": "tables/conditions",

@@ -10,6 +10,11 @@ BN = (
     "prediction those of the training or of the site. Other scanners or stains change just these."
 )
 
+COLLAPSE = (
+    "predictions end in one class, whatever the image. Methods that learn from their own predictions at a site can do "
+    "that, and their entropy then looks best."
+)
+
 
 def glossary(findings: Findings) -> list[tuple[str, str]]:
     """Return each word with its meaning: BN, the BN policies of the study, and its inferences."""
@@ -19,6 +24,7 @@ def glossary(findings: Findings) -> list[tuple[str, str]]:
         ("BN:", BN),
         *((f"{name.replace('_', ' ').capitalize()} BN:", _policy(POLICIES[name])) for name in policies),
         *((f"{name}:", _sentence(inference.summary())) for name, inference in kinds.items()),
+        *([("Collapse:", COLLAPSE)] if any(inference.gradients for inference in kinds.values()) else []),
     ]
 
 

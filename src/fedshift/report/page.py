@@ -22,7 +22,18 @@ from ..papers import comparison as published
 from ..papers import trends
 from ..papers.reproduction import Reproduction
 from ..study.plan import Plan
-from . import calibration, comparison, control, headline, new_hospital, operating_point, subgroups, tables, worst
+from . import (
+    calibration,
+    collapse,
+    comparison,
+    control,
+    headline,
+    new_hospital,
+    operating_point,
+    subgroups,
+    tables,
+    worst,
+)
 from .answer import answer
 from .checklists import checklists, statements
 from .cohort import Cohort, cohorts, problems
@@ -122,6 +133,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "sites": sites,
         "coloured": any(cell.mark in ("better", "worse") for t in sites for row in t.rows for cell in row),
         "metrics": [_metrics(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)],
+        "collapse": _collapse(collapse.section(results)),
         "calibration": measured,
         "calibrated": _calibrated(measured),
         "calibration_key": calibration.explanation(),
@@ -269,6 +281,17 @@ def _compared(n: int, table: Table) -> PageTable:
         if row[-1].text == "outside":
             row[-1] = PageCell(row[-1].text, mark="worse")
     return shown
+
+
+def _collapse(section: collapse.Section | None) -> tuple[list[str], list[PageTable]] | None:
+    """Return the sentences and tables of test-time adaptation, in which a collapse is marked; None without any."""
+    if section is None:
+        return None
+    made = [plain(f"collapse-{n}", table) for n, table in enumerate(section.tables)]
+    for row in (row for one in made for row in one.rows):
+        if row[-1].text not in ("no", "not known"):
+            row[-1] = PageCell(row[-1].text, mark="worse")
+    return section.lines, made
 
 
 def _conditions(table: Table) -> PageTable:

@@ -184,6 +184,11 @@ def _partition(partition: Partition) -> str:
     external = ", ".join([*partition.external, *left_out]) or "none"
     dealt = f" (no real sites: {partition.deal.words})" if partition.deal else ""
     cut = "; internal sites are cut to the size of the smallest" if partition.truncate else ""
+    if partition.cut:
+        cut += (
+            f"; the training samples of each site are then cut into {partition.cut.parts} parts, one for each of its "
+            f"clients ({partition.cut.clients}), which share its test samples out"
+        )
     return (
         f"Internal: {', '.join(partition.internal)}{dealt}. External: {external}. Internal sites are split into "
         f"{shares} by {partition.by} (seed {partition.seed}){cut}; external sites are tested whole."

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ..analysis import (
     calibration,
+    collapse,
     comparisons,
     controls,
     effects,
@@ -74,6 +75,7 @@ def summarise(plan: Plan, paths: Paths) -> Path:
         files.net_benefit: net_benefit.table(results.names, paths, results.samples),
         files.controls: beside,
         files.calibration: calibration.table(findings, results.names, paths, results.samples),
+        files.collapse: collapse.table(results.names, paths),
     }
     for path, rows in content.items():
         write_table(path, rows)

@@ -4,6 +4,6 @@ A file here changes a stored image once (`prepare`), or a batch in training or a
 All randomness comes from the generator that is passed in.
 """
 
-from ._base import Transform, shape_after
+from ._base import Transform, greys_after, shape_after
 
-__all__ = ["Transform", "shape_after"]
+__all__ = ["Transform", "greys_after", "shape_after"]

@@ -70,3 +70,24 @@ def shape_after(transforms: tuple[Transform, ...], shape: tuple[int, ...]) -> tu
     for transform in always:
         x = transform.apply(x, stream(0, "black"))
     return tuple(x.shape[1:])
+
+
+@functools.cache
+def greys_after(
+    transforms: tuple[Transform, ...], shape: tuple[int, ...]
+) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Return the values of a black and of a white pixel as the network sees them, for each channel.
+
+    The transforms that always act are tried on a black and on a white image of `shape` (channels, height, width), and
+    the middle pixel is taken. None for vectors, which have no grey levels.
+    """
+    if len(shape) != 3:
+        return None
+    import torch
+
+    x = torch.stack([torch.zeros(shape), torch.full(shape, 255.0)])
+    for transform in transforms:
+        if transform.when == "always":
+            x = transform.apply(x, stream(0, "black"))
+    black, white = x[:, :, x.shape[2] // 2, x.shape[3] // 2].tolist()
+    return tuple(black), tuple(white)

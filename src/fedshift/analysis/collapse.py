@@ -1,0 +1,153 @@
+"""What test-time adaptation did at each site: whether predictions collapsed into one class, and what was kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import entr
+
+from ..data.prepared import read_partition
+from ..inferences import COUNT, Inference
+from ..io.paths import Paths
+from ..study.plan import Plan
+from ..study.run import Run
+from . import effects, predictions
+from .conditions import CONDITION
+from .names import IDS, Names
+from .predictions import INFERENCE, SITE
+
+MEASURES = ("spread", "spread_source", "top_share", "entropy", "agreement")
+"""The numbers of a site that are not counts; each from 0 to 1."""
+COUNTS = ("seen", "kept", "augmented", "steps", "resets", "asked")
+"""What inferences may count at a site."""
+COLUMNS = [*IDS, *CONDITION, "role", "site", *INFERENCE, "run", "seed", "n", *MEASURES]
+COLUMNS += ["first_batch", "collapsed", *COUNTS]
+SPREAD, SHARE, SHARE_OF_TWO = 0.5, 0.9, 0.95
+"""Collapsed: a spread below this part of the baseline's, and a larger share of one class; the last with two classes."""
+WINDOW, CERTAIN = 20, 0.95
+"""Batches that are looked at together, and the share of one class from which they count as collapsed."""
+
+
+def spread(p: np.ndarray) -> float:
+    """Return the entropy of the mean of probabilities (n, classes), as a share of ln K: 0 is one class, 1 all alike."""
+    return float(entr(p.mean(0)).sum() / math.log(p.shape[1]))
+
+
+def entropy(p: np.ndarray) -> float:
+    """Return the mean entropy of probabilities (n, classes), as a share of ln K."""
+    return float(entr(p).sum(1).mean() / math.log(p.shape[1]))
+
+
+def top_share(predicted: np.ndarray) -> float:
+    """Return the share of the most predicted class among predicted classes (n,)."""
+    return float(np.bincount(predicted).max() / len(predicted))
+
+
+def collapsed(one: float, source: float, share: float, classes: int) -> bool | None:
+    """Return whether predictions collapsed: their spread `one`, the baseline's, and the share of the commonest class.
+
+    Both conditions must hold: a spread below half of the baseline's, and a share above 0.9, or 0.95 with two classes.
+    The entropy is no criterion, since it falls in success, too. None where the baseline's spread is not known.
+    """
+    if math.isnan(source):
+        return None
+    return one < SPREAD * source and share > (SHARE_OF_TWO if classes == 2 else SHARE)
+
+
+def first_batch(predicted: np.ndarray, batch_size: int) -> float:
+    """Return the first batch, from 1, that ends WINDOW batches with a share above CERTAIN of one class; else NaN.
+
+    `predicted` (n,) are the predicted classes in the order in which they were predicted.
+    """
+    batch = np.arange(len(predicted)) // batch_size
+    counts = np.zeros((batch[-1] + 2, predicted.max() + 1))
+    np.add.at(counts, (batch + 1, predicted), 1)
+    sums = counts.cumsum(0)
+    windows = sums[WINDOW:] - sums[:-WINDOW]
+    ends = np.flatnonzero(windows.max(1) > CERTAIN * windows.sum(1))
+    return float(ends[0] + WINDOW) if len(ends) else math.nan
+
+
+def table(names: Names, paths: Paths) -> pd.DataFrame:
+    """Return collapse.csv: a row for each run, site and inference but the baseline, from predictions alone.
+
+    `spread` is the entropy of the mean prediction and `entropy` the mean entropy, both as shares of ln K;
+    `spread_source` is the spread of the baseline's predictions; `top_share` is the share of the most predicted class,
+    and `agreement` that of images with the baseline's class. `first_batch` is the batch at which the last 20 had more
+    than 95 % of one class. `collapsed` is 1 or 0 (see `collapsed`). COUNTS are what the inference counted: images that
+    it saw, kept and augmented, its steps and resets, and the floats that it asked of each internal site. Cells are
+    empty where something is not known.
+    """
+    rows = []
+    for condition in names.conditions.values():
+        ids = {"condition_id": condition.id}
+        for run in condition.runs.values():
+            rows += [ids | row for row in _of_run(names.plan, paths, run, condition.inferences)]
+    known = [name for name in COLUMNS if name not in (*CONDITION, *INFERENCE)]
+    together = pd.DataFrame(rows, columns=known).astype(dict.fromkeys(("collapsed", *COUNTS), "Int64"))
+    return names.described(together)[COLUMNS]
+
+
+def _of_run(plan: Plan, paths: Paths, run: Run, inferences: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a run, without inferences that were not predicted."""
+    baseline = effects.plain(plan)
+    others = [key for key in inferences if key != baseline]
+    if not others:
+        return
+    source = _read(plan, paths, run, baseline) if baseline in inferences else None
+    partition = paths.partition(run.partition_id)
+    stored = read_partition(partition)["sample"].astype(str) if partition.exists() else pd.Series(dtype=str)
+    for key in others:
+        if (predicted := _read(plan, paths, run, key)) is None:
+            continue
+        for (site, role), part in predicted.groupby(SITE, sort=False):
+            before = None if source is None else source[source["site"] == site].set_index("sample").loc[part["sample"]]
+            place = {"inference_id": key, "role": role, "site": site, "run": run.id, "seed": run.seed}
+            yield place | _measured(part, before) | _counted(part) | _found(part, stored, plan.inferences[key])
+
+
+def _read(plan: Plan, paths: Paths, run: Run, inference: str | None) -> pd.DataFrame | None:
+    try:
+        return predictions.read(plan, paths, run, inference) if inference is not None else None
+    except predictions.Missing:
+        return None  # score() lists it in missing.json
+
+
+def _measured(part: pd.DataFrame, before: pd.DataFrame | None) -> dict[str, Any]:
+    """Return the number of images, MEASURES and `collapsed` of a site's predictions, and of the baseline's."""
+    p = _probabilities(part)
+    predicted = p.argmax(1)
+    source = math.nan if before is None else spread(_probabilities(before))
+    one, share = spread(p), top_share(predicted)
+    return {
+        "n": len(part),
+        "spread": one,
+        "spread_source": source,
+        "top_share": share,
+        "entropy": entropy(p),
+        "agreement": math.nan if before is None else float((_probabilities(before).argmax(1) == predicted).mean()),
+        "collapsed": collapsed(one, source, share, p.shape[1]),
+    }
+
+
+def _probabilities(part: pd.DataFrame) -> np.ndarray:
+    return part[predictions.probabilities(part)].to_numpy(dtype=float)
+
+
+def _counted(part: pd.DataFrame) -> dict[str, Any]:
+    """Return what the inference counted at the site, None where it counted nothing."""
+    known = {name: part[f"{COUNT}{name}"].iloc[0] for name in COUNTS if f"{COUNT}{name}" in part}
+    return {name: int(value) for name, value in known.items() if pd.notna(value)}
+
+
+def _found(part: pd.DataFrame, stored: pd.Series, inference: Inference) -> dict[str, float]:
+    """Return the first batch with collapsed predictions; none where labelled images are left out of the order."""
+    if inference.uses_labels:
+        return {"first_batch": math.nan}
+    classes = pd.Series(_probabilities(part).argmax(1), index=part["sample"])
+    predicted = classes.loc[stored[stored.isin(classes.index)]].to_numpy()
+    return {"first_batch": first_batch(predicted[inference.image_order(len(predicted))], inference.batch_size)}

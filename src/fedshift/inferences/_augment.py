@@ -1,0 +1,69 @@
+"""Random changes of colour, place and sharpness of a batch of images with grey levels from 0 to 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torchvision.transforms.v2.functional as change
+from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample
+
+BRIGHTNESS, CONTRAST, GAMMA = (0.6, 1.4), (0.7, 1.3), (0.7, 1.3)
+SATURATION, HUE = (0.5, 1.5), (-0.06, 0.06)
+DEGREES, SHIFT, SCALE = 15.0, 1 / 16, (0.9, 1.1)
+BLUR, NOISE = (0.001, 0.5), 0.005
+"""Ranges of the authors of CoTTA; angle, shift and scale are of the image plane, blur is a deviation in pixels."""
+
+
+def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Return a batch (batch, channels, height, width) of grey levels 0..1, changed by one draw for all of its images.
+
+    In this order: colours (brightness, contrast, gamma and, of three channels, saturation and hue, in random order);
+    rotation, shift and scale, bilinear, with the border's values outside; a blur of five pixels; a flip from left to
+    right, of every second batch; noise, drawn for each pixel. Levels are kept within 0..1 at both ends.
+    """
+
+    def between(bounds: tuple[float, float]) -> float:
+        low, high = bounds
+        return low + (high - low) * float(torch.rand((), generator=generator))
+
+    x = x.clamp(0, 1)
+    brightness, contrast, gamma = between(BRIGHTNESS), between(CONTRAST), between(GAMMA)
+    changes: list[Callable[[Tensor], Tensor]] = [
+        lambda x: (brightness * x).clamp(0, 1),
+        lambda x: contrasted(x, contrast),
+        lambda x: x.clamp(1e-8, 1) ** gamma,
+    ]
+    if x.shape[1] == 3:
+        saturation, hue = between(SATURATION), between(HUE)
+        changes += [lambda x: change.adjust_saturation(x, saturation), lambda x: change.adjust_hue(x, hue)]
+    for k in torch.randperm(len(changes), generator=generator).tolist():
+        x = changes[k](x)
+    angle, scale = between((-DEGREES, DEGREES)), between(SCALE)
+    x = moved(x, angle, scale, (between((-SHIFT, SHIFT)), between((-SHIFT, SHIFT))))
+    sides = [min(5, side - 1 + side % 2) for side in (x.shape[3], x.shape[2])]  # odd, and within the image
+    x = change.gaussian_blur(x, sides, [between(BLUR)] * 2)
+    if between((0, 1)) < 0.5:
+        x = x.flip(3)
+    noise = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
+    return (x + NOISE * noise).clamp(0, 1)
+
+
+def contrasted(x: Tensor, factor: float) -> Tensor:
+    """Return images whose distance from their own mean grey is scaled; colours have the grey of the ITU's weights."""
+    grey = change.rgb_to_grayscale(x) if x.shape[1] == 3 else x.mean(1, keepdim=True)
+    mean = grey.mean((1, 2, 3), keepdim=True)
+    return (mean + factor * (x - mean)).clamp(0, 1)
+
+
+def moved(x: Tensor, degrees: float, scale: float, shift: tuple[float, float]) -> Tensor:
+    """Return images turned and scaled about their middle, then moved by shares of width and height."""
+    height, width = x.shape[2:]
+    angle = torch.deg2rad(torch.tensor(degrees, dtype=torch.float64))
+    cos, sin = float(angle.cos()) / scale, float(angle.sin()) / scale
+    # from output to input, in coordinates that go from -1 to 1 along either side
+    turn = torch.tensor([[cos, -sin * height / width], [sin * width / height, cos]], dtype=x.dtype, device=x.device)
+    offset = -turn @ torch.tensor([[2 * shift[0]], [2 * shift[1]]], dtype=x.dtype, device=x.device)
+    grid = affine_grid(torch.cat([turn, offset], 1).expand(len(x), 2, 3), list(x.shape), align_corners=False)
+    return grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
