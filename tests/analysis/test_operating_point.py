@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 from fedshift.analysis import operating_point as op
-from fedshift.analysis import predictions, score
+from fedshift.analysis import score
+from fedshift.analysis.predictions import Predictions
 from fedshift.analysis.statistics import wilson
 from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
@@ -187,8 +188,8 @@ def test_test_samples_are_read_by_default_and_validation_samples_on_request(tmp_
     plan, paths, _ = made(tmp_path)
     run = next(iter(plan.runs.values()))
     partition = read_table(paths.partition(run.partition_id))
-    for split, found in (("test", predictions.read(plan, paths, run, "source")), ("val", None)):
-        found = predictions.read(plan, paths, run, "source", "val") if found is None else found
+    for split, found in (("test", Predictions(plan, paths).read(run, "source")), ("val", None)):
+        found = Predictions(plan, paths).read(run, "source", "val") if found is None else found
         assert set(found["sample"]) == set(partition.loc[partition["split"] == split, "sample"])
         assert len(found) == found["sample"].nunique()
 
@@ -206,7 +207,7 @@ def test_files_without_validation_samples_score_as_before(tmp_path: Path) -> Non
     table = read_table(paths.study_files(plan.name).operating_points)
     assert table["threshold"].isna().all() and table["sensitivity"].isna().all()
     with pytest.raises(UserError, match="holds no predictions of the split val"):
-        predictions.read(plan, paths, next(iter(plan.runs.values())), "source", "val")
+        Predictions(plan, paths).read(next(iter(plan.runs.values())), "source", "val")
 
 
 def test_validation_samples_that_are_lost_are_noticed(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_validation_samples_that_are_lost_are_noticed(tmp_path: Path) -> None:
     table = read_table(path)
     write_table(path, table.drop(index=table.index[table["split"] == "val"][0]))
     with pytest.raises(UserError, match="partial: 1 of 20 val samples are not predicted"):
-        predictions.read(plan, paths, plan.runs[run], "source", "val")
+        Predictions(plan, paths).read(plan.runs[run], "source", "val")
 
 
 def test_more_than_two_classes_have_no_operating_point(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from fake_study import EVIL
 
 from fedshift.analysis import predictions, results, score
 from fedshift.analysis.conditions import conditions, distinguishing_settings
+from fedshift.analysis.predictions import Predictions
 from fedshift.analysis.statistics import DRAWS
 from fedshift.core.errors import UserError
 from fedshift.core.rng import stream
@@ -151,7 +152,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, change, words: str) -
     path = paths.predictions(run.id, "source")
     write_table(path, change(read_table(path)))
     with pytest.raises(UserError, match=words):
-        predictions.read(plan, paths, run, "source")
+        Predictions(plan, paths).read(run, "source")
 
 
 @pytest.mark.parametrize("content", [b"not parquet", b""])
@@ -237,7 +238,7 @@ def test_the_interval_of_balanced_accuracy_is_that_of_whole_resampled_sites(tmp_
     table = score.read_tidy(summary.summarise(plan, paths))
     row = pick(table, site="centre1", inference="source", metric="balanced_accuracy", bn="local").iloc[0]
     run = next(r for r in plan.runs.values() if r.bn == "local")
-    predicted = predictions.read(plan, paths, run, "source").query("site == 'centre1'")
+    predicted = Predictions(plan, paths).read(run, "source").query("site == 'centre1'")
     predicted["patient"] = predicted["sample"].str.rpartition("/")[0]
     predicted["right"] = (predicted["p1"] > 0.5) == (predicted["label"] == 1)
     rows = predicted.groupby("patient").indices

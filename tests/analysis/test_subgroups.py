@@ -97,9 +97,8 @@ def test_without_patients_images_stand_alone(tmp_path: Path, monkeypatch: pytest
     plan, paths = made(tmp_path, monkeypatch)
     samples = read_table(paths.data_files(next(iter(plan.data))).samples)
     samples["patient"] = None
-    table = subgroups.table(
-        results.load(plan, paths).names, paths, lambda data: samples.astype({"sample": str, "site": str})
-    )
+    loaded = results.load(plan, paths)
+    table = subgroups.table(loaded.names, loaded.predictions, lambda data: samples.astype({"sample": str, "site": str}))
     assert (table["clusters"] == table["n"]).all()
 
 

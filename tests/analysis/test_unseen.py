@@ -11,6 +11,7 @@ import pytest
 
 from fedshift.analysis import results, score, unseen
 from fedshift.analysis.names import Names
+from fedshift.analysis.predictions import Predictions
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.report import page, summary
@@ -89,6 +90,6 @@ def test_a_run_that_is_not_there_counts_as_a_seed_less(tmp_path: Path) -> None:
     lost = next(name for name, run in plan.runs.items() if run.seed == 1 and run.bn == "local")
     for key in plan.predictions(lost):
         paths.predictions(lost, key).unlink()
-    found = unseen.table(Names(plan), paths, results.load(plan, paths).samples)
+    found = unseen.table(Names(plan), Predictions(plan, paths), results.load(plan, paths).samples)
     assert found[found["bn"] == "local"]["seeds"].tolist() == [1] * 4
     assert found[found["bn"] == "aggregated"]["seeds"].tolist() == [2] * 4

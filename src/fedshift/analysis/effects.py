@@ -17,16 +17,16 @@ import numpy as np
 import pandas as pd
 
 from ..core.rng import stream
-from ..io.paths import Paths
 from ..metrics import Metric
 from ..study.plan import Plan
+from ..study.run import Run
 from ..study.selector import BASELINE
 from . import crossed, predictions, score
 from .auc import logit_interval
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition, several
 from .names import IDS, LEVELS, Names
-from .predictions import INFERENCE, Samples
+from .predictions import INFERENCE, Predictions, Samples
 from .statistics import FEWEST, bootstrap, by_cluster, interval
 
 COLUMNS = [
@@ -185,7 +185,7 @@ class Resampled(NamedTuple):
     influences: dict[tuple[str, str, str, str], pd.DataFrame]
 
 
-def by_draw(names: Names, paths: Paths, samples: Samples, arms: Collection[Arm] = ()) -> Resampled:
+def by_draw(names: Names, predicted: Predictions, samples: Samples, arms: Collection[Arm] = ()) -> Resampled:
     """Return resamples of patients, for metrics that are means over samples.
 
     Scores of samples are first averaged over seeds. Sites are resampled independently of each other, unless they show
@@ -202,7 +202,7 @@ def by_draw(names: Names, paths: Paths, samples: Samples, arms: Collection[Arm] 
     for partition in dict.fromkeys(run.partition_id for run in plan.runs.values()):
         runs = {key: run for key, run in plan.runs.items() if run.partition_id == partition}
         data = next(iter(runs.values())).data.id
-        per_sample, single = _per_sample(plan, paths, list(runs), by_data[data], arms)
+        per_sample, single = _per_sample(predicted, list(runs.values()), by_data[data], arms)
         influences |= single
         for site, values in per_sample.items():
             cluster = by_data[data].of(values.index)
@@ -227,7 +227,7 @@ def by_draw(names: Names, paths: Paths, samples: Samples, arms: Collection[Arm] 
 
 
 def _per_sample(
-    plan: Plan, paths: Paths, runs: list[str], clusters: Clusters, arms: Collection[Arm]
+    predicted: Predictions, runs: list[Run], clusters: Clusters, arms: Collection[Arm]
 ) -> tuple[dict[str, pd.DataFrame], dict[tuple[str, str, str, str], pd.DataFrame]]:
     """Return the scores of single samples at each site, averaged over the seeds that are there, and the influences.
 
@@ -236,29 +236,25 @@ def _per_sample(
     single: dict[tuple[str, str, str, str], dict[int, pd.Series]] = defaultdict(dict)
     total: dict[str, dict[tuple[str, ...], pd.Series]] = defaultdict(dict)
     count: dict[tuple[str, ...], int] = defaultdict(int)
-    for run in runs:
-        for inference in plan.predictions(run):
-            try:
-                table = predictions.read(plan, paths, plan.runs[run], inference)
-            except predictions.Missing:
-                continue  # score() lists it in missing.json
-            classes = predictions.probabilities(table)
-            for _, rows in table.groupby(predictions.SITE, sort=False):
-                site, role = str(rows["site"].iloc[0]), str(rows["role"].iloc[0])
-                label, probability = rows["label"].to_numpy(), rows[classes].to_numpy(dtype=float)
-                for metric in score.metrics(plan):
-                    each = metric.per_sample(label, probability)
-                    if each is None:
-                        continue
-                    if metric.name == plan.study.headline and (plan.runs[run].condition, inference) in arms:
-                        place = (plan.runs[run].condition, role, site, inference)
-                        cluster = clusters.of(pd.Index(rows["sample"]))
-                        single[place][plan.runs[run].seed] = influence(each.reshape(len(label), -1), cluster)
-                    for part, values in enumerate(each.reshape(len(label), -1).T):
-                        column = (plan.runs[run].condition, role, site, inference, metric.name, str(part))
-                        added = pd.Series(values, rows["sample"])
-                        total[site][column] = total[site][column] + added if column in total[site] else added
-                        count[column] += 1
+    headline = predicted.plan.study.headline
+    for run, inference, table in predicted.every(runs):
+        classes = predictions.probabilities(table)
+        for _, rows in table.groupby(predictions.SITE, sort=False):
+            site, role = str(rows["site"].iloc[0]), str(rows["role"].iloc[0])
+            label, probability = rows["label"].to_numpy(), rows[classes].to_numpy(dtype=float)
+            for metric in score.metrics(predicted.plan):
+                each = metric.per_sample(label, probability)
+                if each is None:
+                    continue
+                if metric.name == headline and (run.condition, inference) in arms:
+                    place = (run.condition, role, site, inference)
+                    cluster = clusters.of(pd.Index(rows["sample"]))
+                    single[place][run.seed] = influence(each.reshape(len(label), -1), cluster)
+                for part, values in enumerate(each.reshape(len(label), -1).T):
+                    column = (run.condition, role, site, inference, metric.name, str(part))
+                    added = pd.Series(values, rows["sample"])
+                    total[site][column] = total[site][column] + added if column in total[site] else added
+                    count[column] += 1
     wide = {
         site: pd.DataFrame({c: values / count[c] for c, values in columns.items()}).rename_axis(
             columns=[*LEVELS, "part"]
@@ -322,10 +318,10 @@ class Measured:
 
 
 def measured(
-    names: Names, paths: Paths, scores: pd.DataFrame, samples: Samples, arms: Collection[Arm] = ()
+    names: Names, predicted: Predictions, scores: pd.DataFrame, samples: Samples, arms: Collection[Arm] = ()
 ) -> Measured:
     """Return the numbers behind all intervals. `scores` has the columns LEVELS, seed and value."""
-    seeds, resampled = by_seed(scores), by_draw(names, paths, samples, arms)
+    seeds, resampled = by_seed(scores), by_draw(names, predicted, samples, arms)
     left_out = undefined(names.conditions, scores)
     by_each, by_draw_ = (
         effects(wide, names.conditions, plain(names.plan), left_out) for wide in (seeds, resampled.draws)

@@ -26,7 +26,7 @@ from ..study.run import Data
 from . import calibration, comparisons, controls, mistakes, net_benefit, operating_point, score
 from .findings import Findings
 from .names import IDS, LEVELS, Names
-from .predictions import INFERENCE
+from .predictions import INFERENCE, Predictions
 from .ranking import ranking
 
 ROLES = ("internal", "external")
@@ -104,6 +104,11 @@ class StudyResults:
             table = read_samples(self.paths.data_files(data).samples)
             self._samples[data] = table.astype({"sample": str, "site": str})
         return self._samples[data]
+
+    @functools.cached_property
+    def predictions(self) -> Predictions:
+        """The predictions of all runs, and the tables of partitions."""
+        return Predictions(self.plan, self.paths)
 
     def _table(self, name: str) -> pd.DataFrame:
         """Return a table of the study's folder. Raises UserError where it is not one of this study, as it is now."""
@@ -248,7 +253,7 @@ class StudyResults:
         )
 
     def _mistakes(self, each: int) -> list[SiteMistakes]:
-        return list(mistakes.worst(self.findings, self.paths, self.samples, each))
+        return list(mistakes.worst(self.findings, self.predictions, self.samples, each))
 
     def _titled(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return a table with the columns `condition` and `shown`: the titles of condition and inference."""

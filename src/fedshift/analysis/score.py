@@ -105,11 +105,11 @@ def metrics(plan: Plan) -> list[Metric]:
 def _score_rows(plan: Plan, paths: Paths, missing: list[dict[str, str]]) -> Iterator[dict[str, Any]]:
     """Yield the rows of scores.csv. Adds to `missing` the predictions that are not there."""
     condition = {name: one.words for one in conditions(plan).values() for name in one.runs}
-    inference = predictions.inferences(plan)
+    inference, predicted = predictions.inferences(plan), predictions.Predictions(plan, paths)
     for name, run in plan.runs.items():
         for key in plan.predictions(name):
             try:
-                table = predictions.read(plan, paths, run, key)
+                table = predicted.read(run, key)
             except predictions.Missing as error:
                 missing.append({"run": name, "inference": key, "why": error.what})
                 continue
