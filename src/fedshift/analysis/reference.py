@@ -18,7 +18,7 @@ PLACE = ["condition_id", "role", "site", "metric"]
 def table(predicted: Predictions, samples: Samples) -> pd.DataFrame:
     """Return `chance` and `majority` by PLACE, for metrics that have a chance level.
 
-    `chance` is that of a guess among the classes of the dataset. `majority` is the score of giving the shares of the
+    `chance` is that of a guess (see `Metric.chance`). `majority` is the score of giving the shares of the
     classes among the test labels of the site for every sample: for accuracy the share of the commonest class.
     """
     rows, known = [], {run.condition: run for run in predicted.plan.runs.values()}
@@ -36,14 +36,12 @@ def _by_site(predicted: Predictions, samples: Samples, run: Run) -> Iterator[tup
     except UserError:
         return
     classes = len(run.data.dataset.classes)
-    levels = [
-        (metric, chance) for metric in score.metrics(predicted.plan) if not np.isnan(chance := metric.chance(classes))
-    ]
     test = assigned[assigned["split"] == "test"].astype({"sample": str})
     rows = test.merge(labels.dropna().astype({"label": int}), on="sample")
     for place, label in rows.groupby(["role", "site"], sort=False)["label"]:
         role, site = map(str, place)
         shares = np.bincount(label, minlength=classes) / len(label)
         blind = np.tile(shares, (len(label), 1))
-        for metric, chance in levels:
-            yield (role, site, metric.name), chance, metric.value(label.to_numpy(), blind)
+        for metric in score.metrics(predicted.plan):
+            if not np.isnan(chance := metric.chance(shares)):
+                yield (role, site, metric.name), chance, metric.value(label.to_numpy(), blind)

@@ -169,6 +169,7 @@ def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
         *([small] if findings.plan.scale == "mini" and findings.plan.scaled else []),
         *(note for card in results.cards for note in card.get("notes", ())),
         *(line for cohort in people for line in cohort.caveats),
+        *(metric.caveat for metric in findings.metrics.values() if metric.caveat),
         *_left_out(findings),
         *_untested(findings),
         *_with_labels(findings),
