@@ -75,8 +75,8 @@ def trained(plan: Plan, paths: Paths) -> list[Run]:
     """Return the runs of a study whose files are all there. Raises UserError where there is none."""
     runs = [r for r in plan.runs.values() if all((paths.run(r.id) / name).exists() for name in TRAINED)]
     if not runs:
-        where = f"study {plan.name} at scale {plan.scale}"
-        raise UserError(where, "no run is trained: there is nothing to export", f"train: {score.command(plan, paths)}")
+        what = "no run is trained: there is nothing to export"
+        raise UserError(plan.label, what, f"train: {score.command(plan, paths)}")
     return runs
 
 
