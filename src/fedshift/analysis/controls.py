@@ -37,6 +37,7 @@ def table(
     """Return controls.csv.
 
     level : what the control of a partition reaches, at each site and as a mean over the sites of a role (site `*`)
+    gap : its headline metric as the mean over internal sites minus the mean over external ones
     difference : the headline metric of a condition minus that of the control on the same images, mean over sites
 
     Differences are there for all inferences that use no labels of a site. `low` and `high` are 95% intervals over
@@ -67,9 +68,12 @@ def _rows(
                 reference[metric.name, site] = each
                 sites[site] = _estimate(metric, rows, each, known(run.data.id).at_sites(rows))
                 yield _row("level", about, *site, metric, sites[site], len(rows))
-            for role, one in _means(sites, partition, metric, left_out):
+            means = dict(_means(sites, partition, metric, left_out))
+            for role, one in means.items():
                 levels[role, metric.name].append(one)
                 yield _row("level", about, role, ALL, metric, one)
+            if metric is headline and len(means) == 2:
+                yield _row("gap", about, "internal", ALL, metric, means["internal"].minus(means["external"]))
         for condition in findings.conditions if by_site else ():
             if condition.run.partition_id != partition:
                 continue
@@ -180,11 +184,14 @@ class Controls:
     def __init__(self, findings: Findings, rows: pd.DataFrame) -> None:
         self.findings = findings
         self._levels: dict[tuple[str, ...], Value] = {}
+        self._gaps: dict[str, Value] = {}
         self._differences: dict[tuple[str, ...], Value] = {}
         for row in rows.to_dict("records"):
             numbers = {name: row[name] for name in ("mean", "std", "seeds", "low", "high", "n")}
             if row["quantity"] == "level":
                 self._levels[row["partition"], row["role"], row["site"], row["metric"]] = Value(**numbers)
+            elif row["quantity"] == "gap":
+                self._gaps[row["partition"]] = Value(**numbers)
             else:
                 self._differences[row["condition_id"], row["inference_id"], row["role"]] = Value(**numbers)
 
@@ -194,6 +201,10 @@ class Controls:
     def level(self, partition: str, role: str, site: str = ALL, metric: str = "") -> Value:
         """Return what the control of a partition reaches; of the headline metric, if no other one is named."""
         return self._levels.get((partition, role, site, metric or self.findings.headline.name), Value())
+
+    def gap(self, partition: str) -> Value:
+        """Return the mean of the headline metric over internal sites minus that over external ones."""
+        return self._gaps.get(partition, Value())
 
     def difference(self, id_: str, key: str, role: str = "external") -> Value:
         """Return what a condition, or a family of them, adds to the control. Positive is better."""
