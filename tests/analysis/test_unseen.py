@@ -9,7 +9,7 @@ import fake_study
 import pandas as pd
 import pytest
 
-from fedshift.analysis import results, score, unseen
+from fedshift.analysis import results, score, study_tables, unseen
 from fedshift.analysis.names import Names
 from fedshift.analysis.predictions import Predictions
 from fedshift.io.paths import Paths
@@ -54,7 +54,7 @@ def made(root: Path, change: Any = guises, **changes: Any) -> tuple[Plan, Paths,
 
 def test_what_was_trained_on_is_told_apart(tmp_path: Path) -> None:
     plan, paths, seen, new = made(tmp_path)
-    found = score.read_tidy(paths.study("fake") / "unseen.csv")
+    found = study_tables.read_table(paths.study("fake") / "unseen.csv")
     assert list(found) == unseen.COLUMNS
     assert len(found) == 2 * 2 * 2, "BN policies, inferences, kinds of image"
     known, other = found[found["trained_on"]], found[~found["trained_on"]]
@@ -78,7 +78,7 @@ def nothing_shared(table: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize("change", [None, nothing_shared], ids=["no guises", "nothing shared"])
 def test_where_no_image_has_another_guise_there_is_nothing_to_tell(tmp_path: Path, change: Any) -> None:
     plan, paths, *_ = made(tmp_path, change)
-    found = score.read_tidy(paths.study("fake") / "unseen.csv")
+    found = study_tables.read_table(paths.study("fake") / "unseen.csv")
     assert found.empty
     assert list(found) == unseen.COLUMNS
     assert unseen.shown(results.load(plan, paths).findings, found) is None

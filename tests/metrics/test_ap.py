@@ -9,7 +9,7 @@ import fake_study
 import numpy as np
 import pytest
 
-from fedshift.analysis import score
+from fedshift.analysis import score, study_tables
 from fedshift.analysis.clusters import clusters
 from fedshift.analysis.estimates import of_means
 from fedshift.analysis.predictions import Predictions
@@ -116,7 +116,7 @@ def test_the_interval_at_a_site_has_the_percentiles_of_resampled_patients(tmp_pa
             table["p0"] = 1 - table["p1"]
             write_table(paths.predictions(run, job), table)
     score.score(plan, paths)
-    found = score.read_tidy(summary.summarise(plan, paths))
+    found = study_tables.read_table(summary.summarise(plan, paths))
     here = (found["site"] == "centre1") & (found["inference"] == "source") & (found["bn"] == "aggregated")
     row = found[here].iloc[0]
     results = load(plan, paths)

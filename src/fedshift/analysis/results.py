@@ -23,7 +23,7 @@ from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data
-from . import calibration, comparisons, controls, mistakes, net_benefit, operating_point, score
+from . import calibration, comparisons, controls, mistakes, net_benefit, operating_point, score, study_tables
 from .findings import Findings
 from .names import IDS, LEVELS, Names
 from .predictions import INFERENCE, Predictions
@@ -113,7 +113,7 @@ class StudyResults:
     def _table(self, name: str) -> pd.DataFrame:
         """Return a table of the study's folder. Raises UserError where it is not one of this study, as it is now."""
         path = self.files.folder / f"{name}.csv"
-        table = score.parse_tidy(self.content(path.name), path)
+        table = study_tables.parse_table(self.content(path.name), path)
         require_columns(path, table, dict.fromkeys(COLUMNS[name], "anything"), AGAIN)
         require_unique(path, table, KEYS[name], AGAIN)
         return table
@@ -193,7 +193,7 @@ class StudyResults:
     @functools.cached_property
     def missing(self) -> list[dict[str, str]]:
         """The predictions that could not be scored: run, inference and why."""
-        return score.missing(self.plan, self.paths)
+        return study_tables.missing(self.plan, self.paths)
 
     @functools.cached_property
     def manifests(self) -> dict[str, dict[str, Any]]:

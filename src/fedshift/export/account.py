@@ -12,12 +12,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analysis import results, score
+from ..analysis import results
 from ..core import digest
 from ..core.errors import UserError
 from ..io.paths import TRAINED, Paths
 from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
+from ..study import calls
 from ..study.plan import Plan
 from ..study.run import Run
 from .places import without_places
@@ -76,7 +77,7 @@ def trained(plan: Plan, paths: Paths) -> list[Run]:
     runs = [r for r in plan.runs.values() if all((paths.run(r.id) / name).exists() for name in TRAINED)]
     if not runs:
         what = "no run is trained: there is nothing to export"
-        raise UserError(plan.label, what, f"train: {score.command(plan, paths)}")
+        raise UserError(plan.label, what, f"train: {calls.snakemake(plan, paths)}")
     return runs
 
 

@@ -12,7 +12,6 @@ from typing import Any, get_args
 from urllib.parse import quote
 
 from .. import study
-from ..analysis import score
 from ..analysis.values import DASH
 from ..core.console import say
 from ..core.errors import UserError
@@ -23,7 +22,7 @@ from ..io.text import write_text
 from ..papers import tables
 from ..papers.comparison import VERDICTS
 from ..papers.tables import Item
-from ..study import Plan
+from ..study import Plan, calls
 from . import headline
 from .html import render
 
@@ -113,9 +112,10 @@ def _written(path: Path, listed: bool, paths: Paths) -> tuple[dict[str, Any], st
         file = headline.file(paths, path.stem).relative_to(paths.root)
         what = f"{file}: {error.what}. The result of this study is not shown."
     plan = _furthest(path, paths)[1] if listed else None
-    mend = (
-        remedy([file], score.command(plan, paths)) if plan else f"the study is not in this folder; remove it: rm {file}"
-    )
+    if plan is not None:
+        mend = remedy([file], calls.snakemake(plan, paths))
+    else:
+        mend = f"the study is not in this folder; remove it: rm {file}"
     say(f"{what} {mend}")
     return {}, f"{what} {mend[:1].upper()}{mend[1:]}"
 

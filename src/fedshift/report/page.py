@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..analysis import score, unseen
+from ..analysis import unseen
 from ..analysis.conditions import Condition
 from ..analysis.controls import Controls
 from ..analysis.findings import Findings
@@ -21,6 +21,7 @@ from ..io.text import write_text
 from ..papers import comparison as published
 from ..papers import trends
 from ..papers.reproduction import Reproduction
+from ..study import calls
 from ..study.plan import Plan
 from . import calibration, comparison, control, headline, new_hospital, operating_point, subgroups, tables, worst
 from .answer import answer
@@ -96,9 +97,9 @@ def context(results: StudyResults) -> dict[str, Any]:
         "cards": results.cards,
         "missing": _missing(results),
         "scaled": plan.scaled,
-        "command": score.command(plan, results.paths),
-        "run_commands": score.run_commands(plan, results.paths),
-        "archives": score.archives(plan),
+        "command": calls.snakemake(plan, results.paths),
+        "run_commands": calls.single_runs(plan, results.paths),
+        "archives": calls.archives(plan),
         "problems": problems(people),
         "answer": answer(findings, unit),
         "glossary": glossary(findings),
