@@ -90,6 +90,24 @@ def test_wilson(right: int, n: int, low: float, high: float) -> None:
     assert wilson(np.array(right / n), np.array(n)) == pytest.approx((low, high), abs=1e-6)
 
 
+@pytest.mark.parametrize(("prevalence", "ppv"), [(0.5, 0.9), (0.1, 0.5), (0.01, 0.0833333)])
+def test_predictive_values_at_another_prevalence(prevalence: float, ppv: float) -> None:
+    """With a sensitivity and specificity of 0.9 each; NPV is PPV at the prevalence of the other class."""
+    rates = dict.fromkeys(op.RATES, op.Value(0.9, low=0.8, high=1.0))
+    point = op.Point((0.5,), 10, 10, {}, rates, {})
+    values, others = op.predictive_values(point, prevalence), op.predictive_values(point, 1 - prevalence)
+    assert values[0].mean == pytest.approx(ppv, abs=1e-6)
+    assert values[1].mean == pytest.approx(others[0].mean)
+    low = 0.8 * prevalence / (0.8 * prevalence + 0.2 * (1 - prevalence))
+    assert (values[0].low, values[0].high) == pytest.approx((low, 1.0))
+
+
+def test_predictive_values_need_both_rates() -> None:
+    rates = dict.fromkeys(op.RATES, op.Value(0.9)) | {"specificity": op.Value()}
+    values = op.predictive_values(op.Point((0.5,), 10, 10, {}, rates, {}), 0.1)
+    assert not any(value.known for value in values)
+
+
 def test_one_sample_a_patient_has_the_interval_of_wilson() -> None:
     """Of 5 positives 3 are found, and of 10 negatives 9 are left alone."""
     cells = np.repeat(np.eye(4), [3, 1, 2, 9], axis=0)

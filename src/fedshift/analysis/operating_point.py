@@ -189,6 +189,29 @@ class Point(NamedTuple):
         return {1.0: "sensitivity", 0.0: "specificity"}.get(self.rates["prevalence"].mean, "")
 
 
+def predictive_values(point: Point, prevalence: float) -> tuple[Value, Value]:
+    """Return PPV and NPV at another prevalence, from sensitivity and specificity as means over trainings.
+
+    PPV = se pi / (se pi + (1 - sp) (1 - pi)), and NPV is that of the other class. Both grow with either rate, so that
+    their bounds are those at both lower and at both upper bounds of the rates: conservative, however the rates depend
+    on each other. NaN where a rate is not defined, or nothing would be flagged, or all.
+    """
+    rates = [point.rates[name] for name in DRIFTS]
+    values = []
+    for own, other, share in ((rates[0], rates[1], prevalence), (rates[1], rates[0], 1 - prevalence)):
+        mean, low, high = (
+            _predictive(getattr(own, bound), getattr(other, bound), share) for bound in ("mean", "low", "high")
+        )
+        values.append(Value(mean, NAN, own.seeds, low, high))
+    return values[0], values[1]
+
+
+def _predictive(rate: float, other: float, share: float) -> float:
+    """Return the share of right calls among those of a class, given the rates of both classes and its share."""
+    right, wrong = rate * share, (1 - other) * (1 - share)
+    return right / (right + wrong) if right + wrong > 0 else NAN
+
+
 Points = dict[tuple[str, str, str, str], Point]
 """Operating points by the ids of condition and inference, role and site."""
 

@@ -21,7 +21,7 @@ from .answer import Tile
 from .history import Trained, facts
 from .html import render
 from .outcome import Outcome
-from .page import PageCell, PageTable, plain
+from .page_table import PageCell, PageTable, plain
 
 EDGE = 96
 """Pixels along a side of an image on the page."""
