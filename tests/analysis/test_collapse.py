@@ -12,6 +12,7 @@ import pytest
 
 from fedshift.analysis import collapse
 from fedshift.analysis.names import Names
+from fedshift.analysis.predictions import Predictions
 from fedshift.core.rng import stream
 from fedshift.inferences import COUNT
 from fedshift.io.tables import read_table, write_table
@@ -73,7 +74,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
         predicted = read_table(path)
         changed = predicted.assign(p0=0.01, p1=0.99, **{f"{COUNT}seen": 10, f"{COUNT}kept": 4, f"{COUNT}resets": 0})
         write_table(path, changed)
-    return collapse.table(Names(plan), paths)
+    return collapse.table(Names(plan), Predictions(plan, paths))
 
 
 def test_every_site_has_a_row_for_each_inference_but_the_baseline(table: pd.DataFrame) -> None:
@@ -115,7 +116,7 @@ def test_batches_are_taken_in_the_order_of_the_test(tmp_path: Path) -> None:
     predicted.loc[rows[order[::2]], "p1"] = 1.0
     predicted.loc[rows[order[34:]], "p1"] = 1.0
     write_table(path, predicted.assign(p0=1 - predicted["p1"]))
-    table = collapse.table(Names(plan), paths)
+    table = collapse.table(Names(plan), Predictions(plan, paths))
     (first,) = table.loc[(table["site"] == site) & (table["run"] == run), "first_batch"]
     assert len(rows) == 60
     assert first == 34 + 20
@@ -123,11 +124,11 @@ def test_batches_are_taken_in_the_order_of_the_test(tmp_path: Path) -> None:
 
 def test_without_source_a_collapse_is_not_known(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path, lambda *_: 0.8, inferences=[{"name": "tent"}], seeds=[0])
-    table = collapse.table(Names(plan), paths)
+    table = collapse.table(Names(plan), Predictions(plan, paths))
     assert table[["collapsed", "agreement", "spread_source"]].isna().all(axis=None)
     assert table["spread"].notna().all()
 
 
 def test_a_study_without_test_time_methods_has_no_rows(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path, lambda *_: 0.8, inferences=["source"], seeds=[0])
-    assert collapse.table(Names(plan), paths).empty
+    assert collapse.table(Names(plan), Predictions(plan, paths)).empty

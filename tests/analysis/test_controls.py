@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from pathlib import Path
 from typing import Any
@@ -126,8 +127,21 @@ def test_levels_and_differences_from_the_control(tmp_path: Path) -> None:
         *((site, "80.0") for site in fake_study.INTERNAL),
         *((site, "70.0") for site in fake_study.EXTERNAL),
     ]
+    gap = found.controls.gap(partition)
+    assert (gap.mean, gap.low, gap.high) == pytest.approx((0.1, 0.1, 0.1))
+    (written,) = [row for row in written_rows(plan, paths, "overview") if row["Condition"] == control.NAME]
+    columns = [f"95% interval ({name})" for name in ("Internal mean", "External mean", "Gap")]
+    assert [written[name] for name in columns] == ["80.0 to 80.0", "70.0 to 70.0", "10.0 to 10.0"]
+    assert [row[f"95% interval ({control.SHORT})"] for row in written_rows(plan, paths, "sites")] == (
+        ["80.0 to 80.0"] * len(fake_study.INTERNAL) + ["70.0 to 70.0"] * len(fake_study.EXTERNAL)
+    )
     for name in ("overview", "sites"):
         assert "no network" in paths.study_files(plan.name).table(name, "csv").read_text(encoding="utf-8")
+
+
+def written_rows(plan: Plan, paths: Paths, name: str) -> list[dict[str, str]]:
+    with paths.study_files(plan.name).table(name, "csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def test_the_answer_says_that_no_condition_is_surely_better(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 from fedshift.analysis import operating_point as op
-from fedshift.analysis import predictions, score
+from fedshift.analysis import score
+from fedshift.analysis.predictions import Predictions
 from fedshift.analysis.statistics import wilson
 from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
@@ -87,6 +88,24 @@ def test_without_both_classes_no_threshold_is_chosen(rule: dict[str, Any], posit
 )
 def test_wilson(right: int, n: int, low: float, high: float) -> None:
     assert wilson(np.array(right / n), np.array(n)) == pytest.approx((low, high), abs=1e-6)
+
+
+@pytest.mark.parametrize(("prevalence", "ppv"), [(0.5, 0.9), (0.1, 0.5), (0.01, 0.0833333)])
+def test_predictive_values_at_another_prevalence(prevalence: float, ppv: float) -> None:
+    """With a sensitivity and specificity of 0.9 each; NPV is PPV at the prevalence of the other class."""
+    rates = dict.fromkeys(op.RATES, op.Value(0.9, low=0.8, high=1.0))
+    point = op.Point((0.5,), 10, 10, {}, rates, {})
+    values, others = op.predictive_values(point, prevalence), op.predictive_values(point, 1 - prevalence)
+    assert values[0].mean == pytest.approx(ppv, abs=1e-6)
+    assert values[1].mean == pytest.approx(others[0].mean)
+    low = 0.8 * prevalence / (0.8 * prevalence + 0.2 * (1 - prevalence))
+    assert (values[0].low, values[0].high) == pytest.approx((low, 1.0))
+
+
+def test_predictive_values_need_both_rates() -> None:
+    rates = dict.fromkeys(op.RATES, op.Value(0.9)) | {"specificity": op.Value()}
+    values = op.predictive_values(op.Point((0.5,), 10, 10, {}, rates, {}), 0.1)
+    assert not any(value.known for value in values)
 
 
 def test_one_sample_a_patient_has_the_interval_of_wilson() -> None:
@@ -187,8 +206,8 @@ def test_test_samples_are_read_by_default_and_validation_samples_on_request(tmp_
     plan, paths, _ = made(tmp_path)
     run = next(iter(plan.runs.values()))
     partition = read_table(paths.partition(run.partition_id))
-    for split, found in (("test", predictions.read(plan, paths, run, "source")), ("val", None)):
-        found = predictions.read(plan, paths, run, "source", "val") if found is None else found
+    for split, found in (("test", Predictions(plan, paths).read(run, "source")), ("val", None)):
+        found = Predictions(plan, paths).read(run, "source", "val") if found is None else found
         assert set(found["sample"]) == set(partition.loc[partition["split"] == split, "sample"])
         assert len(found) == found["sample"].nunique()
 
@@ -206,7 +225,7 @@ def test_files_without_validation_samples_score_as_before(tmp_path: Path) -> Non
     table = read_table(paths.study_files(plan.name).operating_points)
     assert table["threshold"].isna().all() and table["sensitivity"].isna().all()
     with pytest.raises(UserError, match="holds no predictions of the split val"):
-        predictions.read(plan, paths, next(iter(plan.runs.values())), "source", "val")
+        Predictions(plan, paths).read(next(iter(plan.runs.values())), "source", "val")
 
 
 def test_validation_samples_that_are_lost_are_noticed(tmp_path: Path) -> None:
@@ -216,7 +235,7 @@ def test_validation_samples_that_are_lost_are_noticed(tmp_path: Path) -> None:
     table = read_table(path)
     write_table(path, table.drop(index=table.index[table["split"] == "val"][0]))
     with pytest.raises(UserError, match="partial: 1 of 20 val samples are not predicted"):
-        predictions.read(plan, paths, plan.runs[run], "source", "val")
+        Predictions(plan, paths).read(plan.runs[run], "source", "val")
 
 
 def test_more_than_two_classes_have_no_operating_point(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import pandas as pd
 import pytest
 from fake_study import EVIL
 
-from fedshift.analysis import predictions, results, score
+from fedshift.analysis import predictions, results, score, study_tables
 from fedshift.analysis.conditions import conditions, distinguishing_settings
+from fedshift.analysis.predictions import Predictions
 from fedshift.analysis.statistics import DRAWS
 from fedshift.core.errors import UserError
 from fedshift.core.rng import stream
@@ -25,6 +26,7 @@ from fedshift.io.tables import read_table, write_table
 from fedshift.io.text import read_json
 from fedshift.report import summary
 from fedshift.report.tables import overview
+from fedshift.study import calls
 from fedshift.study.plan import Plan
 
 COLUMNS = "study run algorithm bn addon held_out site role inference momentum batch_size order seed metric value n"
@@ -47,7 +49,7 @@ def test_scores_are_tidy(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path)
     out = score.score(plan, paths)
     assert out == tmp_path / "results" / "studies" / "fake" / "scores.csv"
-    table = score.read_tidy(out)
+    table = study_tables.read_table(out)
     assert list(table) == COLUMNS.split()
     assert len(table) == 6 * 2 * 4 * 7  # runs, inferences, sites, metrics
     assert set(table["site"]) == {"centre0", "centre3", "centre1", EVIL}
@@ -60,7 +62,7 @@ def test_scores_are_tidy(tmp_path: Path) -> None:
 def test_summary_is_over_seeds(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path, by_seed)
     score.score(plan, paths)
-    table = score.read_tidy(summary.summarise(plan, paths))
+    table = study_tables.read_table(summary.summarise(plan, paths))
     assert list(table) == SUMMARY.split()
     row = pick(table, site="centre1", inference="source", metric="accuracy", bn="local").iloc[0]
     assert (row["mean"], row["std"], row["seeds"], row["n"]) == pytest.approx((0.6, 0.1, 3, 60))
@@ -109,7 +111,7 @@ def test_a_mean_over_partitions_stands_beside_each(tmp_path: Path) -> None:
 def test_a_missing_run_is_named_and_counted(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path, by_seed, without={"bn": "local", "seed": 2})
     out = score.score(plan, paths)
-    table = score.read_tidy(summary.summarise(plan, paths))
+    table = study_tables.read_table(summary.summarise(plan, paths))
     missing = read_json(out.with_name("missing.json"))
     assert [(m["run"].startswith("fedavg-local-"), m["inference"]) for m in missing] == [
         (True, "source"),
@@ -128,7 +130,7 @@ def test_a_partial_file_is_missing_not_averaged(tmp_path: Path) -> None:
     path = paths.predictions(run, "source")
     write_table(path, read_table(path).iloc[5:])
     score.score(plan, paths)
-    (entry,) = score.missing(plan, paths)
+    (entry,) = study_tables.missing(plan, paths)
     assert (entry["run"], entry["inference"]) == (run, "source")
     assert entry["why"].startswith("partial: 5 of ")
 
@@ -151,7 +153,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, change, words: str) -
     path = paths.predictions(run.id, "source")
     write_table(path, change(read_table(path)))
     with pytest.raises(UserError, match=words):
-        predictions.read(plan, paths, run, "source")
+        Predictions(plan, paths).read(run, "source")
 
 
 @pytest.mark.parametrize("content", [b"not parquet", b""])
@@ -234,10 +236,10 @@ def test_the_interval_of_balanced_accuracy_is_that_of_whole_resampled_sites(tmp_
     """Each draw resamples patients one by one, and its score is computed from its samples."""
     plan, paths = fake_study.build(tmp_path, by_seed, seeds=[1], change=uneven)
     score.score(plan, paths)
-    table = score.read_tidy(summary.summarise(plan, paths))
+    table = study_tables.read_table(summary.summarise(plan, paths))
     row = pick(table, site="centre1", inference="source", metric="balanced_accuracy", bn="local").iloc[0]
     run = next(r for r in plan.runs.values() if r.bn == "local")
-    predicted = predictions.read(plan, paths, run, "source").query("site == 'centre1'")
+    predicted = Predictions(plan, paths).read(run, "source").query("site == 'centre1'")
     predicted["patient"] = predicted["sample"].str.rpartition("/")[0]
     predicted["right"] = (predicted["p1"] > 0.5) == (predicted["label"] == 1)
     rows = predicted.groupby("patient").indices
@@ -324,7 +326,7 @@ def test_a_partition_without_a_role_counts_in_no_mean_over_partitions(tmp_path: 
 )
 def test_the_command_finds_the_study_again(tmp_path: Path, path: str, words: str) -> None:
     plan = Plan("fake", tmp_path / path, "mini", fake_study.study())
-    told = score.command(plan, Paths(tmp_path))
+    told = calls.snakemake(plan, Paths(tmp_path))
     assert told == f"snakemake --cores all --config {words.format(root=tmp_path)}"
 
 
@@ -332,8 +334,8 @@ def test_the_command_asks_for_the_folder_of_an_archive(tmp_path: Path) -> None:
     for given, wanted in (({"archive": "a.tar"}, True), ({"archive": "a.tar", "url": "https://x.org/a.tar"}, False)):
         study = fake_study.study(dataset=OwnImages(table=Path("s.csv"), **given))
         plan = Plan("fake", tmp_path / "fake.yaml", "mini", study)
-        assert score.command(plan, Paths(tmp_path)).endswith(" mirror=DIR") == wanted
-        assert score.archives(plan) == ["a.tar"] * wanted
+        assert calls.snakemake(plan, Paths(tmp_path)).endswith(" mirror=DIR") == wanted
+        assert calls.archives(plan) == ["a.tar"] * wanted
 
 
 def test_tables_escape_names(tmp_path: Path) -> None:
@@ -353,7 +355,7 @@ def test_tables_escape_names(tmp_path: Path) -> None:
 def test_a_site_keeps_its_name(tmp_path: Path, name: str) -> None:
     plan, paths = fake_study.build(tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]})
     score.score(plan, paths)
-    table = score.read_tidy(summary.summarise(plan, paths))
+    table = study_tables.read_table(summary.summarise(plan, paths))
     assert name in set(table["site"])
     assert set(table["held_out"]) == {name}
 
@@ -373,8 +375,8 @@ def test_runs_with_other_inferences_have_other_commands(tmp_path: Path) -> None:
     ]
     plan, paths = fake_study.plan(tmp_path, runs=grids, seeds=[0, 1]), Paths(tmp_path)
     start = "snakemake --cores all --config study=fake -- results/runs/RUN/predictions-source.parquet"
-    commands = score.run_commands(plan, paths)
+    commands = calls.single_runs(plan, paths)
     assert list(commands) == [f"{start} results/runs/RUN/predictions-tsmobn.parquet", start]
     assert [len(runs) for runs in commands.values()] == [4, 2]
     last = list(plan.runs)[-1]
-    assert score.run_command(plan, paths, last) == start.replace("RUN", last)
+    assert calls.one_run(plan, paths, last) == start.replace("RUN", last)

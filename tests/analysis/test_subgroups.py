@@ -14,7 +14,7 @@ from outline import Outline
 from scipy.stats import norm
 
 from fedshift import study
-from fedshift.analysis import results, score, subgroups
+from fedshift.analysis import results, score, study_tables, subgroups
 from fedshift.cli.data_check import inspected
 from fedshift.core.errors import UserError
 from fedshift.core.registry import build
@@ -58,7 +58,7 @@ def made(root: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[P
 
 
 def rows(plan: Plan, paths: Paths) -> pd.DataFrame:
-    table = score.read_tidy(paths.study_files(plan.name).subgroups)
+    table = study_tables.read_table(paths.study_files(plan.name).subgroups)
     assert list(table) == subgroups.COLUMNS
     return table[(table["inference"] == "source") & (table["bn"] == "local")].set_index(["column", "group", "role"])
 
@@ -85,7 +85,7 @@ def test_images_without_a_value_are_a_group_and_none_is_lost(tmp_path: Path, mon
     plan, paths = made(tmp_path, monkeypatch)
     found = rows(plan, paths)
     assert set(found.loc["Sex"].index.get_level_values("group")) == {"f", ""}
-    scores = score.read_tidy(paths.study_files("fake").scores)
+    scores = study_tables.read_table(paths.study_files("fake").scores)
     tested = scores[(scores["metric"] == "accuracy") & (scores["run"] == scores["run"].iloc[0])]
     for role in ("internal", "external"):
         wanted = tested[(tested["role"] == role) & (tested["inference"] == "source")]["n"].sum()
@@ -97,9 +97,8 @@ def test_without_patients_images_stand_alone(tmp_path: Path, monkeypatch: pytest
     plan, paths = made(tmp_path, monkeypatch)
     samples = read_table(paths.data_files(next(iter(plan.data))).samples)
     samples["patient"] = None
-    table = subgroups.table(
-        results.load(plan, paths).names, paths, lambda data: samples.astype({"sample": str, "site": str})
-    )
+    loaded = results.load(plan, paths)
+    table = subgroups.table(loaded.names, loaded.predictions, lambda data: samples.astype({"sample": str, "site": str}))
     assert (table["clusters"] == table["n"]).all()
 
 
@@ -131,7 +130,7 @@ def test_the_page_shows_them_as_exploratory(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_study_without_subgroups_shows_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, paths = made(tmp_path, monkeypatch, subgroups=[])
-    assert score.read_tidy(paths.study_files("fake").subgroups).empty
+    assert study_tables.read_table(paths.study_files("fake").subgroups).empty
     assert "Subgroups" not in page.write(plan, paths).read_text(encoding="utf-8")
 
 

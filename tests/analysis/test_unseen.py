@@ -9,8 +9,9 @@ import fake_study
 import pandas as pd
 import pytest
 
-from fedshift.analysis import results, score, unseen
+from fedshift.analysis import results, score, study_tables, unseen
 from fedshift.analysis.names import Names
+from fedshift.analysis.predictions import Predictions
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.report import page, summary
@@ -53,7 +54,7 @@ def made(root: Path, change: Any = guises, **changes: Any) -> tuple[Plan, Paths,
 
 def test_what_was_trained_on_is_told_apart(tmp_path: Path) -> None:
     plan, paths, seen, new = made(tmp_path)
-    found = score.read_tidy(paths.study("fake") / "unseen.csv")
+    found = study_tables.read_table(paths.study("fake") / "unseen.csv")
     assert list(found) == unseen.COLUMNS
     assert len(found) == 2 * 2 * 2, "BN policies, inferences, kinds of image"
     known, other = found[found["trained_on"]], found[~found["trained_on"]]
@@ -77,7 +78,7 @@ def nothing_shared(table: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize("change", [None, nothing_shared], ids=["no guises", "nothing shared"])
 def test_where_no_image_has_another_guise_there_is_nothing_to_tell(tmp_path: Path, change: Any) -> None:
     plan, paths, *_ = made(tmp_path, change)
-    found = score.read_tidy(paths.study("fake") / "unseen.csv")
+    found = study_tables.read_table(paths.study("fake") / "unseen.csv")
     assert found.empty
     assert list(found) == unseen.COLUMNS
     assert unseen.shown(results.load(plan, paths).findings, found) is None
@@ -89,6 +90,6 @@ def test_a_run_that_is_not_there_counts_as_a_seed_less(tmp_path: Path) -> None:
     lost = next(name for name, run in plan.runs.items() if run.seed == 1 and run.bn == "local")
     for key in plan.predictions(lost):
         paths.predictions(lost, key).unlink()
-    found = unseen.table(Names(plan), paths, results.load(plan, paths).samples)
+    found = unseen.table(Names(plan), Predictions(plan, paths), results.load(plan, paths).samples)
     assert found[found["bn"] == "local"]["seeds"].tolist() == [1] * 4
     assert found[found["bn"] == "aggregated"]["seeds"].tolist() == [2] * 4

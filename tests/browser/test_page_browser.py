@@ -3,17 +3,19 @@
 import io
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fake_study
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
 from fedshift.analysis import results, score
 from fedshift.io.paths import Paths
-from fedshift.report import gallery, page, summary
+from fedshift.jobs.apply import Applied
+from fedshift.report import applied, gallery, page, summary
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = [
@@ -226,6 +228,51 @@ def test_the_index_is_accessible_and_says_what_it_is_for(tab: Page, index_url: s
     assert found.violations_count == 0, found.generate_report()
     assert tab.get_by_text("For research only.").is_visible()
     assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@pytest.fixture(scope="module")
+def applied_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a run on new images of several sites, some of them without a label, and one that is no image."""
+    out = tmp_path_factory.mktemp("applied")
+    plan = fake_study.plan(out)
+    label, site = np.arange(40) % 2, ["centre0"] * 20 + ["new <b>site</b>"] * 20
+    p1 = np.where(np.arange(40) % 5 > 0, 0.1 + 0.8 * label, 0.4)
+    known = pd.array(label, dtype="Int64")
+    known[:3] = pd.NA
+    table = pd.DataFrame({"path": [f"{i}.png" for i in range(40)], "label": known, "site": site})
+    table = table.assign(predicted=pd.array((p1 > 0.5).astype(int), dtype="Int64"), p0=1 - p1, p1=p1)
+    run, inference = next(iter(plan.runs.values())), plan.inferences["tsmobn"]
+    examples = {k: np.zeros((2, 8, 8, 3), np.uint8) for k in (0, 1)}
+    made = Applied(run, {}, inference, Path("new images"), out, table, {"lost.png": "no such image"}, 1, examples)
+    return applied.write(made).as_uri()
+
+
+@pytest.mark.parametrize("tab", [WIDE], indirect=True, ids=["all"])
+def test_the_page_of_new_images_is_accessible_wide_narrow_dark_and_in_print(tab: Page, applied_url: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab.goto(applied_url)
+    steps: dict[str, Callable[[], None]] = {
+        "1280": lambda: None,
+        "390": lambda: tab.set_viewport_size({"width": 390, "height": 844}),
+        "dark": lambda: tab.emulate_media(color_scheme="dark"),
+        "print": lambda: tab.emulate_media(media="print", color_scheme="light"),
+    }
+    for name, step in steps.items():
+        step()
+        found = Axe().run(tab)
+        assert found.violations_count == 0, f"{name}: {found.generate_report()}"
+        if name == "390":
+            assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    assert tab.get_by_text("17 of them are of centre0, where the model was trained").is_visible()
+
+
+@pytest.mark.parametrize("tab", [{"viewport": {"width": 680, "height": 960}}], indirect=True, ids=["A4"])
+def test_no_table_is_wider_than_a_sheet_of_paper(tab: Page, url: str) -> None:
+    """182 mm between the margins of A4 are 688 pixels; wider tables would shrink all text of the print."""
+    tab.goto(url)
+    tab.emulate_media(media="print")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 688
 
 
 def test_words_are_explained_and_open_items_counted(tab: Page, url: str) -> None:

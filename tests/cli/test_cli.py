@@ -298,7 +298,7 @@ def test_an_unknown_study(command: list[str], capsys: pytest.CaptureFixture[str]
 )
 def test_an_id_that_the_study_lacks(command: str, what: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, command, "tiny", "fedavg-aggregated-0123456789")
-    assert line.startswith(f"study tiny at scale mini: has no {what} 'fedavg-aggregated-0123456789'; ")
+    assert line.startswith(f"study tiny: has no {what} 'fedavg-aggregated-0123456789'; ")
 
 
 def test_a_run_of_nearly_that_name(capsys: pytest.CaptureFixture[str]) -> None:

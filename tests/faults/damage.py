@@ -63,7 +63,6 @@ READERS_OF = {
     "missing.json": ("summarise", "page"),
     "summary.csv": ("figure", "page"),
     **dict.fromkeys(("effects.csv", "comparisons.csv", "net_benefit.csv", "calibration.csv"), ("figure", "page")),
-    "headline.json": ("index",),
 }
 """The commands that read a file, by its name."""
 

@@ -120,7 +120,7 @@ def test_the_error_names_each_file_and_the_call_that_mends_it(file: Path, tmp_pa
     checksums.require([file, tmp_path / "absent"])
     flip(file)
     with pytest.raises(UserError) as caught:
-        checksums.require([file], "snakemake --cores all --config study=demo scale=mini")
+        checksums.require([file], lambda: "snakemake --cores all --config study=demo scale=mini")
     assert str(caught.value).startswith(f"{file}: is damaged or was changed")
     wanted = f"make it again: snakemake --cores all --config study=demo scale=mini --forcerun '{file}'"
     assert str(caught.value).endswith(wanted)

@@ -25,7 +25,7 @@ from predicting import (
 )
 
 import fedshift.jobs.predict
-from fedshift.analysis import predictions, score
+from fedshift.analysis import predictions, score, study_tables
 from fedshift.inferences import Inference
 from fedshift.inferences.source import Source
 from fedshift.inferences.tsmobn import TsmoBN
@@ -149,8 +149,8 @@ ABLATIONS = {
 @pytest.mark.parametrize("given", [ALONE, LISTED], ids=["one by one", "in lists"])
 def test_ablations_are_told_apart_in_the_scores(tmp_path: Path, given: list[dict[str, Any]]) -> None:
     plan, paths = fake_study.build(tmp_path, inferences=given, seeds=[0])
-    table = score.read_tidy(score.score(plan, paths))
-    assert score.missing(plan, paths) == []
+    table = study_tables.read_table(score.score(plan, paths))
+    assert study_tables.missing(plan, paths) == []
     columns = ["inference", "momentum", "batch_size", "order"]
     assert set(table[columns].itertuples(index=False, name=None)) == ABLATIONS
     assert not table.duplicated(["run", "site", "metric", *columns]).any()
@@ -207,7 +207,7 @@ def test_an_inference_alone_and_in_a_sweep_is_read_once(tmp_path: Path) -> None:
         mine = table["inference"] == "tsmobn"
         table.loc[mine, ["p0", "p1"]] = table.loc[mine, ["p1", "p0"]].to_numpy()
         table.to_parquet(path)
-    scores = score.read_tidy(score.score(plan, paths)).query("metric == 'accuracy'")
+    scores = study_tables.read_table(score.score(plan, paths)).query("metric == 'accuracy'")
     assert scores["value"].tolist() == pytest.approx([0.9] * 2 * 4 * 2)  # runs, sites, inferences
 
 
@@ -248,10 +248,10 @@ def test_a_grid_asks_for_inferences_of_its_own(tmp_path: Path) -> None:
 def test_inferences_of_some_runs_are_not_missed_in_others(tmp_path: Path) -> None:
     runs = [{"algorithm": "fedavg"}, {"algorithm": "pooled", "inferences": ["source"]}]
     plan, paths = fake_study.build(tmp_path, runs=runs, seeds=[0])
-    table = score.read_tidy(score.score(plan, paths))
+    table = study_tables.read_table(score.score(plan, paths))
     found = set(table[["algorithm", "inference"]].itertuples(index=False, name=None))
     assert found == {("fedavg", "source"), ("fedavg", "tsmobn"), ("pooled", "source")}
-    assert score.missing(plan, paths) == []
+    assert study_tables.missing(plan, paths) == []
 
 
 @pytest.mark.parametrize(
@@ -312,8 +312,8 @@ def test_clients_alone_predict_their_own_site_and_a_pooled_model_all(tmp_path: P
         assert same == [not alone] * len(same)
         out = paths.predictions(run, "source")
         predict(paths.run(run), {"source": Source()}, paths, out)
-    scores = score.read_tidy(score.score(plan, paths))
-    assert score.missing(plan, paths) == [], "external sites are not missed where there is no model for them"
+    scores = study_tables.read_table(score.score(plan, paths))
+    assert study_tables.missing(plan, paths) == [], "external sites are not missed where there is no model for them"
     assert set(scores.query("algorithm == 'local'")["site"]) == {*INTERNAL}
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from fedshift.analysis import results, score
 from fedshift.analysis.findings import Findings
-from fedshift.analysis.score import command
 from fedshift.analysis.values import Value
 from fedshift.core import registry
 from fedshift.report import answer, summary
+from fedshift.study import calls
 
 NAN = math.nan
 
@@ -71,9 +71,9 @@ def test_inferences_that_differ_in_batch_size_alone_are_told_apart(tmp_path: Pat
 
 def test_the_command_to_repeat_works_from_anywhere(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path)
-    assert command(plan, paths) == "snakemake --cores all --config study=fake"
+    assert calls.snakemake(plan, paths) == "snakemake --cores all --config study=fake"
     plan.path = tmp_path / "my studies" / "fake.yaml"
-    assert f"'study={plan.path}'" in command(plan, paths)
+    assert f"'study={plan.path}'" in calls.snakemake(plan, paths)
 
 
 def test_partitions_that_leave_out_nothing_are_told_one_by_one(tmp_path: Path) -> None:

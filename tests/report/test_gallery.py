@@ -17,7 +17,7 @@ from outline import Outline
 from papers_study import made
 
 from fedshift.cli import parser as cli
-from fedshift.core.errors import UserError
+from fedshift.io import checksums
 from fedshift.io.paths import Paths
 from fedshift.report import gallery, headline, page
 from fedshift.study.plan import Plan
@@ -198,8 +198,37 @@ def test_made_up_data_and_a_broken_file(project: Path) -> None:
     assert "synthetic" in index(project)[1]
     assert "Trends: do not count: synthetic data" in index(project)[1]
     headline.file(paths, "fake").write_text("{")
-    with pytest.raises(UserError, match=r"fake/headline\.json: not a readable JSON file"):
-        gallery.write(project / "config/studies", paths)
+    assert "PROBLEM results/studies/fake/headline.json: not a readable JSON file" in index(project)[1]
+
+
+def test_a_damaged_headline_is_named_with_its_command_beside_the_other_studies(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file is still JSON, but not what was written. A study that is in no folder has no command but `rm`."""
+    paths = Paths(project)
+    shutil.copy(project / "config/studies/begun.yaml", project / "config/studies/fake.yaml")
+    files = [headline.file(paths, name) for name in ("fake", "stranger")]
+    files[1].parent.mkdir(parents=True)
+    content = files[0].read_text(encoding="utf-8")
+    for file in files:
+        file.write_text(content, encoding="utf-8")
+        checksums.record(file)
+        file.write_text(content.replace("1", "2"), encoding="utf-8")
+    text, words = index(project)
+    said = capsys.readouterr()
+    for entry in ("begun : not run", "new : not run", "fake : damaged", "stranger : damaged"):
+        assert entry in words
+    fault = "is damaged or was changed: its SHA-256 checksum is not the one recorded when it was written"
+    again = "snakemake --cores all --config study=fake --forcerun results/studies/fake/headline.json"
+    mends = {
+        "fake": f"Make it again: {again}",
+        "stranger": "The study is not in this folder; remove it: rm results/studies/stranger/headline.json",
+    }
+    for name, mend in mends.items():
+        line = f"results/studies/{name}/headline.json: {fault}. The result of this study is not shown. {mend}"
+        assert line in words
+        assert line.lower() in (said.out + said.err).lower()
+    assert 'href="fake.html"' in text, "its page is whole"
 
 
 def test_no_study_may_be_called_index(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

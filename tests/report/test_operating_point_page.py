@@ -125,7 +125,7 @@ def test_the_section_shows_validation_first_and_every_site_at_its_threshold(
     section = operating_point.section(found)
     assert section is not None
     (table,) = section.tables
-    rows = [[cell for cell, _ in row] for row in table.rows]
+    rows = [[cell.text for cell in row] for row in table.rows]
     assert [row[:3] for row in rows] == [
         ["all internal sites", "validation", "Source"],
         ["centre0", "internal", "Source"],
@@ -139,15 +139,30 @@ def test_the_section_shows_validation_first_and_every_site_at_its_threshold(
     assert column["Specificity"] == ("100.0", "100.0 (0.0)", "100.0 (0.0)", "–", "100.0 (0.0)")
     assert column["Prevalence"] == ("50.0", "50.0", "50.0", "100.0", "50.0")
     assert column["NPV"][3:] == ("0.0", "83.3")
-    counts = [tuple(text.replace("\N{NO-BREAK SPACE}", " ") for text in row[-1]) for row in table.rows]
+    counts = [
+        tuple(text.replace("\N{NO-BREAK SPACE}", " ") for text in (row[-1].text, row[-1].below)) for row in table.rows
+    ]
     assert counts[3:] == [("TP 4, FN 42", "FP 0, TN 0"), ("TP 24, FN 6", "FP 0, TN 30")]
-    assert [row[4] for row in table.rows][3:] == [("5", "46 samples"), ("6", "60 samples")]
+    assert [(row[4].text, row[4].below) for row in table.rows][3:] == [("5", "46 samples"), ("6", "60 samples")]
+    assert section.elsewhere is None
     said = text(found)
     assert "The positive class is tumour" in said
     assert "the smallest score with a specificity of 0.95 or more" in said
     assert "chosen at home" in said and "carried to every site unchanged" in said
     assert "sensitivity at the threshold chosen at home is 8.7 %" in said
     assert "worst external result is accuracy at centre1: 8.7 %" in said
+
+
+def test_predictive_values_at_a_declared_prevalence(tmp_path: Path) -> None:
+    """At centre2 8 of 10 are right, 4 of 5 of either class; at 10 % that is 0.08 / (0.08 + 0.18), and 0.72 / 0.74."""
+    rights = {"centre1": 0.8, "centre2": 0.8}
+    found = made(tmp_path, lambda run, how, site, role: rights.get(site, 0.9), prevalence=0.1)
+    section = operating_point.section(found)
+    assert section is not None and section.elsewhere is not None
+    shown = {row[1].text: (row[4].text, row[5].text) for row in section.elsewhere.rows}
+    assert shown["centre2"] == ("30.8", "97.3")
+    assert "PPV at 10 %" in text(found)
+    assert "where 10 % of samples are positive" in text(found)
 
 
 def test_the_protocol_has_rule_and_positive_class(tmp_path: Path) -> None:

@@ -83,8 +83,14 @@ def test_a_figure_reads_each_file_once(tmp_path: Path, opened: Counter[Path]) ->
     }
 
 
-def test_the_samples_are_read_once_for_a_summary(tmp_path: Path, opened: Counter[Path]) -> None:
-    plan, paths = made(tmp_path, figures=[])
+def test_samples_partitions_and_predictions_are_read_once_for_a_summary(tmp_path: Path, opened: Counter[Path]) -> None:
+    plan, paths = made(tmp_path, figures=["decision_curve"])
     opened.clear()
     summary.summarise(plan, paths)
-    assert [opened[paths.data_files(data).samples] for data in plan.data] == [1]
+    files = [paths.data_files(data).samples for data in plan.data]
+    files += [paths.partition(partition) for partition in {run.partition_id for run in plan.runs.values()}]
+    files += [paths.predictions(run, job) for run in plan.runs for job in plan.prediction_jobs[run]]
+    assert len(files) == 2 + len(plan.runs) * len(plan.sweeps)
+    assert {path.relative_to(tmp_path): opened[path] for path in files} == {
+        path.relative_to(tmp_path): 1 for path in files
+    }

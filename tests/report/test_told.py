@@ -14,7 +14,7 @@ import torch
 from predicting import complaint, load, predicted, trained
 from torch import nn
 
-from fedshift.analysis import predictions, results, score
+from fedshift.analysis import predictions, results, score, study_tables
 from fedshift.analysis.conditions import conditions
 from fedshift.analysis.findings import LABELS, Findings
 from fedshift.analysis.values import DASH
@@ -222,14 +222,14 @@ def test_inferences_that_differ_in_the_seed_of_the_draw_are_told_apart(tmp_path:
     assert len(set(names)) == 4
     assert "seed 0" in names[1]
     assert "seed 1" in names[2]
-    table = score.read_tidy(paths.study(plan.name) / "scores.csv")
+    table = study_tables.read_table(paths.study(plan.name) / "scores.csv")
     assert table["inference"].nunique() == 4
     assert not table.duplicated(["run", "site", "metric", *predictions.INFERENCE]).any()
 
 
 def test_labels_are_told_in_full_where_all_settings_are_the_default(tmp_path: Path) -> None:
     _, plan, paths = scored(tmp_path, lambda *_: 0.9, inferences=["source", PERSONAL], seeds=[0])
-    table = score.read_tidy(paths.study(plan.name) / "scores.csv")
+    table = study_tables.read_table(paths.study(plan.name) / "scores.csv")
     plain, told = sorted(table["inference"].unique())
     assert plain == "source"
     assert told.startswith("source(personalise={")

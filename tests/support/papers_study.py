@@ -8,7 +8,7 @@ from typing import Any
 import fake_study
 import pandas as pd
 
-from fedshift.analysis import score
+from fedshift.analysis import score, study_tables
 from fedshift.io.paths import Paths
 from fedshift.io.text import write_text
 from fedshift.report import summary
@@ -55,4 +55,4 @@ def made(
 
 
 def read(plan: Plan, paths: Paths, name: str) -> pd.DataFrame:
-    return score.read_tidy(paths.study(plan.name) / f"{name}.csv")
+    return study_tables.read_table(paths.study(plan.name) / f"{name}.csv")

@@ -13,8 +13,8 @@ import pytest
 from tiny_project import Project
 
 from fedshift import study
-from fedshift.analysis import score
 from fedshift.io.paths import Paths
+from fedshift.study import calls
 
 pytestmark = pytest.mark.slow
 
@@ -36,5 +36,5 @@ def test_the_command_of_a_run_trains_and_predicts_it_alone(tmp_path: Path) -> No
     predicted = len(plan.prediction_jobs[run])
     assert sorted(rules) == sorted(["download", "prepare", "partition", "train", *["predict"] * predicted])
     assert set(re.findall(r"run=([\w-]+)", done.stdout + done.stderr)) == {run}
-    (shown,) = score.run_commands(plan, Paths(project.root))
+    (shown,) = calls.single_runs(plan, Paths(project.root))
     assert printed == shown.replace("RUN", run), "the page shows the same one"

@@ -22,7 +22,7 @@ from fedshift.papers.pairs import of_rounds, require
 from fedshift.papers.words import of_ledger
 from fedshift.planning.faults import say_last
 from fedshift.planning.files import finished
-from fedshift.planning.status import command
+from fedshift.study import calls
 
 PATHS = Paths()
 INDEX = PATHS.page("index")
@@ -42,7 +42,7 @@ except UserError as error:
     sys.exit(error.exit_code)
 
 
-FOLLOW = command(["status", str(config["study"]), "--watch"], PLANS, Path(config["studies"]))
+FOLLOW = calls.fedshift(["status", str(config["study"]), "--watch"], PLANS, Path(config["studies"]))
 # A page that is there does not hide that a file behind it is gone.
 PAGES = [plan for plan in PLANS.values() if PATHS.page(plan.name).exists()]
 GONE = sorted({file for plan in PAGES for file in finished(plan, PATHS) if not file.exists()})

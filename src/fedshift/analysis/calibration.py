@@ -16,14 +16,13 @@ import pandas as pd
 from scipy.special import expit, logit
 from scipy.stats import rankdata
 
-from ..io.paths import Paths
 from . import predictions
 from .clusters import clusters
 from .conditions import ALL, CONDITION, Condition
 from .estimates import Estimate, over_sites, over_trainings, scaled
 from .findings import Findings
 from .names import IDS, Names
-from .predictions import INFERENCE, Samples
+from .predictions import INFERENCE, Predictions, Samples
 from .statistics import wilson
 
 COLUMNS = [*IDS, *CONDITION, "role", "site", "of", "quantity", "bin", "p", "n", "patients"]
@@ -268,7 +267,7 @@ def inferences(findings: Findings, condition: Condition) -> list[str]:
     return [key for key in dict.fromkeys(both) if key is not None and key in condition.inferences]
 
 
-def table(findings: Findings, names: Names, paths: Paths, samples: Samples) -> pd.DataFrame:
+def table(findings: Findings, names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
     """Return calibration.csv: a row for each condition, inference, site and quantity.
 
     `of` names the class whose probability it is. Quantities are those of NUMBERS; at external sites also `point`, the
@@ -283,24 +282,20 @@ def table(findings: Findings, names: Names, paths: Paths, samples: Samples) -> p
     for condition in findings.conditions:
         for key in inferences(findings, condition):
             ids = {"condition_id": condition.id, "inference_id": key, "of": of}
-            rows += [ids | row for row in _rows(_measured(findings, paths, samples, condition, key))]
+            rows += [ids | row for row in _rows(_measured(predicted, samples, condition, key))]
     together = pd.DataFrame(rows, columns=[name for name in COLUMNS if name not in (*CONDITION, *INFERENCE)])
     return names.described(together)[COLUMNS]
 
 
 def _measured(
-    findings: Findings, paths: Paths, samples: Samples, condition: Condition, key: str
+    predicted: Predictions, samples: Samples, condition: Condition, key: str
 ) -> dict[tuple[str, str], list[Measured]]:
     """Return what each training of a condition that is there gives, by role and site."""
     measured: dict[tuple[str, str], list[Measured]] = defaultdict(list)
     known = functools.cache(functools.partial(clusters, samples))
-    for run in condition.runs.values():
-        try:
-            predicted = predictions.read(findings.plan, paths, run, key)
-        except predictions.Missing:
-            continue  # score() lists it in missing.json
-        classes = predictions.probabilities(predicted)
-        for (role, site), part in predicted.groupby(predictions.SITE[::-1], sort=False):
+    for run, rows in predicted.readable(condition.runs.values(), key):
+        classes = predictions.probabilities(rows)
+        for (role, site), part in rows.groupby(predictions.SITE[::-1], sort=False):
             cluster = known(run.data.id).at_sites(part)
             y, p = target(part["label"].to_numpy(), part[classes].to_numpy(dtype=float))
             measured[str(role), str(site)].append(measure(y, p, cluster))

@@ -10,15 +10,12 @@ import numpy as np
 import pandas as pd
 from scipy.special import entr
 
-from ..data.prepared import read_partition
 from ..inferences import COUNT, Inference
-from ..io.paths import Paths
-from ..study.plan import Plan
 from ..study.run import Run
 from . import effects, predictions
 from .conditions import CONDITION
 from .names import IDS, Names
-from .predictions import INFERENCE, SITE
+from .predictions import INFERENCE, SITE, Predictions
 
 MEASURES = ("spread", "spread_source", "top_share", "entropy", "agreement")
 """The numbers of a site that are not counts; each from 0 to 1."""
@@ -72,7 +69,7 @@ def first_batch(predicted: np.ndarray, batch_size: int) -> float:
     return float(ends[0] + WINDOW) if len(ends) else math.nan
 
 
-def table(names: Names, paths: Paths) -> pd.DataFrame:
+def table(names: Names, predicted: Predictions) -> pd.DataFrame:
     """Return collapse.csv: a row for each run, site and inference but the baseline, from predictions alone.
 
     `spread` is the entropy of the mean prediction and `entropy` the mean entropy, both as shares of ln K;
@@ -86,35 +83,26 @@ def table(names: Names, paths: Paths) -> pd.DataFrame:
     for condition in names.conditions.values():
         ids = {"condition_id": condition.id}
         for run in condition.runs.values():
-            rows += [ids | row for row in _of_run(names.plan, paths, run, condition.inferences)]
+            rows += [ids | row for row in _of_run(predicted, run, condition.inferences)]
     known = [name for name in COLUMNS if name not in (*CONDITION, *INFERENCE)]
     together = pd.DataFrame(rows, columns=known).astype(dict.fromkeys(("collapsed", *COUNTS), "Int64"))
     return names.described(together)[COLUMNS]
 
 
-def _of_run(plan: Plan, paths: Paths, run: Run, inferences: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _of_run(predicted: Predictions, run: Run, inferences: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a run, without inferences that were not predicted."""
+    plan = predicted.plan
     baseline = effects.plain(plan)
-    others = [key for key in inferences if key != baseline]
-    if not others:
+    tables = {key: table for key in inferences for _, table in predicted.readable([run], key)}
+    source = tables.pop(baseline, None) if baseline else None
+    if not tables:
         return
-    source = _read(plan, paths, run, baseline) if baseline in inferences else None
-    partition = paths.partition(run.partition_id)
-    stored = read_partition(partition)["sample"].astype(str) if partition.exists() else pd.Series(dtype=str)
-    for key in others:
-        if (predicted := _read(plan, paths, run, key)) is None:
-            continue
-        for (site, role), part in predicted.groupby(SITE, sort=False):
+    stored = predicted.partition(run.partition_id)["sample"].astype(str)
+    for key, table in tables.items():
+        for (site, role), part in table.groupby(SITE, sort=False):
             before = None if source is None else source[source["site"] == site].set_index("sample").loc[part["sample"]]
             place = {"inference_id": key, "role": role, "site": site, "run": run.id, "seed": run.seed}
             yield place | _measured(part, before) | _counted(part) | _found(part, stored, plan.inferences[key])
-
-
-def _read(plan: Plan, paths: Paths, run: Run, inference: str | None) -> pd.DataFrame | None:
-    try:
-        return predictions.read(plan, paths, run, inference) if inference is not None else None
-    except predictions.Missing:
-        return None  # score() lists it in missing.json
 
 
 def _measured(part: pd.DataFrame, before: pd.DataFrame | None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from .effects import Where
 from .estimates import Estimate, of_means, over_sites, over_trainings
 from .findings import Findings
 from .names import IDS, Names
-from .predictions import Samples
+from .predictions import Predictions, Samples
 from .values import Value
 
 COLUMNS = ["quantity", "partition", "held_out", *IDS, "role", "site", "metric", "n", "mean", "std", "seeds"]
@@ -31,10 +31,13 @@ Site = tuple[str, str]
 """Role and site."""
 
 
-def table(findings: Findings, names: Names, paths: Paths, samples: Samples, left_out: Set[Where]) -> pd.DataFrame:
+def table(
+    findings: Findings, names: Names, predicted: Predictions, samples: Samples, left_out: Set[Where]
+) -> pd.DataFrame:
     """Return controls.csv.
 
     level : what the control of a partition reaches, at each site and as a mean over the sites of a role (site `*`)
+    gap : its headline metric as the mean over internal sites minus the mean over external ones
     difference : the headline metric of a condition minus that of the control on the same images, mean over sites
 
     Differences are there for all inferences that use no labels of a site. `low` and `high` are 95% intervals over
@@ -42,12 +45,12 @@ def table(findings: Findings, names: Names, paths: Paths, samples: Samples, left
     with the partition `*`, and with the condition's family as condition_id. Sites in `left_out` (see
     `effects.undefined`) count in no mean. A control that is not there has no rows.
     """
-    rows = [*_rows(findings, names, paths, samples, left_out)]
+    rows = [*_rows(findings, names, predicted, samples, left_out)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _rows(
-    findings: Findings, names: Names, paths: Paths, samples: Samples, left_out: Set[Where]
+    findings: Findings, names: Names, predicted: Predictions, samples: Samples, left_out: Set[Where]
 ) -> Iterator[dict[str, Any]]:
     plan, headline = names.plan, findings.headline
     levels: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
@@ -55,7 +58,7 @@ def _rows(
     titles = {condition.run.partition_id: condition.held_out for condition in findings.conditions}
     known = functools.cache(functools.partial(clusters, samples))
     for partition, run in plan.controls.items():
-        by_site = _predicted(plan, paths, partition)
+        by_site = _of_control(predicted.paths, partition)
         reference: dict[tuple[str, Site], np.ndarray] = {}
         about = {"partition": partition, "held_out": titles[partition], "condition_id": "", "inference_id": ""}
         for metric in findings.metrics.values():
@@ -65,15 +68,18 @@ def _rows(
                 reference[metric.name, site] = each
                 sites[site] = _estimate(metric, rows, each, known(run.data.id).at_sites(rows))
                 yield _row("level", about, *site, metric, sites[site], len(rows))
-            for role, one in _means(sites, partition, metric, left_out):
+            means = dict(_means(sites, partition, metric, left_out))
+            for role, one in means.items():
                 levels[role, metric.name].append(one)
                 yield _row("level", about, role, ALL, metric, one)
+            if metric is headline and len(means) == 2:
+                yield _row("gap", about, "internal", ALL, metric, means["internal"].minus(means["external"]))
         for condition in findings.conditions if by_site else ():
             if condition.run.partition_id != partition:
                 continue
             for key in _unlabelled(plan, condition):
                 ids = {**about, "condition_id": condition.id, "inference_id": key}
-                gains = _differences(plan, paths, condition, key, headline, by_site, reference, known(run.data.id))
+                gains = _differences(predicted, condition, key, headline, by_site, reference, known(run.data.id))
                 for role, one in _means(gains, partition, headline, left_out):
                     differences[condition.family, key, role].append(one)
                     yield _row("difference", ids, role, ALL, headline, one)
@@ -91,7 +97,7 @@ def _unlabelled(plan: Plan, condition: Condition) -> list[str]:
     return [key for key in condition.inferences if not plan.inferences[key].uses_labels]
 
 
-def _predicted(plan: Plan, paths: Paths, partition: str) -> dict[Site, pd.DataFrame]:
+def _of_control(paths: Paths, partition: str) -> dict[Site, pd.DataFrame]:
     """Return the predictions of a control by role and site, samples sorted; empty where they are not there."""
     path = paths.control(partition)
     if not path.exists():
@@ -129,8 +135,7 @@ def _means(
 
 
 def _differences(
-    plan: Plan,
-    paths: Paths,
+    predicted: Predictions,
     condition: Condition,
     key: str,
     metric: Metric,
@@ -143,12 +148,8 @@ def _differences(
     Sites whose samples are not those of the control are left out.
     """
     trainings: dict[Site, list[Estimate]] = defaultdict(list)
-    for run in condition.runs.values():
-        try:
-            predicted = predictions.read(plan, paths, run, key)
-        except predictions.Missing:
-            continue  # score() lists it in missing.json
-        for (role, site), rows in predicted.groupby(["role", "site"], sort=False):
+    for _, table in predicted.readable(condition.runs.values(), key):
+        for (role, site), rows in table.groupby(["role", "site"], sort=False):
             place = str(role), str(site)
             control = controls.get(place)
             if control is None or list(control["sample"]) != list(rows["sample"]):
@@ -183,11 +184,14 @@ class Controls:
     def __init__(self, findings: Findings, rows: pd.DataFrame) -> None:
         self.findings = findings
         self._levels: dict[tuple[str, ...], Value] = {}
+        self._gaps: dict[str, Value] = {}
         self._differences: dict[tuple[str, ...], Value] = {}
         for row in rows.to_dict("records"):
             numbers = {name: row[name] for name in ("mean", "std", "seeds", "low", "high", "n")}
             if row["quantity"] == "level":
                 self._levels[row["partition"], row["role"], row["site"], row["metric"]] = Value(**numbers)
+            elif row["quantity"] == "gap":
+                self._gaps[row["partition"]] = Value(**numbers)
             else:
                 self._differences[row["condition_id"], row["inference_id"], row["role"]] = Value(**numbers)
 
@@ -197,6 +201,10 @@ class Controls:
     def level(self, partition: str, role: str, site: str = ALL, metric: str = "") -> Value:
         """Return what the control of a partition reaches; of the headline metric, if no other one is named."""
         return self._levels.get((partition, role, site, metric or self.findings.headline.name), Value())
+
+    def gap(self, partition: str) -> Value:
+        """Return the mean of the headline metric over internal sites minus that over external ones."""
+        return self._gaps.get(partition, Value())
 
     def difference(self, id_: str, key: str, role: str = "external") -> Value:
         """Return what a condition, or a family of them, adds to the control. Positive is better."""

@@ -17,17 +17,17 @@ import numpy as np
 import pandas as pd
 
 from ..core.rng import stream
-from ..io.paths import Paths
-from ..metrics import Metric
+from ..metrics import Metric, Resampler
 from ..study.plan import Plan
+from ..study.run import Run
 from ..study.selector import BASELINE
 from . import crossed, predictions, score
 from .auc import logit_interval
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition, several
 from .names import IDS, LEVELS, Names
-from .predictions import INFERENCE, Samples
-from .statistics import FEWEST, bootstrap, by_cluster, interval
+from .predictions import INFERENCE, Predictions, Samples
+from .statistics import FEWEST, bootstrap, by_cluster, interval, resamples
 
 COLUMNS = [
     *(*IDS, *CONDITION, "role", "site", "metric", "quantity"),
@@ -185,10 +185,30 @@ class Resampled(NamedTuple):
     influences: dict[tuple[str, str, str, str], pd.DataFrame]
 
 
-def by_draw(names: Names, paths: Paths, samples: Samples, arms: Collection[Arm] = ()) -> Resampled:
-    """Return resamples of patients, for metrics that are means over samples.
+Scorers = dict[tuple[str, ...], list[tuple[np.ndarray, Resampler]]]
+"""The cluster of each sample, and what scores resamples of them, of each training; by LEVELS."""
 
-    Scores of samples are first averaged over seeds. Sites are resampled independently of each other, unless they show
+
+class _Contributions(NamedTuple):
+    """What the samples of a partition contribute to scores.
+
+    Attributes
+    ----------
+    scores : by site, a row for each sample, and LEVELS + part (the columns of `Metric.per_sample`) as columns
+    influences : those of `Resampled`
+    scorers : by site, those of metrics that score resamples themselves
+    """
+
+    scores: dict[str, pd.DataFrame]
+    influences: dict[tuple[str, str, str, str], pd.DataFrame]
+    scorers: dict[str, Scorers]
+
+
+def by_draw(names: Names, predicted: Predictions, samples: Samples, arms: Collection[Arm] = ()) -> Resampled:
+    """Return resamples of patients, for metrics that have intervals.
+
+    Scores of samples are first averaged over seeds; metrics that score resamples themselves (`Metric.resampler`) do so
+    for each training, and are averaged then. Sites are resampled independently of each other, unless they show
     the same images under different corruptions: then an image has the same weight at all of them. All conditions,
     inferences and partitions see the same resamples of a site, a patient with the same weight in all of them: their
     differences are paired, and their means do not count a patient as several. Influences are kept of `arms` alone.
@@ -199,12 +219,14 @@ def by_draw(names: Names, paths: Paths, samples: Samples, arms: Collection[Arm] 
     everyone: dict[str, set[str]] = defaultdict(set)
     group: dict[tuple[str, str, str], Group] = {}
     influences: dict[tuple[str, str, str, str], pd.DataFrame] = {}
+    scorers: dict[tuple[str, str], Scorers] = defaultdict(dict)
     for partition in dict.fromkeys(run.partition_id for run in plan.runs.values()):
         runs = {key: run for key, run in plan.runs.items() if run.partition_id == partition}
         data = next(iter(runs.values())).data.id
-        per_sample, single = _per_sample(plan, paths, list(runs), by_data[data], arms)
-        influences |= single
-        for site, values in per_sample.items():
+        contributions = _per_sample(predicted, list(runs.values()), by_data[data], arms)
+        influences |= contributions.influences
+        for site, values in contributions.scores.items():
+            scorers[data, site] |= contributions.scorers[site]
             cluster = by_data[data].of(values.index)
             tables[data, site].append(by_cluster(values, cluster))
             everyone[data].update(cluster)
@@ -219,53 +241,68 @@ def by_draw(names: Names, paths: Paths, samples: Samples, arms: Collection[Arm] 
             key = ["bootstrap", data]
             sums, counts = (t.reindex(sorted(everyone[data]), fill_value=0.0) for t in (sums, counts))
         draws = bootstrap(sums.to_numpy(), counts.to_numpy(), stream(*key))
-        parts.append(_mean(pd.DataFrame(draws, columns=sums.columns)))
+        level = _mean(pd.DataFrame(draws, columns=sums.columns))
+        parts.append(_rescored(level, scorers[data, site], sums.index, stream(*key)))
         patients.append((counts > 0).sum().groupby(level=LEVELS, sort=False).min())
     if not parts:
         return Resampled(_no_columns(LEVELS), pd.Series(dtype=int, index=_no_columns(LEVELS).columns), {}, {})
     return Resampled(pd.concat(parts, axis=1), pd.concat(patients), group, influences)
 
 
-def _per_sample(
-    plan: Plan, paths: Paths, runs: list[str], clusters: Clusters, arms: Collection[Arm]
-) -> tuple[dict[str, pd.DataFrame], dict[tuple[str, str, str, str], pd.DataFrame]]:
-    """Return the scores of single samples at each site, averaged over the seeds that are there, and the influences.
+def _rescored(level: pd.DataFrame, scorers: Scorers, index: pd.Index, rng: np.random.Generator) -> pd.DataFrame:
+    """Return resamples with the columns of metrics that score resamples themselves, unless patients were too few.
 
-    Rows are samples, columns LEVELS + part: the columns of `Metric.per_sample`. For influences see `Resampled`.
+    `index` are the clusters that `rng` draws, as it drew them for the other columns.
     """
+    known = [where for where in scorers if level[where].notna().any()]
+    if not known:
+        return level
+    trainings = {
+        where: [(index.get_indexer(pd.Index(each)), scorer) for each, scorer in scorers[where]] for where in known
+    }
+    most, out = max(len(at) for each in trainings.values() for at, _ in each), np.empty((len(level), len(known)))
+    for part, weight in resamples(len(index), rng, len(level), most):
+        for column, where in enumerate(known):
+            out[part, column] = np.mean([scorer(weight.take(at, axis=1)) for at, scorer in trainings[where]], axis=0)
+    level.loc[:, known] = out
+    return level
+
+
+def _per_sample(predicted: Predictions, runs: list[Run], clusters: Clusters, arms: Collection[Arm]) -> _Contributions:
+    """Return what samples and patients contribute to scores, of the seeds that are there."""
     single: dict[tuple[str, str, str, str], dict[int, pd.Series]] = defaultdict(dict)
     total: dict[str, dict[tuple[str, ...], pd.Series]] = defaultdict(dict)
     count: dict[tuple[str, ...], int] = defaultdict(int)
-    for run in runs:
-        for inference in plan.predictions(run):
-            try:
-                table = predictions.read(plan, paths, plan.runs[run], inference)
-            except predictions.Missing:
-                continue  # score() lists it in missing.json
-            classes = predictions.probabilities(table)
-            for _, rows in table.groupby(predictions.SITE, sort=False):
-                site, role = str(rows["site"].iloc[0]), str(rows["role"].iloc[0])
-                label, probability = rows["label"].to_numpy(), rows[classes].to_numpy(dtype=float)
-                for metric in score.metrics(plan):
-                    each = metric.per_sample(label, probability)
-                    if each is None:
-                        continue
-                    if metric.name == plan.study.headline and (plan.runs[run].condition, inference) in arms:
-                        place = (plan.runs[run].condition, role, site, inference)
-                        cluster = clusters.of(pd.Index(rows["sample"]))
-                        single[place][plan.runs[run].seed] = influence(each.reshape(len(label), -1), cluster)
-                    for part, values in enumerate(each.reshape(len(label), -1).T):
-                        column = (plan.runs[run].condition, role, site, inference, metric.name, str(part))
-                        added = pd.Series(values, rows["sample"])
-                        total[site][column] = total[site][column] + added if column in total[site] else added
-                        count[column] += 1
+    scorers: dict[str, Scorers] = defaultdict(lambda: defaultdict(list))
+    headline = predicted.plan.study.headline
+    for run, inference, table in predicted.every(runs):
+        classes = predictions.probabilities(table)
+        for _, rows in table.groupby(predictions.SITE, sort=False):
+            site, role = str(rows["site"].iloc[0]), str(rows["role"].iloc[0])
+            label, probability = rows["label"].to_numpy(), rows[classes].to_numpy(dtype=float)
+            cluster = clusters.of(pd.Index(rows["sample"]))
+            for metric in score.metrics(predicted.plan):
+                each = metric.per_sample(label, probability)
+                if each is None:
+                    continue
+                if metric.name == headline and (run.condition, inference) in arms:
+                    place = (run.condition, role, site, inference)
+                    single[place][run.seed] = influence(each.reshape(len(label), -1), cluster)
+                if scorer := metric.resampler(label, probability):
+                    scorers[site][run.condition, role, site, inference, metric.name].append((cluster, scorer))
+                for part, values in enumerate(each.reshape(len(label), -1).T):
+                    column = (run.condition, role, site, inference, metric.name, str(part))
+                    added = pd.Series(values, rows["sample"])
+                    total[site][column] = total[site][column] + added if column in total[site] else added
+                    count[column] += 1
     wide = {
         site: pd.DataFrame({c: values / count[c] for c, values in columns.items()}).rename_axis(
             columns=[*LEVELS, "part"]
         )
         for site, columns in total.items()
     }
-    return wide, {place: pd.DataFrame(seeds).T.sort_index() for place, seeds in single.items()}
+    influences = {place: pd.DataFrame(seeds).T.sort_index() for place, seeds in single.items()}
+    return _Contributions(wide, influences, scorers)
 
 
 def influence(each: np.ndarray, clusters: np.ndarray) -> pd.Series:
@@ -322,10 +359,10 @@ class Measured:
 
 
 def measured(
-    names: Names, paths: Paths, scores: pd.DataFrame, samples: Samples, arms: Collection[Arm] = ()
+    names: Names, predicted: Predictions, scores: pd.DataFrame, samples: Samples, arms: Collection[Arm] = ()
 ) -> Measured:
     """Return the numbers behind all intervals. `scores` has the columns LEVELS, seed and value."""
-    seeds, resampled = by_seed(scores), by_draw(names, paths, samples, arms)
+    seeds, resampled = by_seed(scores), by_draw(names, predicted, samples, arms)
     left_out = undefined(names.conditions, scores)
     by_each, by_draw_ = (
         effects(wide, names.conditions, plain(names.plan), left_out) for wide in (seeds, resampled.draws)
@@ -396,8 +433,10 @@ class _Row(NamedTuple):
 
 
 def _alone(row: _Row, metric: Metric) -> tuple[float, float]:
-    """Return the interval of a level over patients alone."""
-    return logit_interval(row.mean, row.over_patients) if metric.logit else (row.low, row.high)
+    """Return the interval of a level over patients alone; none at 0 or 1 where that is a bound of a score."""
+    if not metric.logit or (metric.has_resampler and 0 < row.mean < 1):
+        return row.low, row.high
+    return logit_interval(row.mean, row.over_patients)
 
 
 def _together(row: _Row, metric: Metric, level: bool) -> tuple[float, float]:

@@ -9,13 +9,12 @@ import pandas as pd
 
 from ..figures import Mistake, SiteMistakes
 from ..io.arrays import map_array
-from ..io.paths import Paths
 from . import predictions
 from .findings import Findings
-from .predictions import Samples
+from .predictions import Predictions, Samples
 
 
-def worst(findings: Findings, paths: Paths, samples: Samples, each: int) -> Iterator[SiteMistakes]:
+def worst(findings: Findings, predicted: Predictions, samples: Samples, each: int) -> Iterator[SiteMistakes]:
     """Yield at most `each` mistakes of every external site: the wrong predictions with the highest probability.
 
     A site is predicted by the first condition of the study that is tested there, with the inference whose levels the
@@ -28,8 +27,8 @@ def worst(findings: Findings, paths: Paths, samples: Samples, each: int) -> Iter
         if not wanted:
             continue
         key = findings.level_inference(condition)
-        tables = list(predictions.readable(findings.plan, paths, condition.runs.values(), key))
-        images = paths.data_files(condition.run.data.id).images
+        tables = [table for _, table in predicted.readable(condition.runs.values(), key)]
+        images = predicted.paths.data_files(condition.run.data.id).images
         if not tables or not images.exists() or (array := map_array(images)).ndim != 4:
             continue
         rows = pd.Index(samples(condition.run.data.id)["sample"])

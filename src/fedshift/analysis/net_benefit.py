@@ -10,14 +10,11 @@ import numpy as np
 import pandas as pd
 
 from ..core.rng import stream
-from ..io.paths import Paths
-from ..study.plan import Plan
-from . import predictions
 from .clusters import Clusters, clusters
 from .conditions import CONDITION, Condition
 from .names import IDS, Names
 from .operating_point import Scored, scored, two_classes
-from .predictions import INFERENCE, SITE, Samples
+from .predictions import INFERENCE, SITE, Predictions, Samples
 from .statistics import bootstrap, interval
 
 FIGURE = "decision_curve"
@@ -67,7 +64,7 @@ def bounds(model: np.ndarray, everyone: np.ndarray, patient: np.ndarray, rng: np
     return np.array([interval(draws) for draws in (with_model - np.maximum(without, 0)).T]).T
 
 
-def table(names: Names, paths: Paths, samples: Samples) -> pd.DataFrame:
+def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
     """Return net_benefit.csv: a row for each condition, inference, site and threshold of the declared range.
 
     `model` is a mean over trainings, and `all` the net benefit of treating everyone. `low` and `high` are the bounds of
@@ -79,14 +76,14 @@ def table(names: Names, paths: Paths, samples: Samples) -> pd.DataFrame:
     for condition in names.conditions.values() if wanted else ():
         patients = clusters(samples, condition.run.data.id)
         for key in condition.inferences:
-            rows += _rows(plan, paths, condition, key, patients)
+            rows += _rows(predicted, condition, key, patients)
     return names.described(pd.DataFrame(rows))[COLUMNS] if rows else pd.DataFrame(columns=COLUMNS)
 
 
-def _rows(plan: Plan, paths: Paths, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
+def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
     """Yield the rows of one condition and inference."""
-    thresholds = np.linspace(*plan.study.decision_range, POINTS)
-    for (site, role), parts in _by_site(plan, paths, condition, key, patients).items():
+    thresholds = np.linspace(*predicted.plan.study.decision_range, POINTS)
+    for (site, role), parts in _by_site(predicted, condition, key, patients).items():
         each = [benefit(part.positive, part.score, thresholds) for part in parts]
         model, everyone = np.mean([one.model for one in each], axis=0), each[0].everyone
         rng = stream("decision curve", condition.run.data.id, site)
@@ -99,15 +96,11 @@ def _rows(plan: Plan, paths: Paths, condition: Condition, key: str, patients: Cl
 
 
 def _by_site(
-    plan: Plan, paths: Paths, condition: Condition, key: str, patients: Clusters
+    predicted: Predictions, condition: Condition, key: str, patients: Clusters
 ) -> dict[tuple[str, str], list[Scored]]:
     """Return the test samples of each site and role, as each training that can be read scores them."""
     parts: dict[tuple[str, str], list[Scored]] = defaultdict(list)
-    for run in condition.runs.values():
-        try:
-            test = predictions.read(plan, paths, run, key)
-        except predictions.Missing:
-            continue  # score() lists it in missing.json
+    for _, test in predicted.readable(condition.runs.values(), key):
         for (site, role), rows in test.groupby(SITE, sort=False):
-            parts[str(site), str(role)].append(scored(plan.study, rows, patients))
+            parts[str(site), str(role)].append(scored(predicted.plan.study, rows, patients))
     return parts

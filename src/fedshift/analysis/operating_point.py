@@ -9,15 +9,13 @@ import numpy as np
 import pandas as pd
 
 from ..core.rng import stream
-from ..io.paths import Paths
 from ..study.declaration import Study
 from ..study.plan import Plan
 from ..study.threshold import Threshold
-from . import predictions
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition
 from .names import IDS, Names
-from .predictions import INFERENCE, SITE, Samples
+from .predictions import INFERENCE, SITE, Missing, Predictions, Samples
 from .statistics import FEWEST, bootstrap, interval, wilson
 from .values import NAN, Value
 
@@ -148,7 +146,7 @@ def two_classes(plan: Plan) -> bool:
     return len(plan.study.dataset.classes) == 2
 
 
-def table(names: Names, paths: Paths, samples: Samples) -> pd.DataFrame:
+def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
     """Return operating_points.csv: counts and rates at the threshold of each training, by inference and site.
 
     A row has the role internal, external, or `validation`: the samples that the threshold was chosen by, of all
@@ -160,7 +158,7 @@ def table(names: Names, paths: Paths, samples: Samples) -> pd.DataFrame:
     for condition in names.conditions.values() if two_classes(names.plan) else ():
         patients = clusters(samples, condition.run.data.id)
         for key in condition.inferences:
-            rows += _rows(names.plan, paths, condition, key, patients)
+            rows += _rows(predicted, condition, key, patients)
     if not rows:
         return pd.DataFrame(columns=COLUMNS)
     return names.described(pd.DataFrame(rows)).astype({"seed": "Int64"})[COLUMNS]
@@ -189,6 +187,29 @@ class Point(NamedTuple):
     def only(self) -> str:
         """The rate that is defined where all samples are of one class: sensitivity or specificity; else empty."""
         return {1.0: "sensitivity", 0.0: "specificity"}.get(self.rates["prevalence"].mean, "")
+
+
+def predictive_values(point: Point, prevalence: float) -> tuple[Value, Value]:
+    """Return PPV and NPV at another prevalence, from sensitivity and specificity as means over trainings.
+
+    PPV = se pi / (se pi + (1 - sp) (1 - pi)), and NPV is that of the other class. Both grow with either rate, so that
+    their bounds are those at both lower and at both upper bounds of the rates: conservative, however the rates depend
+    on each other. NaN where a rate is not defined, or nothing would be flagged, or all.
+    """
+    rates = [point.rates[name] for name in DRIFTS]
+    values = []
+    for own, other, share in ((rates[0], rates[1], prevalence), (rates[1], rates[0], 1 - prevalence)):
+        mean, low, high = (
+            _predictive(getattr(own, bound), getattr(other, bound), share) for bound in ("mean", "low", "high")
+        )
+        values.append(Value(mean, NAN, own.seeds, low, high))
+    return values[0], values[1]
+
+
+def _predictive(rate: float, other: float, share: float) -> float:
+    """Return the share of right calls among those of a class, given the rates of both classes and its share."""
+    right, wrong = rate * share, (1 - other) * (1 - share)
+    return right / (right + wrong) if right + wrong > 0 else NAN
 
 
 Points = dict[tuple[str, str, str, str], Point]
@@ -239,28 +260,26 @@ class _Training(NamedTuple):
 
 
 def _trainings(
-    plan: Plan, paths: Paths, condition: Condition, key: str, patients: Clusters
+    predicted: Predictions, condition: Condition, key: str, patients: Clusters
 ) -> Iterator[tuple[str, _Training]]:
     """Yield the trainings of a condition by run, without those whose predictions cannot be read."""
-    for name, run in condition.runs.items():
+    study = predicted.plan.study
+    for run, test in predicted.readable(condition.runs.values(), key):
         try:
-            test = predictions.read(plan, paths, run, key)
-        except predictions.Missing:
-            continue  # score() lists it in missing.json
-        try:
-            val = predictions.read(plan, paths, run, key, "val")
-        except predictions.Missing:
+            val = predicted.read(run, key, "val")
+        except Missing:
             val = test[:0]
-        home = scored(plan.study, val, patients)
+        home = scored(study, val, patients)
         places = {(VALIDATION, ALL): home}
         for (site, role), rows in test.groupby(SITE):
-            places[str(role), str(site)] = scored(plan.study, rows, patients)
-        yield name, _Training(choose(plan.study.threshold, home.positive, home.score), places)
+            places[str(role), str(site)] = scored(study, rows, patients)
+        yield run.id, _Training(choose(study.threshold, home.positive, home.score), places)
 
 
-def _rows(plan: Plan, paths: Paths, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
+def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
     """Yield the rows of one condition and inference: of each training, then of the mean over trainings."""
-    trainings = dict(_trainings(plan, paths, condition, key, patients))
+    study = predicted.plan.study
+    trainings = dict(_trainings(predicted, condition, key, patients))
     thresholds = np.array([training.threshold for training in trainings.values()])
     groups = {**{name: [n] for n, name in enumerate(trainings)}, ALL: [*range(len(trainings))]}
     home: dict[str, np.ndarray] = {}
@@ -274,8 +293,8 @@ def _rows(plan: Plan, paths: Paths, condition: Condition, key: str, patients: Cl
             yield {
                 **{"condition_id": condition.id, "inference_id": key, "role": role, "site": site, "run": name},
                 "seed": condition.runs[name].seed if name != ALL else None,
-                "rule": plan.study.threshold.label,
-                "positive": plan.study.dataset.classes[positive_class(plan.study)],
+                "rule": study.threshold.label,
+                "positive": study.dataset.classes[positive_class(study)],
                 "threshold": float(thresholds[members].mean()),
                 **{"patients": len(set(parts[0].patient)), "samples": len(parts[0].patient)},
                 **dict(zip(COUNTS, counts[members].sum(1).mean(0), strict=True)),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..core.errors import UserError
 from ..data.prepared import read_partition
+from ..inferences import COUNT
 from ..io.paths import Paths
 from ..io.tables import read_table
 from ..study.plan import Plan
@@ -25,6 +28,8 @@ TYPES = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}
 SITE = ["site", "role"]
 Samples = Callable[[str], "pd.DataFrame"]
 """Returns samples.parquet of prepared data by their id, with sample and site as text, or raises UserError."""
+SPLITS = ("test", "val")
+"""The splits of which predictions are kept."""
 
 
 class Missing(UserError):  # noqa: N818 - a study may lack some
@@ -56,47 +61,124 @@ def _groups(keyed: Iterable[tuple[str, Hashable]]) -> list[list[str]]:
     return list(groups.values())
 
 
-def read(plan: Plan, paths: Paths, run: Run, inference: str, split: str = "test") -> pd.DataFrame:
-    """Return the predictions of a run: sample, site, role, label, p0, p1, ... of every test sample, sorted.
+class _Kept(NamedTuple):
+    """Predictions in two parts: the columns that runs share, and the probabilities (n, classes)."""
 
-    Test samples whose labels the model was adapted to are left out. With `split` val, returns the validation samples
-    of internal sites instead, without sites that were not predicted. Raises Missing where the file is not there or is
-    incomplete, or has no samples of the split, and UserError where it cannot be read.
+    about: pd.DataFrame
+    probability: np.ndarray
+
+
+class Predictions:
+    """The predictions of a study's runs. Each file is read when it is first needed, and once only.
+
+    Columns that agree between runs (sample, site, role and label) are kept once, so that a further run adds the memory
+    of its probabilities alone.
     """
-    path = paths.predictions(run.id, plan.predictions(run.id)[inference])
-    if not path.exists():
-        raise Missing(path, why_absent(paths, run.id))
-    table = read_table(path)
-    if "inference" in table:  # several in one file
-        table = table[table["inference"] == inference]
-    if "split" in table or split != "test":
-        table = table[table["split"] == split] if "split" in table else table[:0]
-        table = table.drop(columns="split", errors="ignore")
-    classes = probabilities(table)
-    if absent := [c for c in ("sample", *SITE, "label") if c not in table]:
-        raise UserError(path, f"no column {', '.join(absent)}")
-    if len(classes) < 2 or not len(table):
-        none = "holds no predictions" if split == "test" else f"holds no predictions of the split {split}"
-        raise Missing(path, none if not len(table) else "has no probability columns p0, p1, ...")
-    if not np.isfinite(table[classes].to_numpy()).all():
-        raise Missing(path, "a probability is NaN or infinite")
-    if not table["label"].isin(range(len(classes))).all():
-        raise Missing(path, f"a label is outside of 0 to {len(classes) - 1}")
-    table = table.astype({"sample": str, "site": str, "role": str, "label": int})
-    if partial := _not_whole(paths, run, table, split):
-        raise Missing(path, partial)
-    if "adapted" in table:
-        table = table[~table["adapted"].astype(bool)]
-    return table.sort_values(["site", "sample"], ignore_index=True)
 
+    def __init__(self, plan: Plan, paths: Paths) -> None:
+        self.plan, self.paths = plan, paths
+        self._partitions: dict[str, pd.DataFrame] = {}
+        self._known: dict[tuple[str, str, str], _Kept | Missing] = {}
+        self._about: dict[tuple[str, str], list[pd.DataFrame]] = defaultdict(list)
 
-def readable(plan: Plan, paths: Paths, runs: Iterable[Run], inference: str) -> Iterator[pd.DataFrame]:
-    """Yield the predictions of each run that has them all. Raises UserError for a file that cannot be read."""
-    for run in runs:
-        try:
-            yield read(plan, paths, run, inference)
-        except Missing:
-            continue  # score() lists it in missing.json
+    def read(self, run: Run, inference: str, split: str = "test") -> pd.DataFrame:
+        """Return the predictions of a run: sample, site, role, label, p0, p1, ... of every test sample, sorted.
+
+        What the inference counted at a site stands in columns `count_...`.
+        Test samples whose labels the model was adapted to are left out. With `split` val, returns the validation
+        samples of internal sites instead, without sites that were not predicted. Raises Missing where the file is not
+        there or is incomplete, or has no samples of the split, and UserError where it cannot be read.
+        """
+        if (run.id, inference, split) not in self._known:
+            self._load(run, self.plan.predictions(run.id)[inference])
+        kept = self._known[run.id, inference, split]
+        if isinstance(kept, Missing):
+            raise kept
+        return kept.about.assign(**{f"p{k}": column for k, column in enumerate(kept.probability.T)})
+
+    def partition(self, id_: str) -> pd.DataFrame:
+        """Return the table of a partition. Raises UserError where it cannot be read."""
+        if id_ not in self._partitions:
+            self._partitions[id_] = read_partition(self.paths.partition(id_))
+        return self._partitions[id_]
+
+    def readable(self, runs: Iterable[Run], inference: str) -> Iterator[tuple[Run, pd.DataFrame]]:
+        """Yield each run that has all test predictions, with them. Raises UserError for a file that is unreadable."""
+        for run in runs:
+            try:
+                yield run, self.read(run, inference)
+            except Missing:
+                continue  # score() lists it in missing.json
+
+    def every(self, runs: Iterable[Run]) -> Iterator[tuple[Run, str, pd.DataFrame]]:
+        """Yield run, inference and test predictions of all inferences of `runs` that have them all."""
+        for run in runs:
+            for inference in self.plan.predictions(run.id):
+                yield from ((run, inference, table) for _, table in self.readable([run], inference))
+
+    def _load(self, run: Run, job: str) -> None:
+        """Keep all that a file of predictions holds, or why it cannot be used."""
+        path = self.paths.predictions(run.id, job)
+        members = [key for key, file in self.plan.predictions(run.id).items() if file == job]
+        table = read_table(path) if path.exists() else None
+        for key, split in itertools.product(members, SPLITS):
+            try:
+                if table is None:
+                    raise Missing(path, why_absent(self.paths, run.id))
+                rows = self._checked(table, path, run, key, split)
+            except Missing as error:
+                self._known[run.id, key, split] = error
+            else:
+                self._known[run.id, key, split] = self._shared(run, split, rows)
+
+    def _checked(self, table: pd.DataFrame, path: Path, run: Run, inference: str, split: str) -> pd.DataFrame:
+        """Return the rows of one inference and split of a file, sorted."""
+        if "inference" in table:  # several in one file
+            table = table[table["inference"] == inference]
+        if "split" in table or split != "test":
+            table = table[table["split"] == split] if "split" in table else table[:0]
+            table = table.drop(columns="split", errors="ignore")
+        classes = probabilities(table)
+        if absent := [c for c in ("sample", *SITE, "label") if c not in table]:
+            raise UserError(path, f"no column {', '.join(absent)}")
+        if len(classes) < 2 or not len(table):
+            none = "holds no predictions" if split == "test" else f"holds no predictions of the split {split}"
+            raise Missing(path, none if not len(table) else "has no probability columns p0, p1, ...")
+        if not np.isfinite(table[classes].to_numpy()).all():
+            raise Missing(path, "a probability is NaN or infinite")
+        if not table["label"].isin(range(len(classes))).all():
+            raise Missing(path, f"a label is outside of 0 to {len(classes) - 1}")
+        table = table.astype({"sample": str, "site": str, "role": str, "label": int})
+        if partial := self._not_whole(run, table, split):
+            raise Missing(path, partial)
+        if "adapted" in table:
+            table = table[~table["adapted"].astype(bool)]
+        return table.sort_values(["site", "sample"], ignore_index=True)
+
+    def _not_whole(self, run: Run, table: pd.DataFrame, split: str) -> str:
+        """Return what is wrong with predictions that lack samples, have others, or have some twice; else nothing."""
+        if table["sample"].duplicated().any():
+            return f"sample {table.loc[table['sample'].duplicated(), 'sample'].iloc[0]!r} is predicted twice"
+        partition = self.paths.partition(run.partition_id)
+        if not partition.exists():
+            return f"its partition {partition.name} is missing"
+        wanted = self.partition(run.partition_id)
+        sites = run.tested if split == "test" else table["site"].unique()
+        wanted = wanted[wanted["site"].astype(str).isin(sites)]
+        members = set(wanted.loc[wanted["split"] == split, "sample"].astype(str))
+        predicted = set(table["sample"])
+        if members - predicted:
+            return f"partial: {len(members - predicted)} of {len(members)} {split} samples are not predicted"
+        others = len(predicted - members)
+        return f"{others} samples are no {split} samples of the partition" if others else ""
+
+    def _shared(self, run: Run, split: str, rows: pd.DataFrame) -> _Kept:
+        counted = [column for column in rows.columns if column.startswith(COUNT)]
+        about, alike = rows[["sample", *SITE, "label", *counted]], self._about[run.partition_id, split]
+        if not any(about.equals(one) for one in alike):
+            alike.append(about)
+        first = next(one for one in alike if about.equals(one))
+        return _Kept(first, rows[probabilities(rows)].to_numpy(dtype=float))
 
 
 def probabilities(table: pd.DataFrame) -> list[str]:
@@ -115,21 +197,3 @@ def why_absent(paths: Paths, run: str) -> str:
     if files.checkpoint.exists():
         return "training stopped before its end; its checkpoint is kept"
     return "not trained, or failed before the first checkpoint"
-
-
-def _not_whole(paths: Paths, run: Run, table: pd.DataFrame, split: str) -> str:
-    """Return what is wrong with predictions that lack test samples, have others, or have some twice; else nothing."""
-    if table["sample"].duplicated().any():
-        return f"sample {table.loc[table['sample'].duplicated(), 'sample'].iloc[0]!r} is predicted twice"
-    partition = paths.partition(run.partition_id)
-    if not partition.exists():
-        return f"its partition {partition.name} is missing"
-    wanted = read_partition(partition)
-    sites = run.tested if split == "test" else table["site"].unique()
-    wanted = wanted[wanted["site"].astype(str).isin(sites)]
-    members = set(wanted.loc[wanted["split"] == split, "sample"].astype(str))
-    predicted = set(table["sample"])
-    if members - predicted:
-        return f"partial: {len(members - predicted)} of {len(members)} {split} samples are not predicted"
-    others = len(predicted - members)
-    return f"{others} samples are no {split} samples of the partition" if others else ""

@@ -8,45 +8,40 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import UserError
-from ..data.prepared import read_partition
-from ..io.paths import Paths
-from ..study.plan import Plan
 from ..study.run import Run
 from . import score
-from .predictions import Samples
+from .predictions import Predictions, Samples
 
 PLACE = ["condition_id", "role", "site", "metric"]
 
 
-def table(plan: Plan, paths: Paths, samples: Samples) -> pd.DataFrame:
+def table(predicted: Predictions, samples: Samples) -> pd.DataFrame:
     """Return `chance` and `majority` by PLACE, for metrics that have a chance level.
 
-    `chance` is that of a guess among the classes of the dataset. `majority` is the score of giving the shares of the
+    `chance` is that of a guess (see `Metric.chance`). `majority` is the score of giving the shares of the
     classes among the test labels of the site for every sample: for accuracy the share of the commonest class.
     """
-    rows, known = [], {run.condition: run for run in plan.runs.values()}
+    rows, known = [], {run.condition: run for run in predicted.plan.runs.values()}
     for condition, run in known.items():
-        for place, chance, majority in _by_site(plan, paths, samples, run):
+        for place, chance, majority in _by_site(predicted, samples, run):
             rows.append((condition, *place, chance, majority))
     return pd.DataFrame(rows, columns=[*PLACE, "chance", "majority"]).set_index(PLACE)
 
 
-def _by_site(
-    plan: Plan, paths: Paths, samples: Samples, run: Run
-) -> Iterator[tuple[tuple[str, str, str], float, float]]:
+def _by_site(predicted: Predictions, samples: Samples, run: Run) -> Iterator[tuple[tuple[str, str, str], float, float]]:
     """Yield role, site and metric with both levels. Nothing where the partition or the labels cannot be read."""
     try:
-        assigned = read_partition(paths.partition(run.partition_id))
+        assigned = predicted.partition(run.partition_id)
         labels = samples(run.data.id).reindex(columns=["sample", "label"])
     except UserError:
         return
     classes = len(run.data.dataset.classes)
-    levels = [(metric, chance) for metric in score.metrics(plan) if not np.isnan(chance := metric.chance(classes))]
     test = assigned[assigned["split"] == "test"].astype({"sample": str})
     rows = test.merge(labels.dropna().astype({"label": int}), on="sample")
     for place, label in rows.groupby(["role", "site"], sort=False)["label"]:
         role, site = map(str, place)
         shares = np.bincount(label, minlength=classes) / len(label)
         blind = np.tile(shares, (len(label), 1))
-        for metric, chance in levels:
-            yield (role, site, metric.name), chance, metric.value(label.to_numpy(), blind)
+        for metric in score.metrics(predicted.plan):
+            if not np.isnan(chance := metric.chance(shares)):
+                yield (role, site, metric.name), chance, metric.value(label.to_numpy(), blind)

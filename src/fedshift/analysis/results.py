@@ -23,10 +23,10 @@ from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data
-from . import calibration, collapse, comparisons, controls, mistakes, net_benefit, operating_point, score
+from . import calibration, collapse, comparisons, controls, mistakes, net_benefit, operating_point, score, study_tables
 from .findings import Findings
 from .names import IDS, LEVELS, Names
-from .predictions import INFERENCE
+from .predictions import INFERENCE, Predictions
 from .ranking import ranking
 
 ROLES = ("internal", "external")
@@ -107,10 +107,15 @@ class StudyResults:
             self._samples[data] = table.astype({"sample": str, "site": str})
         return self._samples[data]
 
+    @functools.cached_property
+    def predictions(self) -> Predictions:
+        """The predictions of all runs, and the tables of partitions."""
+        return Predictions(self.plan, self.paths)
+
     def _table(self, name: str) -> pd.DataFrame:
         """Return a table of the study's folder. Raises UserError where it is not one of this study, as it is now."""
         path = self.files.folder / f"{name}.csv"
-        table = score.parse_tidy(self.content(path.name), path)
+        table = study_tables.parse_table(self.content(path.name), path)
         require_columns(path, table, dict.fromkeys(COLUMNS[name], "anything"), AGAIN)
         require_unique(path, table, KEYS[name], AGAIN)
         return table
@@ -195,7 +200,7 @@ class StudyResults:
     @functools.cached_property
     def missing(self) -> list[dict[str, str]]:
         """The predictions that could not be scored: run, inference and why."""
-        return score.missing(self.plan, self.paths)
+        return study_tables.missing(self.plan, self.paths)
 
     @functools.cached_property
     def manifests(self) -> dict[str, dict[str, Any]]:
@@ -255,7 +260,7 @@ class StudyResults:
         )
 
     def _mistakes(self, each: int) -> list[SiteMistakes]:
-        return list(mistakes.worst(self.findings, self.paths, self.samples, each))
+        return list(mistakes.worst(self.findings, self.predictions, self.samples, each))
 
     def _titled(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return a table with the columns `condition` and `shown`: the titles of condition and inference."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ DRAWS = 2000
 LEVEL = 0.95
 """Probability that an interval covers."""
 _CHUNK = 4_000_000
+_CACHED = 200_000
 
 
 def by_cluster(values: pd.DataFrame, clusters: Sequence[str] | np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -35,12 +36,23 @@ def bootstrap(sums: np.ndarray, counts: np.ndarray, rng: np.random.Generator, dr
     known = (counts > 0).sum(0) >= FEWEST
     if not known.any():
         return out
-    step = max(1, _CHUNK // n)
-    for start in range(0, draws, step):
-        weight = rng.multinomial(n, np.full(n, 1 / n), size=min(step, draws - start)).astype(float)
+    for part, weight in resamples(n, rng, draws):
         with np.errstate(invalid="ignore"):  # a resample without any sample that counts is NaN, and left out below
-            out[start : start + step, known] = (weight @ sums[:, known]) / (weight @ counts[:, known])
+            out[part, known] = (weight @ sums[:, known]) / (weight @ counts[:, known])
     return out
+
+
+def resamples(
+    n: int, rng: np.random.Generator, draws: int = DRAWS, samples: int = 0
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield how often each of n clusters is drawn, (part of the draws, n), with the place of that part among the draws.
+
+    The weights do not depend on the size of the parts. Those of so many `samples` are to fit the processor's cache.
+    """
+    step = max(1, min(_CHUNK // n, _CACHED // max(1, samples)))
+    for start in range(0, draws, step):
+        size = min(step, draws - start)
+        yield slice(start, start + size), rng.multinomial(n, np.full(n, 1 / n), size=size).astype(float)
 
 
 def interval(draws: np.ndarray, level: float = LEVEL) -> tuple[float, float]:

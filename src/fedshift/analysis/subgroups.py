@@ -12,14 +12,13 @@ from ..core import registry
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..datasets import SAMPLE_COLUMNS
-from ..io.paths import Paths
 from ..metrics import Metric
 from ..study.plan import Plan
 from . import predictions
 from .auc import logit_interval
 from .conditions import CONDITION, Condition
 from .names import IDS, Names
-from .predictions import INFERENCE, Samples
+from .predictions import INFERENCE, Predictions, Samples
 from .statistics import bootstrap, by_cluster, interval
 
 MOST = 12
@@ -30,7 +29,7 @@ COLUMNS = [
 ]
 
 
-def table(names: Names, paths: Paths, samples: Samples) -> pd.DataFrame:
+def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
     """Return subgroups.csv: the headline metric of each group of test images of a role, over all its sites.
 
     There is a row for each condition, inference without labels, column of the study's `subgroups`, group and role. An
@@ -41,7 +40,7 @@ def table(names: Names, paths: Paths, samples: Samples) -> pd.DataFrame:
     rows = [
         row
         for condition in (names.conditions.values() if names.plan.study.subgroups else ())
-        for row in _of_condition(names.plan, paths, condition, samples(condition.run.data.id))
+        for row in _of_condition(predicted, condition, samples(condition.run.data.id))
     ]
     return names.described(pd.DataFrame(rows, columns=[c for c in COLUMNS if c not in (*CONDITION, *INFERENCE)]))[
         COLUMNS
@@ -74,7 +73,8 @@ def largest(group: pd.Series) -> list[str]:
     return sorted(chosen, key=lambda name: (name == "", name))
 
 
-def _of_condition(plan: Plan, paths: Paths, condition: Condition, samples: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _of_condition(predicted: Predictions, condition: Condition, samples: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    plan = predicted.plan
     metric: Metric = registry.build("metric", plan.study.headline)
     data = condition.run.data.id
     divided = groups(plan, data, samples)
@@ -82,7 +82,7 @@ def _of_condition(plan: Plan, paths: Paths, condition: Condition, samples: pd.Da
     for key in condition.inferences:
         if plan.inferences[key].uses_labels:
             continue
-        tables = list(predictions.readable(plan, paths, condition.runs.values(), key))
+        tables = [table for _, table in predicted.readable(condition.runs.values(), key)]
         for column, group in divided.items() if tables else ():
             for name in largest(group):
                 for role in ("external", "internal"):

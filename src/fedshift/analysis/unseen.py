@@ -11,16 +11,12 @@ import pandas as pd
 
 from ..core import registry
 from ..core.errors import UserError
-from ..data.prepared import read_partition
-from ..io.paths import Paths
 from ..metrics import Metric
-from ..study.plan import Plan
-from ..study.run import Run
 from . import predictions
 from .conditions import CONDITION
 from .findings import Findings
 from .names import IDS, Names
-from .predictions import INFERENCE, Samples
+from .predictions import INFERENCE, Predictions, Samples
 from .table import Table
 from .values import DASH, Value, inner, spread
 
@@ -28,27 +24,28 @@ KEYS = [*IDS, "trained_on", "metric"]
 COLUMNS = [*IDS, *CONDITION, *INFERENCE, "trained_on", "metric", "n", "mean", "std", "seeds"]
 
 
-def table(names: Names, paths: Paths, samples: Samples) -> pd.DataFrame:
+def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
     """Return unseen.csv: the headline metric, mean over external sites, of images that were trained on and of others.
 
     `trained_on` says whether a client trained on the same image (column `base` of samples.parquet) under another
     corruption; `n` counts images over all external sites; `mean` and `std` are over `seeds`. The table is empty where
     no image is shown at several sites, or none of them is an image that a client trained on.
     """
-    rows = pd.DataFrame(_values_by_run(names.plan, paths, samples), columns=[*KEYS, "n", "value"])
+    rows = pd.DataFrame(_values_by_run(predicted, samples), columns=[*KEYS, "n", "value"])
     grouped = rows.groupby(KEYS, sort=False, dropna=False)
     means = grouped.agg(n=("n", "first"), mean=("value", "mean"), std=("value", "std"), seeds=("value", "count"))
     return names.described(means.reset_index())[COLUMNS]
 
 
-def _values_by_run(plan: Plan, paths: Paths, samples: Samples) -> Iterator[dict[str, Any]]:
+def _values_by_run(predicted: Predictions, samples: Samples) -> Iterator[dict[str, Any]]:
     """Yield a row for each run, inference, and kind of image: trained on or not."""
+    plan = predicted.plan
     metric: Metric = registry.build("metric", plan.study.headline)
-    trained_on = functools.cache(lambda data, partition: _trained_on(paths, samples, data, partition))
-    for name, run in plan.runs.items():
+    trained_on = functools.cache(lambda data, partition: _trained_on(predicted, samples, data, partition))
+    for run in plan.runs.values():
         known = trained_on(run.data.id, run.partition_id)
-        for key in plan.predictions(name) if known.any() else ():
-            for seen, outside in _outside(plan, paths, run, key, known):
+        for _, key, table in predicted.every([run]) if known.any() else ():
+            for seen, outside in _outside(table, known):
                 classes = predictions.probabilities(outside)
                 values = [
                     metric.value(site["label"].to_numpy(), site[classes].to_numpy(dtype=float))
@@ -59,27 +56,21 @@ def _values_by_run(plan: Plan, paths: Paths, samples: Samples) -> Iterator[dict[
                 yield {**about, "n": len(outside), "value": float(np.mean(values))}
 
 
-def _outside(
-    plan: Plan, paths: Paths, run: Run, key: str, trained_on: pd.Series
-) -> Iterator[tuple[bool, pd.DataFrame]]:
-    """Yield the predictions of external sites for images trained on, and for the others. None if missing."""
-    try:
-        predicted = predictions.read(plan, paths, run, key)
-    except predictions.Missing:
-        return  # score() lists it in missing.json
-    outside = predicted[predicted["role"] == "external"]
+def _outside(table: pd.DataFrame, trained_on: pd.Series) -> Iterator[tuple[bool, pd.DataFrame]]:
+    """Yield the predictions of external sites for images trained on, and for the others."""
+    outside = table[table["role"] == "external"]
     parts = outside.groupby(trained_on.reindex(outside["sample"]).to_numpy())
     yield from ((bool(seen), part) for seen, part in parts)
 
 
-def _trained_on(paths: Paths, samples: Samples, data: str, partition: str) -> pd.Series:
+def _trained_on(predicted: Predictions, samples: Samples, data: str, partition: str) -> pd.Series:
     """Return, for each sample of an external site, whether a client trained on its image.
 
     Empty where samples have no `base`, so that no two of them show the same image.
     """
     try:
         table = samples(data)
-        assigned = read_partition(paths.partition(partition))[["sample", "role", "split"]]
+        assigned = predicted.partition(partition)[["sample", "role", "split"]]
     except UserError:
         return pd.Series(dtype=bool)
     if "base" not in table:

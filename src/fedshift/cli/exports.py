@@ -27,7 +27,7 @@ def export(args: argparse.Namespace) -> None:
     from ..export.account import accounts, trained
 
     plan, tracker = one_plan(args), {"mlflow": mlflow, "tensorboard": tensorboard}[args.format]
-    require(read_by("export", plan, Paths()), call(args))
+    require(read_by("export", plan, Paths()), lambda: call(args))
     runs = trained(plan, Paths())
     say(tracker.export(accounts(plan, Paths(), runs), plan.name, args.to))
     if left := len(plan.runs) - len(runs):

@@ -91,12 +91,16 @@ def one_plan(args: argparse.Namespace) -> study.Plan:
     return study.load(study.find(args.study, args.studies), args.scale)
 
 
+def scaled(args: argparse.Namespace) -> bool:
+    """Return whether the scale makes a difference in any of the named studies; with own data alone it makes none."""
+    return any(plan.scaled for plan in plans(args).values())
+
+
 def call(args: argparse.Namespace) -> str:
     """Return the call of Snakemake that makes the studies which a command names."""
+    scale = [f"scale={args.scale}"] if scaled(args) else []
     folder = [] if args.studies == STUDIES else [f"studies={args.studies}"]
-    return shlex.join(
-        ["snakemake", "--cores", "all", "--config", f"study={args.study}", f"scale={args.scale}", *folder]
-    )
+    return shlex.join(["snakemake", "--cores", "all", "--config", f"study={args.study}", *scale, *folder])
 
 
 @contextmanager
@@ -109,7 +113,7 @@ def checked(
 
     Raises UserErrors that name each damaged file and the call of Snakemake which makes it again.
     """
-    require(reads, call(args))
+    require(reads, lambda: call(args))
     yield
     record(*writes)
     if usage:
@@ -123,6 +127,6 @@ def member(args: argparse.Namespace, kind: str, members: Callable[[study.Plan], 
     """
     by_id = {key: value for plan in plans(args).values() for key, value in members(plan).items()}
     if args.id not in by_id:
-        where = f"study {args.study} at scale {args.scale}"
+        where = f"study {args.study}{f' at scale {args.scale}' if scaled(args) else ''}"
         raise UserError(where, f"has no {kind} {args.id!r}", did_you_mean(args.id, by_id))
     return by_id[args.id]

@@ -7,7 +7,7 @@ import argparse
 from ..core.errors import UserError
 from ..io.checksums import MISSING, remedy
 from ..io.paths import Paths
-from .group import Group, call, plans
+from .group import Group, call, plans, scaled
 
 
 def add(group: Group) -> None:
@@ -30,7 +30,8 @@ def verify(args: argparse.Namespace) -> None:
             print(f"{what} (a second copy of a run, which is not used any more: rm -r {entry.folder})")
     faults = {file: what for one in checked for file, what in one.faults.items()}
     if not any(one.begun for one in checked):
-        raise UserError(args.study, f"was not run at scale {args.scale}: it has no files", call(args))
+        scale = f" at scale {args.scale}" if scaled(args) else ""
+        raise UserError(args.study, f"was not run{scale}: it has no files", call(args))
     if faults:
         missing = sum(what == MISSING for what in faults.values())
         what = f"{len(faults) - missing} files are damaged, {missing} are missing"

@@ -89,7 +89,7 @@ def predict(args: argparse.Namespace) -> None:
     from ..jobs.predict import predict as job
 
     files, out = Paths().run_files(args.id), Paths().predictions(args.id, args.inference)
-    require(files.trained, call(args))
+    require(files.trained, lambda: call(args))
     run = load_run(files.folder)
     reads = [*Paths().data_files(run.data.id).written, Paths().partition(run.partition_id)]
     benchmark = Paths().benchmark("predict", f"{args.id}-{args.inference}")

@@ -114,11 +114,12 @@ def plan(args: argparse.Namespace) -> None:
 
 def status(args: argparse.Namespace) -> None:
     """Print the state of each run of studies, once or again and again."""
-    from ..planning.status import command, is_locked, lines, plain, states
+    from ..planning.status import is_locked, lines, plain, states
     from ..planning.watch import watch
+    from ..study.calls import fedshift
 
     chosen, paths = plans(args), Paths()
-    again = command(["train", args.study, "RUN"], chosen, args.studies)
+    again = fedshift(["train", args.study, "RUN"], chosen, args.studies)
     if args.watch:
         watch(lambda: states(chosen, paths), again, args.interval)
         return
@@ -140,10 +141,10 @@ def _seconds(text: str) -> float:
 
 def repeat(args: argparse.Namespace) -> None:
     """Print the command that trains and predicts one run alone."""
-    from ..analysis.score import run_command
+    from ..study.calls import one_run
 
     run = member(args, "run", lambda plan: {key: (plan, key) for key in plan.runs})
-    print(run_command(run[0], Paths(), run[1]))
+    print(one_run(run[0], Paths(), run[1]))
 
 
 def accept(args: argparse.Namespace) -> None:

@@ -12,12 +12,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analysis import results, score
+from ..analysis import results
 from ..core import digest
 from ..core.errors import UserError
 from ..io.paths import TRAINED, Paths
 from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
+from ..study import calls
 from ..study.plan import Plan
 from ..study.run import Run
 from .places import without_places
@@ -75,8 +76,8 @@ def trained(plan: Plan, paths: Paths) -> list[Run]:
     """Return the runs of a study whose files are all there. Raises UserError where there is none."""
     runs = [r for r in plan.runs.values() if all((paths.run(r.id) / name).exists() for name in TRAINED)]
     if not runs:
-        where = f"study {plan.name} at scale {plan.scale}"
-        raise UserError(where, "no run is trained: there is nothing to export", f"train: {score.command(plan, paths)}")
+        what = "no run is trained: there is nothing to export"
+        raise UserError(plan.label, what, f"train: {calls.snakemake(plan, paths)}")
     return runs
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from shlex import quote
 
@@ -72,12 +72,12 @@ def damage(file: Path, whole: bool = False) -> str:
     return ""
 
 
-def require(files: Iterable[Path], call: str = "the same call of Snakemake with") -> None:
-    """Raise UserErrors for files that are there and are not as recorded; each names `call`, which makes it again.
+def require(files: Iterable[Path], call: Callable[[], str] = lambda: "the same call of Snakemake with") -> None:
+    """Raise UserErrors for files that are there and are not as recorded; each names the `call` that makes it again.
 
     Files that are absent are left to their reader, which knows what that means.
     """
-    faults = [UserError(f, what, remedy([f], call)) for f in files if f.exists() and (what := damage(f))]
+    faults = [UserError(f, what, remedy([f], call())) for f in files if f.exists() and (what := damage(f))]
     require_none(shortened(faults, len(faults), "results"))
 
 

@@ -61,8 +61,13 @@ def read_image(path: Path, *, own: bool = False, remedy: str = ANEW) -> np.ndarr
         if is_dicom(path):
             raise UserError(path, "is a DICOM file, which is not read here", TO_PNG) from None
         empty = path.is_file() and not path.stat().st_size
-        what = "the file is empty" if empty else f"cannot be read as an image ({error})"
+        what = "the file is empty" if empty else f"cannot be read as an image ({_without(path, error)})"
         raise UserError(path, what, remedy) from None
+
+
+def _without(path: Path, error: BaseException) -> str:
+    """Return an error's words with the name of a file instead of its path, which the message gives anyway."""
+    return str(error).replace(str(path), path.name)
 
 
 def shorter_side(path: Path) -> int:

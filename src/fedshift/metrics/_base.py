@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 
 from ..core.registry import Plugin
+
+Resampler = Callable[[np.ndarray], np.ndarray]
+"""Returns the scores (draws,) of samples that count so many times (draws, n)."""
 
 
 class Metric(Plugin):
@@ -15,7 +19,8 @@ class Metric(Plugin):
     `title` is its name on pages, `higher_is_better` orders tables, and `percent` says whether values are shown in
     percent. `by_class` means that the score consists of scores of single classes, so that an interval needs enough
     patients of each of these classes. `logit` means that the interval of a value is made on the logit scale, which
-    keeps it between 0 and 1; a value of 0 or 1 then has none.
+    keeps it between 0 and 1; a value of 0 or 1 then has none. `interval_note` says for the methods of a page how the
+    interval is made where that is special, and `caveat` what readers of the score must know.
     """
 
     kind: ClassVar[str] = "metric"
@@ -24,6 +29,8 @@ class Metric(Plugin):
     percent: ClassVar[bool] = True
     by_class: ClassVar[bool] = False
     logit: ClassVar[bool] = False
+    interval_note: ClassVar[str] = ""
+    caveat: ClassVar[str] = ""
 
     def value(self, label: np.ndarray, probability: np.ndarray) -> float:
         """Return the score of labels (n,) and class probabilities (n, classes).
@@ -45,9 +52,24 @@ class Metric(Plugin):
         """
         return None
 
-    def chance(self, classes: int) -> float:
-        """Return the expected score of a guess among so many classes; NaN where a score says nothing about guessing."""
+    def resampler(self, label: np.ndarray, probability: np.ndarray) -> Resampler | None:
+        """Return a function that scores resamples of these samples, where these scores make the interval.
+
+        By default None: the interval is made of the means of `per_sample` in the resamples.
+        """
+        return None
+
+    def chance(self, shares: np.ndarray) -> float:
+        """Return the expected score of a guess where the classes have these shares of the samples (classes,).
+
+        NaN where a score says nothing about guessing.
+        """
         return float("nan")
+
+    @property
+    def has_resampler(self) -> bool:
+        """Return whether resamples are scored by `resampler`."""
+        return type(self).resampler is not Metric.resampler
 
     @property
     def has_interval(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._base import Metric
+from ._one_vs_rest import compared
 from ._placements import placements
 
 
@@ -18,6 +19,10 @@ class AUC(Metric):
     percent = False
     by_class = True
     logit = True
+    interval_note = (
+        "The interval of an AUC is made on the logit scale; there is none where it is 0 or 1. Samples enter by the "
+        "share of the other class that they are ranked above or below, averaged over seeds."
+    )
 
     def value(self, label: np.ndarray, probability: np.ndarray) -> float:
         from sklearn.metrics import roc_auc_score
@@ -25,7 +30,7 @@ class AUC(Metric):
         present = np.unique(label)
         if len(present) < 2:
             return float("nan")
-        return float(np.mean([roc_auc_score(label == c, probability[:, c]) for c in _classes(label, probability)]))
+        return float(np.mean([roc_auc_score(label == c, probability[:, c]) for c in compared(label, probability)]))
 
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
         """Return two columns for each class against the rest: 2 V - AUC of its placements V, and of those of the rest.
@@ -36,15 +41,10 @@ class AUC(Metric):
         if len(np.unique(label)) < 2:
             return np.full((len(label), 1), np.nan)
         columns = []
-        for c in _classes(label, probability):
+        for c in compared(label, probability):
             area, placement = placements(label == c, probability[:, c])
             columns += [np.where(side, 2 * placement - area, np.nan) for side in (label == c, label != c)]
         return np.stack(columns, 1)
 
-    def chance(self, classes: int) -> float:
+    def chance(self, shares: np.ndarray) -> float:
         return 0.5
-
-
-def _classes(label: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    """Return the classes that are compared with the rest."""
-    return np.array([1]) if probability.shape[1] == 2 else np.unique(label)

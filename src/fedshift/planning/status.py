@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
 from ..core.console import duration
-from ..io.paths import STUDIES, Paths
+from ..io.paths import Paths
 from ..jobs.accept import train_code
 from ..study.plan import Plan
 from .run_state import QUIET, State, StateName, state_of
@@ -85,14 +84,6 @@ def total_line(states: Iterable[State]) -> str:
     if counts["eta"] is not None:
         parts.append(f"at least {duration(counts['eta'])} left, with {counts['running']} at once as now")
     return f"{number} runs: {', '.join(parts)}"
-
-
-def command(words: Sequence[str], plans: Mapping[str, Plan], studies: Path) -> str:
-    """Return a call of fedshift about studies of the folder `studies`, with the scale where that makes a difference."""
-    scales = {plan.scale for plan in plans.values() if plan.scaled}
-    scale = [option for one in scales for option in ("--scale", one)]
-    folder = [] if studies == STUDIES else ["--studies", str(studies)]
-    return shlex.join(["fedshift", *words, *scale, *folder])
 
 
 def is_locked(root: Path) -> bool:

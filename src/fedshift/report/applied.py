@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from .answer import Tile
 from .history import Trained, facts
 from .html import render
 from .outcome import Outcome
-from .page import PageCell, PageTable, plain
+from .page_table import PageCell, PageTable, plain
 
 EDGE = 96
 """Pixels along a side of an image on the page."""
@@ -30,6 +30,7 @@ MOST = 50
 NAMED = 3
 """Classes that the first sentence names."""
 BINS = 20
+_NBSP = "\N{NO-BREAK SPACE}"
 
 
 def write(applied: Applied) -> Path:
@@ -50,7 +51,7 @@ def context(applied: Applied) -> dict[str, Any]:
         "card": run.data.card,
         "source": applied.source.resolve().name,
         "images": len(outcome.table),
-        "lead": _lead(outcome, scores),
+        "lead": _lead(outcome, scores, run.partition.internal),
         "tiles": list(_tiles(outcome, scores)),
         "caveats": list(_caveats(applied, outcome)),
         "unreadable": _unreadable(applied) if applied.unreadable else None,
@@ -69,18 +70,28 @@ def _share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f}" if whole else DASH
 
 
-def _lead(outcome: Outcome, scores: list[Value]) -> str:
-    """Return the first sentence: the predicted classes, and the headline metric where labels are known."""
+def _lead(outcome: Outcome, scores: list[Value], trained_at: Sequence[str]) -> str:
+    """Return the first sentences: the predicted classes, and the headline metric where labels are known."""
     total, counts = len(outcome.table), outcome.counts()
     order = [k for k in np.argsort(-counts, kind="stable") if counts[k]]
-    parts = [f"{outcome.classes[k]} in {_share(counts[k], total)} %" for k in order[:NAMED]]
+    parts = [f"{outcome.classes[k]} in {_share(counts[k], total)}{_NBSP}%" for k in order[:NAMED]]
     rest = [f"{len(order) - NAMED} further classes in the rest"] if len(order) > NAMED else []
     text = f"{total:,} images: the network predicts {listed([*parts, *rest])}."
     if not scores:
         return f"{text} Without labels, nothing here says whether that is right."
     first, metric = scores[0], outcome.metrics[0]
     bounds = f" (95% interval {between(first, metric)} over {outcome.unit})" if first.low == first.low else ""
-    return f"{text} {metric.title} on the {first.n:,} labelled images is {number(first.mean, metric)} %{bounds}."
+    level = f"{metric.title} on the {first.n:,} labelled images is {number(first.mean, metric)}{_NBSP}%{bounds}."
+    return " ".join([text, level, *_seen(outcome, trained_at, first.n)])
+
+
+def _seen(outcome: Outcome, trained_at: Sequence[str], labelled: int) -> Iterator[str]:
+    """Yield how many labelled images are of sites that the model was trained at, where there are any."""
+    sites = [site for site in outcome.sites if site in trained_at]
+    if number_ := sum(int(outcome.counts("label", site).sum()) for site in sites):
+        which = "All" if number_ == labelled else f"{number_:,}"
+        where = f"{which} of them are of {listed([str(site) for site in sites])}, where the model was trained"
+        yield f"{where}: this is no result for new hospitals."
 
 
 def _tiles(outcome: Outcome, scores: list[Value]) -> Iterator[Tile]:
@@ -232,7 +243,7 @@ def _caveats(applied: Applied, outcome: Outcome) -> Iterator[str]:
                 "are rough."
             )
     if known := [site for site in outcome.sites if site in run.partition.internal]:
-        yield f"{listed([str(s) for s in known])} took part in training: images of it may have been trained on."
+        yield f"{listed([str(s) for s in known])} took part in training, maybe with these very images."
     if outcome.labelled:
         if outcome.labelled < len(table):
             yield f"{len(table) - outcome.labelled:,} images have no label, and count in no metric."

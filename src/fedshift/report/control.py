@@ -11,6 +11,7 @@ from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.table import Table
 from ..analysis.values import DASH, Value, between, inner, number
+from . import intervals
 
 NAME = "Control: colour and texture only, no network"
 SHORT = "Control, no network"
@@ -43,27 +44,31 @@ def _overview(controls: Controls, condition: Condition) -> Iterator[tuple[str, s
     findings, key = controls.findings, condition.run.partition_id
     inside, outside = (controls.level(key, role) for role in ("internal", "external"))
     yield from (("Condition", NAME), ("Held out", condition.held_out))
-    for name, value in (("Internal mean", inside), ("External mean", outside)):
-        yield name, number(value.mean, findings.headline)
+    gap = findings.better(controls.gap(key))
+    for name, value in (("Internal mean", inside), ("External mean", outside), ("Gap", gap)):
+        yield name, number(value.mean, findings.headline, sign=value is gap)
+        yield intervals.column(name), intervals.text(value, findings.headline)
     known = {site: findings.better(_level(controls, condition, r, site)).mean for r, site in condition.sites()}
     external = {site: known[site] for site in condition.partition.external if not math.isnan(known[site])}
     if external:
         worst = min(external, key=external.__getitem__)
         value = _level(controls, condition, "external", worst)
         yield "Worst external site", f"{worst} ({number(value.mean, findings.headline)})"
-    gap = findings.better(Value(mean=inside.mean - outside.mean))
-    yield "Gap", number(gap.mean, findings.headline, sign=True)
 
 
 def in_sites(table: Table, controls: Controls, condition: Condition | None = None) -> Table:
-    """Return the table of the sites of one condition, or of all, with a column for the control where there is one."""
+    """Return the table of the sites of one condition, or of all, with a column for the control where there is one.
+
+    If all conditions are in it, which is the table that is written to files, another column has its intervals.
+    """
     conditions = [condition] if condition else controls.findings.conditions
     values = [_level(controls, one, *place) for one in conditions for place in one.sites()]
     if not any(value.known for value in values):
         return table
-    cells = [number(value.mean, controls.findings.headline) for value in values]
-    rows = tuple((*row, cell) for row, cell in zip(table.rows, cells, strict=True))
-    return replace(table, header=(*table.header, SHORT), rows=rows)
+    metric, names = controls.findings.headline, (SHORT, *(() if condition else (intervals.column(SHORT),)))
+    cells = [(number(value.mean, metric), intervals.text(value, metric))[: len(names)] for value in values]
+    rows = tuple((*row, *added) for row, added in zip(table.rows, cells, strict=True))
+    return replace(table, header=(*table.header, *names), rows=rows)
 
 
 def below(controls: Controls, condition: Condition) -> list[str]:

@@ -13,13 +13,16 @@ from urllib.parse import quote
 
 from .. import study
 from ..analysis.values import DASH
+from ..core.console import say
 from ..core.errors import UserError
 from ..datasets import Scale
+from ..io.checksums import remedy
 from ..io.paths import Paths, papers
 from ..io.text import write_text
 from ..papers import tables
 from ..papers.comparison import VERDICTS
 from ..papers.tables import Item
+from ..study import Plan, calls
 from . import headline
 from .html import render
 
@@ -79,22 +82,42 @@ def _entries(studies: Path, paths: Paths) -> Iterator[Entry]:
     declared = tables.said(studies)
     earlier = sorted(p.parent.name for p in (paths.root / "results" / "studies").glob("*/headline.json"))
     for name in dict.fromkeys([*declared, *earlier]):
-        written, page = headline.read(paths, name) or {}, paths.page(name)
+        path, page = studies / f"{name}.yaml", paths.page(name)
+        written, damage = _written(path, name in declared, paths)
         words = declared.get(name) or written
         reproduces = words.get("reproduces") or ()
         yield Entry(
             name=name,
             title=str(words.get("title") or name),
             reproduces=tuple(map(str, reproduces)) if isinstance(reproduces, list | tuple) else (),
-            state=_state(studies / f"{name}.yaml", name in declared, written, page, paths),
+            state="damaged" if damage else _state(path, name in declared, written, page, paths),
             scale=str(written.get("scale", "")) if written.get("scaled", True) else "",
             synthetic=bool(written.get("synthetic")),
             lead=str(written.get("lead", "")),
-            problems=tuple(map(str, written.get("problems") or ())),
+            problems=(damage,) if damage else tuple(map(str, written.get("problems") or ())),
             trends=_trends(written.get("trends") or {}),
             published=_published(written.get("published") or {}),
             link=f"{quote(name)}.html" if page.exists() else "",
         )
+
+
+def _written(path: Path, listed: bool, paths: Paths) -> tuple[dict[str, Any], str]:
+    """Return what a study says of its results; or nothing, what is wrong with its headline.json and how to mend it.
+
+    `path` is the YAML file of the study. One damaged file does not hide the other studies.
+    """
+    try:
+        return headline.read(paths, path.stem) or {}, ""
+    except UserError as error:
+        file = headline.file(paths, path.stem).relative_to(paths.root)
+        what = f"{file}: {error.what}. The result of this study is not shown."
+    plan = _furthest(path, paths)[1] if listed else None
+    if plan is not None:
+        mend = remedy([file], calls.snakemake(plan, paths))
+    else:
+        mend = f"the study is not in this folder; remove it: rm {file}"
+    say(f"{what} {mend}")
+    return {}, f"{what} {mend[:1].upper()}{mend[1:]}"
 
 
 def _state(path: Path, listed: bool, written: dict[str, Any], page: Path, paths: Paths) -> str:
@@ -117,15 +140,22 @@ def _state(path: Path, listed: bool, written: dict[str, Any], page: Path, paths:
 
 def _begun(path: Path, paths: Paths) -> str:
     """Return how far a study without a page has come, at the scale with most finished runs."""
-    most = (0, 0, "")
+    done, plan, fault = _furthest(path, paths)
+    if plan is None:
+        return f"not valid: {fault}"
+    scale = f" at scale {plan.scale}" if plan.scaled else ""
+    return f"incomplete: {done} of {len(plan.runs)} runs trained{scale}" if done else NOT_RUN
+
+
+def _furthest(path: Path, paths: Paths) -> tuple[int, Plan | None, str]:
+    """Return the finished runs of a study at the scale with most of them, and its plan; or what is wrong with it."""
     try:
-        for scale in get_args(Scale):
-            plan = study.load(path, scale)
-            done = sum(paths.run_files(run).manifest.exists() for run in plan.runs)
-            most = max(most, (done, len(plan.runs), f" at scale {scale}" if plan.scaled else ""))
+        plans = [study.load(path, scale) for scale in get_args(Scale)]
     except UserError as error:
-        return f"not valid: {str(error).splitlines()[0]}"
-    return f"incomplete: {most[0]} of {most[1]} runs trained{most[2]}" if most[0] else NOT_RUN
+        return 0, None, str(error).splitlines()[0]
+    counts = [sum(paths.run_files(run).manifest.exists() for run in plan.runs) for plan in plans]
+    done, plan = max(zip(counts, plans, strict=True), key=lambda one: (one[0], len(one[1].runs)))
+    return done, plan, ""
 
 
 def _trends(counts: dict[str, Any]) -> str:

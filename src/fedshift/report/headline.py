@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.results import StudyResults
+from ..core.errors import UserError
+from ..io.checksums import damage
 from ..io.guards import require_object
 from ..io.paths import Paths
 from ..io.text import read_json, write_json
@@ -57,10 +59,12 @@ def file(paths: Paths, study: str) -> Path:
 
 
 def read(paths: Paths, study: str) -> dict[str, Any] | None:
-    """Return what was written last; None where it is not there. Raises UserError where it cannot be read."""
+    """Return what was written last; None where it is not there. Raises UserError where it is damaged or unreadable."""
     path = file(paths, study)
     if not path.exists():
         return None
+    if what := damage(path):
+        raise UserError(path, what)
     headline = require_object(path, read_json(path), {"study": "text"}, KINDS)
     if trends := headline.get("trends"):
         require_object(path, trends, dict.fromkeys(("held", "judged", "of"), "a whole number"), {"reason": "text"})

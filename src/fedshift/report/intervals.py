@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ..analysis.findings import Findings
 from ..analysis.table import Table
 from ..analysis.values import DASH, Value, between
+from ..metrics import Metric
 
 
 def overview(table: Table, findings: Findings) -> Table:
@@ -32,13 +33,20 @@ def sites(table: Table, findings: Findings) -> Table:
     return _widened(table, values, findings)
 
 
+def column(name: str) -> str:
+    """Return the name of the column with the intervals of another."""
+    return f"95% interval ({name})"
+
+
+def text(value: Value, metric: Metric) -> str:
+    """Return an interval, or a dash where there is none."""
+    return between(value, metric) if value.low == value.low else DASH
+
+
 def _widened(table: Table, values: Mapping[str, list[Value]], findings: Findings) -> Table:
     """Return a table in which each of the named columns is followed by one with its intervals."""
     names, metric = table.header, findings.headline
-    texts = {
-        name: [between(value, metric) if value.low == value.low else DASH for value in of]
-        for name, of in values.items()
-    }
+    texts = {name: [text(value, metric) for value in of] for name, of in values.items()}
 
     def wide(row: tuple[str, ...], added: Mapping[str, str]) -> tuple[str, ...]:
         pairs = ((cell, *([added[name]] if name in added else [])) for cell, name in zip(row, names, strict=True))
@@ -46,7 +54,7 @@ def _widened(table: Table, values: Mapping[str, list[Value]], findings: Findings
 
     return Table(
         table.caption,
-        wide(table.header, {name: f"95% interval ({name})" for name in texts}),
+        wide(table.header, {name: column(name) for name in texts}),
         tuple(wide(row, {name: of[n] for name, of in texts.items()}) for n, row in enumerate(table.rows)),
         table.heads,
     )

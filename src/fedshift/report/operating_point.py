@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
 from ..analysis.conditions import ALL, Condition
 from ..analysis.findings import Findings
-from ..analysis.operating_point import COUNTS, DRIFTS, VALIDATION, Point, Points, positive_class, two_classes
+from ..analysis.operating_point import (
+    COUNTS,
+    DRIFTS,
+    VALIDATION,
+    Point,
+    Points,
+    positive_class,
+    predictive_values,
+    two_classes,
+)
 from ..analysis.results import StudyResults
 from ..analysis.values import DASH, Value, between, number
 from ..core import registry
 from ..metrics import Metric
 from ..study.declaration import Study
+from .page_table import PageCell, PageTable
 
 AT_HOME = "all internal sites"
 RULES = {
@@ -21,26 +32,15 @@ RULES = {
     "youden": "the score with the largest sensitivity + specificity - 1 (Youden's index), the smallest of several",
 }
 """The rules that need data, in words."""
-Cell = tuple[str, str]
-"""The text of a table cell, and a smaller second line below it."""
-
-
-@dataclass(frozen=True)
-class PointTable:
-    """A table with a second line in its cells. The first `heads` columns name what a row is about."""
-
-    caption: str
-    header: tuple[str, ...]
-    rows: list[list[Cell]]
-    heads: int
 
 
 @dataclass(frozen=True)
 class Section:
-    """The sentences of the section, and a table for each condition."""
+    """The sentences of the section, a table for each condition, and one for the prevalence that the study declares."""
 
     lines: list[str]
-    tables: list[PointTable]
+    tables: list[PageTable]
+    elsewhere: PageTable | None = None
 
 
 def section(results: StudyResults, unit: str = "patients") -> Section | None:
@@ -51,9 +51,11 @@ def section(results: StudyResults, unit: str = "patients") -> Section | None:
     if not two_classes(results.plan) or not results.operating_points:
         return None
     findings, points = results.findings, results.operating_points
-    tables = [_table(findings, condition, points, unit) for condition in findings.conditions]
+    tables = [_table(n, findings, condition, points, unit) for n, condition in enumerate(findings.conditions)]
     lines = [*described(results.plan.study), *_unchosen(findings, points)]
-    return Section(lines, [table for table in tables if table.rows])
+    prevalence = results.plan.study.prevalence
+    elsewhere = _elsewhere(findings, points, prevalence) if prevalence is not None else None
+    return Section(lines, [table for table in tables if table.rows], elsewhere)
 
 
 def described(study: Study) -> list[str]:
@@ -87,7 +89,29 @@ def _unchosen(findings: Findings, points: Points) -> list[str]:
     ]
 
 
-def _table(findings: Findings, condition: Condition, points: Points, unit: str) -> PointTable:
+def _elsewhere(findings: Findings, points: Points, prevalence: float) -> PageTable | None:
+    """Return the predictive values of each site at a declared prevalence; None where no site has both rates."""
+    rows = []
+    for condition in findings.conditions:
+        for (role, site), key in itertools.product(condition.sites(), condition.inferences):
+            point = points.get((condition.id, key, role, site))
+            values = predictive_values(point, prevalence) if point else ()
+            if any(value.known for value in values):
+                heads = findings.full(condition), site, role, findings.name(key)
+                rows.append([*map(PageCell, heads), *map(_rate, values)])
+    if not rows:
+        return None
+    share = f"{100 * prevalence:g}\N{NO-BREAK SPACE}%"
+    caption = (
+        f"Predictive values (%) where {share} of samples are positive, from the mean sensitivity and specificity of "
+        "each site. Below, those at both lower bounds and at both upper bounds of these rates, which is wider than a "
+        "95% interval. They hold if the rates do not change with the prevalence"
+    )
+    header = ("Condition", "Site", "Role", "Inference", f"PPV at {share}", f"NPV at {share}")
+    return PageTable("points-elsewhere", caption, header, rows, 4)
+
+
+def _table(n: int, findings: Findings, condition: Condition, points: Points, unit: str) -> PageTable:
     """Return the rows of one condition: validation samples first, then each site."""
     places = [(VALIDATION, ALL), *condition.sites()]
     rows = [
@@ -104,20 +128,20 @@ def _table(findings: Findings, condition: Condition, points: Points, unit: str) 
     )
     rates = ("Sensitivity", "Specificity", "Prevalence", "PPV", "NPV", "Flagged")
     header = ("Site", "Role", "Inference", "Threshold", unit.capitalize(), *rates, "Counts")
-    return PointTable(caption, header, rows, 3)
+    return PageTable(f"points-{n}", caption, header, rows, 3)
 
 
-def _row(point: Point, heads: tuple[str, ...], unit: str) -> list[Cell]:
+def _row(point: Point, heads: tuple[str, ...], unit: str) -> list[PageCell]:
     counts = {name: f"{name.upper()}\N{NO-BREAK SPACE}{_count(point.counts[name])}" for name in COUNTS}
     number_, below = (point.patients, f"{point.samples:,} samples") if unit == "patients" else (point.samples, "")
     return [
-        *((head, "") for head in heads),
-        (_thresholds(point), ""),
-        (f"{number_:,}", below),
+        *map(PageCell, heads),
+        PageCell(_thresholds(point)),
+        PageCell(f"{number_:,}", below),
         *(_drifted(point, name) for name in DRIFTS),
-        (number(point.rates["prevalence"].mean, _percent()), ""),
+        PageCell(number(point.rates["prevalence"].mean, _percent())),
         *(_rate(point.rates[name]) for name in ("ppv", "npv", "flag_rate")),
-        (f"{counts['tp']}, {counts['fn']}", f"{counts['fp']}, {counts['tn']}"),
+        PageCell(f"{counts['tp']}, {counts['fn']}", f"{counts['fp']}, {counts['tn']}"),
     ]
 
 
@@ -130,15 +154,16 @@ def _percent() -> Metric:
     return metric
 
 
-def _rate(value: Value) -> Cell:
+def _rate(value: Value) -> PageCell:
     """Return a rate in percent with its interval."""
-    return number(value.mean, _percent()), "" if math.isnan(value.low) else between(value, _percent())
+    return PageCell(number(value.mean, _percent()), "" if math.isnan(value.low) else between(value, _percent()))
 
 
-def _drifted(point: Point, name: str) -> Cell:
+def _drifted(point: Point, name: str) -> PageCell:
     """Return a rate with its interval, and its drift in brackets."""
-    (text, below), drift = _rate(point.rates[name]), point.drifts[name]
-    return text if math.isnan(drift) else f"{text} ({number(drift, _percent(), sign=True)})", below
+    rate, drift = _rate(point.rates[name]), point.drifts[name]
+    text = rate.text if math.isnan(drift) else f"{rate.text} ({number(drift, _percent(), sign=True)})"
+    return PageCell(text, rate.below)
 
 
 def _thresholds(point: Point) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ..analysis.auc import logit_interval
-from ..analysis.statistics import bootstrap, by_cluster, interval
+from ..analysis.statistics import bootstrap, by_cluster, interval, wilson
 from ..analysis.values import NAN, Value
 from ..core import registry
 from ..core.rng import stream
@@ -70,6 +70,8 @@ class Outcome:
                 draws = bootstrap(sums.to_numpy(), counts.to_numpy(), stream("bootstrap", site))
                 means = draws.mean(axis=1)
                 low, high = logit_interval(mean, means.var()) if metric.logit else interval(means)
+                if metric.percent and low == high:  # no resample changes it, which does not make it certain
+                    low, high = map(float, wilson(np.array(mean), (counts.to_numpy() > 0).sum(0).min()))
             values.append(Value(mean=mean, low=low, high=high, n=len(rows)))
         return values
 

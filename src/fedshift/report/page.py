@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..analysis import score, unseen
+from ..analysis import unseen
 from ..analysis.conditions import Condition
 from ..analysis.controls import Controls
 from ..analysis.findings import Findings
@@ -21,6 +21,7 @@ from ..io.text import write_text
 from ..papers import comparison as published
 from ..papers import trends
 from ..papers.reproduction import Reproduction
+from ..study import calls
 from ..study.plan import Plan
 from . import (
     calibration,
@@ -42,27 +43,8 @@ from .drawing import read_drawing
 from .glossary import glossary
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
 from .html import render
+from .page_table import PageCell, PageTable, plain
 from .protocol import protocol
-
-
-@dataclass(frozen=True)
-class PageCell:
-    """The text of a table cell, a smaller second line below it, and a mark: worst, better, worse or nothing."""
-
-    text: str
-    below: str = ""
-    mark: str = ""
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """A table on the page. No other table of the page has its `id`."""
-
-    id: str
-    caption: str
-    header: tuple[str, ...]
-    rows: list[list[PageCell]]
-    heads: int
 
 
 @dataclass(frozen=True)
@@ -107,9 +89,9 @@ def context(results: StudyResults) -> dict[str, Any]:
         "cards": results.cards,
         "missing": _missing(results),
         "scaled": plan.scaled,
-        "command": score.command(plan, results.paths),
-        "run_commands": score.run_commands(plan, results.paths),
-        "archives": score.archives(plan),
+        "command": calls.snakemake(plan, results.paths),
+        "run_commands": calls.single_runs(plan, results.paths),
+        "archives": calls.archives(plan),
         "problems": problems(people),
         "answer": answer(findings, unit),
         "glossary": glossary(findings),
@@ -129,7 +111,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "differences": plain("differences", differences) if differences else None,
         "new_hospital": _new_hospital(findings, unit),
         "worst": worst.sentences(results, unit),
-        "points": _points(operating_point.section(results, unit)),
+        "points": operating_point.section(results, unit),
         "sites": sites,
         "coloured": any(cell.mark in ("better", "worse") for t in sites for row in t.rows for cell in row),
         "metrics": [_metrics(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)],
@@ -181,6 +163,7 @@ def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
         *([small] if findings.plan.scale == "mini" and findings.plan.scaled else []),
         *(note for card in results.cards for note in card.get("notes", ())),
         *(line for cohort in people for line in cohort.caveats),
+        *(metric.caveat for metric in findings.metrics.values() if metric.caveat),
         *_left_out(findings),
         *_untested(findings),
         *_with_labels(findings),
@@ -242,22 +225,6 @@ def _left_out(findings: Findings) -> Iterator[str]:
             text = listed(titles)
             left = "which is" if len(sites) == 1 else "which are"
             yield f"{text[:1].upper()}{text[1:]} {are} {listed(list(sites))}, {left} left out of means over sites."
-
-
-def plain(name: str, table: Table) -> PageTable:
-    """Return a table without marks."""
-    return PageTable(name, table.caption, table.header, [[PageCell(c) for c in row] for row in table.rows], table.heads)
-
-
-def _points(section: operating_point.Section | None) -> tuple[list[str], list[PageTable]] | None:
-    """Return the sentences and tables of operating points; None where there are none."""
-    if section is None:
-        return None
-    made = [
-        PageTable(f"points-{n}", one.caption, one.header, [[PageCell(*c) for c in row] for row in one.rows], one.heads)
-        for n, one in enumerate(section.tables)
-    ]
-    return section.lines, made
 
 
 def _new_hospital(findings: Findings, unit: str) -> dict[str, Any] | None:

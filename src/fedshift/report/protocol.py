@@ -58,7 +58,7 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
                 "Levels over sites, gaps and gains: t interval over patients and trainings. Its variance is that of "
                 "the resamples plus that of the mean over seeds, with Satterthwaite's degrees of freedom, patients "
                 "counted at the smallest site. With one seed it is over patients only.",
-                *([_LOGIT] if any(m.logit for m in findings.metrics.values()) else []),
+                *(m.interval_note for m in findings.metrics.values() if m.interval_note),
                 f"None is given under {FEWEST} test patients{_by_class(findings)}, nor for a mean over sites one of "
                 f"which has none{_without(findings)}.",
             ],
@@ -74,10 +74,6 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
     ]
 
 
-_LOGIT = (
-    "The interval of an AUC is made on the logit scale; there is none where it is 0 or 1. Samples enter by the share "
-    "of the other class that they are ranked above or below, averaged over seeds."
-)
 _RECOVERED = (
     "What an inference adds to the external mean, in percent of the gap with training statistics. It is not the "
     "share by which the gap shrinks: where an inference changes the internal mean too, that is less or more. It is "

@@ -54,28 +54,29 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     words, values = Words(plan), Values(results)
     declared = _declared(results.names)
     arms = comparisons.arms([*comparisons.entries(results.names), *itertools.chain(*declared)])
-    numbers = effects.measured(results.names, paths, results.scores, results.samples, arms)
+    names, predicted, samples = results.names, results.predictions, results.samples
+    numbers = effects.measured(names, predicted, results.scores, samples, arms)
     bounds, contrasts = effects.table(numbers)
     differences = comparisons.table(numbers, declared)
     summary = _over_seeds(results.scores).join(comparison.published(words)).join(bounds).reset_index()
-    summary = summary.join(reference.table(plan, paths, results.samples), on=reference.PLACE)
-    summary = results.names.described(summary.assign(study=plan.name))[COLUMNS]
+    summary = summary.join(reference.table(predicted, samples), on=reference.PLACE)
+    summary = names.described(summary.assign(study=plan.name))[COLUMNS]
     compared = comparison.table(words, values)
-    files, findings = results.files, Findings(results.names, summary, contrasts, differences)
-    beside = controls.table(findings, results.names, paths, results.samples, numbers.left_out)
+    files, findings = results.files, Findings(names, summary, contrasts, differences)
+    beside = controls.table(findings, names, predicted, samples, numbers.left_out)
     content = {
         files.effects: contrasts,
         files.summary: summary,
         files.comparisons: differences,
         files.comparison: compared,
         files.trends: trends.table(words, values),
-        files.unseen: unseen.table(results.names, paths, results.samples),
-        files.subgroups: subgroups.table(results.names, paths, results.samples),
-        files.operating_points: operating_point.table(results.names, paths, results.samples),
-        files.net_benefit: net_benefit.table(results.names, paths, results.samples),
+        files.unseen: unseen.table(names, predicted, samples),
+        files.subgroups: subgroups.table(names, predicted, samples),
+        files.operating_points: operating_point.table(names, predicted, samples),
+        files.net_benefit: net_benefit.table(names, predicted, samples),
         files.controls: beside,
-        files.calibration: calibration.table(findings, results.names, paths, results.samples),
-        files.collapse: collapse.table(results.names, paths),
+        files.calibration: calibration.table(findings, names, predicted, samples),
+        files.collapse: collapse.table(names, predicted),
     }
     for path, rows in content.items():
         write_table(path, rows)

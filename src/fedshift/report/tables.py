@@ -121,20 +121,27 @@ def counted(value: Value) -> str:
 
 def _blind(findings: Findings) -> str:
     """Return the levels of chance and of the commonest class for a caption, their range where partitions differ."""
-    roles = {}
+    chance, most = {}, {}
     for role in ("internal", "external"):
         values = [findings.blind(c, findings.level_inference(c), role) for c in findings.conditions]
         known = [value for value in values if not math.isnan(value.chance)]
         if known:
-            chance = number(known[0].chance, findings.headline)
-            texts = [number(x, findings.headline) for x in sorted({value.majority for value in known})]
-            roles[role] = texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
-    if not roles:
+            chance[role] = _range({value.chance for value in known}, findings)
+            most[role] = _range({value.majority for value in known}, findings)
+    if not chance:
         return ""
-    if set(roles.values()) == {chance}:
-        return f". Chance level: {chance}"
-    most = listed([f"{text} at {role} sites" for role, text in roles.items()])
-    return f". Chance level: {chance}; always giving the commonest class: {most}"
+    alike = len(set(chance.values())) == 1
+    level = f". Chance level: {next(iter(chance.values())) if alike else _by_role(chance)}"
+    return level if chance == most else f"{level}; always giving the commonest class: {_by_role(most)}"
+
+
+def _range(values: set[float], findings: Findings) -> str:
+    texts = [number(x, findings.headline) for x in sorted(values)]
+    return texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
+
+
+def _by_role(texts: dict[str, str]) -> str:
+    return listed([f"{text} at {role} sites" for role, text in texts.items()])
 
 
 def _away(value: Value, findings: Findings, condition: Condition, key: str) -> str:

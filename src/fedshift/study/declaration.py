@@ -138,6 +138,12 @@ class Study(Frozen):
     decision_range: tuple[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(gt=0, lt=1)]] = Field(
         (0.05, 0.5), description="lowest and highest threshold of the figure decision_curve"
     )
+    prevalence: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="a share of positive samples, as in a clinic, for which predictive values are given too",
+    )
     control: bool | None = Field(
         None,
         description="whether a linear classifier of colour and texture, without a network, is tested beside the runs; "

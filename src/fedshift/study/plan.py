@@ -141,6 +141,11 @@ class Plan:
         """True where the scales differ in this study. Own data are the same at every scale: no reader sees the word."""
         return self.study.dataset.has_miniature or any(self.study.scales.values())
 
+    @property
+    def label(self) -> str:
+        """The study in a message: `study demo at scale mini`, without a scale where it makes no difference."""
+        return f"study {self.name} at scale {self.scale}" if self.scaled else f"study {self.name}"
+
     @functools.cached_property
     def view(self) -> str:
         """A digest of the whole study, without comments: its tables and page are written again when it changes."""

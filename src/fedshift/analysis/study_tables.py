@@ -1,0 +1,73 @@
+"""Reading of the tables that a study writes, and of its list of what is missing."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..core.errors import UserError
+from ..io.guards import require_object
+from ..io.paths import Paths
+from ..io.text import read_json, readable
+from ..study.plan import Plan
+from .predictions import TYPES
+
+_TEXT = (
+    "study",
+    "run",
+    *("condition_id", "inference_id", "better_ids", "than_ids"),
+    *("than_condition_id", "than_inference_id", "than_condition", "than_inference"),
+    "algorithm",
+    "bn",
+    "addon",
+    "held_out",
+    "site",
+    "role",
+    "inference",
+    "metric",
+    "quantity",
+    *("table", "method", "variant", "condition", "verdict", "reason"),
+    *("partition", "of", "claim", "sentence", "held", "doubt"),
+    *("column", "group"),
+    *("rule", "positive"),
+)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read scores.csv, or a table that is made of it. A site called `01` or `NA` keeps its name."""
+    if not path.exists():
+        raise UserError(path, "no such file", "score the study first")
+    with readable(path, "table"):
+        content = path.read_bytes()
+    return parse_table(content, path)
+
+
+def parse_table(content: bytes, path: Path) -> pd.DataFrame:
+    """Return the table in the content of the file `path`; see `read_table`.
+
+    Raises UserError where it is no table, or a column of numbers holds anything else.
+    """
+    with readable(path, "table"):
+        known = pd.read_csv(io.BytesIO(content), nrows=0).columns
+        text = {c: "str" for c in _TEXT if c in known}
+        empty: dict[Any, Any] = {c: [] if c in text else [""] for c in known}
+        table = pd.read_csv(io.BytesIO(content), dtype=text, keep_default_na=False, na_values=empty)
+        table = table.astype({k: v for k, v in TYPES.items() if k in known})
+    if words := [c for c in known if c not in text and table[c].notna().any() and table[c].dtype.kind not in "iufb"]:
+        raise UserError(path, f"the column {words[0]!r} holds words in the place of numbers", "make it again")
+    return table
+
+
+def missing(plan: Plan, paths: Paths) -> list[dict[str, str]]:
+    """Return the predictions that could not be scored: run, inference and why."""
+    path = paths.study_files(plan.name).missing
+    if not path.exists():
+        return []
+    content, text = read_json(path), dict.fromkeys(("run", "inference", "why"), "text")
+    remedy = "score the study again"
+    if not isinstance(content, list):
+        raise UserError(path, "does not hold a list", remedy)
+    return [require_object(path, item, text, remedy=remedy) for item in content]

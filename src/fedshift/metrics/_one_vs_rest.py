@@ -1,0 +1,10 @@
+"""The classes of a score that takes two classes, or each of several against the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def compared(label: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    """Return the classes that are compared with the rest: class 1 of two; of more, those that are present."""
+    return np.array([1]) if probability.shape[1] == 2 else np.unique(label)
