@@ -110,6 +110,17 @@ def test_algorithms_with_steps_of_their_own_weigh_classes(algorithm: str) -> Non
     assert differing(plain.global_state(), weighed.global_state())
 
 
+def test_personal_heads_weigh_classes_too() -> None:
+    """Twice the weight of each class is twice the rate, for both heads of FedRoD; other weights are other heads."""
+    heads = []
+    for w, lr in ((None, 0.1), ([2.0] * CLASSES, 0.05), ([1.0, 1.0, 9.0], 0.1)):
+        training = {**SETTINGS, "lr": lr, "class_weights": w}
+        trained = Federation(network(), clients(), algorithm="fedrod", training=training).run(1)
+        heads.append({client.name: client.state["head"] for client in trained.clients})
+    assert gap(heads[1], heads[0]) < 1e-12
+    assert gap(heads[2], heads[0]) > 1e-3
+
+
 def test_a_list_has_a_weight_for_each_class() -> None:
     data = Noted(*clients()["a"])
     with pytest.raises(UserError, match="has 2 weights, and there is a label 2; give one weight for each class"):

@@ -72,6 +72,8 @@ class FedRoD(Algorithm):
         z = local.scratch["features"].to(weight.dtype)
         p = (logits.to(weight.dtype) + linear(z, weight, bias)).softmax(1)
         error = (p - one_hot(y, len(weight))) / len(y)
+        if local.class_weights is not None:
+            error = error * local.class_weights.index_select(0, y)[:, None]
         grad = torch.cat([(error.T @ z).flatten(), *([] if bias is None else [error.sum(0)])])
         local.descend("head", local.state["head"], grad)
         return logits

@@ -18,15 +18,9 @@ class Samples(Protocol):
     Attributes
     ----------
     random : whether a training batch draws from its `rng`
-    labels : labels of all samples (n,), int64
     """
 
     random: bool
-
-    @property
-    def labels(self) -> Tensor:
-        """Labels of all samples (n,), int64."""
-        ...
 
     def __len__(self) -> int: ...
 
@@ -57,11 +51,6 @@ class TensorSamples:
     def __len__(self) -> int:
         return len(self.y)
 
-    @property
-    def labels(self) -> Tensor:
-        """Labels of all samples (n,), int64."""
-        return self.y
-
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return inputs and labels of the samples at `index`. They are never augmented."""
         chosen = torch.from_numpy(index).to(self.x.device)
@@ -83,11 +72,6 @@ class Pooled:
 
     def __len__(self) -> int:
         return int(self.starts[-1])
-
-    @property
-    def labels(self) -> Tensor:
-        """Labels of all samples (n,), int64."""
-        return torch.cat([part.labels for part in self.parts])
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return inputs and labels of the samples at `index`, which counts through all parts."""

@@ -9,6 +9,7 @@ import torch
 
 from ..algorithms import Collaboration, Training
 from ..core.errors import UserError
+from ..data.samples import labels_of
 from .client import Client
 
 
@@ -21,7 +22,7 @@ def weigh_classes(clients: Sequence[Client], training: Training, collaboration: 
     """
     if training.class_weights is None:
         return
-    labels = [client.train.labels.cpu().numpy() for client in clients]
+    labels = [labels_of(client.train).numpy() for client in clients]
     classes = max(int(y.max()) for y in labels) + 1
     if isinstance(training.class_weights, tuple):
         if classes > len(training.class_weights):

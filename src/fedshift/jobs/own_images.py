@@ -228,13 +228,6 @@ class FileSamples:
         self.files, self.paths, self.transforms, self.device, self.each = files, paths, transforms, device, each
         self.reduction = np.zeros(len(paths))
 
-    @property
-    def labels(self) -> Tensor:
-        """Labels of all images (n,), int64, which are all 0."""
-        import torch
-
-        return torch.zeros(len(self), dtype=torch.int64)
-
     def __len__(self) -> int:
         return len(self.paths)
 
