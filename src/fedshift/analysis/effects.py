@@ -257,7 +257,7 @@ def _rescored(level: pd.DataFrame, scorers: Scorers, index: pd.Index, rng: np.ra
     known = [where for where in scorers if level[where].notna().any()]
     if not known:
         return level
-    trainings = {w: [(index.get_indexer(pd.Index(each)), scorer) for each, scorer in scorers[w]] for w in known}
+    trainings = {
         where: [(index.get_indexer(pd.Index(each)), scorer) for each, scorer in scorers[where]] for where in known
     }
     most, out = max(len(at) for each in trainings.values() for at, _ in each), np.empty((len(level), len(known)))
