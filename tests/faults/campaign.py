@@ -68,8 +68,8 @@ PATTERN = (
     *("disk", "snakemake", "damage"),
 )
 """The kinds of 25 trials in a row: 10 files damaged, 7 jobs killed, 5 times Snakemake killed, 3 full disks."""
-COST = re.compile(r'<td class="num ">\d+:\d\d</td>\n<td class="num ">\d+</td>')
-"""Training time and peak memory of a run, on the page: another training takes others."""
+TIMED = re.compile(r'<td class="num ">(\d+:\d\d</td>\n<td class="num ">[\d,]+|\d{4}-\d\d-\d\d \d\d:\d\d)</td>')
+"""Training time and peak memory of a run on the page, and when it began: another training has others."""
 MOST = 8
 """Calls of Snakemake after which a study counts as not coming back."""
 COLD = 50
@@ -185,7 +185,7 @@ def content(path: Path) -> Any:
         if path.name == "rounds.parquet":
             return read_table(path).drop(columns="seconds").to_csv(index=False)
         if path.suffix == ".html":
-            return COST.sub("", path.read_text())
+            return TIMED.sub("", path.read_text())
     except ValueError as error:
         return str(error)
     return path.read_bytes()

@@ -27,6 +27,8 @@ from fedshift.planning.files import Output, outputs
 
 NAME = "study.yaml"
 SCALELESS = ("index",)
+IN_FOLDERS = ("tables", "partitions", "controls")
+"""Folders whose files have names that occur elsewhere."""
 
 
 READERS = {
@@ -123,7 +125,7 @@ class Finished:
     def trial(self, file: Path, kind: str, keep_time: bool, commands: tuple[str, ...], table: Table) -> None:
         """Damage one file, and see which commands notice it."""
         table.trials[kind] += 1
-        name = f"tables/{file.name}" if file.parent.name == "tables" else file.name
+        name = f"{file.parent.name}/{file.name}" if file.parent.name in IN_FOLDERS else file.name
         row = table.noticed.setdefault(name, {}).setdefault(kind, [])
         with self.damaged(file, kind, keep_time):
             before = self.contents()

@@ -237,24 +237,28 @@ class Warm:
         if not pid:
             code = 1
             try:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-                _join(about["group"])
-                for number, file in enumerate(files):
-                    os.dup2(file, number)
-                sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", 1, closefd=False)
-                os.chdir(about["folder"])
-                os.environ.clear()
-                os.environ.update(about["environment"])
-                fedshift.jobs.prepare.BLOCK = BLOCK
-                words = about["words"][about["words"].index("fedshift") + 1 :]
-                with harm.at_disk(self._fault(rule), self.root, self._count(rule)):
-                    code = _exit_code(lambda: parser.main(words))
+                code = _exit_code(lambda: self._job(rule, about, files))
             except BaseException:
                 traceback.print_exc()
             finally:
                 _end(code)
         connection.sendall(json.dumps({"pid": pid}).encode() + b"\n")
         return Job(rule, pid, time.monotonic(), connection)
+
+    def _job(self, rule: str, about: dict[str, Any], files: list[int]) -> int:
+        """Run a command of fedshift where Snakemake started it, and return its exit code."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _join(about["group"])
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", 1, closefd=False)
+        os.chdir(about["folder"])
+        os.environ.clear()
+        os.environ.update(about["environment"])
+        fedshift.jobs.prepare.BLOCK = BLOCK
+        words = about["words"][about["words"].index("fedshift") + 1 :]
+        with harm.at_disk(self._fault(rule), self.root, self._count(rule)):
+            return parser.main(words)
 
     def _count(self, rule: str) -> Path:
         return self.place / f"events-{rule}"
