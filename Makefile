@@ -52,7 +52,7 @@ format: $(STAMP) ## format the sources
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow
 
-faults: $(STAMP) ## kill and disturb jobs 120 times, damage and falsify every file of a study, and check what is left
+faults: $(STAMP) ## disturb the workflow FAULTS times (120), damage and falsify every file of a study, and check what is left
 	@$(BIN)/python tests/faults/campaign.py
 	$(BIN)/python tests/faults/damage.py
 	$(BIN)/python tests/faults/misread.py

@@ -6,10 +6,15 @@ import re
 from pathlib import Path
 
 import fake_study
+import pandas as pd
 import pytest
 
-from fedshift.analysis import results
+from fedshift.analysis import controls, results
 from fedshift.core.errors import UserError
+from fedshift.io.paths import Paths
+from fedshift.io.tables import write_table
+
+KEY = results.KEYS["operating_points"]
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PAR1"])
@@ -27,6 +32,23 @@ def test_a_manifest_is_a_mapping(tmp_path: Path) -> None:
     paths.run_files(next(iter(plan.runs))).manifest.write_text("[]")
     with pytest.raises(UserError, match=r"manifest\.json: is no manifest of a run"):
         results.load(plan, paths).manifests  # noqa: B018 - it is read when it is first asked for
+
+
+def test_operating_points_without_the_rows_of_all_runs_are_named(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    file = paths.study_files(plan.name).operating_points
+    file.parent.mkdir(parents=True, exist_ok=True)
+    columns = results.COLUMNS["operating_points"]
+    file.write_text(",".join(columns) + "\n" + ",".join("a" if c in KEY else "1" for c in columns) + "\n")
+    with pytest.raises(UserError, match=rf"{re.escape(str(file))}: .*not a readable"):
+        results.load(plan, paths).operating_points  # noqa: B018 - it is read when it is first asked for
+
+
+def test_predictions_of_a_control_without_a_column_are_named(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    write_table(paths.control("part"), pd.DataFrame({"site": ["A"], "role": ["internal"], "label": [1]}))
+    with pytest.raises(UserError, match=r"part\.parquet: not a readable table file: .*sample"):
+        controls._predicted(None, paths, "part")  # type: ignore[arg-type]
 
 
 def test_what_is_absent_is_left_out(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from campaign import STUDY, images
+import small
+from harm import DAMAGES, damage
 
 from fedshift import study
 from fedshift.cli import parser as cli
@@ -26,20 +27,10 @@ from fedshift.planning.files import Output, outputs
 
 NAME = "study.yaml"
 SCALELESS = ("index",)
-FIGURES = "metrics: [accuracy]\nfigures: [convergence]\n"
+IN_FOLDERS = ("tables", "partitions", "controls")
+"""Folders whose files have names that occur elsewhere."""
 
 
-def flip(content: bytes) -> bytes:
-    place = len(content) // 2
-    return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]
-
-
-DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
-    "flip": flip,
-    "cut": lambda content: content[: len(content) // 2],
-    "empty": lambda content: b"",
-    "delete": lambda content: None,
-}
 READERS = {
     "download": ("prepare",),
     "prepare": ("control", "train", "predict"),
@@ -78,7 +69,7 @@ class Table:
     def __str__(self) -> str:
         lines = ["| file | " + " | ".join(DAMAGES) + " |", "|---|" + "---|" * len(DAMAGES)]
         for name, by in self.noticed.items():
-            cells = [", ".join(dict.fromkeys(by.get(damage, []))) for damage in DAMAGES]
+            cells = [", ".join(dict.fromkeys(by.get(kind, []))) for kind in DAMAGES]
             lines.append(f"| {name} | {' | '.join(cells)} |")
         counts = ", ".join(f"{number} {kind}" for kind, number in self.trials.items())
         return "\n".join([*lines, "", f"{counts}; {len(self.silent)} not noticed", *self.silent])
@@ -89,25 +80,13 @@ class Finished:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        images(root / "images")
-        (root / NAME).write_text(STUDY + FIGURES)
+        small.images(root / "images")
+        (root / NAME).write_text(small.STUDY)
         with self.here():
             self.plan = study.load(Path(NAME), "paper")
             (self.run,) = self.plan.runs.values()
-            self.words = {
-                "download": ["download", NAME, self.run.data.raw],
-                "prepare": ["prepare", NAME, self.run.data.id],
-                "partition": ["partition", NAME, self.run.partition_id],
-                "control": ["control", NAME, self.run.partition_id],
-                "train": ["train", NAME, self.run.id],
-                "predict": ["predict", NAME, self.run.id, "source"],
-                "score": ["score", NAME],
-                "summarise": ["summarise", NAME],
-                "figure": ["figure", NAME, "convergence"],
-                "page": ["page", NAME],
-                "index": ["index"],
-                "verify": ["verify", NAME],
-            }
+            self.words = {words[0]: words for words in small.commands(self.plan, NAME)}
+            self.words["verify"] = ["verify", NAME]
             for command in self.words:
                 code, said = self.call(command)
                 if code != 0:
@@ -132,45 +111,39 @@ class Finished:
         return {path: path.read_bytes() for path in every if path.is_file() and not path.name.startswith(".")}
 
     @contextlib.contextmanager
-    def damaged(self, file: Path, damage: str, keep_time: bool) -> Iterator[None]:
+    def damaged(self, file: Path, kind: str, keep_time: bool) -> Iterator[None]:
         """Damage a file inside the context, with a new time or with its old one; put it back with its time after it."""
         before, content = file.stat(), file.read_bytes()
-        times = {"ns": (before.st_atime_ns, before.st_mtime_ns)}
-        if (spoiled := DAMAGES[damage](content)) is None:
-            file.unlink()
-        else:
-            file.write_bytes(spoiled)
-            if keep_time:
-                os.utime(file, **times)
+        damage(file, kind, keep_time)
         try:
             yield
         finally:
             file.write_bytes(content)
-            os.utime(file, **times)
+            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    def trial(self, file: Path, damage: str, keep_time: bool, commands: tuple[str, ...], table: Table) -> None:
+    def trial(self, file: Path, kind: str, keep_time: bool, commands: tuple[str, ...], table: Table) -> None:
         """Damage one file, and see which commands notice it."""
-        table.trials[damage] += 1
-        name = f"tables/{file.name}" if file.parent.name == "tables" else file.name
-        row = table.noticed.setdefault(name, {}).setdefault(damage, [])
-        with self.damaged(file, damage, keep_time):
+        table.trials[kind] += 1
+        name = f"{file.parent.name}/{file.name}" if file.parent.name in IN_FOLDERS else file.name
+        row = table.noticed.setdefault(name, {}).setdefault(kind, [])
+        with self.damaged(file, kind, keep_time):
             before = self.contents()
             for command in (*commands, "verify"):
-                if damage == "delete" and command != "verify":
+                if kind == "delete" and command != "verify":
                     continue  # what absence means is the reader's matter
-                what = f"{file}, {damage}, {'old' if keep_time else 'new'} time: {command}"
+                what = f"{file}, {kind}, {'old' if keep_time else 'new'} time: {command}"
                 try:
                     code, said = self.call(command)
                 except Exception as error:
                     table.silent.append(f"{what}: a traceback: {error!r}")
                     continue
-                mends = f"--forcerun {file}" in said or (damage == "delete" and "make it again: snakemake" in said)
+                mends = f"--forcerun {file}" in said or (kind == "delete" and "make it again: snakemake" in said)
                 if code == 2 and str(file) in said and mends:
                     row.append(command)
                 else:
                     table.silent.append(f"{what} ends with {code}: {said[-300:]}")
             if self.contents() != before:
-                table.silent.append(f"{file}, {damage}: files were changed")
+                table.silent.append(f"{file}, {kind}: files were changed")
 
 
 def readers(output: Output, file: Path) -> tuple[str, ...]:
@@ -185,9 +158,9 @@ def main() -> int:
         with finished.here():
             for output in finished.outputs:
                 for file in output.files:
-                    for damage in DAMAGES:
+                    for kind in DAMAGES:
                         for keep_time in (False, True):
-                            finished.trial(file, damage, keep_time, readers(output, file), table)
+                            finished.trial(file, kind, keep_time, readers(output, file), table)
     print(table)
     return 1 if table.silent else 0
 

@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import harm
 import numpy as np
 import pandas as pd
+import small
 from PIL import Image
 
 from fedshift import study
@@ -54,13 +56,11 @@ def empty(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def truncated(content: bytes, rng: np.random.Generator) -> bytes:
-    return content[: int(rng.integers(1, max(2, len(content))))]
+    return harm.cut(content, rng.random())
 
 
 def flipped(content: bytes, rng: np.random.Generator) -> bytes:
-    bad = bytearray(content or b"\0")
-    bad[int(rng.integers(len(bad)))] ^= 1 << int(rng.integers(8))
-    return bytes(bad)
+    return harm.flip(content, rng.random())
 
 
 def overwritten(content: bytes, rng: np.random.Generator) -> bytes:
@@ -232,20 +232,15 @@ class Campaign:
     def __init__(self, root: Path) -> None:
         signal.signal(signal.SIGALRM, late)
         self.root = root
-        images(root / "images")
+        small.images(root / "images", size=8, each=20)
         (root / "study.yaml").write_text(STUDY)
         with contextlib.chdir(root):
             plan = study.load(Path("study.yaml"), "paper")
             (data,) = plan.data.values()
             self.run_id = run = next(iter(plan.runs))
             part = next(iter(plan.runs.values())).partition_id
-            steps = [["download", "study.yaml", data.raw], ["prepare", "study.yaml", data.id]]
-            steps += [["partition", "study.yaml", part], ["control", "study.yaml", part]]
-            steps += [*(["train", "study.yaml", r] for r in plan.runs)]
-            steps += [["predict", "study.yaml", r, i] for r in plan.runs for i in plan.sweeps]
-            for words in (*steps, ["report", "study.yaml"], ["ledger", "study.yaml", "--write"], ["index"]):
+            for words in small.commands(plan, "study.yaml"):
                 self.must(*words)
-            self.must("summarise", "study.yaml")
             paths = Paths()
             made, files = paths.data_files(data.id), paths.study_files(plan.name)
             runs = paths.run_files(run)
@@ -405,18 +400,6 @@ def call(words: Any) -> tuple[int, str]:
         code = cli.main(list(map(str, words)))
     signal.alarm(0)
     return code, said.getvalue()
-
-
-def images(folder: Path) -> None:
-    """Twenty grey images of each of three sites."""
-    folder.mkdir(parents=True)
-    rng, rows = np.random.default_rng(0), ["path,label,site,patient"]
-    for k, site in enumerate("ABC"):
-        for n in range(20):
-            pixels = rng.integers(0, 120, (8, 8, 3)) + 30 * k + 60 * (n % 2)
-            Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{site}{n}.png")
-            rows.append(f"{site}{n}.png,{n % 2},{site},{site}{n // 2}")
-    (folder / "samples.csv").write_text("\n".join(rows) + "\n")
 
 
 def main(trials: int = TRIALS, seed: int = SEED, only: str = "") -> int:

@@ -2,46 +2,104 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
 import campaign
 import pytest
+from harm import Fault
+from warm import Warm
 
+from fedshift.io.paths import Paths
 from fedshift.io.tensors import write_tensors
 
 
-def test_a_few_faults(tmp_path: Path) -> None:
-    figures = campaign.Campaign(tmp_path, seed=1).trials(10)
-    assert sum(figures.faults.values()) >= 10
-    assert not figures.found, str(figures)
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> campaign.Campaign:
+    return campaign.Campaign(tmp_path_factory.mktemp("faults"), seed=1)
 
 
-def test_a_full_disk_at_any_disk_event_of_a_training_is_one_line(tmp_path: Path) -> None:
-    project = campaign.Campaign(tmp_path)
+@pytest.fixture(scope="module")
+def worker(tried: campaign.Campaign) -> campaign.Worker:
+    return campaign.Worker(tried, tried.root / "by hand")
+
+
+def test_a_few_faults_of_each_kind(tried: campaign.Campaign, worker: campaign.Worker) -> None:
+    first = itertools.islice(campaign.trials(tried.project, tried.seed), len(campaign.PATTERN))
+    each = {trial.kind: trial for trial in first}
+    assert each.keys() == {"damage", "kill", "snakemake", "disk"}
+    outcomes = [campaign.asdict(worker.run(trial)) for trial in each.values()]
+    assert not campaign.found(outcomes)
+
+
+def test_every_rule_and_every_file_comes_in_a_campaign_of_a_thousand(tried: campaign.Campaign) -> None:
+    thousand = list(itertools.islice(campaign.trials(tried.project, 0), 1000))
+    rules = set(tried.project.outputs())
+    assert len(rules) == 12
+    for kind in ("kill", "snakemake", "disk", "damage"):
+        assert {trial.rule for trial in thousand if trial.kind == kind} == rules
+    damages = {(trial.file, trial.how) for trial in thousand if trial.kind == "damage"}
+    assert len(damages) == 400
+    assert {file for file, _ in damages} == {str(file) for _, file in tried.project.damageable()}
+
+
+def test_a_stopped_campaign_goes_on_from_its_log(
+    tried: campaign.Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log.jsonl"
+    lines = [{"trial": {"number": number, "kind": "disk"}} for number in (0, 1, 7)]
+    log.write_text("\n".join(map(campaign.json.dumps, lines)) + '\n{"trial": {"num')
+    assert campaign.read_log(log).keys() == {0, 1, 7}
+    due: list[int] = []
+
+    def fork(self: campaign.Campaign, trials: list[campaign.Trial], place: Path, log: Path) -> int:
+        due.extend(trial.number for trial in trials)
+        if not (pid := os.fork()):
+            os._exit(0)
+        return pid
+
+    monkeypatch.setattr(campaign.Campaign, "_fork", fork)
+    assert [o["trial"]["number"] for o in tried.trials(6, 2, log)] == [0, 1]
+    assert sorted(due) == [2, 3, 4, 5]
+
+
+def test_a_full_disk_at_any_disk_event_of_a_training_is_one_line(tried: campaign.Campaign, tmp_path: Path) -> None:
+    project = tried.project.copy(tmp_path / "project")
+    warm, (run,) = Warm(tmp_path / "warm", project.root), tried.project.plan().runs
     for number in range(1, 12):  # the lock, the log and the first checkpoints
-        project.clear("train")
-        code = project.call("train", campaign.Fault("no space", number))
-        said = (tmp_path / "said").read_text().splitlines()
+        shutil.rmtree(Paths(project.root).run(run), ignore_errors=True)
+        shutil.rmtree(Paths(project.root).store, ignore_errors=True)
+        code, said = warm.command(["train", "faults", run, "--scale", "paper"], Fault("no space", number))
         assert code in (0, 2), said  # what is only removed may be left
-        assert code == 0 or "no space left on the disk" in said[-1]
+        assert code == 0 or "no space left on the disk" in said.splitlines()[-1]
+    warm.close()
 
 
-def test_a_campaign_finds_what_is_not_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a model is written in place, a kill in the middle leaves a part of it under its name."""
-    project = campaign.Campaign(tmp_path)
+def test_a_campaign_finds_what_is_not_written_at_once(worker: campaign.Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a model is written in place, a loss of power in the middle leaves a part of it under its name."""
 
     def write(path: Path, *given: Any) -> None:
         real(path, *given)
         if path.name == "model.safetensors":
             path.write_bytes(path.read_bytes()[:100])
-            campaign.os.kill(campaign.os.getpid(), campaign.signal.SIGKILL)
+            os.killpg(os.getpgrp(), signal.SIGKILL)
 
     real = write_tensors
-    monkeypatch.setattr(campaign.train, "write_tensors", write)
-    monkeypatch.setattr(campaign, "COMMANDS", ("train",))
-    monkeypatch.setattr(campaign, "FAULTS", ("none",))
-    figures = campaign.Figures()
-    project.trial(figures)
-    assert figures.partial
-    assert figures.clean_ups
+    monkeypatch.setattr("fedshift.jobs.train.write_tensors", write)
+    outcome = worker.run(campaign.Trial(0, "snakemake", "train", "SIGKILL", shares=(0.99, 0.5), stored=False))
+    assert [Path(name).name for name in outcome.partial] == ["model.safetensors"]
+    assert outcome.clean_ups
+    assert campaign.found([campaign.asdict(outcome)])
+
+
+def test_a_campaign_finds_damage_that_is_let_pass(worker: campaign.Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If checksums are not compared, a bit of a figure that kept its time is another result in silence."""
+    monkeypatch.setattr("fedshift.planning.verify.damage", lambda file, whole: "")
+    (figure,) = worker.made["figure"]
+    outcome = worker.run(campaign.Trial(0, "damage", "figure", "flip, old time", str(figure)))
+    assert outcome.silent
+    assert outcome.wrong == [str(figure)]

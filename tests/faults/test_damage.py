@@ -41,8 +41,19 @@ def test_verify_notices_every_kind_of_damage(finished: damage.Finished, kind: st
 def test_verify_says_that_all_is_well_and_counts(finished: damage.Finished) -> None:
     with finished.here():
         code, said = finished.call("verify")
-    number = sum(len(output.files) for output in finished.outputs)
+    number = sum(len(output.files) for output in finished.outputs) + 1  # the index
     assert (code, said) == (0, f"study.yaml: all {number} files are there and as they were written\n")
+
+
+def test_verify_reads_the_index_of_all_studies(finished: damage.Finished) -> None:
+    index = Paths().page("index")
+    with finished.here(), finished.damaged(index, "flip", True):
+        code, said = finished.call("verify")
+    assert code == 2
+    assert f"{index}: is damaged" in said
+    assert said.endswith(
+        f"make it again: snakemake --cores all --config study=study.yaml scale=paper --forcerun {index}\n"
+    )
 
 
 def test_verify_names_one_file_of_each_job_to_make_again(finished: damage.Finished) -> None:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from ..io.paths import Paths
 from ..io.tables import read_table
+from ..io.text import readable
 from ..metrics import Metric
 from ..study.plan import Plan
 from . import predictions
@@ -98,11 +99,15 @@ def _unlabelled(plan: Plan, condition: Condition) -> list[str]:
 
 
 def _of_control(paths: Paths, partition: str) -> dict[Site, pd.DataFrame]:
-    """Return the predictions of a control by role and site, samples sorted; empty where they are not there."""
+    """Return the predictions of a control by role and site, samples sorted; empty where they are not there.
+
+    Raises UserError for a table that lacks a column or holds other values.
+    """
     path = paths.control(partition)
     if not path.exists():
         return {}
-    rows = read_table(path).astype({"sample": str, "site": str, "role": str, "label": int})
+    with readable(path, "table"):
+        rows = read_table(path).astype({"sample": str, "site": str, "role": str, "label": int})
     rows = rows.sort_values(["site", "sample"], ignore_index=True)
     return {(str(role), str(site)): part for (role, site), part in rows.groupby(["role", "site"], sort=False)}
 

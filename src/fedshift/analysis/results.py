@@ -169,8 +169,10 @@ class StudyResults:
 
     @functools.cached_property
     def operating_points(self) -> operating_point.Points:
-        """The points of operating_points.csv."""
-        return operating_point.points(self._table("operating_points"))
+        """The points of operating_points.csv. Raises UserError where rows are missing."""
+        table = self._table("operating_points")
+        with readable(self.files.operating_points, "table"):
+            return operating_point.points(table)
 
     @functools.cached_property
     def net_benefit(self) -> pd.DataFrame:

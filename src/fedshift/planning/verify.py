@@ -33,9 +33,16 @@ class Checked:
 
 
 def verify(plan: Plan, paths: Paths, threads: int = 1) -> list[Checked]:
-    """Read every file of a study in full, and return what was found, job by job."""
+    """Read every file of a study in full, and return what was found, job by job.
+
+    The index of all studies is read too, if it is there and the study was run.
+    """
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(_checked, outputs(plan, paths)))
+        checked = list(pool.map(_checked, outputs(plan, paths)))
+    index = paths.page("index")
+    if index.exists() and any(one.begun for one in checked):
+        checked.append(_checked(Output("index", (index,))))
+    return checked
 
 
 def _checked(output: Output) -> Checked:
