@@ -266,13 +266,21 @@ def test_a_federation_sums_up_its_rounds(name: str, layerwise: int, participatio
 # ---- what is forecast
 
 SHAPE = (1, 3, 3)
+PERCEPTRON = {"name": "mlp", "hidden": 3}
 
 
-def planned(name: str, bn: str, participation: float = 1.0, addon: str | None = None, **changes: Any) -> Run:
-    """A run of four clients and a small network: P = 9*3 + 3 + 2*3 + 2*3 + 2, S = 2*3."""
+def planned(
+    name: str,
+    bn: str,
+    participation: float = 1.0,
+    addon: str | None = None,
+    model: dict[str, Any] = PERCEPTRON,
+    **changes: Any,
+) -> Run:
+    """A run of four clients and a small network, by default: P = 9*3 + 3 + 2*3 + 2*3 + 2, S = 2*3."""
     made = fake_study.plan(
         Path(),
-        model={"name": "mlp", "hidden": 3},
+        model=model,
         training={"rounds": ROUNDS, "batch_size": 3, "participation": participation},
         partition={"internal": ["A", "B", "C", "D"], "external": ["E"]},
         runs=[{"algorithm": spec(name) | changes, "bn": bn, "addon": addon}],
@@ -281,11 +289,11 @@ def planned(name: str, bn: str, participation: float = 1.0, addon: str | None = 
     return next(iter(made.runs.values()))
 
 
-def measured(run: Run) -> dict[str, int]:
+def measured(run: Run, shape: tuple[int, ...] = SHAPE) -> dict[str, int]:
     """Return the ledger of a whole training."""
     generator = torch.Generator().manual_seed(1)
-    data = {site: (torch.randn(7, *SHAPE, generator=generator), torch.arange(7) % 2) for site in run.partition.internal}
-    model, training = initialise(run.model, SHAPE, 2, 0), run.training
+    data = {site: (torch.rand(7, *shape, generator=generator), torch.arange(7) % 2) for site in run.partition.internal}
+    model, training = initialise(run.model, shape, 2, 0), run.training
     trained = Federation(model, data, algorithm=run.algorithm, bn=run.bn, addon=run.addon, training=training)
     return trained.run().ledger()
 
@@ -307,8 +315,9 @@ def test_a_forecast_is_what_a_federation_measures(name: str, bn: str, participat
 @pytest.mark.parametrize("addon", discover("addon"))
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedtan"])
 def test_a_forecast_counts_what_an_addon_sends(name: str, addon: str) -> None:
-    run = planned(name, "aggregated", addon=addon)
-    agree(forecast(run, SHAPE, 2), measured(run))
+    """Some add-ons need convolutions, and places between them."""
+    run = planned(name, "aggregated", addon=addon, model={"name": "densenet_small", "growth": 2, "stem": 2})
+    agree(forecast(run, (1, 20, 20), 2), measured(run, (1, 20, 20)))
 
 
 @pytest.mark.parametrize("m", [0, 1, 2, 3])
