@@ -51,9 +51,7 @@ def test_verify_reads_the_index_of_all_studies(finished: damage.Finished) -> Non
         code, said = finished.call("verify")
     assert code == 2
     assert f"{index}: is damaged" in said
-    assert said.endswith(
-        f"make it again: snakemake --cores all --config study=study.yaml scale=paper --forcerun {index}\n"
-    )
+    assert said.endswith(f"make it again: snakemake --cores all --config study=study.yaml --forcerun {index}\n")
 
 
 def test_verify_names_one_file_of_each_job_to_make_again(finished: damage.Finished) -> None:
