@@ -48,7 +48,7 @@ def test_predictions_of_a_control_without_a_column_are_named(tmp_path: Path) -> 
     paths = Paths(tmp_path)
     write_table(paths.control("part"), pd.DataFrame({"site": ["A"], "role": ["internal"], "label": [1]}))
     with pytest.raises(UserError, match=r"part\.parquet: not a readable table file: .*sample"):
-        controls._predicted(None, paths, "part")  # type: ignore[arg-type]
+        controls._of_control(paths, "part")
 
 
 def test_what_is_absent_is_left_out(tmp_path: Path) -> None:
