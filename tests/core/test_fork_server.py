@@ -19,6 +19,11 @@ LIBRARY = "/pydantic_core/"
 LIST = ["list", "algorithms"]
 
 
+def _take_ctrl_c() -> None:
+    """Let Ctrl-C act, also where the tests themselves run in the background of a shell, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Warm:
     """A fork server, and commands that use it."""
 
@@ -40,6 +45,7 @@ class Warm:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=_take_ctrl_c,
             **{"env": {**os.environ, ADDRESS: str(self.socket)}, **options},  # type: ignore[call-overload]
         )
 
