@@ -27,7 +27,7 @@ rule all:
 
 
 onstart:
-    if config["fork_server"] and workflow.local_exec and int(config["processes"]) == 1:
+    if str(config["fork_server"]).lower() == "true" and workflow.local_exec and int(config["processes"]) == 1:
         fork_server.start()
     print(f"To follow the runs, in another terminal: {FOLLOW}", file=sys.stderr)
 

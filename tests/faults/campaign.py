@@ -56,7 +56,7 @@ published:
 """
 )
 PUBLISHED = "study,method,variant,site,metric,value,std\nfaults-table,SCAFFOLD,,,exchanged_MB_per_iteration,1.5,\n"
-CALL = ["--cores", "1", "--config", "study=faults", "scale=paper", "fork_server=false"]
+CALL = ["--cores", "1", "--config", "study=faults"]
 VERIFY = ["verify", "faults", "--scale", "paper"]
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 PLACES = ("at a moment", "at a disk event")

@@ -29,6 +29,7 @@ import monai.transforms  # noqa: F401
 import sklearn.linear_model  # noqa: F401
 import snakemake.cli
 
+import fedshift.core.fork_server
 import fedshift.jobs.control
 import fedshift.jobs.predict
 import fedshift.jobs.prepare
@@ -133,6 +134,7 @@ class Warm:
         def child() -> int:
             os.setpgid(0, 0)
             sys.executable = self.program  # the Snakefile puts its folder first on the path of jobs
+            fedshift.core.fork_server.start = lambda: None  # jobs are forked here, with their faults
             sys.argv = ["snakemake", *words]
             try:
                 snakemake.cli.main(words)

@@ -32,6 +32,8 @@ try:
         raise UserError("--config", f"unknown key {key!r}", did_you_mean(key, CONFIG_KEYS))
     if not (str(config["processes"]).isdecimal() and int(config["processes"])):
         raise UserError("--config processes", f"{config['processes']!r} is not a whole number from 1")
+    if str(config["fork_server"]).lower() not in ("true", "false"):
+        raise UserError("--config fork_server", f"{config['fork_server']!r} is neither true nor false")
     PLANS = study.select(str(config["study"]), config["scale"], Path(config["studies"]))
     for plan in PLANS.values():
         plan.require_files()
