@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
+Moment = Callable[[Vector, Vector], Vector]
+"""The new second moment, from the old one and the change."""
 Objective = Callable[["Site", Vector], tuple[float, Vector, Vector]]
 """Loss and gradient of a step at a site, and the inputs that its running statistics follow."""
 
@@ -203,16 +205,20 @@ def fednova(mu: float = 0.0, gmf: float = 0.0) -> Any:
     return one_round
 
 
-def fedadam(eta_g: float, b1: float, b2: float, tau: float, v0: float) -> Any:
+def adaptive(eta_g: float, b1: float, tau: float, v0: float, moment: Moment) -> Any:
     def one_round(f: Federated, chosen: list[Site], lr: float, number: int) -> Vector:
         p, x = f.shares(chosen), f.x
-        delta = p @ [f.work(site, lr) - x for site in chosen]
-        f.kept["m"] = b1 * f.kept.get("m", 0) + (1 - b1) * delta
-        f.kept["v"] = b2 * f.kept.get("v", v0) + (1 - b2) * delta**2
+        change = p @ [f.work(site, lr) - x for site in chosen]
+        f.kept["m"] = b1 * f.kept.get("m", 0) + (1 - b1) * change
+        f.kept["v"] = moment(f.kept.get("v", np.full_like(x, v0)), change)
         f.x = x + eta_g * f.kept["m"] / (np.sqrt(f.kept["v"]) + tau)
         return p
 
     return one_round
+
+
+def fedadam(eta_g: float, b1: float, b2: float, tau: float, v0: float) -> Any:
+    return adaptive(eta_g, b1, tau, v0, lambda v, change: b2 * v + (1 - b2) * change**2)
 
 
 def feddc(alpha: float) -> Any:

@@ -10,10 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from by_hand import Federated, Site, Vector, logistic
-
-Moment = Callable[[Vector, Vector], Vector]
-"""The new second moment, from the old one and the change."""
+from by_hand import Federated, Moment, Site, Vector, adaptive, logistic
 
 # ---- moments at the server
 
@@ -23,18 +20,6 @@ def fedavgm(beta: float, eta_g: float) -> Any:
         p, x = f.shares(chosen), f.x
         f.kept["u"] = beta * f.kept.get("u", 0) + p @ [f.work(site, lr) - x for site in chosen]
         f.x = x + eta_g * f.kept["u"]
-        return p
-
-    return one_round
-
-
-def adaptive(eta_g: float, b1: float, tau: float, v0: float, moment: Moment) -> Any:
-    def one_round(f: Federated, chosen: list[Site], lr: float, number: int) -> Vector:
-        p, x = f.shares(chosen), f.x
-        change = p @ [f.work(site, lr) - x for site in chosen]
-        f.kept["m"] = b1 * f.kept.get("m", 0) + (1 - b1) * change
-        f.kept["v"] = moment(f.kept.get("v", np.full_like(x, v0)), change)
-        f.x = x + eta_g * f.kept["m"] / (np.sqrt(f.kept["v"]) + tau)
         return p
 
     return one_round

@@ -275,7 +275,7 @@ class Algorithm(Plugin):
     layers: ClassVar[str] = "full"
     """Name of the layer policy: which layers stay at the clients, beside what the BN policy keeps there."""
     external: ClassVar[str] = ""
-    """What external sites are predicted with, as a clause; empty if internal sites get the same global model."""
+    """A clause that names the model of external sites; empty if internal sites get the same global model."""
     collaboration: ClassVar[Collaboration] = Collaboration()
     """How clients work together; the controls `local` and `pooled` have another strategy."""
     first_round_apart: ClassVar[bool] = False

@@ -19,7 +19,7 @@ class Collaboration:
     apart = ""
     """Why there is no such model, as a clause about each client."""
     moves = ""
-    """What travels where there is no such model, as a clause."""
+    """A clause that names the tensors that travel where there is no such model."""
 
     def clients(self, data: Mapping[str, T], pool: Callable[[Sequence[T]], T]) -> dict[str, T]:
         """Return the data of each client by name, given the data of each site; `pool` joins data of several sites."""

@@ -1,4 +1,4 @@
-"""What test-time adaptation did at each site: whether predictions collapsed into one class, and what was kept."""
+"""Effects of test-time adaptation at each site: collapse into one class, and the images that were kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .predictions import INFERENCE, SITE, Predictions
 MEASURES = ("spread", "spread_source", "top_share", "entropy", "agreement")
 """The numbers of a site that are not counts; each from 0 to 1."""
 COUNTS = ("seen", "kept", "augmented", "steps", "resets", "asked")
-"""What inferences may count at a site."""
+"""Names of the counts that inferences may report for a site."""
 COLUMNS = [*IDS, *CONDITION, "role", "site", *INFERENCE, "run", "seed", "n", *MEASURES]
 COLUMNS += ["first_batch", "collapsed", *COUNTS]
 SPREAD, SHARE, SHARE_OF_TWO = 0.5, 0.9, 0.95

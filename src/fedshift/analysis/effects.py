@@ -190,7 +190,7 @@ Scorers = dict[tuple[str, ...], list[tuple[np.ndarray, Resampler]]]
 
 
 class _Contributions(NamedTuple):
-    """What the samples of a partition contribute to scores.
+    """Contributions of the samples of a partition to scores.
 
     Attributes
     ----------

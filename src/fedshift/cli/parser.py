@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from .. import __version__
 from ..core.console import say
 from ..core.errors import Interrupted, UserError, out_of_memory
+from ..core.fork_client import LIMITS
 from . import exports, integrity, reference, reports, steps, studies, trained
 from .group import Group
 
@@ -50,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _limit_threads(threads: int) -> None:
     """Limit the thread pools of numeric libraries, which read these variables when they are loaded."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    for name in LIMITS:
         os.environ[name] = str(threads)
 
 

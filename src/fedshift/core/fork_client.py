@@ -14,6 +14,8 @@ import sys
 
 ADDRESS = "FEDSHIFT_FORK_SERVER"
 """The environment variable with the path of the server's socket."""
+LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables that limit the threads of numeric libraries, which read them when they are loaded."""
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -28,10 +28,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from .fork_client import ADDRESS, FORWARDED, identity
+from .fork_client import ADDRESS, FORWARDED, LIMITS, identity
 
-LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables that limit the threads of numeric libraries, which read them when they are loaded."""
 LONGEST = 80
 """Most bytes of the path of the folder for temporary files; the path of a socket may have 107."""
 
