@@ -48,8 +48,15 @@ FOLLOW = calls.fedshift(["status", str(config["study"]), "--watch"], PLANS, Path
 # A page that is there does not hide that a file behind it is gone.
 PAGES = [plan for plan in PLANS.values() if PATHS.page(plan.name).exists()]
 GONE = sorted({file for plan in PAGES for file in finished(plan, PATHS) if not file.exists()})
-RUNS = {key: run for plan in PLANS.values() for key, run in plan.runs.items()}
-INFERENCES = {key: plan.inferences[members[0]] for plan in PLANS.values() for key, members in plan.sweeps.items()}
+TRAININGS = {key: run for plan in PLANS.values() for key, run in plan.trainings.items()}
+SEARCHES = {key: run for plan in PLANS.values() for key, run in plan.searches.items()}
+ORACLES = {key: job for plan in PLANS.values() for key, job in plan.oracles.items()}
+RUNS = TRAININGS | SEARCHES
+INFERENCES = {
+    key: list({plan.inferences[one].name: plan.inferences[one] for one in members}.values())
+    for plan in PLANS.values()
+    for key, members in plan.sweeps.items()
+}
 DATA = {run.data.id: run.data for run in RUNS.values()}
 RAW = {data.raw: data for data in DATA.values()}
 PARTITIONS = {run.partition_id: run for run in RUNS.values()}

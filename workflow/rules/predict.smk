@@ -15,6 +15,6 @@ rule predict:
     threads: 1
     params:
         study=asked,
-        code=lambda w: study.code("jobs.predict", *RUNS[w.run].plugins, INFERENCES[w.inference]),
+        code=lambda w: study.code("jobs.predict", *RUNS[w.run].plugins, *INFERENCES[w.inference]),
     shell:
         "python -m fedshift predict {params.study} {wildcards.run} {wildcards.inference} --threads {threads} > {log:q} 2>&1"

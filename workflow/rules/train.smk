@@ -4,10 +4,10 @@
 
 rule train:
     input:
-        images=lambda w: PATHS.data_files(RUNS[w.run].data.id).images,
-        samples=lambda w: PATHS.data_files(RUNS[w.run].data.id).samples,
-        card=lambda w: PATHS.data_files(RUNS[w.run].data.id).card,
-        partition=lambda w: PATHS.partition(RUNS[w.run].partition_id),
+        images=lambda w: PATHS.data_files(TRAININGS[w.run].data.id).images,
+        samples=lambda w: PATHS.data_files(TRAININGS[w.run].data.id).samples,
+        card=lambda w: PATHS.data_files(TRAININGS[w.run].data.id).card,
+        partition=lambda w: PATHS.partition(TRAININGS[w.run].partition_id),
     output:
         spec=PATHS.run_files("{run}").spec,
         model=PATHS.run_files("{run}").model,
@@ -16,6 +16,8 @@ rule train:
         manifest=PATHS.run_files("{run}").manifest,
     log:
         PATHS.log("train", "{run}"),
+    wildcard_constraints:
+        run="|".join(TRAININGS),
     conda:
         "../../envs/train.yaml"
     threads: int(config["processes"])
@@ -23,6 +25,40 @@ rule train:
         launch=launch,
         each=lambda w, threads: max(1, threads // int(config["processes"])),
         study=asked,
-        code=lambda w: ACCEPTED.train(RUNS[w.run]),
+        code=lambda w: ACCEPTED.train(TRAININGS[w.run]),
     shell:
         "exec python -m {params.launch} fedshift train {params.study} {wildcards.run} --threads {params.each} > {log:q} 2>&1"
+
+
+localrules:
+    choose,
+
+
+# The manifest of a candidate is written anew when its code is accepted, which leaves the choice as it is.
+rule choose:
+    input:
+        manifests=lambda w: [ancient(PATHS.run_files(run).manifest) for run in SEARCHES[w.run].candidates],
+        models=lambda w: [PATHS.run_files(run).model for run in SEARCHES[w.run].candidates],
+        predictions=lambda w: [
+            PATHS.predictions(run, ORACLES[run])
+            for run in SEARCHES[w.run].candidates
+            if SEARCHES[w.run].search.rule == "oracle"
+        ],
+    output:
+        spec=PATHS.run_files("{run}").spec,
+        model=PATHS.run_files("{run}").model,
+        clients=PATHS.run_files("{run}").clients,
+        rounds=PATHS.run_files("{run}").rounds,
+        manifest=PATHS.run_files("{run}").manifest,
+    log:
+        PATHS.log("choose", "{run}"),
+    wildcard_constraints:
+        run="|".join(SEARCHES) or "none",
+    conda:
+        "../../envs/train.yaml"
+    threads: 1
+    params:
+        study=asked,
+        code=study.code("jobs.choose"),
+    shell:
+        "python -m fedshift choose {params.study} {wildcards.run} > {log:q} 2>&1"

@@ -135,6 +135,8 @@ class Predictions:
         """Return the rows of one inference and split of a file, sorted."""
         if "inference" in table:  # several in one file
             table = table[table["inference"] == inference]
+            extra = [c for c in table if str(c).startswith(COUNT) or c == "adapted"]
+            table = table.drop(columns=[c for c in extra if table[c].isna().all()])  # another inference's columns
         if "split" in table or split != "test":
             table = table[table["split"] == split] if "split" in table else table[:0]
             table = table.drop(columns="split", errors="ignore")

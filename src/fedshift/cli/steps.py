@@ -14,13 +14,14 @@ from .group import Group, call, checked, member, plans
 
 
 def add(group: Group) -> None:
-    """Add the commands download, prepare, partition, control, train and predict."""
+    """Add the commands download, prepare, partition, control, train, choose and predict."""
     command = group.add(download, "download", "download raw files, from a mirror or the official source", "study", "id")
     command.add_argument("--mirror", type=Path, help="folder to copy files from, if they are there")
     group.add(prepare, "prepare", "write the memory-mapped arrays of a dataset", "study", "id")
     group.add(partition, "partition", "assign samples to roles and splits", "study", "id")
     group.add(control, "control", "predict with a linear classifier of colour and texture", "study", "id")
     group.add(train, "train", "train one run, or resume it", "study", "id")
+    group.add(choose, "choose", "choose the best training of a search", "study", "id")
     group.add(predict, "predict", "predict all test images with one run and one inference", "study", "id", "inference")
 
 
@@ -68,12 +69,27 @@ def control(args: argparse.Namespace) -> None:
 
 def train(args: argparse.Namespace) -> None:
     """Train a run, or resume it from its checkpoint."""
-    run = member(args, "run", lambda plan: plan.runs)
+    run = member(args, "training", lambda plan: plan.trainings)
     from ..jobs.train import train as job
 
     reads = [*Paths().data_files(run.data.id).written, Paths().partition(run.partition_id)]
     with checked(args, reads, usage=Paths().benchmark("train", run.id)), one_gpu():
         job(run, Paths(), code=train_code(run), threads=args.threads, keep=True)
+
+
+def choose(args: argparse.Namespace) -> None:
+    """Write the files of a searched run: those of the best of its trainings."""
+    plan, run = member(args, "search", lambda plan: {key: (plan, run) for key, run in plan.searches.items()})
+    from ..jobs.choose import choose as job
+    from ..jobs.choose import oracle
+
+    sweep = next((plan.oracles[key] for key in run.candidates if run.search.rule == "oracle"), "")
+    inferences = {key: plan.inferences[key] for key in plan.sweeps.get(sweep, ())}
+    looks = oracle(plan.study.headline, sweep, inferences) if sweep else None
+    reads = [file for key in run.candidates for file in Paths().run_files(key).trained]
+    reads += [Paths().predictions(key, sweep) for key in run.candidates if sweep]
+    with checked(args, reads):
+        job(run, Paths(), looks)
 
 
 def predict(args: argparse.Namespace) -> None:

@@ -73,12 +73,27 @@ def check(args: argparse.Namespace) -> None:
             seen = inspected(checked)
             where = f"{checked.path} at scale {scale}" if checked.scaled else str(checked.path)
             head = f"{where}: {len(checked.runs)} runs, {len(checked.inferences)} ways of inference"
-            for text in (head, *partitions(checked), *_hints(checked), *seen, *problems(checked, Paths())):
+            for text in (
+                head,
+                *_searches(checked),
+                *partitions(checked),
+                *_hints(checked),
+                *seen,
+                *problems(checked, Paths()),
+            ):
                 if text not in shown:
                     print(text)
                     shown.add(text)
             if args.ids:
                 _print_ids(checked)
+
+
+def _searches(plan: study.Plan) -> list[str]:
+    """Return a line that says how many trainings the searches of a study make."""
+    if not plan.searches:
+        return []
+    made = f"{len(plan.searches)} runs are searched: each is chosen among several trainings"
+    return [f"{plan.path}: {made}, {len(plan.trainings)} trainings in all"]
 
 
 def _hints(plan: study.Plan) -> list[str]:
@@ -95,6 +110,8 @@ def _print_ids(plan: study.Plan) -> None:
         print(f"  partition {key}")
     for key, run in plan.runs.items():
         print(f"  run {key}: {run.algorithm.label}, bn {run.bn}, {run.partition.title}, seed {run.seed}")
+        for candidate, values in run.tried().items():
+            print(f"    candidate {candidate}: {', '.join(f'{name} {value}' for name, value in values.items())}")
     for key, inferences in plan.sweeps.items():
         print(f"  inference {key}" + (f": {', '.join(inferences)}" if len(inferences) > 1 else ""))
 

@@ -140,7 +140,7 @@ def finished(plans: Iterable[Plan], paths: Paths) -> Iterator[Made]:
             yield from _made("prepare", data.id, paths.data_files(data.id).card, prepare_code(data))
         for key in {run.partition_id for run in plan.runs.values()}:
             yield from _made("partition", key, paths.partition(key), partition_code())
-        for run in plan.runs.values():
+        for run in plan.trainings.values():
             yield from _made("train", run.id, paths.run_files(run.id).manifest, train_code(run))
 
 

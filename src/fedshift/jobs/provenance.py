@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import platform
 import resource
+import statistics
 import subprocess
 import sys
 from datetime import datetime
@@ -31,6 +32,7 @@ MANIFEST = {
     "versions": "a mapping",
     "floats": "a mapping",
     "accepted": "a list",
+    "search": "a mapping",
     "rounds": "a whole number",
     "best_round": "a whole number",
     "best_value": "a number",
@@ -102,7 +104,7 @@ def manifest(
         "seconds": round(sum(row["seconds"] for row in federation.history), 1),
         "rounds": federation.server.round,
         "best_round": selected.round,
-        "best_value": selected.values[0] if len(selected.values) == 1 else None,
+        "best_value": statistics.fmean(selected.values) if selected.values else None,
         "floats": federation.ledger(),
         "peak_memory_mb": round(peak_memory_mb(), 1),
     }

@@ -33,8 +33,9 @@ def outputs(plan: Plan, paths: Paths) -> Iterator[Output]:
     yield from (Output("prepare", paths.data_files(key).written) for key in plan.data)
     yield from (Output("partition", (paths.partition(key),)) for key in _partitions(plan))
     yield from (Output("control", (paths.control(key),)) for key in plan.controls)
-    yield from (Output("train", paths.run_files(run).trained) for run in plan.runs)
-    yield from (Output("predict", (file,)) for file in predictions(plan, paths))
+    yield from (Output("train", paths.run_files(run).trained) for run in plan.trainings)
+    yield from (Output("choose", paths.run_files(run).trained) for run in plan.searches)
+    yield from (Output("predict", (paths.predictions(run, job),)) for run, job in plan.predicted)
     yield Output("score", (study.scores, study.missing))
     if of_ledger(plan):
         yield Output("ledger", (study.ledger,))

@@ -86,12 +86,11 @@ class Prediction:
 
 def survey(plans: Mapping[str, Plan], pending: Sequence[Job], paths: Paths) -> Survey:
     """Return the jobs of studies, and the hours and bytes that the `pending` ones need."""
-    runs = {key: run for plan in plans.values() for key, run in plan.runs.items()}
+    runs = {key: run for plan in plans.values() for key, run in (plan.runs | plan.candidates).items()}
     predictions = {
         f"{run}-{sweep}": Prediction(runs[run], sweep, len(plan.sweeps[sweep]))
         for plan in plans.values()
-        for run, sweeps in plan.prediction_jobs.items()
-        for sweep in sweeps
+        for run, sweep in plan.predicted
     }
     states = {job.id: state_of(runs[job.id], paths) for job in pending if job.rule == "train"}
     counts, known = SampleCounts(paths), list(timed(runs, states, paths))
@@ -116,15 +115,9 @@ def job_counts(plans: Mapping[str, Plan]) -> dict[str, int]:
         "prepare": len({run.data.id for run in runs.values()}),
         "partition": len({run.partition_id for run in runs.values()}),
         "control": len({key for plan in plans.values() for key in plan.controls}),
-        "train": len(runs),
-        "predict": len(
-            {
-                (run, sweep)
-                for plan in plans.values()
-                for run, sweeps in plan.prediction_jobs.items()
-                for sweep in sweeps
-            }
-        ),
+        "train": len({key for plan in plans.values() for key in plan.trainings}),
+        "choose": len({key for plan in plans.values() for key in plan.searches}),
+        "predict": len({job for plan in plans.values() for job in plan.predicted}),
         "score": len(plans),
         "ledger": sum(map(of_ledger, plans.values())),
         "summarise": len(plans),

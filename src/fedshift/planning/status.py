@@ -16,8 +16,8 @@ from .run_state import QUIET, State, StateName, state_of
 
 
 def states(plans: Mapping[str, Plan], paths: Paths) -> list[State]:
-    """Return the state of each run of studies."""
-    runs = {key: run for plan in plans.values() for key, run in plan.runs.items()}
+    """Return the state of each training of studies."""
+    runs = {key: run for plan in plans.values() for key, run in plan.trainings.items()}
     return [state_of(run, paths, train_code(run)) for run in runs.values()]
 
 

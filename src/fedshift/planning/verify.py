@@ -53,7 +53,7 @@ def _checked(output: Output) -> Checked:
 
 def damaged_store(plan: Plan, paths: Paths) -> Iterator[tuple[Kept, str]]:
     """Yield the runs of a study whose second copy in the store is damaged, each with its first fault."""
-    for run in plan.runs:
+    for run in plan.trainings:
         for entry in kept(paths, run):
             for file, what in entry.damage().items():
                 yield entry, f"{file} {what}"

@@ -31,6 +31,7 @@ from . import (
     headline,
     new_hospital,
     operating_point,
+    search,
     subgroups,
     tables,
     worst,
@@ -67,7 +68,7 @@ def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     results = load(plan, paths)
     content = context(results)
     write_text(out, render("page.html.j2", content))
-    said = " ".join(filter(None, [content["answer"].opening, content["answer"].lead]))
+    said = " ".join(filter(None, [search.oracle(plan), content["answer"].opening, content["answer"].lead]))
     headline.write(results, said, content["reproduction"], content["problems"])
     return out
 
@@ -115,6 +116,8 @@ def context(results: StudyResults) -> dict[str, Any]:
         "sites": sites,
         "coloured": any(cell.mark in ("better", "worse") for t in sites for row in t.rows for cell in row),
         "metrics": [_metrics(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)],
+        "search": _search(search.section(results)),
+        "oracle": search.oracle(plan),
         "collapse": _collapse(collapse.section(results)),
         "calibration": measured,
         "calibrated": _calibrated(measured),
@@ -259,6 +262,11 @@ def _collapse(section: collapse.Section | None) -> tuple[list[str], list[PageTab
         if row[-1].text not in ("no", "not known"):
             row[-1] = PageCell(row[-1].text, mark="worse")
     return section.lines, made
+
+
+def _search(section: search.Section | None) -> tuple[list[str], PageTable] | None:
+    """Return the sentences and the table of the searches; None without any."""
+    return (section.lines, plain("searches", section.table)) if section else None
 
 
 def _conditions(table: Table) -> PageTable:

@@ -26,7 +26,7 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
     """Return each item of the methods section with one or more lines."""
     study = findings.plan.study
     runs = list(findings.plan.runs.values())
-    settings = [run.training for run in runs]
+    settings = [training for run in runs for training in run.trainings]
     card = runs[0].data.card
     recovers = findings.baseline and findings.others() and findings.tests_inside
     return [

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from ..algorithms import Training
-from ..core import registry
 from ..core.errors import UserError, did_you_mean
 from ..core.frozen import Frozen
 from ..core.registry import validated
@@ -30,21 +28,9 @@ from .fields import (
     TransformField,
 )
 from .published import Published, Trend
+from .search import Rule, TrainingField
 from .selector import Selector
 from .threshold import ThresholdField
-
-
-class _Separate(Training):
-    """Training without the rules that compare settings: these are checked when a grid is merged with its study."""
-
-    def _together(self) -> Training:  # type: ignore[override]
-        return self
-
-
-def _setting(values: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of the training, after checking each of them alone."""
-    validated(_Separate, values, registry.HERE)
-    return values
 
 
 class Grid(Frozen):
@@ -65,9 +51,7 @@ class Grid(Frozen):
     seeds: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
         None, min_length=1, description="default: the study's seeds"
     )
-    training: Annotated[dict[str, Any], AfterValidator(_setting)] = Field(
-        {}, description="settings that differ from the study's training"
-    )
+    training: TrainingField = Field({}, description="settings that differ from the study's training")
     inferences: tuple[InferenceField, ...] | None = Field(
         None, min_length=1, description="default: the study's inferences"
     )
@@ -100,7 +84,16 @@ class Study(Frozen):
     )
     model: ModelField = Field(description="the network, by name or with settings")
     transforms: tuple[TransformField, ...] = Field((), description="transforms of the images, in order")
-    training: Training = Field(Training(), description="settings of the training that all runs share")
+    training: TrainingField = Field(
+        {},
+        description="settings of the training that all runs share; a setting with a list of values is a search: every "
+        "run is trained with each combination of values, and one is chosen",
+    )
+    search: Rule = Field(
+        "validation",
+        description="rule by which a search chooses: the best validation value of the internal sites, or, under the "
+        "name oracle, the best result at the external sites, which gives upper bounds and no results",
+    )
     runs: tuple[Grid, ...] = Field(min_length=1, description="the runs; a list of values stands for a run each")
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (0,), min_length=1, description="every run is trained once with each seed"
@@ -108,7 +101,7 @@ class Study(Frozen):
     inferences: tuple[InferenceField, ...] = Field(
         min_length=1,
         description="how images are predicted; a setting with a list of values stands for an inference each, all "
-        "predicted in one job",
+        "predicted in one job, and so are the members of a list of inferences",
     )
     metrics: tuple[MetricName, ...] = Field(
         ("accuracy", "balanced_accuracy", "auc", "sensitivity", "specificity", "brier", "ece"),

@@ -76,7 +76,7 @@ def _named(kind: str) -> tuple[Any, ...]:
 
 
 class _Sweep:
-    """Schema of a plug-in each setting of which may be a list of values."""
+    """Schema of a plug-in each setting of which may be a list of values, or of a list of such plug-ins."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -88,11 +88,18 @@ class _Sweep:
                 name: value if name == "name" else {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}]}
                 for name, value in option["properties"].items()
             }
-        return schema
+        return {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
 
 
 def _swept(kind: str, value: Any) -> tuple[Any, ...]:
-    """Return a plug-in for every combination of the settings that are lists; one plug-in if none is a list."""
+    """Return a plug-in for every combination of the settings that are lists; one plug-in if none is a list.
+
+    A list of plug-ins stands for all of them.
+    """
+    if isinstance(value, list):
+        if not value or any(isinstance(one, list) for one in value):
+            raise UserError(registry.HERE, "is an empty list, or a list in a list of a list", f"name each {kind} once")
+        return tuple(itertools.chain.from_iterable(_swept(kind, one) for one in value))
     fields = dict(value) if isinstance(value, dict) else {}
     lists = {k: v for k, v in fields.items() if isinstance(v, list) and k != "name"}
     if empty := [k for k, v in lists.items() if not v]:
@@ -137,7 +144,7 @@ InferenceField = Annotated[
     PlainSerializer(lambda plugins: [plugin.spec() for plugin in plugins]),
     _Sweep("inference"),
 ]
-"""One inference, or a sweep: each value of a setting that is a list stands for one inference."""
+"""One inference, or several that one job predicts: a list of inferences, or of values of a setting."""
 TransformField = Annotated[Transform, *_named("transform")]
 MetricName = Annotated[str, *_known("metric")]
 FigureName = Annotated[str, *_known("figure")]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..algorithms import Algorithm, Training
 from ..core import digest, registry
@@ -19,6 +21,7 @@ from ..inferences import Inference
 from .declaration import Grid, Study, merge, read
 from .published import table_path
 from .run import Data, Run
+from .search import Search, trainings, varied
 
 MOST: Limit[int] = 20_000
 """The most runs that a study may have."""
@@ -30,7 +33,9 @@ class Plan:
     Attributes
     ----------
     data : datasets
-    runs : trainings
+    runs : trainings, and choices among trainings where a study searches; their predictions are scored
+    candidates : trainings among which the searches choose
+    oracles : the id of the prediction job by which an oracle judges a candidate, by the candidate's id
     inferences : inferences of all runs
     sweeps : ids of the inferences that one prediction job makes, by the id of the job
     prediction_jobs : ids of the prediction jobs of each run
@@ -41,6 +46,8 @@ class Plan:
         self.name, self.path, self.scale, self.study = name, path, scale, study
         self.data: dict[str, Data] = {}
         self.runs: dict[str, Run] = {}
+        self.candidates: dict[str, Run] = {}
+        self.oracles: dict[str, str] = {}
         self.inferences: dict[str, Inference] = {}
         self.sweeps: dict[str, tuple[str, ...]] = {}
         self.prediction_jobs: dict[str, list[str]] = {}
@@ -55,12 +62,16 @@ class Plan:
         """Add the runs of a grid. Returns errors of its algorithms; raises UserError for any other error."""
         study = self.study
         data = self._data(grid, where)
-        training: Training = _training(study, grid, f"{where}.training")
+        settings = _settings(study, grid)
+        each = trainings(settings, f"{where}.training")
+        values = varied(settings)
+        search = Search(rule=study.search, values=values) if values else None
         declared: list[Partition] = [
             validated(Partition, merge(p.model_dump(), grid.partition), f"{where}.partition") for p in study.partition
         ]
         partitions = [partition for one in declared for partition in one.each()]
-        _require_validation(training, partitions, f"{self.path}.training")
+        for training in each:
+            _require_validation(training, partitions, f"{self.path}.training")
         sweeps = [self._sweep(sweep) for sweep in grid.inferences or study.inferences]
         for inference, partition in itertools.product((i for sweep in sweeps for i in self.sweeps[sweep]), partitions):
             partition.require_client(self.inferences[inference].client, f"{where}.inferences")
@@ -77,13 +88,19 @@ class Plan:
                 algorithm=algorithm.canonical(),
                 bn=bn,
                 addon=addon,
-                training=training,
+                training=each[0],
                 seed=seed,
+                search=search,
             )
             self.runs[run.id] = run
             jobs = self.prediction_jobs.setdefault(run.id, [])
             jobs += [sweep for sweep in sweeps if sweep not in jobs]
-        return list(_faults(grid, training, len(data.dataset.classes), where))
+            if search:
+                require_choice(run, f"{where}.training")
+                self.candidates |= run.candidates
+                if search.rule == "oracle":
+                    self.oracles |= dict.fromkeys(run.candidates, sweeps[0])
+        return [fault for one in each for fault in _faults(grid, one, len(data.dataset.classes), where)]
 
     def _data(self, grid: Grid, where: str) -> Data:
         """Add the dataset of a grid, with the transforms of the step `prepare`, and return it."""
@@ -105,6 +122,22 @@ class Plan:
         name = f"{sweep[0].name}-sweep-{digest.of(sorted(members), 8)}" if len(members) > 1 else next(iter(members))
         self.sweeps[name] = tuple(members)
         return name
+
+    @property
+    def trainings(self) -> dict[str, Run]:
+        """Every training by its id: the runs without a search, and the candidates of the others."""
+        return {key: run for key, run in self.runs.items() if not run.search} | self.candidates
+
+    @property
+    def searches(self) -> dict[str, Run]:
+        """The runs that are chosen among several trainings, by id."""
+        return {key: run for key, run in self.runs.items() if run.search}
+
+    @property
+    def predicted(self) -> list[tuple[str, str]]:
+        """The ids of run and job of every prediction, also of those by which an oracle chooses."""
+        scored = [(run, job) for run, jobs in self.prediction_jobs.items() for job in jobs]
+        return list(dict.fromkeys([*scored, *self.oracles.items()]))
 
     @property
     def partitions(self) -> list[Partition]:
@@ -165,9 +198,10 @@ def _has_images(dataset: Dataset) -> bool:
 
 
 def _number(study: Study, grid: Grid) -> int:
-    """Return the number of runs that a grid stands for."""
+    """Return the number of trainings that a grid stands for."""
     partitions = sum(len(partition.each()) for partition in study.partition)
-    return partitions * len(list(_pairs(grid))) * len(grid.addon) * len(grid.seeds or study.seeds)
+    tried = math.prod(map(len, varied(_settings(study, grid)).values()))
+    return tried * partitions * len(list(_pairs(grid))) * len(grid.addon) * len(grid.seeds or study.seeds)
 
 
 def _faults(grid: Grid, training: Training, classes: int, where: str) -> Iterator[UserError]:
@@ -189,12 +223,21 @@ def _require_global(inference: Inference, algorithm: Algorithm, where: str) -> N
         raise UserError(f"{where}.network", what, "leave it out, or give this algorithm inferences of its own")
 
 
-def _training(study: Study, grid: Grid, where: str) -> Training:
-    """Return the training of a grid, whose rounds are selected by the study's headline metric by default."""
-    settings = {**study.training.model_dump(), **grid.training}
-    settings["select_by"] = settings["select_by"] or study.headline
-    training: Training = validated(Training, settings, where)
-    return training
+def _settings(study: Study, grid: Grid) -> dict[str, Any]:
+    """Return the settings of a grid's training. Rounds are selected by the study's headline metric by default."""
+    settings = {**study.training, **grid.training}
+    return settings | {"select_by": settings.get("select_by") or study.headline}
+
+
+def require_choice(run: Run, where: str) -> None:
+    """Raise UserError if the rule of a search has nothing to choose by."""
+    if run.search and run.search.rule == "oracle":
+        if not run.partition.external or not run.algorithm.collaboration.has_global_model:
+            what = "an oracle chooses by results at external sites, and this run has none"
+            raise UserError(where, what, "set search: validation, or give this algorithm one value")
+    elif run.training.select == "last" or run.partition.split.val == 0:
+        what = "a list of values is a search, which chooses by the validation value of the round that was kept"
+        raise UserError(where, what, "set select: best_validation and give val a share, or give one value")
 
 
 def _require_validation(training: Training, partitions: Sequence[Partition], where: str) -> None:

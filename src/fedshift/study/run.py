@@ -15,6 +15,7 @@ from ..core.registry import Plugin
 from ..data.partition import Partition
 from ..datasets import Card
 from .fields import AddonField, AlgorithmField, BNName, DatasetField, ModelField, TransformField
+from .search import Search
 
 
 class Data(Frozen):
@@ -55,8 +56,9 @@ class Data(Frozen):
 
 
 class Run(Frozen):
-    """One training.
+    """One training, or with a `search` the one that a rule chooses among several.
 
+    Before the choice, `training` of a searched run is that of the first combination of values.
     Runs with equal settings have the same id and are trained once, whichever studies ask for them. Titles and other
     texts for readers do not count.
     """
@@ -70,11 +72,35 @@ class Run(Frozen):
     addon: AddonField | None
     training: Training
     seed: int = Field(ge=0)
+    search: Search | None = None
 
     @functools.cached_property
     def spec(self) -> dict[str, Any]:
-        """All fields, defaults included, as plain data."""
-        return self.model_dump(mode="json")
+        """All fields, defaults included, as plain data. Settings that a search varies have a list of values."""
+        plain = self.model_dump(mode="json", exclude={"search"})
+        if self.search:
+            plain["training"] |= {key: list(values) for key, values in self.search.values.items()}
+            plain["search"] = self.search.rule
+        return plain
+
+    @functools.cached_property
+    def candidates(self) -> dict[str, Run]:
+        """The trainings among which a search chooses, by id and in the order of its values; empty without a search."""
+        combinations = self.search.combinations() if self.search else []
+        fields = {name: getattr(self, name) for name in type(self).model_fields} | {"search": None}
+        settings = self.training.model_dump()
+        runs = [Run(**fields | {"training": Training(**settings | chosen)}) for chosen in combinations]
+        return {run.id: run for run in runs}
+
+    def tried(self) -> dict[str, dict[str, Any]]:
+        """Return the values of the varied settings that each candidate of a search is trained with, by its id."""
+        names = list(self.search.values) if self.search else []
+        return {key: {name: run.settings[f"training.{name}"] for name in names} for key, run in self.candidates.items()}
+
+    @property
+    def trainings(self) -> list[Training]:
+        """The settings of each training behind this run: one, or those of all candidates of a search."""
+        return [run.training for run in self.candidates.values()] or [self.training]
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
@@ -92,11 +118,12 @@ class Run(Frozen):
         return self._named(self._but_for_the_seed)
 
     def _named(self, parts: dict[str, Any]) -> str:
-        return f"{self.algorithm.name}-{self.bn}-{digest.of(parts)}"
+        return f"{self.algorithm.name}-{self.bn}{'-search' if self.search else ''}-{digest.of(parts)}"
 
     @functools.cached_property
     def _but_for_the_seed(self) -> dict[str, Any]:
-        return {
+        search = {"search": self.search.model_dump(mode="json")} if self.search else {}
+        return search | {
             "data": self.data.id,
             "partition": self.partition_id,
             "model": self.model.identity(),

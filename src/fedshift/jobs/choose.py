@@ -1,0 +1,161 @@
+"""One choice of a search: the training with the best value by the rule of the study becomes the searched run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core import registry
+from ..core.errors import UserError
+from ..engine.selection import Criterion
+from ..io import checksums
+from ..io.guards import require_columns, require_object
+from ..io.paths import Paths
+from ..io.tables import read_table
+from ..io.text import write_json
+from .provenance import read_manifest
+from .store import twin
+
+if TYPE_CHECKING:
+    from ..inferences import Inference
+    from ..metrics import Metric
+    from ..study.run import Run
+
+CHOICE = "search"
+"""The entry of a searched run's manifest that holds the record of the choice."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One training of a search: its id, the values that it was trained with, what it reached, and its seconds."""
+
+    run: str
+    values: Mapping[str, Any]
+    score: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The record of a choice.
+
+    Attributes
+    ----------
+    metric : what candidates were compared by: a metric, or `loss`
+    inference : id of the inference by whose predictions an oracle chose; None for validation
+    chosen : id of the chosen candidate
+    """
+
+    metric: str
+    inference: str | None
+    chosen: str
+    candidates: list[Candidate]
+
+    @property
+    def chosen_at_edge(self) -> str:
+        """The first setting whose chosen value is the lowest or highest of several numbers; empty if there is none."""
+        best = next(one for one in self.candidates if one.run == self.chosen)
+        for name, value in best.values.items():
+            tried = [one.values[name] for one in self.candidates]
+            if all(isinstance(v, int | float) for v in tried) and value in (min(tried), max(tried)):
+                return name
+        return ""
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """The look at external sites by which an oracle judges: a metric of the predictions of one inference.
+
+    Attributes
+    ----------
+    metric : the study's headline metric
+    inference : id of the inference whose predictions count
+    sweep : id of the prediction job that makes them
+    """
+
+    metric: Metric
+    inference: str
+    sweep: str
+
+
+def choose(run: Run, paths: Paths, oracle: Oracle | None = None) -> None:
+    """Write the files of a searched run: those of its best candidate, with the record of the choice in the manifest.
+
+    The best candidate has the best validation value of its kept round; with an `oracle`, the best mean of the metric
+    over external sites. Of equal candidates the first counts. A candidate whose value is not a number cannot be chosen.
+    Raises UserError where there is no value at all.
+    """
+    manifests = {key: read_manifest(paths.run_files(key).manifest) for key in run.candidates}
+    if oracle:
+        name, higher = oracle.metric.name, oracle.metric.higher_is_better
+        scores = {key: _outside(paths.predictions(key, oracle.sweep), oracle) for key in run.candidates}
+    else:
+        criterion = Criterion(run.training.select_by)
+        name, higher = criterion.name, criterion.higher_is_better
+        scores = {key: _finite(manifest.get("best_value")) for key, manifest in manifests.items()}
+    known = {key: score for key, score in scores.items() if score is not None}
+    if not known:
+        what = f"no candidate of the search has a value of {name}"
+        raise UserError(f"run {run.id}", what, "give this run one value of each setting")
+    best = (max if higher else min)(known, key=known.__getitem__)
+    candidates = [
+        Candidate(key, values, scores[key], float(manifests[key].get("seconds") or 0))
+        for key, values in run.tried().items()
+    ]
+    record = Choice(name, oracle.inference if oracle else None, best, candidates)
+    _write(run, best, {**manifests[best], "run": run.id, CHOICE: asdict(record)}, paths)
+
+
+def _write(run: Run, best: str, manifest: dict[str, Any], paths: Paths) -> None:
+    source, files = paths.run_files(best), paths.run_files(run.id)
+    for file in source.trained:
+        if file != source.manifest:
+            twin(file, files.folder / file.name)
+    write_json(files.manifest, manifest)
+    checksums.record(files.manifest)
+
+
+def _finite(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _outside(file: Path, oracle: Oracle) -> float | None:
+    """Return the mean of a metric over the external sites where it is defined; None where it is nowhere."""
+    table = read_table(file)
+    require_columns(file, table, {"site": "text", "role": "text", "split": "text", "label": "whole numbers"})
+    rows = table[(table["role"] == "external") & (table["split"] == "test")]
+    if "inference" in rows:
+        rows = rows[rows["inference"] == oracle.inference]
+    classes = list(itertools.takewhile(rows.columns.__contains__, map("p{}".format, itertools.count())))
+    sites = [part for _, part in rows.groupby("site")]
+    values = [oracle.metric.value(part["label"].to_numpy(), part[classes].to_numpy(dtype=float)) for part in sites]
+    defined = [value for value in values if math.isfinite(value)]
+    return sum(defined) / len(defined) if defined else None
+
+
+def choice(path: Path, manifest: Mapping[str, Any]) -> Choice | None:
+    """Return the record of a choice in a manifest; None where there is none. Raises UserError for a wrong one."""
+    if CHOICE not in manifest:
+        return None
+    record = require_object(path, manifest[CHOICE], _RECORD, {"inference": "text"})
+    candidates = []
+    for one in record["candidates"]:
+        require_object(path, one, _CANDIDATE, {"score": "a number"})
+        candidates.append(Candidate(one["run"], one["values"], one.get("score"), one["seconds"]))
+    names = {tuple(one.values) for one in candidates}
+    if len(names) > 1 or record["chosen"] not in {one.run for one in candidates}:
+        raise UserError(path, "the record of its search does not fit together", "remove it, and choose again")
+    return Choice(record["metric"], record.get("inference"), record["chosen"], candidates)
+
+
+_RECORD = {"metric": "text", "chosen": "text", "candidates": "a list"}
+_CANDIDATE = {"run": "text", "values": "a mapping", "seconds": "a number"}
+
+
+def oracle(metric: str, sweep: str, inferences: Mapping[str, Inference]) -> Oracle:
+    """Return the oracle that judges by a metric, and by the first inference of a prediction job."""
+    return Oracle(registry.build("metric", metric), next(iter(inferences)), sweep)

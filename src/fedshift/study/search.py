@@ -1,0 +1,99 @@
+"""Searches over settings of the training: lists of values in a study, and the rule that chooses one combination."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, GetJsonSchemaHandler
+
+from ..algorithms import Training
+from ..core import registry
+from ..core.errors import UserError
+from ..core.frozen import Frozen
+from ..core.limits import Limit
+from ..core.registry import validated
+
+Rule = Literal["validation", "oracle"]
+"""Rules that choose: by validation images of the internal sites, or by test images of the external ones."""
+ALONE = frozenset(
+    (
+        *("class_weights", "select", "select_by", "watch_every", "training_loss_every", "training_loss_images"),
+        *("precision", "channels_last"),
+    )
+)
+"""Settings that have one value in a search. A list of class weights is one value; the others do not belong to what is
+learnt, or would compare values of different kinds."""
+MOST: Limit[int] = 100
+"""The most combinations that one search may try."""
+
+
+class Search(Frozen):
+    """A search: the settings of the training that vary, each with its values in order, and the rule that chooses."""
+
+    rule: Rule
+    values: dict[str, tuple[Any, ...]]
+
+    def combinations(self) -> list[dict[str, Any]]:
+        """Return every combination of the values, the last setting varying first."""
+        return [dict(zip(self.values, values, strict=True)) for values in itertools.product(*self.values.values())]
+
+
+class _Separate(Training):
+    """Training without the rules that compare settings: these are checked when a grid is merged with its study."""
+
+    def _together(self) -> Training:  # type: ignore[override]
+        return self
+
+
+def varied(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the settings of a training that are lists of values, but for a list with one value."""
+    return {key: tuple(value) for key, value in settings.items() if _several(key, value) and len(value) > 1}
+
+
+def trainings(settings: Mapping[str, Any], where: str) -> list[Training]:
+    """Return the training of each combination of the values in `settings`. Raises UserErrors for wrong settings."""
+    values = {key: tuple(value) for key, value in settings.items() if _several(key, value)}
+    if (number := math.prod(map(len, values.values()))) > MOST:
+        raise UserError(where, f"its lists make {number} combinations, more than {MOST}", "shorten them")
+    search = Search(rule="validation", values=values)
+    return [validated(Training, {**settings, **chosen}, where) for chosen in search.combinations()]
+
+
+def _several(key: str, value: Any) -> bool:
+    return isinstance(value, list | tuple) and key not in ALONE
+
+
+def _each_alone(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings after checking each value alone. Raises UserErrors for wrong values and empty lists."""
+    for key, value in settings.items():
+        if key in ALONE and key != "class_weights" and isinstance(value, list):
+            raise UserError(f"{registry.HERE}.{key}", "is a list, and no search varies it", "give one value")
+        if _several(key, value):
+            if not value:
+                raise UserError(f"{registry.HERE}.{key}", "is an empty list", "give at least one value")
+            if len(set(map(repr, value))) < len(value):
+                raise UserError(f"{registry.HERE}.{key}", "has a value twice", "leave out one of the two")
+    several = {key: value for key, value in settings.items() if _several(key, value)}
+    validated(_Separate, {**settings, **{key: value[0] for key, value in several.items()}}, registry.HERE)
+    for key, value in several.items():
+        for one in value[1:]:
+            validated(_Separate, {key: one}, registry.HERE)
+    return settings
+
+
+class _Schema:
+    """Schema of the settings of a training, most of which may be lists of values."""
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        properties = {
+            key: value if key in ALONE else {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}]}
+            for key, value in Training.model_json_schema()["properties"].items()
+        }
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+TrainingField = Annotated[dict[str, Any], AfterValidator(_each_alone), _Schema()]
+"""Settings of a training. A list of values is a search: each combination of values is trained, and one is chosen."""
