@@ -9,10 +9,10 @@ import fake_study
 import pandas as pd
 import pytest
 
-from fedshift.analysis import controls, results
+from fedshift.analysis import controls, predictions, results
 from fedshift.core.errors import UserError
 from fedshift.io.paths import Paths
-from fedshift.io.tables import write_table
+from fedshift.io.tables import read_table, write_table
 
 KEY = results.KEYS["operating_points"]
 
@@ -49,6 +49,27 @@ def test_predictions_of_a_control_without_a_column_are_named(tmp_path: Path) -> 
     write_table(paths.control("part"), pd.DataFrame({"site": ["A"], "role": ["internal"], "label": [1]}))
     with pytest.raises(UserError, match=r"part\.parquet: not a readable table file: .*sample"):
         controls._of_control(paths, "part")
+
+
+def test_predictions_of_a_control_with_text_for_numbers_are_named(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    row = {"sample": ["a"], "site": ["A"], "role": ["internal"], "label": [1], "p0": ["text"], "p1": [0.5]}
+    write_table(paths.control("part"), pd.DataFrame(row))
+    with pytest.raises(UserError, match=r"part\.parquet: the column 'p0' does not hold numbers"):
+        controls._of_control(paths, "part")
+
+
+@pytest.mark.parametrize(("column", "value"), [("site", "centre3"), ("role", "external")])
+def test_predictions_at_other_places_than_in_the_partition_are_not_used(
+    tmp_path: Path, column: str, value: str
+) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    run, job = next((run, jobs[0]) for run, jobs in plan.prediction_jobs.items())
+    file = paths.predictions(run, job)
+    table = read_table(file)
+    write_table(file, table.assign(**{column: value}))
+    with pytest.raises(predictions.Missing, match=f"a sample has another {column} than in the partition"):
+        predictions.Predictions(plan, paths).read(plan.runs[run], plan.sweeps[job][0])
 
 
 def test_what_is_absent_is_left_out(tmp_path: Path) -> None:

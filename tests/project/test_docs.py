@@ -38,7 +38,7 @@ def test_the_study_of_the_docs(tmp_path: Path) -> None:
     smallest = blocks("docs/add-a-study.md", "yml")[0]
     (tmp_path / "smallest.yaml").write_text(smallest, encoding="utf-8")
     assert len(study.load(tmp_path / "smallest.yaml", "paper").runs) == 2
-    text, more = blocks("docs/add-a-study.md", "yaml")
+    text, more, search = blocks("docs/add-a-study.md", "yaml")
     path = tmp_path / "mine.yaml"
     path.write_text(text, encoding="utf-8")
     for scale in ("mini", "paper"):
@@ -49,7 +49,10 @@ def test_the_study_of_the_docs(tmp_path: Path) -> None:
     plan = study.load(path, "paper")
     assert len(plan.runs) == 3 * (2 * 2 + 1 + 1)
     sweeps = [plan.sweeps[s] for run, jobs in plan.prediction_jobs.items() if run.startswith("fedavg-") for s in jobs]
-    assert [len(s) for s in sweeps] == 3 * [9, 10, 10]
+    assert [len(s) for s in sweeps] == 3 * [9, 10, 10, 3]
+    path.write_text(yaml.safe_dump(yaml.safe_load(text) | yaml.safe_load(search)), encoding="utf-8")
+    plan = study.load(path, "paper")
+    assert len(plan.searches) == 3 * 2 and len(plan.trainings) == 3 * (2 * 3 + 1)
 
 
 def test_five_lines_of_an_own_hospital(tmp_path: Path) -> None:

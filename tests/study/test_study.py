@@ -200,9 +200,9 @@ def test_a_scale_is_merged_key_by_key(tmp_path: Path) -> None:
     scales = {"mini": {"training": {"rounds": 1}, "seeds": [5], "model": {"name": "densenet_small", "growth": 4}}}
     settings = {"model": {"name": "mlp", "hidden": 9}, "scales": scales}
     mini, paper = (plan(tmp_path, scale, **settings).study for scale in ("mini", "paper"))
-    assert (mini.training.rounds, mini.training.lr, mini.seeds) == (1, 0.1, (5,))
+    assert (mini.training, mini.seeds) == ({"rounds": 1, "lr": 0.1}, (5,))
     assert (mini.model.name, mini.model.spec()["growth"]) == ("densenet_small", 4)
-    assert (paper.training.rounds, paper.seeds, paper.model.name) == (2, (0, 1), "mlp")
+    assert (paper.training, paper.seeds, paper.model.name) == ({"rounds": 2, "lr": 0.1}, (0, 1), "mlp")
 
 
 def test_a_miniature_is_other_data_than_the_real_thing(tmp_path: Path) -> None:

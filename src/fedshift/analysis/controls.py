@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..io.guards import require_columns
 from ..io.paths import Paths
 from ..io.tables import read_table
 from ..io.text import readable
@@ -108,6 +109,7 @@ def _of_control(paths: Paths, partition: str) -> dict[Site, pd.DataFrame]:
         return {}
     with readable(path, "table"):
         rows = read_table(path).astype({"sample": str, "site": str, "role": str, "label": int})
+    require_columns(path, rows, dict.fromkeys(predictions.probabilities(rows), "numbers"))
     rows = rows.sort_values(["site", "sample"], ignore_index=True)
     return {(str(role), str(site)): part for (role, site), part in rows.groupby(["role", "site"], sort=False)}
 

@@ -167,12 +167,18 @@ class Predictions:
         wanted = self.partition(run.partition_id)
         sites = run.tested if split == "test" else table["site"].unique()
         wanted = wanted[wanted["site"].astype(str).isin(sites)]
-        members = set(wanted.loc[wanted["split"] == split, "sample"].astype(str))
-        predicted = set(table["sample"])
+        wanted = wanted[wanted["split"] == split].set_index("sample")
+        wanted.index = wanted.index.astype(str)
+        members, predicted = set(wanted.index), set(table["sample"])
         if members - predicted:
             return f"partial: {len(members - predicted)} of {len(members)} {split} samples are not predicted"
         others = len(predicted - members)
-        return f"{others} samples are no {split} samples of the partition" if others else ""
+        if others:
+            return f"{others} samples are no {split} samples of the partition"
+        for column in SITE:
+            if (table["sample"].map(wanted[column]).astype(str) != table[column]).any():
+                return f"a sample has another {column} than in the partition"
+        return ""
 
     def _shared(self, run: Run, split: str, rows: pd.DataFrame) -> _Kept:
         counted = [column for column in rows.columns if column.startswith(COUNT)]

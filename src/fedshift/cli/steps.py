@@ -107,6 +107,8 @@ def predict(args: argparse.Namespace) -> None:
     files, out = Paths().run_files(args.id), Paths().predictions(args.id, args.inference)
     require(files.trained, lambda: call(args))
     run = load_run(files.folder)
+    if not Paths().data_files(run.data.id).card.exists():
+        raise UserError(files.spec, f"names the data {run.data.id}, which are not prepared", call(args))
     reads = [*Paths().data_files(run.data.id).written, Paths().partition(run.partition_id)]
     benchmark = Paths().benchmark("predict", f"{args.id}-{args.inference}")
     with checked(args, reads, [out], benchmark), one_gpu():
