@@ -27,6 +27,7 @@ rule all:
 
 
 onstart:
+    lift_default_limit(workflow)
     if str(config["fork_server"]).lower() == "true" and workflow.local_exec and int(config["processes"]) == 1:
         fork_server.start()
     print(f"To follow the runs, in another terminal: {FOLLOW}", file=sys.stderr)

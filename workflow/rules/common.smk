@@ -22,6 +22,7 @@ from fedshift.papers.pairs import of_rounds, require
 from fedshift.papers.words import of_ledger
 from fedshift.planning.faults import say_last
 from fedshift.planning.files import finished
+from fedshift.planning.scheduler import lift_default_limit
 from fedshift.study import calls
 
 PATHS = Paths()
