@@ -27,7 +27,8 @@ MOST = 5
 """Running jobs that are named at once."""
 ROUTINE = re.compile(
     r"Building DAG of jobs|Using shell: |Conda environments: ignored|Singularity containers: ignored|Group jobs: "
-    r"inactive|Select jobs to execute|Storing output in storage|Shutting down, this might take"
+    r"inactive|Select jobs to execute|Storing output in storage|Shutting down, this might take|Job \S+ has been "
+    r"submitted with SLURM jobid"
 )
 """Lines of Snakemake that are about its own work."""
 STATUS = re.compile(r"RuleException:.*\bCalledProcessError\b.* returned non-zero exit status [12]\.$", re.DOTALL)
