@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from toy import SHAPE, clients, fingerprint, network
+from torch.nn.functional import cross_entropy
+from toy import SHAPE, clients, fingerprint, gap, network
 
 from fedshift import Federation
+from fedshift.core.registry import build
+from fedshift.models import initialise
 from fedshift.nn.memory_format import channels_last
 
 CPU = torch.device("cpu")
@@ -57,3 +60,18 @@ def test_a_network_that_asks_for_a_view_trains_in_the_usual_format() -> None:
     assert not trained.trainer.channels_last
     with pytest.raises(RuntimeError, match="view size is not compatible"):
         Federation(Viewing().double(), clients(), training={"rounds": 1, "batch_size": 4, "channels_last": True}).run()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("densenet_small", (3, 32, 32)), ("resnet20", (3, 32, 32)), ("digit_cnn", (3, 28, 28))]
+)
+def test_both_formats_compute_the_same_gradients(name: str, shape: tuple[int, ...]) -> None:
+    """In float64, so that only rounding is left; in float32 some steps of SGD amplify it much."""
+    x = torch.randn(4, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    gradients = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        model = initialise(build("model", name), shape, 3, 0).double().to(memory_format=layout)
+        cross_entropy(model(x.contiguous(memory_format=layout)), torch.tensor([0, 1, 2, 0])).backward()
+        gradients.append({k: p.grad for k, p in model.named_parameters() if p.grad is not None})
+    assert channels_last(None, model, shape, CPU)
+    assert gap(gradients[1], gradients[0]) < 1e-12

@@ -168,12 +168,12 @@ def test_many_jobs_at_work_are_not_all_drawn(out: io.StringIO) -> None:
 
 
 def workflow(**settings: Any) -> Any:
-    output = SimpleNamespace(**{"dryrun": False, "verbose": False, "debug_dag": False, **settings})
+    output = SimpleNamespace(**{"dryrun": False, "verbose": False, "debug_dag": False, "quiet": None, **settings})
     return SimpleNamespace(output_settings=output, is_main_process=True, local_exec=False)
 
 
-@pytest.mark.parametrize("setting", [None, "dryrun", "verbose", "debug_dag"])
-def test_snakemake_keeps_its_own_lines_where_more_is_asked_for(setting: str | None) -> None:
+@pytest.mark.parametrize("setting", [None, "dryrun", "verbose", "debug_dag", "quiet"])
+def test_snakemake_keeps_its_own_lines_where_more_or_less_is_asked_for(setting: str | None) -> None:
     """Its log file stays in any case."""
     logger, file = logging.getLogger("snakemake.logging"), logging.NullHandler()
     before, plain = list(logger.handlers), ColorizingTextHandler(nocolor=True, stream=io.StringIO())

@@ -101,7 +101,7 @@ class OneLineAJob(logging.Handler):
     def close(self) -> None:
         """Stop drawing, and take away what is drawn."""
         self.over.set()
-        with self.lock or threading.RLock():
+        with self.lock:  # type: ignore[union-attr]
             self._erase()
         super().close()
 
@@ -161,7 +161,7 @@ class OneLineAJob(logging.Handler):
         if not self.in_place or self.over.is_set():
             return
         columns, height = shutil.get_terminal_size()
-        lines = self._at_work(min(MOST, height - 3))
+        lines = self._at_work(max(1, min(MOST, height - 3)))
         self._erase()
         for line in lines:
             print(f"  {line}"[: columns - 1], file=self.plain.stream)
@@ -180,7 +180,7 @@ class OneLineAJob(logging.Handler):
         began = time.monotonic()
         pause = 1.0 if self.in_place else EVERY
         while not self.over.wait(pause):
-            with self.lock or threading.RLock():
+            with self.lock:  # type: ignore[union-attr]
                 if self.in_place:
                     self._draw()
                     continue
@@ -209,11 +209,12 @@ def _held_out(run: Run) -> str:
 def take_over(workflow: Any, runs: Mapping[str, Run]) -> None:
     """Let one line a job take the place of what Snakemake prints.
 
-    Does nothing in a dry run, in a job of Snakemake's own, if more is asked for (--verbose, --debug-dag), or if another
-    logger was chosen. Snakemake's log file stays as it is.
+    Does nothing in a dry run, in a job of Snakemake's own, if more or less is asked for (--verbose, --debug-dag,
+    --quiet), or if another logger was chosen. Snakemake's log file stays as it is.
     """
     settings = workflow.output_settings
-    if settings.dryrun or settings.verbose or settings.debug_dag or not workflow.is_main_process:
+    otherwise = settings.dryrun or settings.verbose or settings.debug_dag or settings.quiet
+    if otherwise or not workflow.is_main_process:
         return
     logger = logging.getLogger("snakemake.logging")
     for handler in [h for h in logger.handlers if h.name == "DefaultStreamHandler"]:
