@@ -51,18 +51,26 @@ def timed(work: Callable[[], object], repeat: int) -> float:
     return (time.perf_counter() - start) / repeat
 
 
+def worked(work: Callable[[], object], repeat: int) -> float:
+    """Processor time in seconds of all threads of this process, which other work on the machine changes little."""
+    start = time.process_time()
+    for _ in range(repeat):
+        work()
+    return (time.process_time() - start) / repeat
+
+
 def in_turn(
     what: str, a: Callable[[], object], b: Callable[[], object], pairs: int, repeat: int, goal: str
 ) -> Measurement:
-    """Time `a` and `b` in turn; print and return the median ratio b / a."""
+    """Take the processor time of `a` and `b` in turn; print and return the median ratio b / a."""
     a(), b()
-    seconds = [(timed(a, repeat), timed(b, repeat)) for _ in range(pairs)]
+    seconds = [(worked(a, repeat), worked(b, repeat)) for _ in range(pairs)]
     ratios = sorted(second / first for first, second in seconds)
     low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
     first, second = (statistics.median(column) for column in zip(*seconds, strict=True))
     ratio = statistics.median(ratios)
     print(
-        f"{what}\n  {first:.4f} s and {second:.4f} s, ratio {ratio:.2f} "
+        f"{what}\n  {first:.4f} s and {second:.4f} s of processor time, ratio {ratio:.2f} "
         f"(middle half {low:.2f} to {high:.2f}, {pairs} pairs); goal {goal}",
         flush=True,
     )

@@ -35,15 +35,20 @@ from fedshift.jobs.prepare import obtain, prepare
 from fedshift.models import initialise
 from fedshift.study.run import Data
 
+FORMATS = {torch.contiguous_format: "contiguous", torch.channels_last: "channels_last"}
 
-def bare_loop(model: nn.Module, data: Clients, batch: int, lr: float) -> Callable[[], object]:
+
+def bare_loop(
+    model: nn.Module, data: Clients, batch: int, lr: float, layout: torch.memory_format = torch.contiguous_format
+) -> Callable[[], object]:
     """Take equal SGD steps on preloaded tensors, with no federation at all: the usual PyTorch loop."""
-    model = copy.deepcopy(model)
+    model = copy.deepcopy(model).to(memory_format=layout)
+    clients = [(x.contiguous(memory_format=layout), y) for x, y in data.values()]
     optimiser = torch.optim.SGD(model.parameters(), lr=lr)
 
     def run() -> None:
         model.train()
-        for x, y in data.values():
+        for x, y in clients:
             for index in torch.randperm(len(y)).split(batch):
                 optimiser.zero_grad()
                 cross_entropy(model(x[index]), y[index]).backward()
@@ -52,22 +57,34 @@ def bare_loop(model: nn.Module, data: Clients, batch: int, lr: float) -> Callabl
     return run
 
 
-def engine(name: str, model: nn.Module, data: Clients, pairs: int, repeat: int) -> list[Measurement]:
-    training = {"lr": 0.01, "batch_size": 32}
-    federation = Federation(model, data, training=training)
-    return [in_turn(name, bare_loop(model, data, 32, 0.01), federation.round, pairs, repeat, "<= 1.10")]
+def engine(
+    what: str, model: nn.Module, data: Clients, pairs: int, repeat: int, goals: Mapping[torch.memory_format, str]
+) -> list[Measurement]:
+    """Measure a round of the engine over the bare loop, in each of the loop's memory formats that has a goal."""
+    federation = Federation(model, data, training={"lr": 0.01, "batch_size": 32})
+    return [
+        in_turn(
+            f"{what}: bare loop ({FORMATS[layout]}), engine, a round",
+            bare_loop(model, data, 32, 0.01, layout),
+            federation.round,
+            pairs,
+            repeat,
+            goal,
+        )
+        for layout, goal in goals.items()
+    ]
 
 
 def mlp() -> list[Measurement]:
     network = initialise(build("model", "mlp"), (784,), 10, 0)
-    what = "50 clients x 64 samples, MLP 784-30-10: bare loop, engine, a round"
-    return engine(what, network, clients(50, 64, (784,), 10), 41, 5)
+    goals = {torch.contiguous_format: "<= 1.05"}
+    return engine("50 clients x 64 samples, MLP 784-30-10", network, clients(50, 64, (784,), 10), 41, 5, goals)
 
 
 def densenet() -> list[Measurement]:
     network = initialise(build("model", "densenet121"), (3, 96, 96), 2, 0)
-    what = "2 clients x 64 images 96x96, DenseNet121: bare loop, engine, a round"
-    return engine(what, network, clients(2, 64, (3, 96, 96), 2), 5, 1)
+    goals = {torch.contiguous_format: "<= 0.90", torch.channels_last: "<= 1.05"}
+    return engine("2 clients x 64 images 96x96, DenseNet121", network, clients(2, 64, (3, 96, 96), 2), 5, 1, goals)
 
 
 def reading(patches: int = 400) -> list[Measurement]:

@@ -156,7 +156,7 @@ def test_what_is_not_ours_is_left_as_it_is(mine: str, project: Project, tmp_path
 def test_weights_that_hold_code_are_not_run(project: Project, tmp_path: Path) -> None:
     bundle = exported(project, tmp_path / "bundle")
     state = torch.load(bundle / "models" / "model.pt", weights_only=True)
-    assert set(state) and all(isinstance(v, torch.Tensor) for v in state.values())
+    assert set(state) and all(isinstance(v, torch.Tensor) and v.is_contiguous() for v in state.values())
 
     class Payload:
         def __reduce__(self) -> tuple[Any, ...]:

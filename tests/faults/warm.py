@@ -9,6 +9,7 @@ In both cases the job is a real process, which is killed as such, and the faults
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -200,6 +201,7 @@ class Warm:
             )  # a shell ignores it in what runs in the background
             os.chdir(self.root)
             _redirect(said)
+            atexit._clear()  # of the parent's
             code = work()
         except BaseException:
             traceback.print_exc()
@@ -344,6 +346,7 @@ def _redirect(said: Path) -> None:
 
 def _end(code: int) -> None:
     with contextlib.suppress(Exception):
+        atexit._run_exitfuncs()  # the workflow's last words are among them
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)

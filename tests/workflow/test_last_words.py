@@ -22,3 +22,11 @@ def test_a_fault_stands_last_and_the_runs_can_be_followed(tmp_path: Path) -> Non
     )
     assert lines[-3].startswith("2 jobs failed. Finished work is kept:")
     assert lines[-2].endswith(".log, and 1 more with the same fault:")
+    failed = [line for line in lines if line.startswith("failed: train ")]
+    assert len(failed) == 2
+    assert all("held out C, seed 0; see results/logs/train/" in line for line in failed)
+    assert sum("16 training images" in line for line in lines) == 1, "the fault stands there once"
+    (log,) = (project.root / ".snakemake" / "log").iterdir()
+    told = log.read_text()
+    assert told.count("Error in rule train:") >= 2
+    assert told.count("16 training images") >= 2, "Snakemake's log holds what the jobs' logs say"

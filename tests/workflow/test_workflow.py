@@ -28,6 +28,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     made = Project.create(tmp_path_factory.mktemp("workflow") / "a project")
     done = made.build()
     assert done.returncode == 0, done.stdout + done.stderr
+    (made.root.parent / "terminal.txt").write_text(done.stderr, encoding="utf-8")
     return made
 
 
@@ -42,6 +43,20 @@ def trained(jobs: set[Job]) -> set[str]:
 
 def predicted(jobs: set[Job]) -> set[str]:
     return {job["run"] for job in jobs if job.rule == "predict"}
+
+
+def test_a_build_prints_one_line_a_job(project: Project) -> None:
+    """Jobs at work may be named in between, where the machine is slow; Snakemake's log file holds the rest."""
+    lines = (project.root.parent / "terminal.txt").read_text(encoding="utf-8").splitlines()
+    jobs = [match for line in lines if (match := re.match(r" ?(\d+) of (\d+)  (\w+)", line))]
+    assert [int(job[1]) for job in jobs] == list(range(1, int(jobs[0][2]) + 1))
+    assert sum(job[3] == "train" for job in jobs) == 4
+    assert any("  train damped, bn local, held out C, seed 1  " in line for line in lines)
+    waiting = [line for line in lines if re.match(r"  \d\d:\d\d:\d\d  ", line)]
+    assert len(lines) - len(jobs) - len(waiting) < 10
+    log = min((project.root / ".snakemake" / "log").iterdir(), key=lambda path: path.name).read_text()
+    assert log.count("Finished jobid: ") == len(jobs)
+    assert len(re.findall(r"^(?:local)?rule (\w+):$", log, re.MULTILINE)) == len(jobs)
 
 
 # --- what is there after a build ------------------------------------------------------------------------------------

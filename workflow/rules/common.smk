@@ -23,6 +23,7 @@ from fedshift.papers.words import of_ledger
 from fedshift.planning.faults import say_last
 from fedshift.planning.files import finished
 from fedshift.planning.scheduler import lift_default_limit
+from fedshift.planning.terminal import take_over
 from fedshift.study import calls
 
 PATHS = Paths()
@@ -64,6 +65,9 @@ PARTITIONS = {run.partition_id: run for run in RUNS.values()}
 CONTROLS = {key: run for plan in PLANS.values() for key, run in plan.controls.items()}
 TEMPLATES = {p.name: digest.of_file(p) for p in sorted((SOURCES / "fedshift" / "report" / "templates").iterdir())}
 OTHER_PAGES = {"index.html.j2", "applied.html.j2"}  # all other templates are parts of a study's page
+
+
+take_over(workflow, RUNS)
 
 
 # A job finds its run through its study: no setting of a run is on a command line. Snakemake compares a parameter with its

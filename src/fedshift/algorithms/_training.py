@@ -130,7 +130,11 @@ class Training(Frozen, allow_inf_nan=False):
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="number format of forward passes in training and validation; bfloat16 uses autocast"
     )
-    channels_last: bool = Field(False, description="store images and convolutions with the channels last in memory")
+    channels_last: bool | None = Field(
+        None,
+        description="whether images and convolutions are stored with the channels last in memory; default: on a CPU, "
+        "for networks that convolve images",
+    )
 
     @model_validator(mode="after")
     def _together(self) -> Training:
@@ -164,9 +168,10 @@ class Training(Frozen, allow_inf_nan=False):
 
         `select_by` is left out if it is accuracy or not given, the settings of the training loss if they are not
         given, those of Adam if the optimiser is SGD, and class weights if there are none: studies without them keep
-        the ids of before.
+        the ids of before. So do studies that leave `channels_last` open, which once was false by default.
         """
         settings = self.model_dump(mode="json")
+        settings["channels_last"] = {None: False, False: "never", True: True}[self.channels_last]
         for name in ("training_loss_every", "training_loss_images", "class_weights"):
             if settings[name] is None:
                 del settings[name]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..transforms import Transform
+from ..transforms import Transform, shape_after
 
 
 class Samples(Protocol):
@@ -136,6 +136,16 @@ def labels_of(samples: Samples) -> Tensor:
         return (samples.y if isinstance(samples, TensorSamples) else samples.labels).cpu()
     parts = np.array_split(np.arange(len(samples)), -(-len(samples) // 256))
     return torch.cat([samples.batch(part)[1].cpu() for part in parts])
+
+
+def shape_of(samples: Samples) -> tuple[int, ...]:
+    """Return the shape of one input, (channels, height, width) or (features,), without reading an image if possible."""
+    if isinstance(samples, Pooled):
+        return shape_of(samples.parts[0])
+    if isinstance(samples, MappedSamples):
+        *sides, channels = samples.images.shape[1:]
+        return shape_after(samples.transforms, (channels, *sides))
+    return tuple((samples.x if isinstance(samples, TensorSamples) else samples.batch(np.arange(1))[0]).shape[1:])
 
 
 _NO_RANDOMNESS = np.random.Generator(np.random.PCG64(0))

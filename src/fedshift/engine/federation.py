@@ -19,8 +19,10 @@ from ..core.console import say
 from ..core.errors import UserError
 from ..core.registry import build, validated
 from ..core.rng import stream, undisturbed
+from ..data.samples import shape_of
 from ..nn.batchnorm import batch_norms
 from ..nn.bn_policy import POLICIES
+from ..nn.memory_format import channels_last
 from . import checkpoint, selection
 from .batches import equal_steps
 from .class_weights import weigh_classes
@@ -98,8 +100,16 @@ class Federation:
         _report_missing_batch_norm(model, requested, bn)
         model = extended(self.addon, extended(self.algorithm, model, seed), seed)
         require_classes(model, {"client": data, "validation": val, "watched": self.watched})
+        device = torch.device(device)
         self.trainer = LocalTrainer(
-            model, self.algorithm, POLICIES[bn], self.training, addon=self.addon, seed=seed, device=torch.device(device)
+            model,
+            self.algorithm,
+            POLICIES[bn],
+            self.training,
+            addon=self.addon,
+            seed=seed,
+            device=device,
+            channels_last=channels_last(settings.channels_last, model, shape_of(members[0].train), device),
         )
         self.criterion = selection.Criterion(self.training.select_by)
         server = self._open_server(len(members))

@@ -39,6 +39,7 @@ class FlatNetwork:
     params, grad : the shared trainable part as a view, and its gradient
     counters : integer buffers of batch norm, kept beside the state vector
     variances : the running variances among the tensors that travel
+    channels_last : whether images and convolutions have the channels last in memory
     """
 
     def __init__(
@@ -49,10 +50,11 @@ class FlatNetwork:
         training: Training,
         device: torch.device,
         stays: Collection[str] = (),
+        channels_last: bool = False,
     ) -> None:
-        self.training, self.device = training, device
+        self.training, self.device, self.channels_last = training, device, channels_last
         self.model = copy.deepcopy(model).to(device)
-        self.layout = Layout(self.model, training.channels_last, stays)
+        self.layout = Layout(self.model, channels_last, stays)
         self.state_vector = self.layout.pack(dict(self.model.state_dict())).to(device)
         self.all_grad = torch.zeros_like(self.state_vector[self.layout.trainable])
         counts = [int(self.model.get_buffer(k)) for k in self.layout.counters]
@@ -173,8 +175,8 @@ class FlatNetwork:
             self._frozen_statistics = frozen_statistics
 
     def to_device(self, x: Tensor, y: Tensor) -> Batch:
-        """Return a batch on the device, in the memory format of the training."""
+        """Return a batch on the device, in the memory format of the network."""
         x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
-        if self.training.channels_last and x.dim() == 4:
+        if self.channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         return x, y

@@ -81,9 +81,10 @@ class LocalTrainer(FlatNetwork, Local):
         addon: Addon | None = None,
         seed: int = 0,
         device: torch.device | None = None,
+        channels_last: bool = False,
     ) -> None:
         stays = home_names(addon, algorithm, model)
-        super().__init__(model, algorithm, policy, training, device or torch.device("cpu"), stays)
+        super().__init__(model, algorithm, policy, training, device or torch.device("cpu"), stays, channels_last)
         self.algorithm, self.seed, self.momentum = algorithm, seed, training.momentum
         self.objective = addon.loss if addon else cross_entropy
         self._leaves = [(p, p.grad) for p in self.model.parameters() if p.requires_grad]

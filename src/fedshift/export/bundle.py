@@ -60,7 +60,8 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
     with own_folder(out, "--out") as new:
         for name in ("configs", "docs", "models"):
             (new / name).mkdir()
-        torch.save(model.state_dict(), new / "models" / "model.pt")
+        state = {name: value.contiguous() for name, value in model.state_dict().items()}
+        torch.save(state, new / "models" / "model.pt")
         write_json(new / "models" / "spec.json", public.spec)
         write_json(new / "configs" / "metadata.json", quoted(metadata(public, model, shape)))
         write_json(new / "configs" / "inference.json", configuration(inference))

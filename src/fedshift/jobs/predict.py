@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from ..addons import extended
 from ..core.console import Progress, say
@@ -24,13 +25,13 @@ from ..io.tables import write_table
 from ..io.tensors import read_tensors
 from ..io.text import read_json
 from ..models import initialise
+from ..nn.memory_format import channels_last
 from ..study.run import Run
 from ..transforms import greys_after, shape_after
 from .devices import take_device
 
 if TYPE_CHECKING:
     import pandas as pd
-    import torch
     from torch import nn
 
     from ..inferences import Inference
@@ -175,7 +176,9 @@ class Network:
         self.folder = folder
         self.shared, _ = read_tensors(RunFiles(folder).model)
         self.local, _ = read_tensors(RunFiles(folder).clients)
-        self.model = architecture(run, shape).to(device)
+        model = architecture(run, shape).to(device)
+        last = channels_last(run.training.channels_last, model, shape_after(run.transforms, shape), device)
+        self.model = model.to(memory_format=torch.channels_last) if last else model
 
     def at(self, site: str) -> nn.Module:
         """Return the network with the tensors that stayed at a site, and with global ones where none did.

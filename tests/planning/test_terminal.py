@@ -1,0 +1,187 @@
+"""What a call of Snakemake prints: a line a job, how far the jobs at work are, and all that is wrong."""
+
+from __future__ import annotations
+
+import io
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter
+from snakemake.settings.enums import Quietness
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from fedshift.planning import terminal
+from fedshift.planning.terminal import OneLineAJob, take_over
+
+WORDS = {"fedavg-local-1": "fedavg, bn local, held out C, seed 0"}
+ROUND = "round 3/20  loss 0.5012  val accuracy A 0.750, B 0.333  1.2 s  ETA 1:02:40\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def handler(out: io.StringIO, quiet: Quietness | None = None, waits: bool = False) -> OneLineAJob:
+    plain = ColorizingTextHandler(nocolor=True, stream=out)
+    plain.addFilter(DefaultFilter({quiet} if quiet else None, False, False, False, False))
+    plain.setFormatter(DefaultFormatter(show_failed_logs=True))
+    return OneLineAJob(plain, WORDS, waits)
+
+
+@pytest.fixture
+def out() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def calm(out: io.StringIO) -> Iterator[OneLineAJob]:
+    yield (calm := handler(out))
+    calm.close()
+
+
+def say(calm: OneLineAJob, message: str | None, level: int = logging.INFO, **extra: Any) -> None:
+    record = logging.makeLogRecord(
+        {"msg": message, "levelno": level, "levelname": logging.getLevelName(level), **extra}
+    )
+    calm.handle(record)
+
+
+def begin(calm: OneLineAJob, key: int, log: Path | str = "x.log") -> None:
+    extra = {"rule_name": "train", "wildcards": {"run": "fedavg-local-1"}, "log": [str(log)]}
+    say(calm, "Rule: train", event=LogEvent.JOB_INFO, jobid=key, **extra)
+
+
+def finish(calm: OneLineAJob, key: int, done: int, total: int = 12) -> None:
+    say(calm, f"Finished jobid: {key}", event=LogEvent.JOB_FINISHED, job_id=key)
+    say(calm, None, event=LogEvent.PROGRESS, done=done, total=total)
+
+
+def fail(calm: OneLineAJob, key: int, message: str | None = None) -> None:
+    rest = {"input": [], "output": ["y"], "conda_env": None, "shellcmd": "false", "aux": {}}
+    extra = {"rule_name": "train", "rule_msg": message, "log": ["x.log"], **rest}
+    say(calm, "Error in rule train", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=key, **extra)
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert condition()
+
+
+def test_a_job_is_one_line(calm: OneLineAJob, out: io.StringIO) -> None:
+    for line in ("Building DAG of jobs...", "Using shell: /bin/bash", "Select jobs to execute..."):
+        say(calm, line)
+    say(calm, "Job stats: ...", event=LogEvent.RUN_INFO, stats={"prepare": 1, "train": 11, "total": 12})
+    say(calm, "Execute 2 jobs...", event=LogEvent.JOB_STARTED, jobs=[7, 8])
+    begin(calm, 7)
+    begin(calm, 8)
+    finish(calm, 8, 1)
+    finish(calm, 7, 2)
+    line = "of 12  train fedavg, bn local, held out C, seed 0  0:00"
+    assert out.getvalue().splitlines() == ["12 jobs: 1 prepare, 11 train", f" 1 {line}", f" 2 {line}"]
+
+
+def test_a_failed_job_is_one_line_however_often_it_is_reported(calm: OneLineAJob, out: io.StringIO) -> None:
+    begin(calm, 7)
+    status = "RuleException:\nCalledProcessError in file x, line 2:\nCommand 'x' returned non-zero exit status 2."
+    say(calm, status, logging.ERROR, event=LogEvent.ERROR, exception="RuleException")
+    fail(calm, 7, "SLURM status is OUT_OF_MEMORY")
+    fail(calm, 7)
+    line = "failed: train fedavg, bn local, held out C, seed 0; SLURM status is OUT_OF_MEMORY; see x.log"
+    assert out.getvalue().splitlines() == [line]
+    begin(calm, 7)  # tried again
+    fail(calm, 7)
+    assert out.getvalue().splitlines()[1:] == ["failed: train fedavg, bn local, held out C, seed 0; see x.log"]
+
+
+@pytest.mark.parametrize(
+    ("message", "level"),
+    [
+        ("Nothing to be done (all requested files are present and up to date).", logging.INFO),
+        ("Removing output files of failed job train", logging.INFO),
+        ("Select jobs to execute... but there is a warning", logging.WARNING),
+        ("MissingInputException in rule train: a.npy", logging.ERROR),
+        ("Error: Directory cannot be locked.", logging.CRITICAL),
+        ("RuleException:\nCalledProcessError in file x, line 2:\nCommand 'x' died with SIGKILL.", logging.ERROR),
+    ],
+)
+def test_all_that_is_no_routine_passes(calm: OneLineAJob, out: io.StringIO, message: str, level: int) -> None:
+    say(calm, message, level)
+    assert out.getvalue() == f"{message}\n"
+
+
+def test_an_error_of_a_job_that_was_never_announced_is_told_in_full(calm: OneLineAJob, out: io.StringIO) -> None:
+    fail(calm, 9)
+    assert "Error in rule train:" in out.getvalue()
+
+
+def test_quiet_calls_stay_quiet(out: io.StringIO) -> None:
+    calm = handler(out, Quietness.PROGRESS)
+    begin(calm, 7)
+    finish(calm, 7, 1)
+    assert not out.getvalue()
+    say(calm, "no such file", logging.ERROR)
+    assert out.getvalue() == "no such file\n"
+
+
+def test_one_waits_with_round_and_eta(out: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where lines cannot be drawn in place, those of jobs at work come again after a pause, without control codes."""
+    monkeypatch.setattr(terminal, "EVERY", 0.05)
+    (log := tmp_path / "train.log").write_text(f"starting\n{ROUND}")
+    calm = handler(out, waits=True)
+    begin(calm, 7, log)
+    until(lambda: "ETA" in out.getvalue())
+    calm.close()
+    line = out.getvalue().splitlines()[-1]
+    assert line.endswith("  train fedavg, bn local, held out C, seed 0: round 3/20, ETA 1:02:40")
+    assert "\x1b" not in out.getvalue()
+    length = len(out.getvalue())
+    time.sleep(0.2)
+    assert len(out.getvalue()) == length, "nothing is printed after the end"
+
+
+def test_a_terminal_draws_jobs_at_work_below_the_last_line(tmp_path: Path) -> None:
+    out = Terminal()
+    (log := tmp_path / "prepare.log").write_text("prepare: 3/9 images (33%), 2 images/s, ETA 0:03\n")
+    calm = handler(out)
+    begin(calm, 7, log)
+    drawn = "  train fedavg, bn local, held out C, seed 0: 3/9 images (33%), ETA 0:03\n"
+    assert out.getvalue() == drawn
+    say(calm, "a warning", logging.WARNING)
+    assert out.getvalue() == f"{drawn}\x1b[1F\x1b[Ja warning\n{drawn}"
+    calm.close()
+    assert out.getvalue().endswith(f"{drawn}\x1b[1F\x1b[J")
+
+
+def test_many_jobs_at_work_are_not_all_drawn(out: io.StringIO) -> None:
+    calm = handler(out)
+    for key in range(20):
+        begin(calm, key)
+    assert calm._at_work(5)[5:] == ["and 15 more jobs"]
+
+
+def workflow(**settings: Any) -> Any:
+    output = SimpleNamespace(**{"dryrun": False, "verbose": False, "debug_dag": False, "quiet": None, **settings})
+    return SimpleNamespace(output_settings=output, is_main_process=True, local_exec=False)
+
+
+@pytest.mark.parametrize("setting", [None, "dryrun", "verbose", "debug_dag", "quiet"])
+def test_snakemake_keeps_its_own_lines_where_more_or_less_is_asked_for(setting: str | None) -> None:
+    """Its log file stays in any case."""
+    logger, file = logging.getLogger("snakemake.logging"), logging.NullHandler()
+    before, plain = list(logger.handlers), ColorizingTextHandler(nocolor=True, stream=io.StringIO())
+    plain.name = "DefaultStreamHandler"
+    logger.handlers[:] = [plain, file]
+    try:
+        take_over(workflow(**({setting: True} if setting else {})), {})
+        kinds = [type(h) for h in logger.handlers]
+    finally:
+        logger.handlers[:] = before
+    assert kinds == ([ColorizingTextHandler, logging.NullHandler] if setting else [logging.NullHandler, OneLineAJob])
