@@ -7,8 +7,8 @@ and all servers make the same updates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from ..core.errors import UserError
 from ..core.registry import build, validated
 from ..core.rng import stream, undisturbed
 from ..nn.batchnorm import batch_norms
+from ..nn.blend import Outputs
 from ..nn.bn_policy import POLICIES
 from . import checkpoint, selection
 from .batches import equal_steps
@@ -29,6 +30,15 @@ from .ledger import totals
 from .local_training import LocalRound, LocalTrainer
 from .ranks import ALONE, Ranks
 from .round_state import RoundState, Selected
+
+
+class Networks(NamedTuple):
+    """Networks that predict a site together: a name, a `state_dict` and a weight of each, and what is averaged."""
+
+    names: Sequence[str]
+    states: Sequence[dict[str, Tensor]]
+    weights: Sequence[float]
+    of: Outputs = "logits"
 
 
 def _never() -> bool:
@@ -237,14 +247,29 @@ class Federation:
     def client_state(self, name: str) -> dict[str, Tensor]:
         """Return the `state_dict` of the network as this client uses it: the shared tensors with the client's own.
 
-        Under an algorithm with personal networks, it is the client's personal network.
+        Under an algorithm with personal networks, it is the client's personal network, also where this predicts
+        together with others (see `networks`).
         """
-        best, index = self.result(), [c.name for c in self.clients].index(name)
-        if not self.rounds.personal:
-            return self.trainer.named_state(best.shared, best.own[index], best.counters[index])
-        shared = best.received[index] if best.received else best.shared
-        self.trainer.load_personal(shared, best.own[index], best.counters[index], best.state[index])
-        return self.trainer.named(self.trainer.state_vector, best.counters[index])
+        return self.networks(name).states[0]
+
+    def networks(self, name: str = "") -> Networks:
+        """Return the networks that predict a client together, or without a name those of a site outside.
+
+        Most algorithms give one. Where several predict a client, the first is the client's personal network.
+        """
+        best, names = self.result(), [c.name for c in self.clients]
+        if name:
+            k = names.index(name)
+            shared = best.received[k] if best.received else best.shared
+            state = best.state[k] if self.rounds.personal else None
+            blend = self.trainer.load_personal(shared, best.own[k], best.counters[k], state)
+            states = [self.trainer.named(vector, best.counters[k]) for vector in blend.networks]
+            return Networks((name, *(f"{name}/{n}" for n in range(1, len(states)))), states, blend.weights, blend.of)
+        if self.algorithm.blended != "external":
+            return Networks((name,), [self.global_state()], [1.0])
+        trained = [names[k] for k in self.rounds.trained(best.round)]
+        states = [self.client_state(client) for client in trained]
+        return Networks(tuple(trained), states, [1 / len(trained)] * len(trained), "probabilities")
 
     @property
     def own_names(self) -> list[str]:

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from ..addons import Addon, home_names
-from ..algorithms import Algorithm, Local, Training, cross_entropy
+from ..algorithms import Algorithm, Blend, Local, Training, cross_entropy
 from ..core.console import say
 from ..core.errors import Interrupted
-from ..core.rng import reseed, stream, torch_stream, undisturbed
+from ..core.rng import Draws, generator_state, reseed, set_generators, stream, torch_stream, undisturbed
 from ..data.samples import Samples, labels_of
 from ..nn.batchnorm import untracked
 from ..nn.bn_policy import BNPolicy
@@ -110,12 +111,20 @@ class LocalTrainer(FlatNetwork, Local):
 
     def load_personal(
         self, shared: Tensor, own: Tensor, counters: Tensor, state: Mapping[str, Tensor] | None = None
-    ) -> None:
-        """Load the network that a client is scored with, from the tensors that it uses and those of the algorithm."""
+    ) -> Blend:
+        """Load what a client is scored with, from the tensors that it uses and those of the algorithm, and return it.
+
+        The first vector of the `Blend` becomes the state of the network.
+        """
         self.load(shared, own, counters)
-        if state is not None:
-            self.state = {k: v.to(self.device) for k, v in state.items()}
-            self.state_vector.copy_(self.algorithm.personal(self).clone())
+        if state is None:
+            return Blend([self.state_vector], [1.0])
+        self.state = {k: v.to(self.device) for k, v in state.items()}
+        scored = self.algorithm.personal(self)
+        blend = scored if isinstance(scored, Blend) else Blend([scored], [1.0])
+        blend = replace(blend, networks=[vector.clone() for vector in blend.networks])
+        self.answer_with(blend)
+        return blend
 
     def end_turn(self) -> None:
         """Forget what a client's turn has left, except its tensors."""
@@ -167,17 +176,23 @@ class LocalTrainer(FlatNetwork, Local):
         return torch.bincount(labels_of(self.samples), minlength=classes).to(self.device)
 
     @contextmanager
-    def holding(self, state_vector: Tensor) -> Iterator[None]:
+    def holding(self, state_vector: Tensor, draws: Draws | None = None) -> Iterator[None]:
         """Let the network hold the tensors of `state_vector` inside the context; see `Local.holding`."""
         self.settle()
         before, counters = self.state_vector.clone(), self.counters.clone()
         self.state_vector.copy_(state_vector)
         with undisturbed(self.device):
+            if draws is not None:
+                set_generators(draws, self.device)
             yield
         self.settle()
         state_vector.copy_(self.state_vector)
         self.state_vector.copy_(before)
         self.counters.copy_(counters)
+
+    def next_draws(self) -> Draws:
+        """Return the state of the generators of dropout; see `Local.next_draws`."""
+        return generator_state(self.device)
 
     def descend(self, slot: str, params: Tensor, grad: Tensor) -> None:
         """Move `params` by one step of the client's optimiser along `grad`; see `Local.descend`."""

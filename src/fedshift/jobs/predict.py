@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -24,6 +26,7 @@ from ..io.tables import write_table
 from ..io.tensors import read_tensors
 from ..io.text import read_json
 from ..models import initialise
+from ..nn.blend import Blended
 from ..study.run import Run
 from ..transforms import greys_after, shape_after
 from .devices import take_device
@@ -42,11 +45,12 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
 
     An internal site is predicted with its own tensors where any stayed at home, or with its personal network where the
     algorithm trains one, and an external site with the global ones; where clients share no model there are none, and
-    external sites are left out. An inference with a `client` takes that client's for all sites, and one with `network:
-    global` the global ones. Several inferences, by id, share one load of model and data; a column
-    `inference` then says which. For inferences that use labels, a column `adapted` is true for the test images that
-    must not be scored, since the model has seen their labels. What an inference has counted at a site stands in columns
-    `count_...`, the same in all rows of the site's test images.
+    external sites are left out. Where several networks predict a site together, it is with all of them. An inference
+    with a `client` takes that client's for all sites, and one with `network: global` the global ones. Several
+    inferences, by id, share one load of model and data; a column `inference` then says which. For inferences that use
+    labels, a column `adapted` is true for the test images that must not be scored, since the model has seen their
+    labels. What an inference has counted at a site stands in columns `count_...`, the same in all rows of the site's
+    test images.
 
     With two classes, the validation images of internal sites are predicted too, as rows whose `split` is val: the
     threshold of an operating point is chosen by them. Each inference begins anew for them, so that nothing that it
@@ -172,18 +176,28 @@ class Network:
     """
 
     def __init__(self, run: Run, folder: Path, shape: tuple[int, ...], device: torch.device) -> None:
-        self.folder = folder
+        self.folder, self.clients = folder, run.partition.internal
         self.shared, _ = read_tensors(RunFiles(folder).model)
-        self.local, _ = read_tensors(RunFiles(folder).clients)
+        self.local, known = read_tensors(RunFiles(folder).clients)
+        self.blends = json.loads(known.get("blends", "{}"))
         self.model = architecture(run, shape).to(device)
 
     def at(self, site: str) -> nn.Module:
         """Return the network with the tensors that stayed at a site, and with global ones where none did.
 
-        It is the same module at each call. Raises UserError where the tensors are not those of the run's model.
+        It is the same module at each call, unless several networks predict the site together: then it is a `Blended`.
+        Raises UserError where the tensors are not those of the run's model.
         """
+        blend = self.blends.get(site if site in self.clients else "")
+        if blend is None:
+            return self._one(site)
+        networks = [copy.deepcopy(self._one(name)) for name in blend["networks"]]
+        return Blended(networks, tuple(blend["networks"].values()), blend["of"])
+
+    def _one(self, name: str) -> nn.Module:
+        """Return the network with the tensors that were saved under a name, and with global ones for the rest."""
         try:
-            self.model.load_state_dict({k: self.local.get(f"{site}/{k}", v) for k, v in self.shared.items()})
+            self.model.load_state_dict({k: self.local.get(f"{name}/{k}", v) for k, v in self.shared.items()})
         except RuntimeError as error:
             what = "its tensors are not those of the model in its spec.json"
             raise UserError(self.folder, what, "train it anew") from error

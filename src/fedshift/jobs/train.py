@@ -172,12 +172,20 @@ def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str
 
     write_json(files.spec, run.spec)
     write_table(files.rounds, pd.DataFrame(federation.history))
-    write_tensors(files.model, federation.global_state(), {})
+    shared, clients = federation.global_state(), [c.name for c in federation.clients if federation.own_names]
+    write_tensors(files.model, shared, {})
     own: dict[str, Tensor] = {}
-    for site in (c.name for c in federation.clients if federation.own_names):
-        state = federation.client_state(site)
-        own |= {f"{site}/{k}": state[k] for k in federation.own_names}
-    write_tensors(files.clients, own, {})
+    blends: dict[str, Any] = {}
+    for site in (*clients, ""):
+        known = federation.networks(site)
+        if site:
+            own |= {f"{site}/{k}": known.states[0][k] for k in federation.own_names}
+        if len(known.names) > 1:
+            blends[site] = {"of": known.of, "networks": dict(zip(known.names, known.weights, strict=True))}
+        for name, state in zip(known.names, known.states, strict=True):
+            if name not in ("", *clients):  # beside the client's own; a tensor that is not here is that of the model
+                own |= {f"{name}/{k}": value for k, value in state.items() if not value.equal(shared[k])}
+    write_tensors(files.clients, own, {"blends": json.dumps(blends)} if blends else {})
     write_json(files.manifest, manifest)
     checksums.record(*files.trained)
 
