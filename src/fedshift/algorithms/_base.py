@@ -272,12 +272,17 @@ class Phase:
     Attributes
     ----------
     trains : `all` layers; those that the layer policy keeps at `home`; or the `rest`. Other layers keep their
-        parameters, but running statistics of batch norm move in every phase
+        parameters, but running statistics of batch norm move in every phase that does not freeze them
     epochs : passes over the client's data; None for as many steps as the settings of training ask for
+    freezes_statistics : True if batch norm normalises with fixed running statistics in this phase
+    finishes : True for a phase that is no part of a round: all clients train it once, from the model of the last round,
+        and send nothing
     """
 
     trains: Literal["all", "home", "rest"] = "all"
     epochs: int | None = None
+    freezes_statistics: bool = False
+    finishes: bool = False
 
 
 class Algorithm(Plugin):
@@ -395,7 +400,10 @@ class Algorithm(Plugin):
     # ---- a client's local training
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the phases of a client's local training in each round, in order; each begins with a new optimiser."""
+        """Return the phases of a client's local training in each round, in order; each begins with a new optimiser.
+
+        Phases that `finishes` marks follow once, after the last round.
+        """
         return (Phase(),)
 
     def begin(self, local: Local) -> None:

@@ -27,7 +27,7 @@ from .batches import equal_steps
 from .class_weights import weigh_classes
 from .client import Client, SamplesBySite, exchange_offers, give_tensors, open_clients, require_classes, samples_by_site
 from .ledger import totals
-from .local_training import LocalRound, LocalTrainer
+from .local_training import LocalRound, LocalTrainer, finish
 from .ranks import ALONE, Ranks
 from .round_state import RoundState, Selected
 
@@ -200,6 +200,10 @@ class Federation:
         """
         with undisturbed(self.trainer.device):
             self._train(should_stop)
+            if self.rounds.round == self.training.rounds and any(p.finishes for p in self.algorithm.phases()):
+                self.ranks.each(lambda: finish(self.trainer, self.rounds, should_stop))
+                for client in self.clients:
+                    client.first_round = client.first_round or self.rounds.round
         selection.validate(self.rounds, self.trainer, self.ranks, self.criterion)
         selection.evaluate_training(self.rounds, self.trainer, self.ranks)
         selection.watch(self.rounds, self.trainer, self.ranks, self.watched)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from ..addons import Addon, home_names
-from ..algorithms import Algorithm, Blend, Local, Training, cross_entropy
+from ..algorithms import Algorithm, Blend, Local, Phase, Training, cross_entropy
 from ..core.console import say
 from ..core.errors import Interrupted
 from ..core.rng import Draws, generator_state, reseed, set_generators, stream, torch_stream, undisturbed
@@ -129,9 +129,14 @@ class LocalTrainer(FlatNetwork, Local):
     def end_turn(self) -> None:
         """Forget what a client's turn has left, except its tensors."""
         self.scratch, self.networks, self.state, self.broadcast = {}, {}, {}, {}
-        self.steps = 0
+        self.steps, self.finishing = 0, False
         self._slots: dict[str, SGD | Adam] = {}
         self._extra: Iterator[Batch] | None = None
+
+    @property
+    def phases(self) -> list[Phase]:
+        """The phases of this turn: those of a round, or those that follow after the last round."""
+        return [phase for phase in self.algorithm.phases() if phase.finishes is self.finishing]
 
     @property
     def key(self) -> tuple[int, int, str]:
@@ -218,16 +223,17 @@ class LocalTrainer(FlatNetwork, Local):
 
     def steps_in_phases(self, samples: Samples) -> list[int]:
         """Return the number of local steps in each phase of a client's round."""
-        return phase_steps(len(samples), self.training, self.algorithm.phases())
+        return phase_steps(len(samples), self.training, self.phases)
 
     def _parts(self) -> Iterator[_Part]:
         """Yield what each local step of the current client trains; each phase has its own optimiser."""
         private, end = self.layout.private.stop, self.layout.trainable.stop
         spans = {"all": slice(0, end), "home": slice(0, private), "rest": slice(private, end)}
-        for phase, steps in zip(self.algorithm.phases(), self.steps_in_phases(self.samples), strict=True):
+        for phase, steps in zip(self.phases, self.steps_in_phases(self.samples), strict=True):
             leaves: list[Tensor] = [p for p, _ in self._leaves]
             params = [self.all_params[spans[phase.trains]]] if self._together else leaves
-            yield from itertools.repeat(self._part(params, spans[phase.trains]), steps)
+            part = self._part(params, spans[phase.trains], phase.freezes_statistics)
+            yield from itertools.repeat(part, steps)
 
     def train(
         self, batches: Iterator[Batch], should_stop: Callable[[], bool], tally: Tally, first: FirstStep | None = None
@@ -239,7 +245,8 @@ class LocalTrainer(FlatNetwork, Local):
         returns True between batches.
         """
         algorithm, parts = self.algorithm, self._parts()
-        self.mode(train=True, frozen_statistics=algorithm.freezes_statistics(self.round))
+        frozen = algorithm.freezes_statistics(self.round)
+        self.mode(train=True, frozen_statistics=frozen)
         reseed(*self.key, "dropout", device=self.device)
         algorithm.begin(self)
         if first:
@@ -253,6 +260,7 @@ class LocalTrainer(FlatNetwork, Local):
             for (x, y), part in zip(batches, parts, strict=True):
                 if should_stop():
                     raise Interrupted
+                self.mode(train=True, frozen_statistics=frozen or part.frozen_statistics)
                 self._clear_gradient()
                 logits = algorithm.gradient(self, x, y)
                 self._step(part, self._gradients(part))
@@ -292,9 +300,9 @@ class LocalTrainer(FlatNetwork, Local):
             return [self.all_grad[part.span]]
         return [torch.zeros_like(p) if p.grad is None else p.grad for p in part.params]
 
-    def _part(self, params: list[Tensor], span: slice) -> _Part:
+    def _part(self, params: list[Tensor], span: slice, frozen_statistics: bool = False) -> _Part:
         """Return a part of local training with an optimiser of its own."""
-        return _Part(params, span, optimiser(self.training, params))
+        return _Part(params, span, optimiser(self.training, params), frozen_statistics)
 
     def _step(self, part: _Part, grads: list[Tensor]) -> None:
         """Take one step along the gradients, after the algorithm has corrected them, and they were clipped."""
@@ -309,11 +317,28 @@ class LocalTrainer(FlatNetwork, Local):
 
 
 class _Part(NamedTuple):
-    """What some local steps train: parameters, their slice of all that is trained, and their optimiser."""
+    """What some local steps train: parameters, their slice of all that is trained, their optimiser; and how BN acts."""
 
     params: list[Tensor]
     span: slice
     optimiser: SGD | Adam
+    frozen_statistics: bool = False
+
+
+def finish(trainer: LocalTrainer, rounds: RoundState, should_stop: Callable[[], bool]) -> None:
+    """Train what follows after the last round, at each client of this process, from the tensors that it receives.
+
+    Nothing is sent: only what stays at the client changes. Raises as `LocalRound.run` does.
+    """
+    tally, broadcast = Tally(rounds.round), trainer.algorithm.broadcast(rounds.server)
+    for client in rounds.here:
+        trainer.take_turn(client, rounds, broadcast)
+        trainer.finishing = True
+        trainer.train(trainer.batches(client.train, *trainer.key), should_stop, tally)
+        tally.read()
+        client.own, client.state = trainer.own(), at_home(trainer.state)
+        client.counters.copy_(trainer.counters)
+        trainer.end_turn()
 
 
 class LocalRound:

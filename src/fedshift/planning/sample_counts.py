@@ -48,7 +48,7 @@ class SampleCounts:
         else:
             usual = [float(training.local_epochs) * images for images in each]
         usual = [max(usual)] * len(usual) if training.equal_steps else usual
-        phases = [phase.epochs for phase in run.algorithm.phases()]
+        phases = [phase.epochs for phase in run.algorithm.phases() if not phase.finishes]
         total = sum(
             images if epochs is None else epochs * one
             for images, one in zip(usual, each, strict=True)
