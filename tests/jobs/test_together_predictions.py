@@ -17,7 +17,7 @@ from fedshift import Federation, UserError
 from fedshift.core.registry import build
 from fedshift.export.bundle import export
 from fedshift.inferences.source import Source
-from fedshift.io.tensors import read_tensors
+from fedshift.io.tensors import read_tensors, write_tensors
 
 GLOBAL: dict[str, Any] = {"name": "source", "network": "global"}
 ENSEMBLE: dict[str, Any] = {"name": "lg_fedavg", "ensemble": True}
@@ -62,6 +62,20 @@ def test_an_external_site_is_predicted_with_the_networks_of_all_clients(tmp_path
         expected = each[str(site)] if how == own and site in INTERNAL else np.mean([*each.values()], axis=0)
         np.testing.assert_allclose(part[["p0", "p1"]].to_numpy(), expected, rtol=1e-3, atol=1e-5)
         assert abs(each["north"] - each["south"]).max() > 1e-3
+    clients = paths.run(run) / "clients.safetensors"
+    tensors, known = read_tensors(clients)
+    blends = json.loads(known["blends"])
+    for wrong in (
+        "[",
+        "[1]",
+        '{"": {"of": "logits", "networks": {"north": "1"}}}',
+        known["blends"].replace("prob", ""),
+    ):
+        write_tensors(clients, tensors, {"blends": wrong})
+        with pytest.raises(UserError, match="does not say which networks predict a site together"):
+            predicted(plan, paths, run, own)
+    assert blends == {"": {"of": "probabilities", "networks": {"north": 0.5, "south": 0.5}}}
+    write_tensors(clients, tensors, known)
     with pytest.raises(UserError, match="several networks predict together, and a bundle holds one"):
         export(paths.run(run), Source(), tmp_path / "bundle")
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -21,12 +21,13 @@ from ..data.samples import MappedSamples
 from ..data.site_transforms import Statistics, at_site, site_statistics
 from ..engine.prediction import adapted_probabilities, client_answer, mean_answer, probabilities
 from ..inferences import COUNT, Site
+from ..io.guards import require_object
 from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
 from ..io.tensors import read_tensors
 from ..io.text import read_json
 from ..models import initialise
-from ..nn.blend import Blended
+from ..nn.blend import Blended, Outputs
 from ..study.run import Run
 from ..transforms import greys_after, shape_after
 from .devices import take_device
@@ -179,7 +180,7 @@ class Network:
         self.folder, self.clients = folder, run.partition.internal
         self.shared, _ = read_tensors(RunFiles(folder).model)
         self.local, known = read_tensors(RunFiles(folder).clients)
-        self.blends = json.loads(known.get("blends", "{}"))
+        self.blends = _blends(RunFiles(folder).clients, known.get("blends", "{}"))
         self.model = architecture(run, shape).to(device)
 
     def at(self, site: str) -> nn.Module:
@@ -202,6 +203,20 @@ class Network:
             what = "its tensors are not those of the model in its spec.json"
             raise UserError(self.folder, what, "train it anew") from error
         return self.model
+
+
+def _blends(path: Path, text: str) -> dict[str, dict[str, Any]]:
+    """Return the networks that predict sites together, with their weights. Raises UserError for any other text."""
+    try:
+        blends = require_object(path, json.loads(text), {})
+        for blend in blends.values():
+            known = require_object(path, blend, {"of": "text", "networks": "a mapping"})
+            require_object(path, known["networks"], dict.fromkeys(known["networks"], "a number"))
+            if not known["networks"] or known["of"] not in get_args(Outputs):
+                raise UserError(path, "names no networks, or averages something else than logits or probabilities")
+    except (ValueError, RecursionError, UserError) as error:
+        raise UserError(path, "does not say which networks predict a site together", "train it anew") from error
+    return blends
 
 
 def load_run(folder: Path) -> Run:
