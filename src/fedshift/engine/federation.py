@@ -26,7 +26,7 @@ from . import checkpoint, selection
 from .batches import equal_steps
 from .class_weights import weigh_classes
 from .client import Client, SamplesBySite, exchange_offers, give_tensors, open_clients, require_classes, samples_by_site
-from .ledger import totals
+from .ledger import NOTHING, Beforehand, totals
 from .local_training import LocalRound, LocalTrainer, finish
 from .ranks import ALONE, Ranks
 from .round_state import RoundState, Selected
@@ -62,6 +62,8 @@ class Federation:
     seed : seed of everything random: batches, augmentation, dropout, choice of participants
     device : device of the training
     ranks : the processes that share the clients, each with an equal federation; by default there is only this one
+    beforehand : traffic of what made the samples, such as statistics of clients; that of add-ons and of class counts is
+        added here
 
     The order in which clients are given changes nothing: they train in the order of their names.
     Raises UserError for an unknown algorithm, policy or setting, for a combination without meaning, for a client
@@ -71,6 +73,7 @@ class Federation:
     ----------
     rounds : state between two rounds: server, clients, selected round, history
     trainer : the network on which clients train in turn
+    beforehand : traffic before the first round, which the ledger adds to that of the rounds
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Federation:
         seed: int = 0,
         device: torch.device | str = "cpu",
         ranks: Ranks = ALONE,
+        beforehand: Beforehand = NOTHING,
     ) -> None:
         if not clients:
             raise UserError("clients", "there are none", "give at least one")
@@ -101,9 +105,8 @@ class Federation:
         data = samples_by_site(clients, "client")
         val, self.watched = samples_by_site(validation or {}, "validation"), samples_by_site(watched or {}, "watched")
         members = open_clients(data, val, settings.weights == "size", self.algorithm)
-        if self.addon:
-            exchange_offers(members, self.addon, self.algorithm)
-        weigh_classes(members, settings, self.algorithm.collaboration)
+        offers = exchange_offers(members, self.addon, self.algorithm) if self.addon else NOTHING
+        self.beforehand = beforehand + offers + weigh_classes(members, settings, self.algorithm.collaboration)
         self.training = equal_steps(settings, [len(c.train) for c in members]) if settings.equal_steps else settings
         _report_missing_batch_norm(model, requested, bn)
         model = extended(self.addon, extended(self.algorithm, model, seed), seed)
@@ -283,7 +286,7 @@ class Federation:
 
     def ledger(self) -> dict[str, int]:
         """Return how many floats and messages have moved so far; see `ledger.totals`."""
-        return totals(self.history, unicast=self.algorithm.has_downloads)
+        return totals(self.history, self.algorithm.has_downloads, self.beforehand)
 
     # ---- checkpoints
 

@@ -36,6 +36,7 @@ MANIFEST = {
     "best_value": "a number",
     "seconds": "a number",
     "peak_memory_mb": "a number",
+    "floats_before": "a whole number",
     "started": "text",
 }
 """The entries of a manifest that are computed with, and what they are where they are there."""
@@ -87,7 +88,7 @@ def manifest(
     """
     import torch
 
-    selected = federation.result()
+    selected, before = federation.result(), federation.beforehand.floats(broadcast=False)
     cuda = device.type == "cuda"
     return {
         "run": run.id,
@@ -104,5 +105,6 @@ def manifest(
         "best_round": selected.round,
         "best_value": selected.values[0] if len(selected.values) == 1 else None,
         "floats": federation.ledger(),
+        **({"floats_before": before} if before else {}),
         "peak_memory_mb": round(peak_memory_mb(), 1),
     }

@@ -56,6 +56,11 @@ class SampleCounts:
         )
         return total * training.clients_in_round(len(sites)) / len(sites)
 
+    def training(self, run: Run) -> dict[str, int]:
+        """Return the number of training images of each internal site; empty where unknown."""
+        samples = self._samples(run.partition_id)
+        return {site: samples[site, "train"] for site in run.partition.internal} if samples else {}
+
     def predicted(self, run: Run) -> int:
         """Return the number of images that an inference predicts; 0 where unknown.
 
