@@ -12,7 +12,7 @@ from toy import TRAVELS, clients, differing, gap, kinds, network
 
 from fedshift import Federation, UserError
 from fedshift.algorithms import Algorithm, Local, Phase
-from fedshift.core.registry import discover, get
+from fedshift.core.registry import build, discover, get
 from fedshift.data.samples import TensorSamples
 from fedshift.inferences import Personalise
 from fedshift.nn import layer_policy
@@ -260,8 +260,8 @@ def test_fedbabus_external_head_is_the_random_one() -> None:
 
 
 def test_every_algorithm_with_layers_at_home_says_what_external_sites_get() -> None:
-    for cls in discover("algorithm").values():
-        algorithm: Any = cls
+    for name in discover("algorithm"):
+        algorithm: Any = build("algorithm", name)
         assert algorithm.layers == "full" or algorithm.external
         assert not algorithm.external or algorithm.external.startswith("external sites ")
 
@@ -279,6 +279,6 @@ def test_fedbabus_head_is_tuned_where_an_inference_asks_for_it() -> None:
 
 
 def test_lg_fedavg_has_no_model_for_external_sites() -> None:
-    together = get("algorithm", "lg_fedavg").collaboration  # type: ignore[attr-defined]
+    together = build("algorithm", "lg_fedavg").collaboration
     assert together.tested(("in",), ("out",)) == ("in",)
     assert together.values({"a": 0.5, "b": 1.0}, ["a", "b"]) == [0.75], "but one round is selected for all clients"

@@ -220,7 +220,7 @@ def test_a_combination_without_meaning_is_refused_in_a_line_that_says_why(name: 
 @pytest.mark.parametrize(("name", "bn"), COMBINED)
 def test_every_algorithm_leaves_at_home_what_the_policy_keeps(name: str, bn: str) -> None:
     """A client's own tensors do not depend on how many clients there are, in the first round."""
-    if _pools(discover("algorithm")[name]):
+    if _pools(made("algorithm", name)):
         return  # nobody has anything of his own
     training = {**SETTINGS, "weights": "uniform"}  # FedDC's local work depends on a client's share of samples
     together = federation(name, bn, training=training).run(1)

@@ -317,7 +317,8 @@ def test_a_forecast_is_what_a_federation_measures(name: str, bn: str, participat
 def test_a_forecast_counts_what_an_addon_sends(name: str, addon: str) -> None:
     """Some add-ons need convolutions, and places between them."""
     run = planned(name, "aggregated", addon=addon, model={"name": "densenet_small", "growth": 2, "stem": 2})
-    agree(forecast(run, (1, 20, 20), 2), measured(run, (1, 20, 20)))
+    images = dict.fromkeys(run.partition.internal, 7)
+    agree(forecast(run, (1, 20, 20), 2, images), measured(run, (1, 20, 20)))
 
 
 @pytest.mark.parametrize("m", [0, 1, 2, 3])

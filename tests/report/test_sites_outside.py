@@ -15,7 +15,7 @@ from fedshift.report.protocol import protocol
 
 
 def test_the_page_says_what_external_sites_get(tmp_path: Path) -> None:
-    names = ["lg_fedavg", "fedper", "fedbabu", "ditto", "fedavg"]
+    names = ["lg_fedavg", "fedper", "fedbabu", "ditto", "apfl", "fedavg"]
     changes = {"runs": [{"algorithm": name} for name in names], "seeds": [0], "figures": [], "inferences": ["source"]}
     plan, paths = fake_study.build(tmp_path, lambda *_: 0.9, **changes)
     score.score(plan, paths)
@@ -26,9 +26,10 @@ def test_the_page_says_what_external_sites_get(tmp_path: Path) -> None:
         "fedper: external sites get the plain mean of the clients' last layers, on the common body.",
         "fedbabu: external sites get the random last layer that all clients share and none trains, on the common body.",
         "ditto: external sites get the global model, internal sites their personal networks.",
+        "apfl: external sites get the global model, internal sites mixtures of it with their personal networks.",
     ]
     titles = {condition.run.algorithm.name: condition.title for condition in findings.conditions}
-    two = f"{listed([titles[name] for name in names[1:4]])}: internal sites are predicted with networks or layers of"
+    two = f"{listed([titles[name] for name in names[1:5]])}: internal sites are predicted with networks or layers of"
     caveat = "each client has a body of its own, so there is no model for external sites."
     text = html.unescape(page.write(plan, paths).read_text(encoding="utf-8"))
     assert caveat in text

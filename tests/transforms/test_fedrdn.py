@@ -17,6 +17,7 @@ from fedshift.core.rng import stream
 from fedshift.data.prepared import read_partition
 from fedshift.data.samples import MappedSamples
 from fedshift.data.site_transforms import at_site, site_statistics
+from fedshift.engine.ledger import Beforehand
 from fedshift.jobs import train as job
 from fedshift.jobs.apply import apply, chosen
 from fedshift.jobs.predict import _Images, predict
@@ -121,11 +122,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def test_clients_hear_of_each_other_unless_they_train_alone(project: Project) -> None:
     for run in project.plan.runs.values():
         images = _Images(run, project.paths)
-        clients, _, watched = job._sites(run, images.prepared, images.partition, torch.device("cpu"))
+        clients, _, watched, sent = job._sites(run, images.prepared, images.partition, torch.device("cpu"))
         heard = {name: [len(getattr(t, "clients", ())) for t in c.transforms] for name, c in clients.items()}
         expected = 1 if run.algorithm.name == "local" else 2
         assert heard == {"north": [0, 0, expected], "south": [0, 0, expected]}
         assert not watched
+        floats = 0 if run.algorithm.name == "local" else 2 * 2 * images.prepared.shape[0]
+        assert sent == Beforehand(down=floats, down_broadcast=floats, up=floats), "mean and deviation of each channel"
 
 
 def test_every_site_is_predicted_with_its_own_statistics(project: Project, tmp_path: Path) -> None:

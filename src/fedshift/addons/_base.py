@@ -57,7 +57,8 @@ class Addon(Plugin):
     def offer(self, images: Images) -> dict[str, Tensor]:
         """Return what a client sends to all others once, before the first round.
 
-        It is not counted as traffic. A client gets all offers as `local.offers`, and only its own if it trains alone.
+        The ledger counts it: up once, and down at every other client. A client gets all offers as `local.offers`, and
+        only its own if it trains alone.
         """
         return {}
 

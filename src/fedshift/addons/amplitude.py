@@ -23,7 +23,7 @@ class Amplitude(Addon):
 
     Frequencies up to b = floor(fraction min(height, width)) lie in the window, which is square. Before the first round
     each client sends the amplitudes of the window of `bank` of its images, evenly spread, to all others: at most bank
-    channels (2 b + 1)^2 floats up, as much from each other client down, once; the ledger does not count them. They are
+    channels (2 b + 1)^2 floats up, as much from each other client down, once. They are
     made from images: 49 numbers a channel for b = 3, without phases. In a step each image draws another client, one of
     its images, and l from U(0, 1), or takes the fixed `mix`. Its amplitudes become (1 - l) own + l foreign, its phases
     stay, and the result is clipped to the range of values of the batch (our decision; the codes clip to 0..255). The

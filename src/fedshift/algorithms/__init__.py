@@ -4,7 +4,7 @@ Each file says what differs from FedAvg: what is sent, how a local step goes, ho
 The engine does rounds, checkpoints and batches. `Training` holds the settings of local training.
 """
 
-from ._base import Algorithm, Bessel, Joint, Local, Mean, Objective, Phase, Server, class_loss, cross_entropy
+from ._base import Algorithm, Bessel, Blend, Joint, Local, Mean, Objective, Phase, Server, class_loss, cross_entropy
 from ._collaboration import Collaboration
 from ._training import ADAM, Training
 
@@ -12,6 +12,7 @@ __all__ = [
     "ADAM",
     "Algorithm",
     "Bessel",
+    "Blend",
     "Collaboration",
     "Joint",
     "Local",

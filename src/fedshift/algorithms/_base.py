@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..core.errors import UserError, did_you_mean
 from ..core.registry import Plugin, build
+from ..core.rng import Draws
 from ..nn.bn_policy import POLICIES
 from ..nn.layer_policy import LAYERS
 from ._collaboration import Collaboration
@@ -20,6 +21,7 @@ from ._collaboration import Collaboration
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from ..nn.blend import Outputs
     from ..nn.bn_policy import BNPolicy
     from ..nn.flat_state import Layout
     from ._training import Training
@@ -189,12 +191,17 @@ class Local:
         """Return how many of the client's training samples there are of each class: (classes,), int64."""
         raise NotImplementedError
 
-    def holding(self, state_vector: Tensor) -> AbstractContextManager[None]:
+    def holding(self, state_vector: Tensor, draws: Draws | None = None) -> AbstractContextManager[None]:
         """Return a context in which the network holds the tensors of `state_vector`, for a second network.
 
         Afterwards `state_vector` has what became of them, and the network has its own tensors and counters again.
-        Inside, dropout draws the same numbers as after it, so that the client's own training is as without it.
+        Inside, dropout draws the same numbers as after it, so that the client's own training is as without it; with
+        `draws`, it draws the numbers that followed when `next_draws` returned these.
         """
+        raise NotImplementedError
+
+    def next_draws(self) -> Draws:
+        """Return the state of the generators of dropout, for `holding`: a second network can draw the same numbers."""
         raise NotImplementedError
 
     def descend(self, slot: str, params: Tensor, grad: Tensor) -> None:
@@ -229,6 +236,22 @@ def cross_entropy(local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
+class Blend:
+    """Several networks that predict a site together.
+
+    Attributes
+    ----------
+    networks : all tensors of each network, laid out as `Local.state_vector`; a personal network comes first
+    weights : weight of each network; the sum is 1
+    of : the outputs that are averaged: `logits` or `probabilities`
+    """
+
+    networks: Sequence[Tensor]
+    weights: Sequence[float]
+    of: Outputs = "logits"
+
+
+@dataclass(frozen=True)
 class Joint:
     """Settings of a first local step that all clients take together, layer by layer.
 
@@ -249,12 +272,17 @@ class Phase:
     Attributes
     ----------
     trains : `all` layers; those that the layer policy keeps at `home`; or the `rest`. Other layers keep their
-        parameters, but running statistics of batch norm move in every phase
+        parameters, but running statistics of batch norm move in every phase that does not freeze them
     epochs : passes over the client's data; None for as many steps as the settings of training ask for
+    freezes_statistics : True if batch norm normalises with fixed running statistics in this phase
+    finishes : True for a phase that is no part of a round: all clients train it once, from the model of the last round,
+        and send nothing
     """
 
     trains: Literal["all", "home", "rest"] = "all"
     epochs: int | None = None
+    freezes_statistics: bool = False
+    finishes: bool = False
 
 
 class Algorithm(Plugin):
@@ -282,6 +310,11 @@ class Algorithm(Plugin):
     """True if clients send something in their first round alone, so that forecasts of traffic count it once."""
     per_client: ClassVar[frozenset[str]] = frozenset()
     """Names of tensors of `report` that reach `update` as they are, one row for each client, and not as a mean."""
+
+    @property
+    def blended(self) -> Literal["", "internal", "external"]:
+        """Return which sites several networks predict together; nothing if each site is predicted with one."""
+        return ""
 
     @property
     def has_personal_networks(self) -> bool:
@@ -367,7 +400,10 @@ class Algorithm(Plugin):
     # ---- a client's local training
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the phases of a client's local training in each round, in order; each begins with a new optimiser."""
+        """Return the phases of a client's local training in each round, in order; each begins with a new optimiser.
+
+        Phases that `finishes` marks follow once, after the last round.
+        """
         return (Phase(),)
 
     def begin(self, local: Local) -> None:
@@ -391,11 +427,12 @@ class Algorithm(Plugin):
     def correct(self, local: Local) -> None:
         """Change `local.grad` (or `local.params`) in place, after the backward pass and before the step."""
 
-    def personal(self, local: Local) -> Tensor:
+    def personal(self, local: Local) -> Tensor | Blend:
         """Return all tensors of the network that a client is scored with, laid out as `local.state_vector`.
 
         `local.state_vector` holds the tensors that the client uses, with those of the server where these travel, and
-        `local.state` the client's own. An override gives another network, of which nobody else knows.
+        `local.state` the client's own. An override gives another network, of which nobody else knows; or a `Blend` of
+        several that predict together, for an algorithm whose `blended` is `internal`.
         """
         return local.state_vector
 

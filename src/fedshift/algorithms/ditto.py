@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
+from ..core.errors import UserError
 from ._base import Algorithm, Local
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ._training import Training
 
 
 class Ditto(Algorithm):
@@ -26,14 +29,27 @@ class Ditto(Algorithm):
     internal site is predicted with its v_i, and rounds are selected by these networks; an external site is predicted
     with x. An inference with `network: global` predicts internal sites with x too. A step takes two passes.
 
-    lambda 1 is a value of the authors' code, which also has 0.1 and 2 and can choose one for each client by its
-    validation data; this is left out. The paper's number of personal steps is free; their code interleaves them as
-    here. With lambda 0, v_i is the network of `local`. Beyond 2 / eta the personal steps diverge.
+    lambda 1 is a value of the authors' code. That can also choose among 0.1, 1 and 2 at each client by its validation
+    data: `candidates: [0.1, 1, 2]` takes the personal step with each, and keeps that with the lowest loss on the
+    client's validation images (on its training images if it has none), the first of equal ones. The choice is free in
+    every step, and v_i goes through these images once for each candidate. It needs SGD without momentum, as in that
+    code. The paper's number of personal steps is free; their code interleaves them as here. With lambda 0, v_i is the
+    network of `local`. Beyond 2 / eta the personal steps diverge.
     """
 
     paper = "Li et al. 2021c"
     external = "external sites get the global model, internal sites their personal networks"
+    later_fields: ClassVar[frozenset[str]] = frozenset({"candidates"})
     lam: float = Field(1.0, ge=0, description="weight of the pull towards the global model (lambda)")
+    candidates: tuple[Annotated[float, Field(ge=0)], ...] = Field(
+        (), description="values of lambda of which each personal step takes the best by validation images, and not lam"
+    )
+
+    def require(self, training: Training, bn: str) -> None:
+        super().require(training, bn)
+        if self.candidates and (training.momentum or training.optimiser != "sgd"):
+            what = "keeps a memory of steps, and the candidates of ditto are tried from one state"
+            raise UserError("training.optimiser", what, "use sgd with momentum 0, or leave out candidates")
 
     def begin(self, local: Local) -> None:
         if "personal" not in local.state:
@@ -42,10 +58,28 @@ class Ditto(Algorithm):
     def gradient(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
         with local.holding(local.state["personal"]):
             self.backward(local, x, y)
-            local.grad.add_(local.params - local.received_params, alpha=self.lam)
-            local.descend("personal", local.all_params, local.all_grad)
+            if self.candidates:
+                self._best_step(local)
+            else:
+                self._step(local, self.lam)
         local.all_grad.zero_()
         return self.backward(local, x, y)
+
+    def _step(self, local: Local, lam: float) -> None:
+        """Move the network, which holds v_i, along the gradient of its loss and of the pull."""
+        local.grad.add_(local.params - local.received_params, alpha=lam)
+        local.descend("personal", local.all_params, local.all_grad)
+
+    def _best_step(self, local: Local) -> None:
+        """Take the step of the candidate after which the validation loss is lowest."""
+        start, of_loss, losses, ends = local.all_params.clone(), local.all_grad.clone(), [], []
+        for lam in self.candidates:
+            local.all_params.copy_(start)
+            local.all_grad.copy_(of_loss)
+            self._step(local, lam)
+            losses.append(local.evaluation(validation=True)[0])
+            ends.append(local.all_params.clone())
+        local.all_params.copy_(ends[losses.index(min(losses))])
 
     def personal(self, local: Local) -> Tensor:
         return local.state.get("personal", local.state_vector)

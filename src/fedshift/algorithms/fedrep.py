@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
 from pydantic import Field
 
+from ..core.errors import UserError
 from ._base import Algorithm, Phase
+
+if TYPE_CHECKING:
+    from ._training import Training
 
 
 class FedRep(Algorithm):
@@ -13,7 +20,9 @@ class FedRep(Algorithm):
     A client trains its head for `head_epochs` passes over its data while the body rests, and then the body for the
     epochs or steps of `training` while the head rests. Each phase has a new optimiser. In both phases batch norm
     normalises by the batch and moves its running statistics: the authors' networks have no batch norm, and FedBABU's
-    port of their code does so. Of gamma and beta the body's phase alone has the training.
+    port of their code does so. With `freeze_statistics` it normalises by fixed running statistics while the head
+    trains, so that the body at rest is the network that is tested. Of gamma and beta the body's phase alone has the
+    training.
 
     Down and up each round: the body, as far as the BN policy lets it travel. Kept at the clients: the head. All clients
     start from the same random head. An internal site is predicted with its own head, an external one with the plain
@@ -21,8 +30,10 @@ class FedRep(Algorithm):
     paper's protocol for new clients it moves all layers.
 
     The default of 10 passes is that of the authors' code for CIFAR-10, where 1 pass for the body follows them, with
-    learning rate 0.01, momentum 0.5 and batches of 10. That code also decays weights but not biases, and tunes all
-    heads once more before its last test; here both are left out. With 0 passes this is FedBABU.
+    learning rate 0.01, momentum 0.5 and batches of 10. That code also decays weights but not biases, which is left out
+    here, and tunes the heads of all clients once more before its last test: `tune_heads` does so after the last round,
+    for `head_epochs` passes over each client's data, also where it never took part, at the rate of that round. Nothing
+    is sent for it but the body that every client gets for its test. With 0 passes this is FedBABU.
     """
 
     paper = "Collins et al. 2021"
@@ -32,5 +43,18 @@ class FedRep(Algorithm):
         10, ge=0, description="number of passes over a client's data that train its head, before those of training"
     )
 
+    later_fields: ClassVar[frozenset[str]] = frozenset({"freeze_statistics", "tune_heads"})
+    freeze_statistics: bool = Field(
+        False, description="keep running statistics of batch norm, and normalise by them, while the head trains"
+    )
+    tune_heads: bool = Field(False, description="train the heads of all clients once more after the last round")
+
+    def require(self, training: Training, bn: str) -> None:
+        super().require(training, bn)
+        if self.tune_heads and training.select != "last":
+            what = "keeps a round that is best in validation, and tune_heads changes the last one alone"
+            raise UserError("training.select", what, "use 'last', or leave out tune_heads")
+
     def phases(self) -> tuple[Phase, ...]:
-        return Phase("home", epochs=self.head_epochs), Phase("rest")
+        head = Phase("home", epochs=self.head_epochs, freezes_statistics=self.freeze_statistics)
+        return head, Phase("rest"), *([replace(head, finishes=True)] if self.tune_heads else [])

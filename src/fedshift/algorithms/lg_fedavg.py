@@ -1,7 +1,11 @@
 """LG-FedAvg: Liang et al., Think Locally, Act Globally (2020), algorithm 1."""
 
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
 from ._base import Algorithm
-from ._collaboration import SharedHead
+from ._collaboration import Collaboration, SharedHead
 
 
 class LGFedAvg(Algorithm):
@@ -14,14 +18,34 @@ class LGFedAvg(Algorithm):
     same random weights, and `select` chooses one round for all by their validation images.
 
     Down and up each round: the head. Kept at the clients: the body with its running statistics. The authors' code
-    averages clients with equal weights: `weights: uniform`. External sites are not predicted, since the mean of bodies
-    that were trained apart has no meaning; the paper's answer for a new device is the mean of all clients' predictions,
-    for which all bodies would have to travel. There is no setting beside those of training.
+    averages clients with equal weights: `weights: uniform`.
+
+    External sites are not predicted by default, since the mean of bodies that were trained apart has no meaning. With
+    `ensemble` they get the paper's answer for a new device: the plain mean of the probabilities that the networks of
+    all clients give, of those that have trained. All bodies have to travel for that, once after the training, which the
+    ledger does not count. Training is the same in both cases, and an inference with `network: global` then predicts
+    internal sites with the ensemble too.
     """
 
     paper = "Liang et al. 2020"
     policies = ("local",)
     why = "the body stays at its client, and batch norm is part of it"
     layers = "body_home"
-    external = "external sites are not predicted, since the mean of the clients' bodies has no meaning"
-    collaboration = SharedHead()
+    later_fields: ClassVar[frozenset[str]] = frozenset({"ensemble"})
+    ensemble: bool = Field(False, description="predict external sites with the networks of all clients together")
+
+    @property
+    def external(self) -> str:  # type: ignore[override]
+        """Return a clause that names what external sites get."""
+        if self.ensemble:
+            return "external sites get the plain mean of the probabilities that all clients' networks give"
+        return "external sites are not predicted, since the mean of the clients' bodies has no meaning"
+
+    @property
+    def collaboration(self) -> Collaboration:  # type: ignore[override]
+        """Return the strategy: with the ensemble, there is a model for external sites."""
+        return Collaboration() if self.ensemble else SharedHead()
+
+    @property
+    def blended(self) -> Literal["", "external"]:
+        return "external" if self.ensemble else ""

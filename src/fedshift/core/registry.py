@@ -30,6 +30,8 @@ class Plugin(Frozen, allow_inf_nan=False):
     """The oldest name. Identities use it, so a new name changes no id."""
     documentation_fields: ClassVar[frozenset[str]] = frozenset()
     """Settings that only people read: they are part of no identity, and a change of them reruns no job."""
+    later_fields: ClassVar[frozenset[str]] = frozenset()
+    """Settings that came later: at their default they are part of no identity, so that earlier studies keep ids."""
     label_fields: ClassVar[frozenset[str]] = frozenset()
     """Settings that the label always shows, even at their default."""
 
@@ -45,7 +47,9 @@ class Plugin(Frozen, allow_inf_nan=False):
 
     def identity(self) -> dict[str, Any]:
         """Return the oldest name and the settings that influence results; digests of this make ids."""
-        settings = {k: v for k, v in self.model_dump(mode="json").items() if k not in self.documentation_fields}
+        changed = self.model_dump(mode="json", exclude_defaults=True)
+        unused = self.documentation_fields | (self.later_fields - changed.keys())
+        settings = {k: v for k, v in self.model_dump(mode="json").items() if k not in unused}
         return {"name": self.identity_name, **settings}
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -42,19 +42,35 @@ def keyed(*key: object, device: torch.device | None = None) -> Iterator[None]:
         yield
 
 
+Draws: TypeAlias = "tuple[torch.Tensor, torch.Tensor | None]"
+"""State of torch's default generators, on the CPU and on the device if that is another."""
+
+
+def generator_state(device: torch.device | None = None) -> Draws:
+    """Return the state of torch's default generators."""
+    import torch
+
+    on_cuda = device is not None and device.type == "cuda"
+    return torch.random.get_rng_state(), torch.cuda.get_rng_state(device) if device and on_cuda else None
+
+
+def set_generators(state: Draws, device: torch.device | None = None) -> None:
+    """Set torch's default generators to a state that `generator_state` returned."""
+    import torch
+
+    torch.random.set_rng_state(state[0])
+    if state[1] is not None and device is not None:
+        torch.cuda.set_rng_state(state[1], device)
+
+
 @contextmanager
 def undisturbed(device: torch.device | None = None) -> Iterator[None]:
     """Restore the state of torch's default generators after the block, whatever is drawn inside."""
-    import torch
-
-    on_cuda = device if device is not None and device.type == "cuda" else None
-    before, there = torch.random.get_rng_state(), torch.cuda.get_rng_state(on_cuda) if on_cuda else None
+    before = generator_state(device)
     try:
         yield
     finally:
-        torch.random.set_rng_state(before)
-        if on_cuda and there is not None:
-            torch.cuda.set_rng_state(there, on_cuda)
+        set_generators(before, device)
 
 
 def reseed(*key: object, device: torch.device | None = None) -> None:

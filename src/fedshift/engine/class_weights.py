@@ -11,17 +11,18 @@ from ..algorithms import Collaboration, Training
 from ..core.errors import UserError
 from ..data.samples import labels_of
 from .client import Client
+from .ledger import NOTHING, Beforehand, summed_up
 
 
-def weigh_classes(clients: Sequence[Client], training: Training, collaboration: Collaboration) -> None:
-    """Give each client the weights of the classes that the training asks for.
+def weigh_classes(clients: Sequence[Client], training: Training, collaboration: Collaboration) -> Beforehand:
+    """Give each client the weights of the classes that the training asks for, and return the traffic.
 
     `balanced` gives class c the weight n / (K n_c), with n training images, n_c of them of class c, and K classes that
-    have any. The counts are the sums over all clients: each sends its own once, K integers, which count as no traffic.
-    Clients that train alone use their own counts. Raises UserError for a label without a weight.
+    have any. The counts are the sums over all clients: each sends its own once, K integers, and gets the sums. Clients
+    that train alone use their own counts. Raises UserError for a label without a weight.
     """
     if training.class_weights is None:
-        return
+        return NOTHING
     labels = [labels_of(client.train).numpy() for client in clients]
     classes = max(int(y.max()) for y in labels) + 1
     if isinstance(training.class_weights, tuple):
@@ -29,11 +30,14 @@ def weigh_classes(clients: Sequence[Client], training: Training, collaboration: 
             what = f"has {len(training.class_weights)} weights, and there is a label {classes - 1}"
             raise UserError("training.class_weights", what, "give one weight for each class")
         weights = np.tile(training.class_weights, (len(clients), 1))
+        traffic = NOTHING
     else:
         counts = np.stack([np.bincount(y, minlength=classes) for y in labels])
         weights = balanced(collaboration.class_counts(counts))
+        traffic = summed_up(classes, [client.name for client in clients], collaboration)
     for client, own in zip(clients, weights, strict=True):
         client.class_weights = torch.from_numpy(own.copy())
+    return traffic
 
 
 def balanced(counts: np.ndarray) -> np.ndarray:

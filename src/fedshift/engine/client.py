@@ -15,6 +15,7 @@ from ..algorithms import Algorithm, Server
 from ..core.errors import UserError, did_you_mean
 from ..core.rng import undisturbed
 from ..data.samples import Pooled, Samples, TensorSamples
+from .ledger import Beforehand, passed_on
 
 if TYPE_CHECKING:
     from .flat_network import FlatNetwork
@@ -90,11 +91,12 @@ def give_tensors(clients: list[Client], network: FlatNetwork, algorithm: Algorit
         client.state = at_home(algorithm.client_state(server))
 
 
-def exchange_offers(clients: list[Client], addon: Addon, algorithm: Algorithm) -> None:
-    """Give clients what the add-on lets them send to each other once, before the first round."""
+def exchange_offers(clients: list[Client], addon: Addon, algorithm: Algorithm) -> Beforehand:
+    """Give clients what the add-on lets them send to each other once, before the first round; return the traffic."""
     offers = {client.name: at_home(addon.offer(client.train)) for client in clients}
     for client in clients:
         client.offers = algorithm.collaboration.heard(client.name, offers)
+    return passed_on({name: sum(map(torch.numel, o.values())) for name, o in offers.items()}, algorithm.collaboration)
 
 
 def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

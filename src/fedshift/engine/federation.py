@@ -7,8 +7,8 @@ and all servers make the same updates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,16 +21,26 @@ from ..core.registry import build, validated
 from ..core.rng import stream, undisturbed
 from ..data.samples import shape_of
 from ..nn.batchnorm import batch_norms
+from ..nn.blend import Outputs
 from ..nn.bn_policy import POLICIES
 from ..nn.memory_format import channels_last
 from . import checkpoint, selection
 from .batches import equal_steps
 from .class_weights import weigh_classes
 from .client import Client, SamplesBySite, exchange_offers, give_tensors, open_clients, require_classes, samples_by_site
-from .ledger import totals
-from .local_training import LocalRound, LocalTrainer
+from .ledger import NOTHING, Beforehand, totals
+from .local_training import LocalRound, LocalTrainer, finish
 from .ranks import ALONE, Ranks
 from .round_state import RoundState, Selected
+
+
+class Networks(NamedTuple):
+    """Networks that predict a site together: a name, a `state_dict` and a weight of each, and what is averaged."""
+
+    names: Sequence[str]
+    states: Sequence[dict[str, Tensor]]
+    weights: Sequence[float]
+    of: Outputs = "logits"
 
 
 def _never() -> bool:
@@ -54,6 +64,8 @@ class Federation:
     seed : seed of everything random: batches, augmentation, dropout, choice of participants
     device : device of the training
     ranks : the processes that share the clients, each with an equal federation; by default there is only this one
+    beforehand : traffic of what made the samples, such as statistics of clients; that of add-ons and of class counts is
+        added here
 
     The order in which clients are given changes nothing: they train in the order of their names.
     Raises UserError for an unknown algorithm, policy or setting, for a combination without meaning, for a client
@@ -63,6 +75,7 @@ class Federation:
     ----------
     rounds : state between two rounds: server, clients, selected round, history
     trainer : the network on which clients train in turn
+    beforehand : traffic before the first round, which the ledger adds to that of the rounds
     """
 
     def __init__(
@@ -79,6 +92,7 @@ class Federation:
         seed: int = 0,
         device: torch.device | str = "cpu",
         ranks: Ranks = ALONE,
+        beforehand: Beforehand = NOTHING,
     ) -> None:
         if not clients:
             raise UserError("clients", "there are none", "give at least one")
@@ -93,9 +107,8 @@ class Federation:
         data = samples_by_site(clients, "client")
         val, self.watched = samples_by_site(validation or {}, "validation"), samples_by_site(watched or {}, "watched")
         members = open_clients(data, val, settings.weights == "size", self.algorithm)
-        if self.addon:
-            exchange_offers(members, self.addon, self.algorithm)
-        weigh_classes(members, settings, self.algorithm.collaboration)
+        offers = exchange_offers(members, self.addon, self.algorithm) if self.addon else NOTHING
+        self.beforehand = beforehand + offers + weigh_classes(members, settings, self.algorithm.collaboration)
         self.training = equal_steps(settings, [len(c.train) for c in members]) if settings.equal_steps else settings
         _report_missing_batch_norm(model, requested, bn)
         model = extended(self.addon, extended(self.algorithm, model, seed), seed)
@@ -200,6 +213,10 @@ class Federation:
         """
         with undisturbed(self.trainer.device):
             self._train(should_stop)
+            if self.rounds.round == self.training.rounds and any(p.finishes for p in self.algorithm.phases()):
+                self.ranks.each(lambda: finish(self.trainer, self.rounds, should_stop))
+                for client in self.clients:
+                    client.first_round = client.first_round or self.rounds.round
         selection.validate(self.rounds, self.trainer, self.ranks, self.criterion)
         selection.evaluate_training(self.rounds, self.trainer, self.ranks)
         selection.watch(self.rounds, self.trainer, self.ranks, self.watched)
@@ -247,14 +264,29 @@ class Federation:
     def client_state(self, name: str) -> dict[str, Tensor]:
         """Return the `state_dict` of the network as this client uses it: the shared tensors with the client's own.
 
-        Under an algorithm with personal networks, it is the client's personal network.
+        Under an algorithm with personal networks, it is the client's personal network, also where this predicts
+        together with others (see `networks`).
         """
-        best, index = self.result(), [c.name for c in self.clients].index(name)
-        if not self.rounds.personal:
-            return self.trainer.named_state(best.shared, best.own[index], best.counters[index])
-        shared = best.received[index] if best.received else best.shared
-        self.trainer.load_personal(shared, best.own[index], best.counters[index], best.state[index])
-        return self.trainer.named(self.trainer.state_vector, best.counters[index])
+        return self.networks(name).states[0]
+
+    def networks(self, name: str = "") -> Networks:
+        """Return the networks that predict a client together, or without a name those of a site outside.
+
+        Most algorithms give one. Where several predict a client, the first is the client's personal network.
+        """
+        best, names = self.result(), [c.name for c in self.clients]
+        if name:
+            k = names.index(name)
+            shared = best.received[k] if best.received else best.shared
+            state = best.state[k] if self.rounds.personal else None
+            blend = self.trainer.load_personal(shared, best.own[k], best.counters[k], state)
+            states = [self.trainer.named(vector, best.counters[k]) for vector in blend.networks]
+            return Networks((name, *(f"{name}/{n}" for n in range(1, len(states)))), states, blend.weights, blend.of)
+        if self.algorithm.blended != "external":
+            return Networks((name,), [self.global_state()], [1.0])
+        trained = [names[k] for k in self.rounds.trained(best.round)]
+        states = [self.client_state(client) for client in trained]
+        return Networks(tuple(trained), states, [1 / len(trained)] * len(trained), "probabilities")
 
     @property
     def own_names(self) -> list[str]:
@@ -264,7 +296,7 @@ class Federation:
 
     def ledger(self) -> dict[str, int]:
         """Return how many floats and messages have moved so far; see `ledger.totals`."""
-        return totals(self.history, unicast=self.algorithm.has_downloads)
+        return totals(self.history, self.algorithm.has_downloads, self.beforehand)
 
     # ---- checkpoints
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ..algorithms import Algorithm, Training
+from ..algorithms import Algorithm, Blend, Training
 from ..nn.batchnorm import batch_norms
+from ..nn.blend import Blended
 from ..nn.bn_policy import BNPolicy
 from ..nn.flat_state import Layout
 from .batches import batch_indices
@@ -40,6 +41,7 @@ class FlatNetwork:
     counters : integer buffers of batch norm, kept beside the state vector
     variances : the running variances among the tensors that travel
     channels_last : whether images and convolutions have the channels last in memory
+    answering : what `evaluate` asks for logits: the network, unless several networks were loaded to predict together
     """
 
     def __init__(
@@ -76,12 +78,21 @@ class FlatNetwork:
         self._frozen_statistics = False
         self.variances = RunningVariances(training.running_variance, self.layout, self.travels, self.model, device)
         self._copies: dict[str, tuple[nn.Module, Tensor, Tensor]] = {}
+        self.answering = self.model
 
     def load(self, shared: Tensor, own: Tensor, counters: Tensor) -> None:
         """Load the shared tensors and one client's own tensors."""
         self.settle()
+        self.answering = self.model
         self.assemble(self.state_vector, shared, own)
         self.counters.copy_(counters)
+
+    def answer_with(self, blend: Blend) -> None:
+        """Load the first network of `blend`, and let `evaluate` ask all of them, until tensors are loaded again."""
+        self.state_vector.copy_(blend.networks[0])
+        if len(blend.networks) > 1:
+            networks = [self.frozen(f"blend {k}", vector) for k, vector in enumerate(blend.networks)]
+            self.answering = Blended(networks, blend.weights, blend.of)
 
     def assemble(self, state_vector: Tensor, shared: Tensor, own: Tensor) -> None:
         """Write a whole state into `state_vector`: the shared tensors, and around them the client's own."""
@@ -157,7 +168,7 @@ class FlatNetwork:
         for index in batch_indices(rows, batch_size):
             x, y = self.to_device(*samples.batch(index))
             with self.autocast:
-                logits = self.model(x)
+                logits = self.answering(x)
             loss_sum += cross_entropy(logits.to(loss_sum.dtype), y, reduction="sum")
             correct += (logits.argmax(1) == y).sum()
             if metric:

@@ -2,12 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from ..algorithms import Collaboration
 
-def totals(history: Iterable[Mapping[str, Any]], unicast: bool = False) -> dict[str, int]:
-    """Return the floats moved in all rounds of a history, and the messages exchanged.
+
+@dataclass(frozen=True)
+class Beforehand:
+    """Numbers that clients exchange once, before the first round; floats of all clients together.
+
+    Attributes
+    ----------
+    down : floats that clients receive
+    down_broadcast : floats that the server sends where one message reaches all clients
+    up : floats that clients send
+    """
+
+    down: int = 0
+    down_broadcast: int = 0
+    up: int = 0
+
+    def __add__(self, other: Beforehand) -> Beforehand:
+        """Return the sum of two exchanges."""
+        return Beforehand(self.down + other.down, self.down_broadcast + other.down_broadcast, self.up + other.up)
+
+    @property
+    def messages(self) -> int:
+        """Messages in one direction: one if anything is sent, since all of it can be sent together."""
+        return int(self.up > 0)
+
+    def floats(self, broadcast: bool) -> int:
+        """Return the floats in both directions; with `broadcast`, what the server sends counts once."""
+        return self.up + (self.down_broadcast if broadcast else self.down)
+
+
+NOTHING = Beforehand()
+
+
+def passed_on(sizes: Mapping[str, int], collaboration: Collaboration) -> Beforehand:
+    """Return the traffic of numbers that each client sends, so many, and that every client gets from all others."""
+    heard = [{k: n for k, n in collaboration.heard(client, sizes).items() if k != client} for client in sizes]
+    sent = sum(n for client, n in sizes.items() if any(client in others for others in heard))
+    return Beforehand(sum(sum(others.values()) for others in heard), sent, sent)
+
+
+def summed_up(numbers: int, clients: Collection[str], collaboration: Collaboration) -> Beforehand:
+    """Return the traffic of vectors (numbers,) that each client sends, and whose sum all clients get."""
+    if not passed_on(dict.fromkeys(clients, numbers), collaboration).up:
+        return NOTHING
+    return Beforehand(numbers * len(clients), numbers, numbers * len(clients))
+
+
+def totals(
+    history: Iterable[Mapping[str, Any]], unicast: bool = False, beforehand: Beforehand = NOTHING
+) -> dict[str, int]:
+    """Return the floats moved beforehand and in all rounds of a history, and the messages exchanged.
 
     `down` counts floats to every client separately (unicast), `down_broadcast` once a round for all clients together,
     and `up` from every client. With `unicast`, where clients receive different tensors, nothing can be broadcast, and
@@ -24,8 +75,8 @@ def totals(history: Iterable[Mapping[str, Any]], unicast: bool = False) -> dict[
 
     down = sum(row["floats_down"] for row in rows)
     return {
-        "down": down,
-        "down_broadcast": down if unicast else once("floats_down"),
-        "up": sum(row["floats_up"] for row in rows),
-        "messages": once("messages"),
+        "down": beforehand.down + down,
+        "down_broadcast": beforehand.down_broadcast + (down if unicast else once("floats_down")),
+        "up": beforehand.up + sum(row["floats_up"] for row in rows),
+        "messages": beforehand.messages + once("messages"),
     }

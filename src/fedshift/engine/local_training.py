@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from ..addons import Addon, home_names
-from ..algorithms import Algorithm, Local, Training, cross_entropy
+from ..algorithms import Algorithm, Blend, Local, Phase, Training, cross_entropy
 from ..core.console import say
 from ..core.errors import Interrupted
-from ..core.rng import reseed, stream, torch_stream, undisturbed
+from ..core.rng import Draws, generator_state, reseed, set_generators, stream, torch_stream, undisturbed
 from ..data.samples import Samples, labels_of
 from ..nn.batchnorm import untracked
 from ..nn.bn_policy import BNPolicy
@@ -111,19 +112,32 @@ class LocalTrainer(FlatNetwork, Local):
 
     def load_personal(
         self, shared: Tensor, own: Tensor, counters: Tensor, state: Mapping[str, Tensor] | None = None
-    ) -> None:
-        """Load the network that a client is scored with, from the tensors that it uses and those of the algorithm."""
+    ) -> Blend:
+        """Load what a client is scored with, from the tensors that it uses and those of the algorithm, and return it.
+
+        The first vector of the `Blend` becomes the state of the network.
+        """
         self.load(shared, own, counters)
-        if state is not None:
-            self.state = {k: v.to(self.device) for k, v in state.items()}
-            self.state_vector.copy_(self.algorithm.personal(self).clone())
+        if state is None:
+            return Blend([self.state_vector], [1.0])
+        self.state = {k: v.to(self.device) for k, v in state.items()}
+        scored = self.algorithm.personal(self)
+        blend = scored if isinstance(scored, Blend) else Blend([scored], [1.0])
+        blend = replace(blend, networks=[vector.clone() for vector in blend.networks])
+        self.answer_with(blend)
+        return blend
 
     def end_turn(self) -> None:
         """Forget what a client's turn has left, except its tensors."""
         self.scratch, self.networks, self.state, self.broadcast = {}, {}, {}, {}
-        self.steps = 0
+        self.steps, self.finishing = 0, False
         self._slots: dict[str, SGD | Adam] = {}
         self._extra: Iterator[Batch] | None = None
+
+    @property
+    def phases(self) -> list[Phase]:
+        """The phases of this turn: those of a round, or those that follow after the last round."""
+        return [phase for phase in self.algorithm.phases() if phase.finishes is self.finishing]
 
     @property
     def key(self) -> tuple[int, int, str]:
@@ -168,17 +182,23 @@ class LocalTrainer(FlatNetwork, Local):
         return torch.bincount(labels_of(self.samples), minlength=classes).to(self.device)
 
     @contextmanager
-    def holding(self, state_vector: Tensor) -> Iterator[None]:
+    def holding(self, state_vector: Tensor, draws: Draws | None = None) -> Iterator[None]:
         """Let the network hold the tensors of `state_vector` inside the context; see `Local.holding`."""
         self.settle()
         before, counters = self.state_vector.clone(), self.counters.clone()
         self.state_vector.copy_(state_vector)
         with undisturbed(self.device):
+            if draws is not None:
+                set_generators(draws, self.device)
             yield
         self.settle()
         state_vector.copy_(self.state_vector)
         self.state_vector.copy_(before)
         self.counters.copy_(counters)
+
+    def next_draws(self) -> Draws:
+        """Return the state of the generators of dropout; see `Local.next_draws`."""
+        return generator_state(self.device)
 
     def descend(self, slot: str, params: Tensor, grad: Tensor) -> None:
         """Move `params` by one step of the client's optimiser along `grad`; see `Local.descend`."""
@@ -204,16 +224,17 @@ class LocalTrainer(FlatNetwork, Local):
 
     def steps_in_phases(self, samples: Samples) -> list[int]:
         """Return the number of local steps in each phase of a client's round."""
-        return phase_steps(len(samples), self.training, self.algorithm.phases())
+        return phase_steps(len(samples), self.training, self.phases)
 
     def _parts(self) -> Iterator[_Part]:
         """Yield what each local step of the current client trains; each phase has its own optimiser."""
         private, end = self.layout.private.stop, self.layout.trainable.stop
         spans = {"all": slice(0, end), "home": slice(0, private), "rest": slice(private, end)}
-        for phase, steps in zip(self.algorithm.phases(), self.steps_in_phases(self.samples), strict=True):
+        for phase, steps in zip(self.phases, self.steps_in_phases(self.samples), strict=True):
             leaves: list[Tensor] = [p for p, _ in self._leaves]
             params = [self.all_params[spans[phase.trains]]] if self._together else leaves
-            yield from itertools.repeat(self._part(params, spans[phase.trains]), steps)
+            part = self._part(params, spans[phase.trains], phase.freezes_statistics)
+            yield from itertools.repeat(part, steps)
 
     def train(
         self, batches: Iterator[Batch], should_stop: Callable[[], bool], tally: Tally, first: FirstStep | None = None
@@ -225,7 +246,8 @@ class LocalTrainer(FlatNetwork, Local):
         returns True between batches.
         """
         algorithm, parts = self.algorithm, self._parts()
-        self.mode(train=True, frozen_statistics=algorithm.freezes_statistics(self.round))
+        frozen = algorithm.freezes_statistics(self.round)
+        self.mode(train=True, frozen_statistics=frozen)
         reseed(*self.key, "dropout", device=self.device)
         algorithm.begin(self)
         if first:
@@ -239,6 +261,7 @@ class LocalTrainer(FlatNetwork, Local):
             for (x, y), part in zip(batches, parts, strict=True):
                 if should_stop():
                     raise Interrupted
+                self.mode(train=True, frozen_statistics=frozen or part.frozen_statistics)
                 self._clear_gradient()
                 logits = algorithm.gradient(self, x, y)
                 self._step(part, self._gradients(part))
@@ -278,9 +301,9 @@ class LocalTrainer(FlatNetwork, Local):
             return [self.all_grad[part.span]]
         return [torch.zeros_like(p) if p.grad is None else p.grad for p in part.params]
 
-    def _part(self, params: list[Tensor], span: slice) -> _Part:
+    def _part(self, params: list[Tensor], span: slice, frozen_statistics: bool = False) -> _Part:
         """Return a part of local training with an optimiser of its own."""
-        return _Part(params, span, optimiser(self.training, params))
+        return _Part(params, span, optimiser(self.training, params), frozen_statistics)
 
     def _step(self, part: _Part, grads: list[Tensor]) -> None:
         """Take one step along the gradients, after the algorithm has corrected them, and they were clipped."""
@@ -295,11 +318,28 @@ class LocalTrainer(FlatNetwork, Local):
 
 
 class _Part(NamedTuple):
-    """What some local steps train: parameters, their slice of all that is trained, and their optimiser."""
+    """What some local steps train: parameters, their slice of all that is trained, their optimiser; and how BN acts."""
 
     params: list[Tensor]
     span: slice
     optimiser: SGD | Adam
+    frozen_statistics: bool = False
+
+
+def finish(trainer: LocalTrainer, rounds: RoundState, should_stop: Callable[[], bool]) -> None:
+    """Train what follows after the last round, at each client of this process, from the tensors that it receives.
+
+    Nothing is sent: only what stays at the client changes. Raises as `LocalRound.run` does.
+    """
+    tally, broadcast = Tally(rounds.round), trainer.algorithm.broadcast(rounds.server)
+    for client in rounds.here:
+        trainer.take_turn(client, rounds, broadcast)
+        trainer.finishing = True
+        trainer.train(trainer.batches(client.train, *trainer.key), should_stop, tally)
+        tally.read()
+        client.own, client.state = trainer.own(), at_home(trainer.state)
+        client.counters.copy_(trainer.counters)
+        trainer.end_turn()
 
 
 class LocalRound:

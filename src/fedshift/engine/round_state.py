@@ -129,5 +129,9 @@ class RoundState:
 
         If no client had trained, the mean is over all of them.
         """
-        trained = [part for client, part in zip(self.clients, own, strict=True) if client.has_trained(number)]
-        return torch.stack(trained or list(own)).mean(0)
+        return torch.stack([own[k] for k in self.trained(number)]).mean(0)
+
+    def trained(self, number: int) -> list[int]:
+        """Return the positions of the clients that had trained by round `number`; all, if none had."""
+        trained = [k for k, client in enumerate(self.clients) if client.has_trained(number)]
+        return trained or list(range(len(self.clients)))

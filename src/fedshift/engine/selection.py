@@ -8,8 +8,10 @@ import time
 from collections.abc import Mapping
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from ..algorithms import Blend
 from ..core import registry
 from ..data.samples import Samples
 from ..metrics import Metric
@@ -77,8 +79,21 @@ def watch(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks, sites: Mappin
     gather(rounds, ranks)
     own, counters = rounds.mean_own([c.own for c in rounds.clients], rounds.round), rounds.clients[0].counters
     here = list(sites.items())[ranks.rank :: ranks.count]
-    parts = ranks.each(lambda: [_evaluate(rounds, trainer, site, samples, own, counters) for site, samples in here])
-    rounds.log("test", parts)
+    blend = _ensemble(rounds, trainer) if trainer.algorithm.blended == "external" else None
+
+    def local() -> list[SiteRecord]:
+        return [_evaluate(rounds, trainer, site, samples, own, counters, blend=blend) for site, samples in here]
+
+    rounds.log("test", ranks.each(local))
+
+
+def _ensemble(rounds: RoundState, trainer: LocalTrainer) -> Blend:
+    """Return the networks of all clients that have trained, which predict with equal weights."""
+    trained = [rounds.clients[k] for k in rounds.trained(rounds.round)]
+    vectors = [torch.empty_like(trainer.state_vector) for _ in trained]
+    for vector, client in zip(vectors, trained, strict=True):
+        trainer.assemble(vector, rounds.received(client), client.own)
+    return Blend(vectors, [1 / len(trained)] * len(trained), "probabilities")
 
 
 def evaluate_training(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks) -> None:
@@ -114,14 +129,18 @@ def _evaluate(
     rows: np.ndarray | None = None,
     state: Mapping[str, Tensor] | None = None,
     shared: Tensor | None = None,
+    blend: Blend | None = None,
 ) -> SiteRecord:
     """Return loss, accuracy and score of the shared tensors with the given tensors of a site, and the seconds taken.
 
     `rows` are the indices of the samples that count; by default all do. With `state`, the algorithm's tensors of a
-    client, it is the client's personal network that is evaluated. `shared` takes the place of the server's tensors.
+    client, it is the client's personal network that is evaluated. `shared` takes the place of the server's tensors,
+    and the networks of `blend` that of all.
     """
     began = time.perf_counter()
     trainer.load_personal(rounds.server.shared if shared is None else shared, own, counters, state)
+    if blend is not None:
+        trainer.answer_with(blend)
     loss, accuracy, score = trainer.evaluate(samples, criterion.metric if criterion else None, rows)
     return SiteRecord(site, loss, accuracy, time.perf_counter() - began, score=score)
 

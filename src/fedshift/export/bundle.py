@@ -19,6 +19,7 @@ from ..io.text import write_json, write_text
 from ..jobs.apply import require_network
 from ..jobs.own_images import ImageFiles
 from ..jobs.predict import Network, load_run
+from ..nn.blend import Blended
 from .places import own_folder, without_places
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
         what = f"{adapting[0]} takes statistics of all images of a site, and a bundle reads them one by one"
         raise UserError(f"run {run.id}", what, "use `fedshift apply`, or another run")
     model = Network(run, folder, shape, torch.device("cpu")).at(inference.client or "")
+    if isinstance(model, Blended):
+        what = f"with {run.algorithm.name} several networks predict together, and a bundle holds one"
+        raise UserError(f"run {run.id}", what, "use `fedshift apply`, or another --client or run")
     public = without_places(run)
     if wrong := [name for name, value in model.state_dict().items() if not value.isfinite().all()]:
         raise UserError(

@@ -140,6 +140,8 @@ class Inference(Plugin):
     """True for methods that need gradients at test time; without gradients, predictions take less memory."""
     asks: ClassVar[bool] = False
     """True for methods that need something of the internal sites after the training: see `at_client`."""
+    needs_one_network: ClassVar[bool] = False
+    """True for methods that look for the last layer of the network: several that predict together have none."""
     batch_size: int = Field(32, ge=1, description="images a batch")
     personalise: Personalise | None = Field(None, description="adapt to labelled images of the site first")
     client: str | None = Field(

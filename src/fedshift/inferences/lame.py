@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -31,6 +31,7 @@ class LAME(Inference):
     authors say so; 64 % error against 43 % on CIFAR-10-C): here it is a control, not a contender.
     """
 
+    needs_one_network: ClassVar[bool] = True
     order: int | None = ORDERED
     affinity: Literal["rbf", "knn", "linear"] = Field("rbf", description="how alike two images of a batch are")
     neighbours: int = Field(5, ge=1, description="number of nearest images for rbf and knn (k)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -28,6 +28,7 @@ class T3A(Inference):
     the authors' code takes the predicted class, and drops one support too many where all are kept).
     """
 
+    needs_one_network: ClassVar[bool] = True
     order: int | None = ORDERED
     supports: int | None = Field(100, ge=1, description="number of supports that a class keeps (M); null keeps all")
     statistics: Literal["source", "batch"] = Field(

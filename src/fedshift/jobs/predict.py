@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -20,11 +22,13 @@ from ..data.samples import MappedSamples
 from ..data.site_transforms import Statistics, at_site, site_statistics
 from ..engine.prediction import adapted_probabilities, client_answer, mean_answer, probabilities
 from ..inferences import COUNT, Site
+from ..io.guards import require_object
 from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
 from ..io.tensors import read_tensors
 from ..io.text import read_json
 from ..models import initialise
+from ..nn.blend import Blended, Outputs
 from ..nn.memory_format import channels_last
 from ..study.run import Run
 from ..transforms import greys_after, shape_after
@@ -43,11 +47,12 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
 
     An internal site is predicted with its own tensors where any stayed at home, or with its personal network where the
     algorithm trains one, and an external site with the global ones; where clients share no model there are none, and
-    external sites are left out. An inference with a `client` takes that client's for all sites, and one with `network:
-    global` the global ones. Several inferences, by id, share one load of model and data; a column
-    `inference` then says which. For inferences that use labels, a column `adapted` is true for the test images that
-    must not be scored, since the model has seen their labels. What an inference has counted at a site stands in columns
-    `count_...`, the same in all rows of the site's test images.
+    external sites are left out. Where several networks predict a site together, it is with all of them. An inference
+    with a `client` takes that client's for all sites, and one with `network: global` the global ones. Several
+    inferences, by id, share one load of model and data; a column `inference` then says which. For inferences that use
+    labels, a column `adapted` is true for the test images that must not be scored, since the model has seen their
+    labels. What an inference has counted at a site stands in columns `count_...`, the same in all rows of the site's
+    test images.
 
     With two classes, the validation images of internal sites are predicted too, as rows whose `split` is val: the
     threshold of an operating point is chosen by them. Each inference begins anew for them, so that nothing that it
@@ -173,9 +178,10 @@ class Network:
     """
 
     def __init__(self, run: Run, folder: Path, shape: tuple[int, ...], device: torch.device) -> None:
-        self.folder = folder
+        self.folder, self.clients = folder, run.partition.internal
         self.shared, _ = read_tensors(RunFiles(folder).model)
-        self.local, _ = read_tensors(RunFiles(folder).clients)
+        self.local, known = read_tensors(RunFiles(folder).clients)
+        self.blends = _blends(RunFiles(folder).clients, known.get("blends", "{}"))
         model = architecture(run, shape).to(device)
         last = channels_last(run.training.channels_last, model, shape_after(run.transforms, shape), device)
         self.model = model.to(memory_format=torch.channels_last) if last else model
@@ -183,14 +189,37 @@ class Network:
     def at(self, site: str) -> nn.Module:
         """Return the network with the tensors that stayed at a site, and with global ones where none did.
 
-        It is the same module at each call. Raises UserError where the tensors are not those of the run's model.
+        It is the same module at each call, unless several networks predict the site together: then it is a `Blended`.
+        Raises UserError where the tensors are not those of the run's model.
         """
+        blend = self.blends.get(site if site in self.clients else "")
+        if blend is None:
+            return self._one(site)
+        networks = [copy.deepcopy(self._one(name)) for name in blend["networks"]]
+        return Blended(networks, tuple(blend["networks"].values()), blend["of"])
+
+    def _one(self, name: str) -> nn.Module:
+        """Return the network with the tensors that were saved under a name, and with global ones for the rest."""
         try:
-            self.model.load_state_dict({k: self.local.get(f"{site}/{k}", v) for k, v in self.shared.items()})
+            self.model.load_state_dict({k: self.local.get(f"{name}/{k}", v) for k, v in self.shared.items()})
         except RuntimeError as error:
             what = "its tensors are not those of the model in its spec.json"
             raise UserError(self.folder, what, "train it anew") from error
         return self.model
+
+
+def _blends(path: Path, text: str) -> dict[str, dict[str, Any]]:
+    """Return the networks that predict sites together, with their weights. Raises UserError for any other text."""
+    try:
+        blends = require_object(path, json.loads(text), {})
+        for blend in blends.values():
+            known = require_object(path, blend, {"of": "text", "networks": "a mapping"})
+            require_object(path, known["networks"], dict.fromkeys(known["networks"], "a number"))
+            if not known["networks"] or known["of"] not in get_args(Outputs):
+                raise UserError(path, "names no networks, or averages something else than logits or probabilities")
+    except (ValueError, RecursionError, UserError) as error:
+        raise UserError(path, "does not say which networks predict a site together", "train it anew") from error
+    return blends
 
 
 def load_run(folder: Path) -> Run:

@@ -38,6 +38,7 @@ MANIFEST = {
     "best_value": "a number",
     "seconds": "a number",
     "peak_memory_mb": "a number",
+    "floats_before": "a whole number",
     "started": "text",
 }
 """The entries of a manifest that are computed with, and what they are where they are there."""
@@ -89,7 +90,7 @@ def manifest(
     """
     import torch
 
-    selected = federation.result()
+    selected, before = federation.result(), federation.beforehand.floats(broadcast=False)
     cuda = device.type == "cuda"
     return {
         "run": run.id,
@@ -106,5 +107,6 @@ def manifest(
         "best_round": selected.round,
         "best_value": statistics.fmean(selected.values) if selected.values else None,
         "floats": federation.ledger(),
+        **({"floats_before": before} if before else {}),
         "peak_memory_mb": round(peak_memory_mb(), 1),
     }

@@ -22,6 +22,7 @@ from ..data.prepared import Prepared, read_partition
 from ..data.samples import MappedSamples
 from ..data.site_transforms import at_site, site_statistics
 from ..engine.federation import Federation
+from ..engine.ledger import Beforehand, passed_on
 from ..engine.ranks import Ranks, opened
 from ..io import checksums
 from ..io.disk import locked, sweep
@@ -77,7 +78,7 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
         if restored:
             ranks.first(lambda: shutil.rmtree(files.checkpoint, ignore_errors=True))
             return
-    clients, validation, watched = _sites(run, prepared, partition, device)
+    clients, validation, watched, beforehand = _sites(run, prepared, partition, device)
     federation = Federation(
         initialise(run.model, shape_after(run.transforms, prepared.shape), len(prepared.classes), run.seed),
         clients,
@@ -90,6 +91,7 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
         seed=run.seed,
         device=device,
         ranks=ranks,
+        beforehand=beforehand,
     )
     log = RoundLog(files.round_log, run.training.rounds)
     identity = digest.of([run.id, code, *content], 64)
@@ -136,8 +138,11 @@ def _require_one_disk(folder: Path, federation: Federation) -> None:
 
 def _sites(
     run: Run, prepared: Prepared, partition: pd.DataFrame, device: object
-) -> tuple[dict[str, MappedSamples], dict[str, MappedSamples], dict[str, MappedSamples]]:
-    """Return training and validation samples of the clients, and test samples of the watched external sites."""
+) -> tuple[dict[str, MappedSamples], dict[str, MappedSamples], dict[str, MappedSamples], Beforehand]:
+    """Return training and validation samples of the clients, and test samples of the watched external sites.
+
+    The last value is the traffic of the statistics that clients send to each other for transforms.
+    """
     labels = prepared.samples["label"].to_numpy()
 
     def images(rows: np.ndarray, transforms: Sequence[Transform]) -> MappedSamples:
@@ -164,7 +169,10 @@ def _sites(
     watched = (
         run.partition.external if run.training.watch_every and run.algorithm.collaboration.has_global_model else ()
     )
-    return clients, samples(clients, "val"), samples(watched, "test")
+    together = run.algorithm.collaboration
+    sizes = {site: sum(t.numel() for t in statistics if t is not None) for site, statistics in known.items()}
+    sent = passed_on(together.clients(sizes, sum), together)
+    return clients, samples(clients, "val"), samples(watched, "test"), sent
 
 
 def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str, Any]) -> None:
@@ -172,12 +180,20 @@ def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str
 
     write_json(files.spec, run.spec)
     write_table(files.rounds, pd.DataFrame(federation.history))
-    write_tensors(files.model, federation.global_state(), {})
+    shared, clients = federation.global_state(), [c.name for c in federation.clients if federation.own_names]
+    write_tensors(files.model, shared, {})
     own: dict[str, Tensor] = {}
-    for site in (c.name for c in federation.clients if federation.own_names):
-        state = federation.client_state(site)
-        own |= {f"{site}/{k}": state[k] for k in federation.own_names}
-    write_tensors(files.clients, own, {})
+    blends: dict[str, Any] = {}
+    for site in (*clients, ""):
+        known = federation.networks(site)
+        if site:
+            own |= {f"{site}/{k}": known.states[0][k] for k in federation.own_names}
+        if len(known.names) > 1:
+            blends[site] = {"of": known.of, "networks": dict(zip(known.names, known.weights, strict=True))}
+        for name, state in zip(known.names, known.states, strict=True):
+            if name not in ("", *clients):  # beside the client's own; a tensor that is not here is that of the model
+                own |= {f"{name}/{k}": value for k, value in state.items() if not value.equal(shared[k])}
+    write_tensors(files.clients, own, {"blends": json.dumps(blends)} if blends else {})
     write_json(files.manifest, manifest)
     checksums.record(*files.trained)
 

@@ -8,13 +8,17 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from ..core.errors import UserError
+from .blend import Blended
 
 
 def classifier(model: nn.Module) -> nn.Linear:
     """Return the last linear layer, in the order in which the network's modules are named.
 
-    Raises UserError for a network without one.
+    Raises UserError for a network without one, and for several networks that predict together.
     """
+    if isinstance(model, Blended):
+        what = "is made of several networks that predict together, which have no common last layer"
+        raise UserError("model", what, "choose an inference that needs none, such as source")
     layers = [m for m in model.modules() if isinstance(m, nn.Linear)]
     if not layers:
         raise UserError("model", "has no linear layer, whose input would be its features", "use one that ends in one")

@@ -84,7 +84,7 @@ def _entry(condition: Condition, counts: SampleCounts, title: str) -> _Entry:
     shape = counts.shape(run)
     if not shape:
         raise UserError(run.data.id, "the size of its images is not known before they are prepared", "prepare it first")
-    return _Entry(title, run, forecast(run, shape, len(run.data.dataset.classes)))
+    return _Entry(title, run, forecast(run, shape, len(run.data.dataset.classes), counts.training(run)))
 
 
 def _rows(entries: list[_Entry], cells: Callable[[_Entry, Phase], Iterator[str]]) -> Iterator[tuple[str, ...]]:
@@ -113,6 +113,7 @@ def _round(entries: list[_Entry]) -> Table:
             base = FLOAT_BYTES * other.traffic.phases[0].floats(broadcast=True) / MIB
             yield f"{100 * (broadcast / base - 1):+.2f}".replace("-0.00", "+0.00")
 
+    rows = [*_before(entries, len(plain)), *_rows(entries, cells)]
     over = tuple(f"% over {e.title}" for e in plain)
     header = ("Condition", "Rounds", "Clients", "Floats down", "Floats up", "Messages", "MB, broadcast", "MB, unicast")
     caption = (
@@ -120,7 +121,20 @@ def _round(entries: list[_Entry]) -> Table:
         "MB is 2^20 bytes of 4-byte floats, of all clients together; what the server sends counts once (broadcast) or "
         "for each client (unicast)"
     )
-    return Table(caption, (*header, *over), tuple(_rows(entries, cells)), 2)
+    if len(rows) > sum(len(entry.traffic.phases) for entry in entries):
+        caption += ". What clients exchange once has a row of its own: before round 1, a mean over clients"
+    return Table(caption, (*header, *over), tuple(rows), 2)
+
+
+def _before(entries: list[_Entry], others: int) -> Iterator[tuple[str, ...]]:
+    """Yield a row of the table of one round for each condition whose clients exchange something before round 1."""
+    for entry in entries:
+        if sent := entry.traffic.beforehand.up:
+            before, run = entry.traffic.beforehand, entry.run
+            clients = run.algorithm.collaboration.count(len(run.partition.internal))
+            mb = [f"{FLOAT_BYTES * before.floats(broadcast=b) / MIB:.4f}" for b in (True, False)]
+            floats = [f"{round(total / clients):,}" for total in (before.down, sent)]
+            yield entry.title, "before 1", f"{clients}", *floats, f"{before.messages}", *mb, *[DASH] * others
 
 
 def _total(entries: list[_Entry], statistics: bool) -> Table:
@@ -160,12 +174,15 @@ def _total(entries: list[_Entry], statistics: bool) -> Table:
 
 
 def _from_rounded(traffic: Forecast) -> Iterator[str]:
-    """Yield GB and the extra share in percent, computed from the MB of each round, rounded to four decimals."""
+    """Yield GB and the extra share in percent, computed from the MB of each round, rounded to four decimals.
+
+    What is exchanged before the first round is rounded in the same way, and is all extra.
+    """
 
     def mb(floats: int) -> Decimal:
         return _rounded(Decimal(FLOAT_BYTES * floats) / MIB)
 
-    sent = extra = Decimal(0)
+    sent = extra = mb(traffic.beforehand.floats(broadcast=True))
     for phase in traffic.phases:
         a_round = phase.floats(broadcast=True)
         sent += phase.rounds * mb(a_round)

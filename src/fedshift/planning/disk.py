@@ -80,7 +80,9 @@ def counted(run: Run, shape: tuple[int, ...]) -> int:
         model = extended(run.addon, extended(run.algorithm, network, run.seed), run.seed)
     layout = Layout(model, stays=home_names(run.addon, run.algorithm, model))
     shared = run.algorithm.shared(POLICIES[run.bn], layout)
-    local = layout.size - (0 if run.algorithm.has_personal_networks else shared.stop - shared.start)
+    own = layout.size - (shared.stop - shared.start)
+    local = layout.size if run.algorithm.has_personal_networks else own
+    local += own if run.algorithm.blended == "internal" else 0
     clients = run.algorithm.collaboration.count(len(run.partition.internal))
     return FLOAT_BYTES * (layout.size + clients * local)
 

@@ -48,13 +48,18 @@ class SampleCounts:
         else:
             usual = [float(training.local_epochs) * images for images in each]
         usual = [max(usual)] * len(usual) if training.equal_steps else usual
-        phases = [phase.epochs for phase in run.algorithm.phases()]
+        phases = [phase.epochs for phase in run.algorithm.phases() if not phase.finishes]
         total = sum(
             images if epochs is None else epochs * one
             for images, one in zip(usual, each, strict=True)
             for epochs in phases
         )
         return total * training.clients_in_round(len(sites)) / len(sites)
+
+    def training(self, run: Run) -> dict[str, int]:
+        """Return the number of training images of each internal site; empty where unknown."""
+        samples = self._samples(run.partition_id)
+        return {site: samples[site, "train"] for site in run.partition.internal} if samples else {}
 
     def predicted(self, run: Run) -> int:
         """Return the number of images that an inference predicts; 0 where unknown.

@@ -17,5 +17,5 @@ def lift_default_limit(workflow: Any) -> None:
     """
     scheduler = getattr(workflow, "scheduler", None)
     limiter = getattr(scheduler, "job_rate_limiter", None)
-    if limiter and workflow.local_exec and (limiter.max_jobs, limiter.timespan) == DEFAULT:
+    if scheduler and limiter and workflow.local_exec and (limiter.max_jobs, limiter.timespan) == DEFAULT:
         scheduler.job_rate_limiter = None

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from ..core.units import FLOAT_BYTES
 from ..engine.federation import Federation, drawn
+from ..engine.ledger import NOTHING, Beforehand, passed_on, summed_up
 from ..models import initialise
 
 if TYPE_CHECKING:
     from ..study.run import Run
+
+
+MANY = 10**6
+"""Number of training images of a client where it is not known: more than an add-on takes."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +74,12 @@ class Forecast:
     ----------
     phases : rounds with equal traffic
     once : floats that clients send in their first rounds alone, all clients together
+    beforehand : what clients exchange before the first round
     """
 
     phases: tuple[Phase, ...]
     once: int = 0
+    beforehand: Beforehand = NOTHING
 
     @property
     def rounds(self) -> int:
@@ -80,23 +89,25 @@ class Forecast:
     @property
     def messages(self) -> int:
         """The number of messages in one direction, in all rounds."""
-        return sum(p.rounds * p.messages for p in self.phases)
+        return sum(p.rounds * p.messages for p in self.phases) + self.beforehand.messages
 
     def bytes(self, *, broadcast: bool, statistics: bool = True) -> int:
         """Return the bytes of all rounds, all clients together; `broadcast` as in `Phase.floats`."""
         floats = sum(p.rounds * p.floats(broadcast=broadcast, statistics=statistics) for p in self.phases)
-        return FLOAT_BYTES * (floats + self.once)
+        return FLOAT_BYTES * (floats + self.once + self.beforehand.floats(broadcast))
 
     def extra_bytes(self, *, broadcast: bool) -> int:
         """Return the bytes of all rounds in addition to the model; `broadcast` as in `Phase.floats`."""
-        return FLOAT_BYTES * (sum(p.rounds * p.extra_floats(broadcast=broadcast) for p in self.phases) + self.once)
+        floats = sum(p.rounds * p.extra_floats(broadcast=broadcast) for p in self.phases)
+        return FLOAT_BYTES * (floats + self.once + self.beforehand.floats(broadcast))
 
 
-def forecast(run: Run, shape: tuple[int, ...], classes: int) -> Forecast:
+def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str, int] | None = None) -> Forecast:
     """Return the traffic of a run on images of `shape` (channels, height, width), if no patience ends it early.
 
     One round of each kind is measured: rounds with a joint first step, with frozen statistics, with both or neither.
-    What clients send in their first round alone is measured in addition.
+    What clients send in their first round alone is measured in addition. `images` are the numbers of training images of
+    the internal sites; where they are not known, each has as many as an add-on may want.
     """
     training, algorithm, count = run.training, run.algorithm, len(run.partition.internal)
     kinds: dict[tuple[bool, bool], list[int]] = {}
@@ -131,7 +142,36 @@ def forecast(run: Run, shape: tuple[int, ...], classes: int) -> Forecast:
                 unicast=algorithm.has_downloads,
             )
         )
-    return Forecast(tuple(phases), _once(run, federation, count) if algorithm.first_round_apart else 0)
+    once = _once(run, federation, count) if algorithm.first_round_apart else 0
+    return Forecast(tuple(phases), once, _beforehand(run, shape, classes, images or {}))
+
+
+def _beforehand(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str, int]) -> Beforehand:
+    """Return what clients exchange before the first round: offers of an add-on, class counts, site statistics."""
+    together, black = run.algorithm.collaboration, torch.zeros(1, *shape)
+    sites = together.clients({site: images.get(site, MANY) for site in run.partition.internal}, sum)
+    statistics = sum(transform.fit([black]).numel() for transform in run.transforms if transform.per_site)
+    total = passed_on(dict.fromkeys(sites, statistics), together)
+    if run.addon:
+        offers = {site: run.addon.offer(_Black(n, shape)) for site, n in sites.items()}
+        total += passed_on({site: sum(map(torch.numel, offer.values())) for site, offer in offers.items()}, together)
+    if run.training.class_weights == "balanced":
+        total += summed_up(classes, sites, together)
+    return total
+
+
+class _Black:
+    """So many black images of class 0, which exist only by the batch: an add-on's offer has the size of a real one."""
+
+    def __init__(self, n: int, shape: tuple[int, ...]) -> None:
+        self.n, self.shape = n, shape
+
+    def __len__(self) -> int:
+        return self.n
+
+    def batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return as many images as there are in `index`."""
+        return torch.zeros(len(index), *self.shape), torch.zeros(len(index), dtype=torch.long)
 
 
 def _once(run: Run, measured: Federation, sites: int) -> int:

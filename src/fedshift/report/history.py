@@ -36,6 +36,11 @@ class Trained:
     seconds: float
     select_by: str = "accuracy"
 
+    @property
+    def before(self) -> float:
+        """Floats that clients sent and received before the first round, such as offers for an add-on."""
+        return float(self.manifest.get("floats_before") or 0)
+
 
 def trained(results: StudyResults) -> list[Trained]:
     """Return all runs of a study, in its order."""
@@ -58,6 +63,7 @@ def trained(results: StudyResults) -> list[Trained]:
 
 def costs(runs: list[Trained]) -> Table:
     """Return what each run sent, and how long it took."""
+    early = any(r.before for r in runs)
     rows = [
         (
             r.condition,
@@ -65,13 +71,14 @@ def costs(runs: list[Trained]) -> Table:
             str(r.rounds or DASH),
             _count(r.floats_down / r.rounds if r.rounds else NAN),
             _count(r.floats_up / r.rounds if r.rounds else NAN),
-            _bytes(r.floats_down + r.floats_up),
+            *([_bytes(r.before)] if early else []),
+            _bytes(r.before + r.floats_down + r.floats_up),
             DASH if math.isnan(r.seconds) else duration(r.seconds),
             _count(r.manifest.get("peak_memory_mb") or NAN),
         )
         for r in runs
     ]
-    sent = ("Floats down / round", "Floats up / round", "Sent in all")
+    sent = ("Floats down / round", "Floats up / round", *(["Before round 1"] if early else []), "Sent in all")
     caption = (
         "Communication of all clients together, 4 bytes a float, and training time: the sum over clients and rounds, "
         "validation included (minutes:seconds)"

@@ -76,7 +76,7 @@ class Plan:
         for inference, partition in itertools.product((i for sweep in sweeps for i in self.sweeps[sweep]), partitions):
             partition.require_client(self.inferences[inference].client, f"{where}.inferences")
         for inference, (algorithm, _) in itertools.product((i for s in sweeps for i in self.sweeps[s]), _pairs(grid)):
-            _require_global(self.inferences[inference], algorithm, f"{where}.inferences")
+            _require_network(self.inferences[inference], algorithm, f"{where}.inferences")
         for partition, (algorithm, bn), addon, seed in itertools.product(
             partitions, _pairs(grid), grid.addon, grid.seeds or study.seeds
         ):
@@ -216,8 +216,12 @@ def _faults(grid: Grid, training: Training, classes: int, where: str) -> Iterato
             yield UserError(f"{where}.{e.where}", e.what, e.remedy)
 
 
-def _require_global(inference: Inference, algorithm: Algorithm, where: str) -> None:
-    """Raise UserError if an inference asks for the global network of an algorithm that has none."""
+def _require_network(inference: Inference, algorithm: Algorithm, where: str) -> None:
+    """Raise UserError if an inference asks for a global network, or for a single one, where an algorithm has none."""
+    several = {"internal": inference.network == "own", "external": not inference.client}.get(algorithm.blended, False)
+    if several and (inference.asks or inference.needs_one_network):
+        what = f"{inference.name} works on one network, and with {algorithm.name} several predict a site together"
+        raise UserError(where, what, "give this algorithm inferences of its own")
     if inference.network == "global" and not algorithm.collaboration.has_global_model:
         what = f"is global, but with {algorithm.name} {algorithm.collaboration.apart}"
         raise UserError(f"{where}.network", what, "leave it out, or give this algorithm inferences of its own")

@@ -23,7 +23,7 @@ class FedRDN(Transform):
 
     Statistics of a site are, for each channel, the mean of its images and the mean of their standard deviations over
     pixels. Before training each client sends its own, of its training images without augmentation, and gets all others:
-    2 floats a channel, once, which the ledger does not count. One that trains alone gets none. In training a client is
+    2 floats a channel up, once. One that trains alone gets none. In training a client is
     drawn for each image, with mean and deviation together, as in the paper; its code draws one of each for a batch.
 
     In validation and prediction an image is normalised by the statistics of its own site: of training images at

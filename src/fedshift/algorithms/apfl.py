@@ -1,0 +1,94 @@
+"""APFL: Deng, Kamani, Mahdavi, Adaptive Personalized Federated Learning (2020), algorithm 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from ._base import Algorithm, Blend, Local
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+class APFL(Algorithm):
+    """Beside FedAvg, each client trains a personal network v_i, and is predicted with a mixture of both networks.
+
+    The mixture has the outputs alpha z_v + (1 - alpha) z_w, with logits z_v of v_i and z_w of the client's copy w_i of
+    the global model. On each mini-batch v_i <- v_i - eta grad_v f_i(mixture), in which w_i is a constant, and w_i takes
+    its step of FedAvg. So the global model is that of FedAvg. Both follow the SGD of the training, each with a momentum
+    buffer of its own, and dropout draws the same numbers in both. The paper mixes weights, alpha v + (1 - alpha) w; its
+    authors' code mixes outputs, as here, which is the same for linear models alone. A mixture of weights would need
+    batch norm of its own, while here v_i and w_i each have theirs: gamma, beta and running statistics of v_i never meet
+    another client's. As in algorithm 1, both steps start from the same w_i; the code moves w_i first.
+
+    With `adaptive`, each client moves its alpha on the first batch of each of its rounds, before its steps: alpha <-
+    alpha - eta df_i/dalpha, cut to 0..1. That derivative is the sum over images of (z_v - z_w) times the gradient of
+    the loss with respect to the mixture's logits: <v - w, grad f> for linear models, as in the paper. The code
+    multiplies gradients that already hold alpha and 1 - alpha by these once more, and adds 0.02 alpha: left out here.
+
+    Down and up each round: as FedAvg. Kept at the clients: v_i, and alpha where it adapts. Only clients that take part
+    train theirs. v_i starts as the model that the client first receives. An internal site is predicted with the mixture
+    of its v_i and the global model with which a client of FedAvg would be predicted (the code mixes with the client's
+    copy before it is averaged), and rounds are selected by these mixtures; an external site is predicted with the
+    global model. An inference with `network: global` predicts internal sites with it too. A step takes two passes.
+
+    With alpha 0 the mixture is the network of FedAvg, with alpha 1 that of `local`. 0.5 is the default of the code.
+    """
+
+    paper = "Deng et al. 2020"
+    external = "external sites get the global model, internal sites mixtures of it with their personal networks"
+    alpha: float = Field(0.5, ge=0, le=1, description="weight of the personal network in the mixture, at first")
+    adaptive: bool = Field(False, description="let each client move its alpha once in each of its rounds")
+
+    @property
+    def blended(self) -> Literal["internal"]:
+        return "internal"
+
+    def begin(self, local: Local) -> None:
+        if "personal" not in local.state:
+            local.state["personal"] = local.state_vector.clone()
+        if self.adaptive and "alpha" not in local.state:
+            local.state["alpha"] = local.state_vector.new_tensor([self.alpha])
+
+    def gradient(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
+        outputs: list[Tensor] = []
+        draws = local.next_draws()
+        with _each_output(local.model, lambda z: outputs.append(z.detach())):
+            logits = self.backward(local, x, y)
+        of_global = local.all_grad.clone()
+        local.all_grad.zero_()
+        with local.holding(local.state["personal"], draws):
+            self._step_of_the_personal_network(local, x, y, outputs)
+        local.all_grad.copy_(of_global)
+        return logits
+
+    def _step_of_the_personal_network(self, local: Local, x: Tensor, y: Tensor, outputs: list[Tensor]) -> None:
+        """Move the network, which holds v_i, and on the first batch alpha; `outputs` are those of w_i, pass by pass."""
+        alpha = local.state["alpha"] if self.adaptive else local.state_vector.new_tensor([self.alpha])
+        moves = self.adaptive and local.steps == 0
+        weight, others = alpha.clone().requires_grad_(moves), iter(outputs)
+        with _each_output(local.model, lambda z: weight * z + (1 - weight) * next(others)):
+            self.backward(local, x, y)
+        local.descend("personal", local.all_params, local.all_grad)
+        if weight.grad is not None:
+            alpha.sub_(weight.grad, alpha=local.lr).clamp_(0, 1)
+
+    def personal(self, local: Local) -> Tensor | Blend:
+        if "personal" not in local.state:
+            return local.state_vector
+        alpha = float(local.state["alpha"]) if self.adaptive else self.alpha
+        return Blend([local.state["personal"], local.state_vector], [alpha, 1 - alpha])
+
+
+@contextmanager
+def _each_output(model: nn.Module, change: Callable[[Tensor], Tensor | None]) -> Iterator[None]:
+    """Put what `change` returns in the place of every output of the network inside the context, unless it is None."""
+    handle = model.register_forward_hook(lambda _, __, z: change(z))
+    try:
+        yield
+    finally:
+        handle.remove()
