@@ -97,7 +97,7 @@ faults: $(EXPORTS_STAMP) ## disturb the workflow FAULTS times (120), damage and 
 bench: $(STAMP) ## measure speed and memory as ratios; writes benchmarks/results/DATE.json
 	@$(BIN)/python benchmarks/run.py
 
-COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+COMPILE = env -u UV_TORCH_BACKEND $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-header --no-annotate --group dev --group setup pyproject.toml
 
 lock: $(STAMP)  ## resolve requirements.lock again, and requirements-exports.lock: what the extras need beyond it
