@@ -8,42 +8,79 @@ PYTHON ?= python3
 CORES ?= $(shell getconf _NPROCESSORS_ONLN)
 BIN := .venv/bin
 STAMP := .venv/.ready
+EXPORTS := .venv-exports/bin
+EXPORTS_STAMP := .venv-exports/.ready
+# What UV_TORCH_BACKEND=cpu leaves out of the lock: that index has files of its own, with other checksums than the lock's.
+CUDA := torch|torchvision|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+
+SYNC = $(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python
+INSTALL = $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python
 
-.PHONY: help setup demo test test-all coverage lint format faults bench lock schema clean
+.PHONY: help setup exports demo test test-all coverage lint format faults bench lock schema clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
 
 $(STAMP): requirements.lock pyproject.toml
-	@echo "setting up .venv from requirements.lock"
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedshift needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedshift needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	echo "1/3 .venv of $$($(PYTHON) --version), and uv, which installs the rest: 60 MB"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
 	  --requirement <(awk '/^[^ ]/ { mine = /^uv==/ } mine' requirements.lock)
-	$(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python requirements.lock
-	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python --editable .
+	torch=$$(awk '/^(torch|torchvision)==/ { print $$1 }' requirements.lock)
+	if [ "$${UV_TORCH_BACKEND:-}" = cpu ]; then
+	  echo "2/3 requirements.lock, 1.2 GB on disk; then" $$torch "without CUDA, 0.7 GB, whose checksums are not in the lock"
+	  awk '/^[^ ]/ { mine = !/^($(CUDA))==/ } mine' requirements.lock > .venv/without-cuda.txt
+	  $(SYNC) .venv/without-cuda.txt
+	  $(INSTALL) --compile-bytecode $$torch
+	else
+	  echo "2/3 requirements.lock: with" $$torch "and, on Linux, CUDA 6.5 GB on disk, a minute or more"
+	  echo "    (UV_TORCH_BACKEND=cpu make setup: without CUDA, 2 GB)"
+	  $(SYNC) requirements.lock
+	fi
+	echo "3/3 fedshift itself, from src"
+	$(INSTALL) --no-build-isolation --editable .
+	touch $@
+
+# The libraries that runs are exported to. Python finds all others in .venv.
+$(EXPORTS_STAMP): $(STAMP) requirements-exports.lock
+	@echo ".venv-exports: MLflow, TensorBoard and Ignite beside .venv, for tests and types of exports: 140 MB on disk"
+	test -x $(EXPORTS)/python || $(BIN)/python -m venv --without-pip .venv-exports
+	where='import sysconfig; print(sysconfig.get_path("purelib"))'
+	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$where")')" > "$$($(EXPORTS)/python -c "$$where")/venv.pth"
+	$(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(EXPORTS)/python requirements-exports.lock
 	touch $@
 
 setup: $(STAMP) ## set up the environment alone
+
+exports: $(EXPORTS_STAMP) ## set up .venv-exports too, with MLflow, TensorBoard and Ignite
 
 demo: $(STAMP)  ## run the demo study end to end and print where its page is
 	@$(BIN)/snakemake --cores $(CORES) --config study=demo scale=mini
 	echo "The page: reports/demo.html"
 
-test: $(STAMP)  ## run all tests; of the studies of papers, a third each day
-	@$(BIN)/python -m pytest -n $(CORES) --dist loadfile
+# Each of as many processes as there are cores has one thread. tests/conftest.py puts the long files first.
+XDIST = -n $(CORES) --dist loadfile --no-loadscope-reorder
+OF_EXPORTS = tests/export tests/faults/test_misread.py
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(XDIST) $(addprefix --ignore=,$(OF_EXPORTS)) --durations=15
+PYTEST_EXPORTS = OMP_NUM_THREADS=1 $(EXPORTS)/python -m pytest $(XDIST) $(OF_EXPORTS)
 
-test-all: $(STAMP) ## run all tests, and all studies of papers at mini scale
-	@STUDIES=all $(BIN)/python -m pytest -n $(CORES) --dist loadfile
+test: $(EXPORTS_STAMP) ## run all tests; of the studies of papers, a third each day
+	@$(PYTEST_EXPORTS)
+	$(PYTEST)
 
-coverage: $(STAMP) ## run all tests and list the lines of src that none reaches
-	@$(BIN)/python -m pytest -n $(CORES) --dist loadfile --cov --cov-report=term
+test-all: $(EXPORTS_STAMP) ## run all tests, and all studies of papers at mini scale
+	@$(PYTEST_EXPORTS)
+	STUDIES=all $(PYTEST)
 
-lint: $(STAMP)  ## check style, types, floors and workflow
+coverage: $(EXPORTS_STAMP) ## run all tests and list the lines of src that none reaches
+	@$(PYTEST_EXPORTS) --cov --cov-report=
+	$(PYTEST) --cov --cov-append --cov-report=term
+
+lint: $(EXPORTS_STAMP)  ## check style, types, floors and workflow
 	@$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
-	$(BIN)/mypy
+	$(BIN)/mypy --python-executable $(EXPORTS)/python
 	$(BIN)/lint-imports
 	$(BIN)/snakemake --lint
 
@@ -52,17 +89,24 @@ format: $(STAMP) ## format the sources
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow
 
-faults: $(STAMP) ## disturb the workflow FAULTS times (120), damage and falsify every file of a study, and check what is left
+faults: $(EXPORTS_STAMP) ## disturb the workflow FAULTS times (120), damage and falsify every file of a study, and check what is left
 	@$(BIN)/python tests/faults/campaign.py
 	$(BIN)/python tests/faults/damage.py
-	$(BIN)/python tests/faults/misread.py
+	$(EXPORTS)/python tests/faults/misread.py
 
 bench: $(STAMP) ## measure speed and memory as ratios; writes benchmarks/results/DATE.json
 	@$(BIN)/python benchmarks/run.py
 
-lock: $(STAMP)  ## resolve requirements.lock again
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-header --no-annotate --all-extras --group dev --group setup pyproject.toml -o requirements.lock --upgrade
+COMPILE = env -u UV_TORCH_BACKEND $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-header --no-annotate --group dev --group setup pyproject.toml
+
+lock: $(STAMP)  ## resolve requirements.lock again, and requirements-exports.lock: what the extras need beyond it
+	@whole=$$(mktemp)
+	trap 'rm "$$whole"' EXIT
+	$(COMPILE) --all-extras -o "$$whole"
+	$(COMPILE) --constraint "$$whole" -o requirements.lock --upgrade
+	awk 'NR == FNR { if (/^[^ ]/) common[$$0]; next } /^[^ ]/ { mine = !($$0 in common) } mine' \
+	  requirements.lock "$$whole" > requirements-exports.lock
 
 schema: $(STAMP) ## write what is generated: config/study.schema.json, docs/algorithms.md
 	@$(BIN)/fedshift schema > config/study.schema.json

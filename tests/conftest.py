@@ -1,4 +1,16 @@
-"""Makes `toy`, the small networks and clients that many tests share, importable from every folder of tests."""
+"""Settings of all tests: the longest files come first, and names of tests are the same in every process."""
+
+import pytest
+
+LONGEST = ("test_studies", "test_slurm", "test_demo", "test_methods", "test_damage_snakemake", "test_workflow")
+"""Files of a minute and more, the longest first: a process that takes one of them last would leave others idle."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first, then the others with slow tests. The order within a file stays."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (ranks.get(item.path.stem, len(ranks)), item.path not in slow))
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -5,12 +5,14 @@ import sys
 from .core.fork_client import run_warm
 
 code = run_warm()
-if code is None:
-    try:
-        from .cli.parser import main
+if code is not None:
+    sys.exit(code)
+try:
+    from .cli.parser import main
+    from .core.ending import leave
 
-        code = main()
-    except KeyboardInterrupt:  # while modules are imported
-        print("interrupted", file=sys.stderr)
-        code = 130
-sys.exit(code)
+    code = main()
+except KeyboardInterrupt:  # while modules are imported
+    print("interrupted", file=sys.stderr)
+    sys.exit(130)
+leave(code)

@@ -106,7 +106,7 @@ def outcome(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, local: P
     project = created(tmp_path_factory.mktemp("cluster") / "a project")
     words = ["--profile", "profiles/slurm", "--config", "study=tiny"]
     output = project.root.parent / "snakemake.log"
-    own = {"FEDSHIFT_GPU_PARTITION": "gpu", "PAUSE": str(PAUSE), "PYTHONPYCACHEPREFIX": str(output.parent / "bytecode")}
+    own = {"FEDSHIFT_GPU_PARTITION": "gpu", "PAUSE": str(PAUSE)}
     environment = cluster.environment | own
     with output.open("w") as out:
         process = subprocess.Popen(

@@ -86,7 +86,7 @@ def test_many_patients_have_numbers_and_slides_of_their_own_and_patches_of_both_
     assert meta["patient"].str.fullmatch(r"\d{3}").all()
 
 
-def test_wilds_own_class_reads_the_miniature(camelyon: Path) -> None:
+def test_wilds_own_class_reads_the_miniature(camelyon: Path, small: Camelyon17) -> None:
     from wilds.datasets.camelyon17_dataset import Camelyon17Dataset
 
     with warnings.catch_warnings():
@@ -95,6 +95,18 @@ def test_wilds_own_class_reads_the_miniature(camelyon: Path) -> None:
     assert len(wilds) == 5 * PATCHES
     x, y, meta = wilds[0]
     assert (x.size, int(y), meta.tolist()[:2]) == ((96, 96), 0, [0, 0])
+    opened = small.open(camelyon)
+    assert opened.samples["label"].tolist() == wilds.y_array.tolist()
+    assert opened.samples["site"].tolist() == [f"centre{c}" for c in wilds.metadata_array[:, 0].tolist()]
+    for i in (0, 77, len(wilds) - 1):
+        np.testing.assert_array_equal(opened.image(i), np.asarray(wilds.get_input(i)))
+
+
+def test_official_files_and_a_miniature_are_listed_alike(camelyon: Path, small: Camelyon17, tmp_path: Path) -> None:
+    """Without the mark of a miniature, `wilds` lists the files."""
+    raw = shutil.copytree(camelyon, tmp_path / "raw")
+    (raw / FOLDER / "RELEASE_v1.0.txt").write_text("")
+    pd.testing.assert_frame_equal(small.open(raw).samples, small.open(camelyon).samples)
 
 
 def test_the_miniature_is_the_same_to_the_byte(camelyon: Path, small: Camelyon17, tmp_path: Path) -> None:

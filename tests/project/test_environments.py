@@ -36,6 +36,7 @@ STAGES = {
 """By environment: the modules whose functions its jobs call, and the folders of the plug-ins that they use."""
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OWN = [Requirement(r) for r in PYPROJECT["project"]["dependencies"]]
+LOCKS = ("requirements.lock", "requirements-exports.lock")
 
 
 def bounds(requirements: list[Requirement]) -> dict[str, str]:
@@ -53,9 +54,9 @@ def conda(path: Path) -> dict[str, str]:
     return {CONDA.get(name, name): bound for name, bound in found.items()}
 
 
-def locked() -> list[tuple[Requirement, list[str]]]:
-    """Each requirement of the lock with its hashes."""
-    text = (ROOT / "requirements.lock").read_text(encoding="utf-8").replace("\\\n", " ")
+def locked(lock: str) -> list[tuple[Requirement, list[str]]]:
+    """Each requirement of a lock with its hashes."""
+    text = (ROOT / lock).read_text(encoding="utf-8").replace("\\\n", " ")
     entries = [line.split("--hash=") for line in text.splitlines() if line.strip()]
     return [(Requirement(head.strip()), [h.strip() for h in hashes]) for head, *hashes in entries]
 
@@ -135,9 +136,10 @@ def test_the_environment_of_a_job_has_all_that_its_code_imports(stage: str) -> N
     assert needed - conda(ROOT / "envs" / f"{stage}.yaml").keys() == set()
 
 
-def test_every_locked_requirement_has_one_version_and_hashes() -> None:
-    found = locked()
-    assert len(found) > 100
+@pytest.mark.parametrize(("lock", "least"), [(LOCKS[0], 100), (LOCKS[1], 30)])
+def test_every_locked_requirement_has_one_version_and_hashes(lock: str, least: int) -> None:
+    found = locked(lock)
+    assert len(found) > least
     for requirement, hashes in found:
         assert re.fullmatch(r"==[^,*]+", str(requirement.specifier)), requirement
         assert requirement.url is None
@@ -145,23 +147,39 @@ def test_every_locked_requirement_has_one_version_and_hashes() -> None:
         assert all(re.fullmatch("sha256:[0-9a-f]{64}", h) for h in hashes), requirement
 
 
-def test_the_lock_names_no_index() -> None:
-    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_lock_names_no_index(lock: str) -> None:
+    text = (ROOT / lock).read_text(encoding="utf-8")
     assert "://" not in text
     assert not [line for line in text.splitlines() if line.startswith("-")]
 
 
-def test_the_lock_has_a_fitting_version_of_every_requirement() -> None:
-    groups = PYPROJECT["dependency-groups"]
-    wanted = [*OWN, *(Requirement(r) for group in ("dev", "setup") for r in groups[group])]
-    versions: dict[str, list[str]] = {}
-    for requirement, _ in locked():
+def versions(*locks: str) -> dict[str, list[str]]:
+    """The locked versions of each distribution."""
+    found: dict[str, list[str]] = {}
+    for requirement, _ in [entry for lock in locks for entry in locked(lock)]:
         version = str(requirement.specifier).removeprefix("==")
-        versions.setdefault(canonicalize_name(requirement.name), []).append(version)
+        found.setdefault(canonicalize_name(requirement.name), []).append(version)
+    return found
+
+
+@pytest.mark.parametrize("exports", [False, True])
+def test_the_lock_has_a_fitting_version_of_every_requirement(exports: bool) -> None:
+    groups, extras = PYPROJECT["dependency-groups"], PYPROJECT["project"]["optional-dependencies"]
+    asked = [r for extra in extras.values() for r in extra] if exports else [*groups["dev"], *groups["setup"]]
+    wanted = [*(Requirement(r) for r in asked), *([] if exports else OWN)]
+    found = versions(*(LOCKS if exports else LOCKS[:1]))
     for requirement in wanted:
-        found = versions.get(canonicalize_name(requirement.name))
-        assert found, f"{requirement} is not in the lock: make lock"
-        assert all(requirement.specifier.contains(v) for v in found), f"{requirement}: locked is {found}"
+        fitting = found.get(canonicalize_name(requirement.name))
+        assert fitting, f"{requirement} is not in the lock: make lock"
+        assert all(requirement.specifier.contains(v) for v in fitting), f"{requirement}: locked is {fitting}"
+
+
+def test_what_runs_are_exported_to_is_beside_the_environment_and_not_in_it() -> None:
+    """MONAI imports them where they are installed, a second for each job."""
+    default, beside = (versions(lock) for lock in LOCKS)
+    assert default.keys() & beside.keys() == set()
+    assert {"mlflow-skinny", "pytorch-ignite", "tensorboard"} <= beside.keys()
 
 
 def test_nothing_committed_names_a_machine_or_an_index() -> None:

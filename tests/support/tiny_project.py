@@ -94,9 +94,9 @@ class Project:
         return {str(p) for p in every if p.parts[0] not in (".snakemake", "src")}
 
     def snakemake(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Call Snakemake, its own bytecode cache beside the project (jobs are short, and import much)."""
+        """Call Snakemake as a user does, with the bytecode that the environment has."""
         kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}
-        own = {"PYTHONPYCACHEPREFIX": str(self.root.parent / "bytecode"), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+        own = {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
         command = [sys.executable, "-m", "snakemake", *words]
         return subprocess.run(
             command, cwd=self.root, env=kept | own | environment, capture_output=True, text=True, check=False

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -123,6 +124,7 @@ class Server:
             _close(files)
             return
         names, report = os.pipe()
+        gc.freeze()  # a collection in the forked process would copy the memory of all libraries to look at it
         if pid := os.fork():
             _close([*files, report])
             self._follow(Child(pid, connection, names))

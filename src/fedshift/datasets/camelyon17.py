@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from ..core.console import track
@@ -16,20 +15,24 @@ from ..core.rng import stream
 from ..io.disk import atomic_folder, require_space
 from ..io.download import Source
 from ..io.images import read_image
-from ..io.tables import read_table
+from ..io.tables import read_table, read_texts
 from . import _histology as tissue
 from ._base import Card, Dataset, Opened
 
 FOLDER = "camelyon17_v1.0"
 COLUMNS = ("patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split")
 SIZE = 10_658_709_504
+RELEASE = "RELEASE_v1.0.txt"
+MINIATURE = f"synthetic miniature in the layout of {FOLDER}\n"
+"""The content of RELEASE in a miniature."""
 
 
 class Camelyon17(Dataset):
     """Patches of 96x96 pixels, positive if the central 32x32 pixels contain tumour; site = centre, patient = patient.
 
-    The dataset class of the package `wilds` reads them. No checksum of the official archive is published, so its size
-    is checked, and the checksums of the prepared data are kept. A mirror may hold the archive or the unpacked folder.
+    The dataset class of the package `wilds` lists the official ones. No checksum of the official archive is published,
+    so its size is checked, and the checksums of the prepared data are kept. A mirror may hold the archive or the
+    unpacked folder.
     """
 
     miniature_fields = frozenset({"patches", "patients"})
@@ -67,36 +70,26 @@ class Camelyon17(Dataset):
 
     def open(self, raw: Path) -> Opened:
         import pandas as pd
-        from wilds.datasets.camelyon17_dataset import Camelyon17Dataset
 
         folder = raw / FOLDER
         _check(folder / "metadata.csv")
-        if not (folder / "RELEASE_v1.0.txt").exists():
+        if not (folder / RELEASE).exists():
             raise UserError(
                 folder,
-                "has no RELEASE_v1.0.txt: it is another version, or only partly unpacked",
+                f"has no {RELEASE}: it is another version, or only partly unpacked",
                 "obtain the archive again",
             )
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
-            wilds = Camelyon17Dataset(version="1.0", root_dir=str(raw), download=False)
-        files, meta = wilds._input_array, wilds.metadata_array.numpy()
+        drawn = (folder / RELEASE).read_bytes() == MINIATURE.encode()
+        files, labels, centres = _miniature(folder) if drawn else _official(raw)
         samples = pd.DataFrame(
             {
                 "sample": [Path(f).stem.removeprefix("patch_") for f in files],
-                "site": [f"centre{c}" for c in meta[:, 0]],
-                "label": wilds.y_array.numpy(),
+                "site": [f"centre{c}" for c in centres],
+                "label": labels,
                 "patient": [Path(f).parent.name.partition("_node_")[0] for f in files],
             }
         )
-
-        def image(i: int) -> np.ndarray:
-            try:
-                return np.asarray(wilds.get_input(i))
-            except (OSError, SyntaxError, ValueError):
-                return read_image(folder / files[i])  # its error names the file and the fault
-
-        return Opened(samples, image)
+        return Opened(samples, lambda i: read_image(folder / files[i]))
 
     def miniature(self, raw: Path) -> None:
         """Write synthetic tissue of five centres, in the layout of the archive.
@@ -134,12 +127,26 @@ class Camelyon17(Dataset):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(patch).save(path, compress_level=1)
             pd.DataFrame(rows).to_csv(new / "metadata.csv")
-            (new / "RELEASE_v1.0.txt").write_text(
-                "synthetic miniature in the layout of camelyon17_v1.0\n", encoding="utf-8"
-            )
+            (new / RELEASE).write_text(MINIATURE, encoding="utf-8")
 
 
-def _patch(row: dict[str, Any]) -> str:
+def _official(raw: Path) -> tuple[Sequence[str], Iterable[int], Iterable[int]]:
+    """Return file, label and centre of each patch, as the class of the package `wilds` reads them."""
+    from wilds.datasets.camelyon17_dataset import Camelyon17Dataset
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
+        wilds = Camelyon17Dataset(version="1.0", root_dir=str(raw), download=False)
+    return wilds._input_array, wilds.y_array.numpy(), wilds.metadata_array.numpy()[:, 0]
+
+
+def _miniature(folder: Path) -> tuple[Sequence[str], Iterable[int], Iterable[int]]:
+    """Return the same of a miniature without `wilds`, which takes longer to import than a miniature to prepare."""
+    rows = read_texts(folder / "metadata.csv").to_dict("records")
+    return [_patch(row) for row in rows], [int(row["tumor"]) for row in rows], [int(row["center"]) for row in rows]
+
+
+def _patch(row: Mapping[Any, Any]) -> str:
     where = f"patient_{row['patient']}_node_{row['node']}"
     return f"patches/{where}/patch_{where}_x_{row['x_coord']}_y_{row['y_coord']}.png"
 

@@ -54,10 +54,10 @@ def initialise(model: Model, shape: tuple[int, ...], classes: int, seed: int) ->
 
 def _require_size(model: Model, shape: tuple[int, ...], classes: int) -> None:
     """Raise UserError for a network that is too large, found without its weights; some cannot be built like that."""
-    import torch
+    from ..nn.sizing import without_memory
 
     try:
-        with keyed(0, "size"), torch.device("meta"):
+        with keyed(0, "size"), without_memory():
             size = sum(p.numel() for p in model.build(shape, classes).parameters())
     except (NotImplementedError, RuntimeError):
         return

@@ -33,10 +33,10 @@ class DenseNet121(Model):
         return {k: v for k, v in super().identity().items() if k != "pretrained" or v}  # ids of before the setting
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        from torchvision.models import densenet121
+        from ._densenet import DenseNet
 
         require_images(self, shape, LEAST, channels=3)
-        network = densenet121(weights=None, num_classes=classes)
+        network = DenseNet(growth=32, blocks=(6, 12, 24, 16), stem=64, bottleneck=4, classes=classes)
         if self.pretrained:
             _load(network)
         return network

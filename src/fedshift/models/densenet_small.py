@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class DenseNetSmall(Model):
-    """torchvision's DenseNet with few layers and a 7x7 stem of stride 4, instead of stride 2 and pooling."""
+    """A DenseNet, as torchvision's, with few layers and a 7x7 stem of stride 4, instead of stride 2 and pooling."""
 
     growth: int = Field(8, ge=1, le=64, description="number of channels that each layer adds")
     blocks: tuple[int, ...] = Field((1, 1, 1), min_length=1, description="number of layers in each dense block")
@@ -21,10 +21,11 @@ class DenseNetSmall(Model):
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torch import nn
-        from torchvision.models import DenseNet
+
+        from ._densenet import DenseNet
 
         require_images(self, shape, least=4 * (2 ** (len(self.blocks) - 1) - 1) + 1)
-        network = DenseNet(self.growth, self.blocks, self.stem, bn_size=2, num_classes=classes)
+        network = DenseNet(self.growth, self.blocks, self.stem, bottleneck=2, classes=classes)
         network.features.conv0 = nn.Conv2d(shape[0], self.stem, kernel_size=7, stride=4, padding=3, bias=False)
         network.features.pool0 = nn.Identity()
         nn.init.kaiming_normal_(network.features.conv0.weight)

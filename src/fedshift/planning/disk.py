@@ -65,17 +65,16 @@ def _kind(run: Run) -> str:
 def counted(run: Run, shape: tuple[int, ...]) -> int:
     """Return the bytes of a run's models, for images of `shape` (channels, height, width).
 
-    The network is built on torch's meta device, which allocates no memory.
+    The network is built without memory.
     """
-    import torch
-
     from ..addons import extended, home_names
     from ..models import initialise
     from ..nn.bn_policy import POLICIES
     from ..nn.flat_state import Layout
+    from ..nn.sizing import without_memory
 
     untrained = {"pretrained": False} if hasattr(run.model, "pretrained") else {}  # weights change no size
-    with torch.device("meta"):
+    with without_memory():
         network = initialise(run.model.model_copy(update=untrained), shape, len(run.data.dataset.classes), run.seed)
         model = extended(run.addon, extended(run.algorithm, network, run.seed), run.seed)
     layout = Layout(model, stays=home_names(run.addon, run.algorithm, model))
