@@ -306,6 +306,13 @@ Tensor& set_tensor(Tensor& t, const Tensor& other) {
   return at::native::set_storage_cpu_(t, other.storage(), other.storage_offset(), other.sizes(), other.strides());
 }
 
+// As the CPU's dropout, but drawn where the device draws.
+std::tuple<Tensor, Tensor> native_dropout(const Tensor& x, double p, std::optional<bool> train) {
+  TORCH_CHECK(train.value_or(true), "stand-in: dropout was asked for outside of training");
+  const auto mask = at::empty_like(x).bernoulli_(1 - p);
+  return {x.mul(mask).mul_(1 / (1 - p)), mask.to(at::kBool)};
+}
+
 Tensor only_device(const Tensor& t, const char* what) {
   TORCH_CHECK(!t.defined() || on_device(t), "stand-in: ", what, " was given tensors of the host and of the device");
   return t.defined() ? host_alias(t) : t;
@@ -372,6 +379,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("as_strided", TORCH_FN(as_strided));
   m.impl("_reshape_alias", TORCH_FN(reshape_alias));
   m.impl("unfold", TORCH_FN(at::native::unfold));
+  m.impl("native_dropout", TORCH_FN(native_dropout));
   m.impl("view_as_real", TORCH_FN(at::native::view_as_real));
   m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
   m.impl("set_.source_Storage", TORCH_FN(set_storage));

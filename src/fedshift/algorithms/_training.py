@@ -131,6 +131,11 @@ class Training(Frozen, allow_inf_nan=False):
         "float32", description="number format of forward passes in training and validation; bfloat16 uses autocast"
     )
     channels_last: bool = Field(False, description="store images and convolutions with the channels last in memory")
+    deterministic: bool = Field(
+        True,
+        description="use kernels that give the same bits each time, on a GPU, also where others are faster; "
+        "without effect on a CPU",
+    )
 
     @model_validator(mode="after")
     def _together(self) -> Training:
@@ -163,8 +168,8 @@ class Training(Frozen, allow_inf_nan=False):
         """Return the settings as plain data for ids.
 
         `select_by` is left out if it is accuracy or not given, the settings of the training loss if they are not
-        given, those of Adam if the optimiser is SGD, and class weights if there are none: studies without them keep
-        the ids of before.
+        given, those of Adam if the optimiser is SGD, class weights if there are none, and deterministic kernels unless
+        they are switched off: studies without them keep the ids of before.
         """
         settings = self.model_dump(mode="json")
         for name in ("training_loss_every", "training_loss_images", "class_weights"):
@@ -173,6 +178,8 @@ class Training(Frozen, allow_inf_nan=False):
         if self.optimiser == "sgd":
             for name in ADAM:
                 del settings[name]
+        if self.deterministic:
+            del settings["deterministic"]
         if settings["select_by"] in (None, "accuracy"):
             del settings["select_by"]
         return settings

@@ -12,6 +12,9 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
+SHARED = ("cpu", "meta", "mps")
+"""Types of devices without a generator of their own that could be seeded here."""
+
 
 def _entropy(key: tuple[object, ...]) -> int:
     return int.from_bytes(hashlib.sha256("\x1f".join(map(str, key)).encode()).digest()[:16], "big")
@@ -47,14 +50,15 @@ def undisturbed(device: torch.device | None = None) -> Iterator[None]:
     """Restore the state of torch's default generators after the block, whatever is drawn inside."""
     import torch
 
-    on_cuda = device if device is not None and device.type == "cuda" else None
-    before, there = torch.random.get_rng_state(), torch.cuda.get_rng_state(on_cuda) if on_cuda else None
+    apart = device if device is not None and device.type not in SHARED else None
+    module = torch.get_device_module(apart) if apart else None
+    before, there = torch.random.get_rng_state(), module.get_rng_state(apart) if module else None
     try:
         yield
     finally:
         torch.random.set_rng_state(before)
-        if on_cuda and there is not None:
-            torch.cuda.set_rng_state(there, on_cuda)
+        if module:
+            module.set_rng_state(there, apart)
 
 
 def reseed(*key: object, device: torch.device | None = None) -> None:
@@ -63,6 +67,6 @@ def reseed(*key: object, device: torch.device | None = None) -> None:
 
     seed = seed_of(*key)
     torch.random.default_generator.manual_seed(seed)
-    if device is not None and device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
+    if device is not None and device.type not in SHARED:
+        state = torch.Generator(device).manual_seed(seed).get_state()
+        torch.get_device_module(device).set_rng_state(state, device)
