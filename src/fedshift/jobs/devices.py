@@ -47,7 +47,7 @@ def take_device(threads: int, deterministic: bool = True) -> torch.device:
     if deterministic:
         os.environ.setdefault(WORKSPACE, ":4096:8")  # cuBLAS reads it once, before its first product
         torch.backends.cudnn.benchmark = False
-        torch.utils.deterministic.fill_uninitialized_memory = False  # it costs time, and nothing reads such memory
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # it costs time
     torch.use_deterministic_algorithms(deterministic, warn_only=True)
     return torch.device("cuda")
 
