@@ -18,6 +18,7 @@ from pathlib import Path
 
 import algorithms
 import corrupting
+import feeding
 import numpy as np
 import preparing
 import ranks
@@ -166,6 +167,7 @@ PARTS: Mapping[str, Callable[[], list[Measurement]]] = {
     "joint": algorithms.joint_step,
     "state": algorithms.state,
     "reading": reading,
+    "feeding": feeding.feeding,
     "memory": memory,
     "corruptions": corrupting.corruptions,
     "preparing": preparing.preparing,

@@ -479,7 +479,7 @@ def test_a_moved_function_trains_nothing_again(copy: Copy) -> None:
             {"tsmobn"},
         ),
         ("algorithms", "self.mu / (2 * distance)", "self.mu / distance", {"fedprox"}),
-        ("transforms", "for axis in (0, 1) if", "for axis in (1, 0) if", {"flipped"}),
+        ("transforms", "2 * vertical + horizontal", "vertical + 2 * horizontal", {"flipped"}),
         ("engine", "torch.randperm(n, generator=generator).numpy()", "np.arange(n)", {*TRAIN}),
         ("core", "hashlib.sha256(", "hashlib.sha512(", EVERY),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 import ranks_worker as worker
 import torch
 
-from fedshift.engine.ranks import ALONE, Ranks
+from fedshift.core.errors import UserError
+from fedshift.engine.ranks import ALONE, Ranks, require_own_gpus
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 
@@ -85,6 +87,23 @@ def test_work_is_balanced_by_size(work: list[float], count: int, owner: list[int
     ranks = Ranks()
     ranks.count = count
     assert ranks.share_out(work) == owner
+
+
+@pytest.mark.parametrize(("gpus", "shared"), [(["a", "b"], ""), (["", ""], ""), (["a", "b", "b"], "b")])
+def test_two_processes_on_one_gpu_are_refused_in_a_clear_line(gpus: list[str], shared: str) -> None:
+    class Several(Ranks):
+        count = len(gpus)
+
+        def each(self, task: Callable[[], Any]) -> list[Any]:
+            return gpus
+
+    if not shared:
+        require_own_gpus(Several(), gpus[0])
+        return
+    with pytest.raises(UserError) as caught:
+        require_own_gpus(Several(), gpus[0])
+    remedy = "ask for as many processes as there are GPUs, or leave out `processes`"
+    assert str(caught.value) == f"processes: 2 of 3 processes would share one GPU ({shared}); {remedy}"
 
 
 def test_one_process_does_all_by_itself() -> None:

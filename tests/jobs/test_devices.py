@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -82,12 +84,63 @@ def test_where_there_is_nothing_to_choose_nothing_is_done(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_gpus_are_counted_where_the_environment_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+DRIVER = """
+#include <stdlib.h>
+int cuInit(unsigned flags) { return getenv("BROKEN_DRIVER") ? 999 : 0; }
+int cuDeviceGetCount(int *n) { *n = 2; return 0; }
+"""
+
+
+def test_gpus_are_counted_by_the_driver_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count in this process would fix its GPUs, whatever the environment says later."""
+    if not (compiler := shutil.which("gcc") or shutil.which("cc")):
+        pytest.skip("needs a C compiler, which builds a driver that counts two")
+    (tmp_path / "driver.c").write_text(DRIVER)
+    command = [compiler, "-shared", "-fPIC", "driver.c", "-o", "libcuda.so.1"]
+    subprocess.run(command, cwd=tmp_path, check=True)
     monkeypatch.delenv(VISIBLE, raising=False)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: pytest.fail("CUDA was asked in this process"))
     with one_gpu():
         assert os.environ[VISIBLE] == "0"
     assert VISIBLE not in os.environ
+    monkeypatch.setenv("BROKEN_DRIVER", "1")
+    with one_gpu():
+        assert VISIBLE not in os.environ
+
+
+def test_no_driver_means_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "COUNT", devices.COUNT.replace("libcuda.so.1", "no such library"))
+    monkeypatch.delenv(VISIBLE, raising=False)
+    with one_gpu():
+        assert VISIBLE not in os.environ
+
+
+SETTINGS = """
+import json, sys, torch
+from fedshift.jobs.devices import take_device
+gpu, deterministic = map(json.loads, sys.argv[1:])
+torch.cuda.is_available = lambda: gpu
+device = take_device(1, deterministic)
+print(json.dumps([device.type, torch.backends.cudnn.allow_tf32, torch.are_deterministic_algorithms_enabled()]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpu", "deterministic", "expected"),
+    [
+        ("true", "true", ["cuda", False, True]),
+        ("true", "false", ["cuda", False, False]),
+        ("false", "true", ["cpu", True, False]),  # torch's own defaults
+    ],
+)
+def test_kernels_of_a_gpu_are_exact_and_by_default_deterministic(
+    gpu: str, deterministic: str, expected: list[object]
+) -> None:
+    command = [sys.executable, "-c", SETTINGS, gpu, deterministic]
+    environment = os.environ | {"PYTHONPATH": str(Path(devices.__file__).parents[2])}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert json.loads(done.stdout) == expected
 
 
 def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ tensors as before. At test time the network answers as if there were no add-on, 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -81,5 +82,9 @@ def extended(plugin: Addon | Algorithm | None, model: nn.Module, seed: int) -> n
         return model
     from ..core.rng import keyed
 
+    device = next((parameter.device for parameter in model.parameters()), None)
+    elsewhere = device is not None and device.type not in ("cpu", "meta")
     with keyed(seed, f"{plugin.kind} weights"):
+        if elsewhere:  # drawn on the CPU, so that weights are the same on every device
+            return plugin.extend(copy.deepcopy(model).cpu()).to(device)
         return plugin.extend(model)

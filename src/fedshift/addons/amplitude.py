@@ -73,6 +73,7 @@ class Amplitude(Addon):
         """Return images (batch, channels, height, width) whose amplitudes lean towards those of other clients."""
         import torch
 
+        from ..nn.transfer import to_device
         from ._spectrum import amplitudes, exchanged
 
         half_width, n = self._half_width(x), x.size(0)
@@ -83,7 +84,8 @@ class Amplitude(Addon):
         foreign = torch.stack([banks[k][int(r * len(banks[k]))] for k, r in zip(client.tolist(), image, strict=True)])
         mix = torch.rand(n) if self.mix is None else torch.full((n,), self.mix)
         own = amplitudes(x, half_width)
-        leaning = torch.lerp(own, foreign.to(own), mix.to(own)[:, None, None, None])
+        foreign, mix = (to_device(drawn.to(own.dtype), own.device) for drawn in (foreign, mix))
+        leaning = torch.lerp(own, foreign, mix[:, None, None, None])
         return exchanged(x, leaning, half_width).clamp(x.min(), x.max())
 
     def _half_width(self, x: Tensor) -> int:

@@ -102,6 +102,8 @@ class JiGen(Addon):
         import torch
         from torch.nn.functional import pad
 
+        from ..nn.transfer import constant
+
         if x.dim() != 4 or min(x.size(-2), x.size(-1)) < self.grid:
             what = f"the network's inputs are no images of at least {self.grid} x {self.grid} pixels"
             raise UserError("addon (jigen)", what, "leave the add-on out")
@@ -115,7 +117,7 @@ class JiGen(Addon):
         tiles = torch.take_along_dim(tiles, order[:, :, None, None, None], 1)
         if self.grayscale and x.size(1) == 3:
             grey = (torch.rand_like(order, dtype=torch.float32) < self.grayscale)[:, :, None, None, None]
-            luma = torch.tensor(LUMA, dtype=x.dtype, device=x.device)[:, None, None]
+            luma = constant(LUMA, x.dtype, x.device)[:, None, None]
             tiles = torch.where(grey, (tiles * luma).sum(2, keepdim=True), tiles)
         x = tiles.unflatten(1, grid).permute(0, 3, 1, 4, 2, 5).flatten(-2).flatten(2, 3)
         return x[..., top : top + height, left : left + width]

@@ -55,13 +55,15 @@ class MixStyle(Addon):
         import torch
         from torch.distributions import Beta
 
+        from ..nn.transfer import to_device
         from ._places import styles
 
         if float(torch.rand(())) >= self.p or not self.alpha or x.size(-1) * x.size(-2) == 1:
             return x
         mean, std = styles(x.detach())
         order = torch.rand_like(mean[:, 0, 0, 0], dtype=torch.float32).argsort()
-        lam = Beta(self.alpha, self.alpha).sample((x.size(0), 1, 1, 1)).to(mean)
+        lam = Beta(self.alpha, self.alpha).sample((x.size(0), 1, 1, 1)).to(mean.dtype)
+        lam = to_device(lam, mean.device)
         mean_mix = torch.lerp(mean.index_select(0, order), mean, lam)
         std_mix = torch.lerp(std.index_select(0, order), std, lam)
         return ((x - mean) / std * std_mix + mean_mix).to(x.dtype)

@@ -135,6 +135,11 @@ class Training(Frozen, allow_inf_nan=False):
         description="whether images and convolutions are stored with the channels last in memory; default: on a CPU, "
         "for networks that convolve images",
     )
+    deterministic: bool = Field(
+        True,
+        description="use kernels that give the same bits each time, on a GPU, also where others are faster; "
+        "without effect on a CPU",
+    )
 
     @model_validator(mode="after")
     def _together(self) -> Training:
@@ -167,8 +172,9 @@ class Training(Frozen, allow_inf_nan=False):
         """Return the settings as plain data for ids.
 
         `select_by` is left out if it is accuracy or not given, the settings of the training loss if they are not
-        given, those of Adam if the optimiser is SGD, and class weights if there are none: studies without them keep
-        the ids of before. So do studies that leave `channels_last` open, which once was false by default.
+        given, those of Adam if the optimiser is SGD, class weights if there are none, and deterministic kernels unless
+        they are switched off: studies without them keep the ids of before. So do studies that leave `channels_last`
+        open, which once was false by default.
         """
         settings = self.model_dump(mode="json")
         settings["channels_last"] = {None: False, False: "never", True: True}[self.channels_last]
@@ -178,6 +184,8 @@ class Training(Frozen, allow_inf_nan=False):
         if self.optimiser == "sgd":
             for name in ADAM:
                 del settings[name]
+        if self.deterministic:
+            del settings["deterministic"]
         if settings["select_by"] in (None, "accuracy"):
             del settings["select_by"]
         return settings

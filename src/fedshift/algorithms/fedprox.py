@@ -32,6 +32,10 @@ class FedProx(Algorithm):
         if self.form == "squared":
             local.grad.add_(local.params, alpha=self.mu).sub_(local.received_params, alpha=self.mu)
             return
+        import torch
+
         away = local.params - local.received_params
-        if (distance := float(away.norm())) > 0:  # the distance has no gradient at zero
-            local.grad.add_(away, alpha=self.mu / (2 * distance))
+        distance = away.norm().double()
+        # the distance has no gradient at zero; negative zero times nothing changes no bit of the gradient
+        factor = torch.where(distance > 0, self.mu / (2 * distance), -0.0)
+        local.grad.addcmul_(away, factor.to(away.dtype))

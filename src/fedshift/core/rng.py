@@ -12,6 +12,9 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
+SHARED = ("cpu", "meta", "mps")
+"""Types of devices without a generator of their own that could be seeded here."""
+
 
 def _entropy(key: tuple[object, ...]) -> int:
     return int.from_bytes(hashlib.sha256("\x1f".join(map(str, key)).encode()).digest()[:16], "big")
@@ -47,11 +50,11 @@ Draws: TypeAlias = "tuple[torch.Tensor, torch.Tensor | None]"
 
 
 def generator_state(device: torch.device | None = None) -> Draws:
-    """Return the state of torch's default generators."""
+    """Return the state of torch's default generators: that of the CPU, and that of a device with its own."""
     import torch
 
-    on_cuda = device is not None and device.type == "cuda"
-    return torch.random.get_rng_state(), torch.cuda.get_rng_state(device) if device and on_cuda else None
+    apart = _apart(device)
+    return torch.random.get_rng_state(), torch.get_device_module(apart).get_rng_state(apart) if apart else None
 
 
 def set_generators(state: Draws, device: torch.device | None = None) -> None:
@@ -59,8 +62,13 @@ def set_generators(state: Draws, device: torch.device | None = None) -> None:
     import torch
 
     torch.random.set_rng_state(state[0])
-    if state[1] is not None and device is not None:
-        torch.cuda.set_rng_state(state[1], device)
+    if (apart := _apart(device)) is not None and state[1] is not None:
+        torch.get_device_module(apart).set_rng_state(state[1], apart)
+
+
+def _apart(device: torch.device | None) -> torch.device | None:
+    """Return the device if it has a generator of its own."""
+    return device if device is not None and device.type not in SHARED else None
 
 
 @contextmanager
@@ -79,6 +87,6 @@ def reseed(*key: object, device: torch.device | None = None) -> None:
 
     seed = seed_of(*key)
     torch.random.default_generator.manual_seed(seed)
-    if device is not None and device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
+    if device is not None and device.type not in SHARED:
+        state = torch.Generator(device).manual_seed(seed).get_state()
+        torch.get_device_module(device).set_rng_state(state, device)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..nn.transfer import array_to_device, to_device
 from ..transforms import Transform, shape_after
 
 
@@ -53,7 +54,7 @@ class TensorSamples:
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return inputs and labels of the samples at `index`. They are never augmented."""
-        chosen = torch.from_numpy(index).to(self.x.device)
+        chosen = array_to_device(index, self.x)
         return self.x.index_select(0, chosen), self.y.index_select(0, chosen)
 
 
@@ -78,9 +79,10 @@ class Pooled:
         part = np.searchsorted(self.starts, index, side="right") - 1
         where = [np.flatnonzero(part == k) for k in range(len(self.parts))]
         pieces = [self.parts[k].batch(index[rows] - self.starts[k], rng) for k, rows in enumerate(where) if len(rows)]
-        back = torch.from_numpy(np.argsort(np.concatenate(where)))
-        x, y = (torch.cat(column) for column in zip(*pieces, strict=True))
-        return x[back.to(x.device)], y[back.to(y.device)]
+        device = next((x.device for x, _ in pieces if x.device.type != "cpu"), pieces[0][0].device)
+        x, y = (torch.cat([to_device(piece, device) for piece in column]) for column in zip(*pieces, strict=True))
+        back = array_to_device(np.argsort(np.concatenate(where)), x)
+        return x[back], y[back]
 
 
 class MappedSamples:
@@ -115,8 +117,7 @@ class MappedSamples:
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return transformed inputs (batch, channels, height, width) or (batch, features), and labels (batch,)."""
-        stored = torch.from_numpy(self.images[self.rows[index]])
-        x = stored.to(self.device)
+        x = to_device(torch.from_numpy(self.images[self.rows[index]]), self.device)
         if x.dim() == 4:
             x = x.permute(0, 3, 1, 2).contiguous()
         x = x.float()
@@ -125,7 +126,7 @@ class MappedSamples:
                 x = transform.apply(x, rng or _NO_RANDOMNESS)
             elif rng is not None:
                 x = transform.apply(x, rng)
-        return x, self.labels[torch.from_numpy(index)].to(self.device)
+        return x, to_device(self.labels[torch.from_numpy(index)], self.device)
 
 
 def labels_of(samples: Samples) -> Tensor:

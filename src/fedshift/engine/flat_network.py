@@ -17,7 +17,9 @@ from ..nn.batchnorm import batch_norms
 from ..nn.blend import Blended
 from ..nn.bn_policy import BNPolicy
 from ..nn.flat_state import Layout
+from ..nn.transfer import to_device
 from .batches import batch_indices
+from .read_ahead import read_ahead
 from .running_variance import RunningVariances
 
 if TYPE_CHECKING:
@@ -165,8 +167,8 @@ class FlatNetwork:
         self.mode(train=False)
         loss_sum, correct = self.state_vector.new_zeros(()), self.counters.new_zeros(())
         outputs, labels = list[Tensor](), list[Tensor]()
-        for index in batch_indices(rows, batch_size):
-            x, y = self.to_device(*samples.batch(index))
+        batches = (self.to_device(*samples.batch(index)) for index in batch_indices(rows, batch_size))
+        for x, y in read_ahead(batches, self.device):
             with self.autocast:
                 logits = self.answering(x)
             loss_sum += cross_entropy(logits.to(loss_sum.dtype), y, reduction="sum")
@@ -187,7 +189,7 @@ class FlatNetwork:
 
     def to_device(self, x: Tensor, y: Tensor) -> Batch:
         """Return a batch on the device, in the memory format of the network."""
-        x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+        x, y = to_device(x, self.device), to_device(y, self.device)
         if self.channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         return x, y

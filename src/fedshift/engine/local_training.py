@@ -30,6 +30,7 @@ from .flat_network import Batch, FlatNetwork
 from .joint_step import Exchange, FirstStep, joint_step
 from .optimiser import SGD, Adam, optimiser
 from .ranks import Ranks
+from .read_ahead import read_ahead, wait_for
 from .round_state import RoundState, SiteRecord
 from .tally import Tally, diverged
 
@@ -219,8 +220,8 @@ class LocalTrainer(FlatNetwork, Local):
         augmentation = stream(*key, f"{purpose}augmentation") if samples.random else None
         indices = batch_stream(len(samples), self.training, order)
         steps = None if endless else sum(self.steps_in_phases(samples))
-        for index in itertools.islice(indices, steps):
-            yield self.to_device(*samples.batch(index, augmentation))
+        batches = (self.to_device(*samples.batch(index, augmentation)) for index in itertools.islice(indices, steps))
+        yield from batches if endless else read_ahead(batches, self.device)
 
     def steps_in_phases(self, samples: Samples) -> list[int]:
         """Return the number of local steps in each phase of a client's round."""
@@ -386,6 +387,7 @@ class LocalRound:
         self.first = joint_step(trainer, objective, batches, [c.own for c in self.clients], exchange, key)
         trainer.end_turn()
         self.floats, self.messages = exchange.floats, exchange.messages
+        wait_for(trainer.device)
         self.seconds = (time.perf_counter() - began) / len(self.clients)
 
     def run(self, should_stop: Callable[[], bool]) -> list[SiteRecord]:

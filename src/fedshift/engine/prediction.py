@@ -16,6 +16,8 @@ from ..core.errors import UserError
 from ..core.rng import keyed, stream
 from ..data.samples import Samples
 from ..inferences import Inference, Predict, Site
+from ..nn.transfer import to_device
+from .read_ahead import read_ahead
 
 
 @contextmanager
@@ -58,8 +60,7 @@ def probabilities(
     indices = [order[start : start + inference.batch_size] for start in range(0, len(order), inference.batch_size)]
 
     def batches() -> Iterator[Tensor]:
-        for index in indices:
-            yield samples.batch(index)[0].to(device)
+        return read_ahead((to_device(samples.batch(index)[0], device) for index in indices), torch.device(device))
 
     out = np.empty((0, 0))
     with site_predictor(model, inference, replace(site or Site(), batches=batches)) as predict:
@@ -108,7 +109,7 @@ def client_answer(
 
     def batches() -> Iterator[Tensor]:
         for start in range(0, len(order) - size + 1, size):
-            yield samples.batch(order[start : start + size])[0].to(device)
+            yield to_device(samples.batch(order[start : start + size])[0], device)
 
     first = next((p.device for p in model.parameters()), None)
     with keyed("at client", device=first), torch.set_grad_enabled(inference.gradients):

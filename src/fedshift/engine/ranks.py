@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -133,6 +135,22 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:200]
 
 
+def require_own_gpus(ranks: Ranks, gpu: str) -> None:
+    """Raise UserError if two processes use one GPU, which NCCL refuses; `gpu` names this process's, or is empty."""
+    gpus = [name for name in ranks.each(lambda: gpu) if name]
+    if shared := [name for name, uses in Counter(gpus).items() if uses > 1]:
+        what = f"{gpus.count(shared[0])} of {ranks.count} processes would share one GPU ({shared[0]})"
+        raise UserError("processes", what, "ask for as many processes as there are GPUs, or leave out `processes`")
+
+
+def _gpu(device: torch.device) -> str:
+    """Return a name of the GPU that no other has, over all machines; empty for a CPU."""
+    if device.type != "cuda":
+        return ""
+    properties = torch.cuda.get_device_properties(device)
+    return f"{properties.name} of {socket.gethostname()}, {getattr(properties, 'uuid', device)}"
+
+
 @contextmanager
 def opened(device: torch.device) -> Iterator[Ranks]:
     """Open the processes that torchrun started together with this one, or this process alone, inside the context.
@@ -144,6 +162,8 @@ def opened(device: torch.device) -> Iterator[Ranks]:
         return
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
-        yield ProcessGroup(device)
+        ranks = ProcessGroup(device)
+        require_own_gpus(ranks, _gpu(device))
+        yield ranks
     finally:
         dist.destroy_process_group()

@@ -50,6 +50,7 @@ class Personalise(Frozen, allow_inf_nan=False):
         from torch.nn.functional import cross_entropy
 
         from ..nn.batchnorm import untracked
+        from ..nn.transfer import to_device
 
         images = val if self.source == "val" and len(val) else test
         index = stream(self.seed, "personalise", site).permutation(len(images))[: self.batch_size]
@@ -60,7 +61,7 @@ class Personalise(Frozen, allow_inf_nan=False):
         model.train()
         with torch.enable_grad(), untracked(model), keyed(self.seed, "personalise", site, "dropout", device=device):
             for _ in range(self.steps):
-                x, y = images.batch(index)
+                x, y = (to_device(tensor, device) for tensor in images.batch(index))
                 optimiser.zero_grad()
                 cross_entropy(model(x), y).backward()
                 optimiser.step()

@@ -98,7 +98,8 @@ def apply(
     out. Raises UserError where the run has no network for these images, an image cannot be read, or `out` holds
     anything that was not written there by an earlier call.
     """
-    run, manifest, device = load_run(folder), _manifest(folder), take_device(threads)
+    run, manifest = load_run(folder), _manifest(folder)
+    device = take_device(threads, run.training.deterministic)
     require_network(run, inference)
     files = ImageFiles.of(run, source, "leave out such files with --skip-unreadable")
     table = files.listed()

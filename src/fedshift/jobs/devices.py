@@ -1,9 +1,14 @@
-"""Devices of jobs. Jobs on one machine share its GPUs: each job uses one GPU, an idle one if there is any."""
+"""Devices of jobs. Jobs on one machine share its GPUs: each job uses one GPU, an idle one if there is any.
+
+Nothing here was tried on a GPU: the tests use names of GPUs, and a driver that counts two.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,14 +22,34 @@ if TYPE_CHECKING:
     import torch
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+COUNT = """
+import ctypes
+driver, n = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+print(n.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(n)) == 0 else 0)
+"""
+"""Program that asks the driver how many GPUs there are."""
 
 
-def take_device(threads: int) -> torch.device:
-    """Return the GPU of a job, or the CPU if there is none; torch uses `threads` CPU threads from now on."""
+def take_device(threads: int, deterministic: bool = True) -> torch.device:
+    """Return the GPU of a job, or the CPU if there is none; torch uses `threads` CPU threads from now on.
+
+    On a GPU, float32 is computed in full: TF32, which rounds the inputs of convolutions to 10 bits and is torch's
+    default on recent GPUs, is switched off. With `deterministic`, operations use kernels that give the same bits each
+    time; one that has no such kernel is used with a warning. Nothing changes on a CPU.
+    """
     import torch
 
     torch.set_num_threads(threads)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    if deterministic:
+        os.environ.setdefault(WORKSPACE, ":4096:8")  # cuBLAS reads it once, before its first product
+        torch.backends.cudnn.benchmark = False
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # it costs time
+    torch.use_deterministic_algorithms(deterministic, warn_only=True)
+    return torch.device("cuda")
 
 
 @contextmanager
@@ -52,9 +77,16 @@ def _visible() -> list[str]:
     """Return the GPUs that this process may use, by number or name."""
     if (names := os.environ.get(VISIBLE)) is not None:
         return [name.strip() for name in names.split(",") if name.strip()]
-    import torch
+    return [str(n) for n in range(_counted())]
 
-    return [str(n) for n in range(torch.cuda.device_count())]  # this creates no CUDA context
+
+def _counted() -> int:
+    """Return the number of GPUs, counted by another process.
+
+    Once a process has asked CUDA, it ignores a later choice of visible devices: all jobs would share the first GPU.
+    """
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", COUNT], capture_output=True, text=True, check=False)
+    return int(done.stdout) if done.returncode == 0 else 0
 
 
 def _take(gpus: list[str], stack: ExitStack) -> str:

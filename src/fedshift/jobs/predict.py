@@ -62,7 +62,8 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
     """
     import pandas as pd
 
-    run, device = load_run(folder), take_device(threads)
+    run = load_run(folder)
+    device = take_device(threads, run.training.deterministic)
     images = _Images(run, paths)
     network = Network(run, folder, images.prepared.shape, device)
     tests, vals = images.by_site("test", run.tested), images.by_site("val", run.partition.internal)

@@ -99,6 +99,7 @@ def manifest(
         "git": git(),
         "versions": versions(),
         "device": torch.cuda.get_device_name(device) if cuda else f"CPU ({platform.machine()})",
+        "deterministic": run.training.deterministic if cuda else True,  # kernels of a CPU are
         "threads": threads,
         "processes": federation.ranks.count,
         "started": started.isoformat(timespec="seconds"),

@@ -22,7 +22,16 @@ from .sample_counts import SampleCounts
 UNKNOWN = "no run of the same model was timed in this folder, or data and partition are not made yet"
 PREDICTED = "predictions of the same model, scaled by the number of images and their size"
 THIRD = "rule of thumb: testing an image takes a third of the time of training on it"
-COSTS = ("participation", "local_epochs", "local_steps", "batch_size", "equal_steps", "precision", "channels_last")
+COSTS = (
+    "participation",
+    "local_epochs",
+    "local_steps",
+    "batch_size",
+    "equal_steps",
+    "precision",
+    "channels_last",
+    "deterministic",
+)
 """Settings of the training that decide how long a round takes."""
 
 

@@ -184,6 +184,9 @@ def caveats(findings: Findings, runs: list[Trained]) -> Iterator[str]:
         yield "The runs were trained by different versions of the training code; see Provenance."
     if any((r.manifest.get("git") or {}).get("dirty") for r in done):
         yield "Some runs were trained from a working tree with uncommitted changes."
+    if varying := sum(r.manifest.get("deterministic") is False for r in done):
+        what = "on a GPU without deterministic kernels (training.deterministic: false)"
+        yield f"{varying} of {len(done)} runs were trained {what}: repeated, they give slightly other results."
     training = {name: run.training for name, run in findings.plan.runs.items()}
     judged = [  # under cosine the rate falls to 0, and the last rounds are the best by design
         r for r in done if training[r.name].schedule == "constant" and r.manifest.get("best_value") is not None

@@ -21,7 +21,7 @@ Rule = Literal["validation", "oracle"]
 ALONE = frozenset(
     (
         *("class_weights", "select", "select_by", "watch_every", "training_loss_every", "training_loss_images"),
-        *("precision", "channels_last"),
+        *("precision", "channels_last", "deterministic"),
     )
 )
 """Settings that have one value in a search. A list of class weights is one value; the others do not belong to what is

@@ -79,7 +79,10 @@ class _Redraw(Transform):
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         import torch
 
-        drawn = torch.stack(self.clients).to(x)[torch.from_numpy(rng.integers(0, len(self.clients), len(x)))]
+        from ..nn.transfer import array_to_device
+
+        client = array_to_device(rng.integers(0, len(self.clients), len(x)), x)
+        drawn = torch.stack(self.clients).to(x).index_select(0, client)
         own = self.own.to(x)
         mean, std = (own[k][:, None, None] for k in range(2))
         other = [drawn[:, k, :, None, None] for k in range(2)]

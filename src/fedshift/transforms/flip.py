@@ -21,13 +21,11 @@ class RandomFlip(Transform):
     vertical: bool = Field(True, description="whether up-down flips are made: sensible for tissue, not for photographs")
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        import torch
         from monai.transforms import Flip
 
-        for axis in (0, 1) if self.vertical else (1,):
-            chosen = torch.from_numpy(rng.random(len(x)) < self.probability)
-            if chosen.any():
-                picked = x[chosen]
-                x = x.clone()
-                x[chosen] = Flip(spatial_axis=axis)(picked.flatten(0, 1)).view_as(picked)
-        return x
+        from ._groups import changed_by_group
+
+        vertical = rng.random(len(x)) < self.probability if self.vertical else np.zeros(len(x), bool)
+        horizontal = rng.random(len(x)) < self.probability
+        flips = [Flip(spatial_axis=axes) for axes in (1, 0, (0, 1))]
+        return changed_by_group(x, 2 * vertical + horizontal, [None, *flips])

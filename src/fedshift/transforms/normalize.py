@@ -37,9 +37,11 @@ class Normalize(Transform):
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         import torch
 
+        from ..nn.transfer import constant
+
         if len(self.mean) not in (1, x.shape[1]):
             what = f"has {len(self.mean)} means, but images have {x.shape[1]} channels"
             raise UserError("transform normalize", what, "give one for each channel")
-        scale = 1 / torch.tensor(self.std, dtype=x.dtype, device=x.device)
-        shift = -torch.tensor(self.mean, dtype=x.dtype, device=x.device) * scale
+        scale = 1 / constant(self.std, x.dtype, x.device)
+        shift = -constant(self.mean, x.dtype, x.device) * scale
         return torch.addcmul(shift.view(-1, 1, 1), x, scale.view(-1, 1, 1))

@@ -23,8 +23,10 @@ class RandomCrop(Transform):
         import torch
         from torch.nn.functional import pad
 
+        from ..nn.transfer import array_to_device
+
         n, _, height, width = x.shape
-        top, left = (torch.from_numpy(rng.integers(0, 2 * self.padding + 1, n)).to(x.device) for _ in "yx")
+        top, left = array_to_device(np.stack([rng.integers(0, 2 * self.padding + 1, n) for _ in "yx"]), x)
         rows = top[:, None] + torch.arange(height, device=x.device)
         columns = left[:, None] + torch.arange(width, device=x.device)
         image = torch.arange(n, device=x.device)[:, None, None]

@@ -27,7 +27,9 @@ class RandomRotation(Transform):
         import torch
         from torch.nn.functional import affine_grid, grid_sample
 
-        angle = torch.from_numpy(rng.uniform(-self.degrees, self.degrees, len(x)) * math.pi / 180).to(x)
+        from ..nn.transfer import array_to_device
+
+        angle = array_to_device(rng.uniform(-self.degrees, self.degrees, len(x)) * math.pi / 180, x, x.dtype)
         cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
         height, width = x.shape[2:]
         rows = [torch.stack([cos, -sin * height / width, zero], 1), torch.stack([sin * width / height, cos, zero], 1)]

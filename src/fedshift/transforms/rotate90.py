@@ -18,13 +18,8 @@ class RandomRotate90(Transform):
     when = "train"
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        import torch
         from monai.transforms import Rotate90
 
-        turns = torch.from_numpy(rng.integers(0, 4, len(x)))
-        x = x.clone()
-        for k in (1, 2, 3):
-            if (chosen := turns == k).any():
-                picked = x[chosen]
-                x[chosen] = Rotate90(k=k)(picked.flatten(0, 1)).view_as(picked)
-        return x
+        from ._groups import changed_by_group
+
+        return changed_by_group(x, rng.integers(0, 4, len(x)), [None, *(Rotate90(k=k) for k in (1, 2, 3))])

@@ -1,0 +1,33 @@
+"""Copies to a device for which the host does not wait, and small constants that stay there."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """Return a tensor on a device. A copy from the host to an accelerator goes on while the host works on.
+
+    It goes through pinned memory, from which an accelerator copies by itself. A copy towards the host is complete when
+    this returns, since nobody could tell when it arrives.
+    """
+    device = torch.device(device)
+    if device.type == "cpu" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def array_to_device(array: np.ndarray, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return an array as a tensor on the device of another tensor; see `to_device`. It keeps its type by default."""
+    tensor = torch.from_numpy(array)
+    return to_device(tensor if dtype is None else tensor.to(dtype), like.device)
+
+
+@functools.lru_cache(64)
+def constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return numbers as a tensor (n,), which is copied to each device once. Do not change it."""
+    return torch.tensor(values, dtype=dtype, device=device)
