@@ -15,7 +15,7 @@ if str(SOURCES) not in sys.path:
 from fedshift import study
 from fedshift.core import digest, fork_server, registry
 from fedshift.core.errors import UserError, did_you_mean
-from fedshift.io.paths import Paths, papers
+from fedshift.io.paths import Paths, memory, papers
 from fedshift.jobs.accept import Ledger
 from fedshift.papers import tables as published
 from fedshift.papers.pairs import of_rounds, require

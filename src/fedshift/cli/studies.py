@@ -13,7 +13,7 @@ from ..core.console import say
 from ..datasets import Scale
 from ..io.paths import Paths
 from ..papers.pairs import require
-from .data_check import inspected, partitions, problems, require_transforms
+from .data_check import inspected, moved, partitions, problems, require_transforms
 from .group import Group, member, plans
 
 
@@ -73,7 +73,14 @@ def check(args: argparse.Namespace) -> None:
             seen = inspected(checked)
             where = f"{checked.path} at scale {scale}" if checked.scaled else str(checked.path)
             head = f"{where}: {len(checked.runs)} runs, {len(checked.inferences)} ways of inference"
-            for text in (head, *partitions(checked), *_hints(checked), *seen, *problems(checked, Paths())):
+            for text in (
+                head,
+                *partitions(checked),
+                *_hints(checked),
+                *seen,
+                *moved(checked, Paths()),
+                *problems(checked, Paths()),
+            ):
                 if text not in shown:
                     print(text)
                     shown.add(text)
