@@ -27,6 +27,9 @@ rule all:
 
 
 onstart:
+    if not workflow.local_exec:
+        with told():
+            calls.require_plain(sys.executable)
     if str(config["fork_server"]).lower() == "true" and workflow.local_exec and int(config["processes"]) == 1:
         fork_server.start()
     print(f"To follow the runs, in another terminal: {FOLLOW}", file=sys.stderr)

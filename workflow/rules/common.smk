@@ -1,6 +1,7 @@
 # This file expands the studies of this call to runs. Everything else about studies is in src/fedshift/study/.
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from re import escape
 from shlex import quote
@@ -14,7 +15,7 @@ if str(SOURCES) not in sys.path:
 
 from fedshift import study
 from fedshift.core import digest, fork_server, registry
-from fedshift.core.errors import UserError, did_you_mean
+from fedshift.core.errors import Known, UserError, did_you_mean
 from fedshift.io.paths import Paths, memory, papers
 from fedshift.jobs.accept import Ledger
 from fedshift.papers import tables as published
@@ -27,7 +28,19 @@ from fedshift.study import calls
 PATHS = Paths()
 INDEX = PATHS.page("index")
 CONFIG_KEYS = {"study", "scale", "mirror", "studies", "processes", "fork_server"}
-try:
+
+
+@contextmanager
+def told():
+    """End the call where the block raises UserError, with its words and its exit code."""
+    try:
+        yield
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+with told():
     for key in set(config) - CONFIG_KEYS:
         raise UserError("--config", f"unknown key {key!r}", did_you_mean(key, CONFIG_KEYS))
     if not (str(config["processes"]).isdecimal() and int(config["processes"])):
@@ -39,16 +52,13 @@ try:
         plan.require_files()
         require(plan)
     ACCEPTED = Ledger(PATHS)
-except UserError as error:
-    print(error, file=sys.stderr)
-    sys.exit(error.exit_code)
 
 
 FOLLOW = calls.fedshift(["status", str(config["study"]), "--watch"], PLANS, Path(config["studies"]))
 # A page that is there does not hide that a file behind it is gone.
 PAGES = [plan for plan in PLANS.values() if PATHS.page(plan.name).exists()]
 GONE = sorted({file for plan in PAGES for file in finished(plan, PATHS) if not file.exists()})
-RUNS = {key: run for plan in PLANS.values() for key, run in plan.runs.items()}
+RUNS = Known("run", {key: run for plan in PLANS.values() for key, run in plan.runs.items()})
 INFERENCES = {key: plan.inferences[members[0]] for plan in PLANS.values() for key, members in plan.sweeps.items()}
 DATA = {run.data.id: run.data for run in RUNS.values()}
 RAW = {data.raw: data for data in DATA.values()}
@@ -90,7 +100,7 @@ wildcard_constraints:
     raw="|".join(RAW),
     data="|".join(DATA),
     partition="|".join(PARTITIONS),
-    run="|".join(RUNS),
+    run="[A-Za-z0-9_-]+",  # all ids of thousands of runs would stand in each pattern that Snakemake handles
     inference="|".join(INFERENCES),
     study="|".join(map(escape, PLANS)),
     figure="[a-z0-9_]+",
