@@ -27,6 +27,9 @@ rule all:
 
 
 onstart:
+    if not workflow.local_exec:
+        with told():
+            calls.require_plain(sys.executable)
     lift_default_limit(workflow)
     if str(config["fork_server"]).lower() == "true" and workflow.local_exec and int(config["processes"]) == 1:
         fork_server.start()

@@ -581,6 +581,10 @@ def test_an_archive_that_climbs_out(tmp_path: Path) -> None:
 def test_own_files_are_inputs_and_those_of_an_archive_are_not(tmp_path: Path) -> None:
     path = two(tmp_path)
     assert own(path).dataset.inputs() == (path,)
+    images = {name: tmp_path / name for name in ("a.png", "b.png")}
+    assert own(path).dataset.own_files() == {"table": path, **images}
+    assert packed().dataset.own_files() == {}
+    assert packed().dataset.fingerprint() == ""
     assert packed().dataset.inputs() == ()
 
 

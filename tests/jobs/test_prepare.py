@@ -36,7 +36,7 @@ class Counted(Dataset):
     def card(self) -> Card:
         return Card("Counted", "", "", "", "")
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, memory: Path | None = None) -> str:
         return FINGERPRINT
 
     def open(self, raw: Path) -> Opened:

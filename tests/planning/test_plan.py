@@ -50,6 +50,7 @@ def test_jobs_are_those_of_snakemakes_dry_run(tmp_path: Path, monkeypatch: pytes
     project = Project.create(tmp_path / "p", runs=[{"algorithm": "fedavg", "bn": ["aggregated", "local"]}])
     monkeypatch.chdir(project.root)
     assert cli.main(["plan", "tiny", "--json"]) == 0
+    assert not (project.root / ".snakemake").exists(), "a look leaves nothing"
     plans = study.select("tiny", "mini", STUDIES)
     jobs = project.jobs()
     pending = pending_jobs({"study": "tiny"})

@@ -1,6 +1,7 @@
 # This file expands the studies of this call to runs. Everything else about studies is in src/fedshift/study/.
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from re import escape
 from shlex import quote
@@ -14,8 +15,8 @@ if str(SOURCES) not in sys.path:
 
 from fedshift import study
 from fedshift.core import digest, fork_server, registry
-from fedshift.core.errors import UserError, did_you_mean
-from fedshift.io.paths import Paths, papers
+from fedshift.core.errors import Known, UserError, did_you_mean
+from fedshift.io.paths import Paths, memory, papers
 from fedshift.jobs.accept import Ledger
 from fedshift.papers import tables as published
 from fedshift.papers.pairs import of_rounds, require
@@ -29,7 +30,19 @@ from fedshift.study import calls
 PATHS = Paths()
 INDEX = PATHS.page("index")
 CONFIG_KEYS = {"study", "scale", "mirror", "studies", "processes", "fork_server"}
-try:
+
+
+@contextmanager
+def told():
+    """End the call where the block raises UserError, with its words and its exit code."""
+    try:
+        yield
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+with told():
     for key in set(config) - CONFIG_KEYS:
         raise UserError("--config", f"unknown key {key!r}", did_you_mean(key, CONFIG_KEYS))
     if not (str(config["processes"]).isdecimal() and int(config["processes"])):
@@ -41,9 +54,6 @@ try:
         plan.require_files()
         require(plan)
     ACCEPTED = Ledger(PATHS)
-except UserError as error:
-    print(error, file=sys.stderr)
-    sys.exit(error.exit_code)
 
 
 FOLLOW = calls.fedshift(["status", str(config["study"]), "--watch"], PLANS, Path(config["studies"]))
@@ -51,9 +61,9 @@ FOLLOW = calls.fedshift(["status", str(config["study"]), "--watch"], PLANS, Path
 PAGES = [plan for plan in PLANS.values() if PATHS.page(plan.name).exists()]
 GONE = sorted({file for plan in PAGES for file in finished(plan, PATHS) if not file.exists()})
 TRAININGS = {key: run for plan in PLANS.values() for key, run in plan.trainings.items()}
-SEARCHES = {key: run for plan in PLANS.values() for key, run in plan.searches.items()}
+SEARCHES = Known("search", {key: run for plan in PLANS.values() for key, run in plan.searches.items()})
 ORACLES = {key: job for plan in PLANS.values() for key, job in plan.oracles.items()}
-RUNS = TRAININGS | SEARCHES
+RUNS = Known("run", TRAININGS | SEARCHES)
 INFERENCES = {
     key: list({plan.inferences[one].name: plan.inferences[one] for one in members}.values())
     for plan in PLANS.values()
@@ -102,7 +112,7 @@ wildcard_constraints:
     raw="|".join(RAW),
     data="|".join(DATA),
     partition="|".join(PARTITIONS),
-    run="|".join(RUNS),
+    run="[A-Za-z0-9_-]+",  # all ids of thousands of runs would stand in each pattern that Snakemake handles
     inference="|".join(INFERENCES),
     study="|".join(map(escape, PLANS)),
     figure="[a-z0-9_]+",

@@ -22,7 +22,6 @@ rule download:
 rule prepare:
     input:
         source=lambda w: PATHS.source(DATA[w.data].raw),
-        own=lambda w: DATA[w.data].dataset.inputs(),
     output:
         images=PATHS.data_files("{data}").images,
         samples=PATHS.data_files("{data}").samples,
@@ -36,7 +35,7 @@ rule prepare:
     params:
         study=asked,
         code=lambda w: ACCEPTED.prepare(DATA[w.data]),
-        images=lambda w: DATA[w.data].dataset.fingerprint(),
+        images=lambda w: DATA[w.data].dataset.fingerprint(memory(PATHS.data(w.data))),
     shell:
         "python -m fedshift prepare {params.study} {wildcards.data} --threads {threads} > {log:q} 2>&1"
 

@@ -4,10 +4,10 @@
 
 rule train:
     input:
-        images=lambda w: PATHS.data_files(TRAININGS[w.run].data.id).images,
-        samples=lambda w: PATHS.data_files(TRAININGS[w.run].data.id).samples,
-        card=lambda w: PATHS.data_files(TRAININGS[w.run].data.id).card,
-        partition=lambda w: PATHS.partition(TRAININGS[w.run].partition_id),
+        images=lambda w: PATHS.data_files(RUNS[w.run].data.id).images,
+        samples=lambda w: PATHS.data_files(RUNS[w.run].data.id).samples,
+        card=lambda w: PATHS.data_files(RUNS[w.run].data.id).card,
+        partition=lambda w: PATHS.partition(RUNS[w.run].partition_id),
     output:
         spec=PATHS.run_files("{run}").spec,
         model=PATHS.run_files("{run}").model,
@@ -17,7 +17,7 @@ rule train:
     log:
         PATHS.log("train", "{run}"),
     wildcard_constraints:
-        run="|".join(TRAININGS),
+        run="(?!.*-search-)[A-Za-z0-9_-]+",
     conda:
         "../../envs/train.yaml"
     threads: int(config["processes"])
@@ -25,7 +25,7 @@ rule train:
         launch=launch,
         each=lambda w, threads: max(1, threads // int(config["processes"])),
         study=asked,
-        code=lambda w: ACCEPTED.train(TRAININGS[w.run]),
+        code=lambda w: ACCEPTED.train(RUNS[w.run]),
     shell:
         "exec python -m {params.launch} fedshift train {params.study} {wildcards.run} --threads {params.each} > {log:q} 2>&1"
 
@@ -53,7 +53,7 @@ rule choose:
     log:
         PATHS.log("choose", "{run}"),
     wildcard_constraints:
-        run="|".join(SEARCHES) or "none",
+        run="[A-Za-z0-9_-]+-search-[a-z0-9]+",
     conda:
         "../../envs/train.yaml"
     threads: 1

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..core import digest
 from ..core.errors import UserError, require_none
 from ..data.inspection import Inspection, SiteSamples, inspect
-from ..datasets.own_images import further_columns
-from ..io.paths import Paths
+from ..datasets.own_images import TABLE, further_columns
+from ..io.contents import remembered
+from ..io.paths import Paths, memory
 from ..io.text import read_json
 from ..study import Plan
 
@@ -72,6 +74,19 @@ def _line(site: SiteSamples, classes: tuple[str, ...]) -> str:
     some = f" (unknown for images: {site.unknown:,})" if site.patients and site.unknown else ""
     counts = ", ".join(f"{number:,} {name}" for name, number in zip(classes, site.classes, strict=True))
     return f"{site.name} ({' or '.join(site.roles) or 'no role'}): {site.samples:,} images, {people}{some}; {counts}"
+
+
+def moved(plan: Plan, paths: Paths) -> Iterator[str]:
+    """Yield a hint for each table of own images that has no results here, where one with the same rows has."""
+    for key, data in plan.data.items():
+        files = data.dataset.own_files()
+        if TABLE not in files or paths.data(key).exists():
+            continue
+        rows = digest.of_file(files[TABLE])
+        for card in sorted(paths.data("*").parent.glob(f"*/{paths.data_files(key).card.name}")):
+            earlier = read_json(card)["dataset"].get("table")
+            if remembered(memory(card.parent)).get(TABLE) == rows:
+                yield f"  warning: {earlier} has the same rows, and results: was it moved? See moved_from"
 
 
 def problems(plan: Plan, paths: Paths) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from ..datasets import Scale
 from ..io.checksums import record, require
 from ..io.paths import STUDIES
 from ..io.usage import write_usage
+from ..study.calls import written
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -100,7 +100,7 @@ def call(args: argparse.Namespace) -> str:
     """Return the call of Snakemake that makes the studies which a command names."""
     scale = [f"scale={args.scale}"] if scaled(args) else []
     folder = [] if args.studies == STUDIES else [f"studies={args.studies}"]
-    return shlex.join(["snakemake", "--cores", "all", "--config", f"study={args.study}", *scale, *folder])
+    return written([f"study={args.study}", *scale, *folder])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from ..core.console import say
 from ..datasets import Scale
 from ..io.paths import Paths
 from ..papers.pairs import require
-from .data_check import inspected, partitions, problems, require_transforms
+from .data_check import inspected, moved, partitions, problems, require_transforms
 from .group import Group, member, plans
 
 
@@ -79,6 +79,7 @@ def check(args: argparse.Namespace) -> None:
                 *partitions(checked),
                 *_hints(checked),
                 *seen,
+                *moved(checked, Paths()),
                 *problems(checked, Paths()),
             ):
                 if text not in shown:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from .limits import Limit
 
+T = TypeVar("T")
 SHOWN: Limit[int] = 20
 """The most faults of one kind that are printed one by one."""
 
@@ -68,6 +70,19 @@ def shortened(faults: Iterable[UserError], number: int, where: object) -> list[U
     first = list(itertools.islice(faults, SHOWN))
     others = number - len(first)
     return [*first, UserError(where, f"{others:,} more like these")] if others else first
+
+
+class Known(dict[str, T]):
+    """Things of one kind by their ids. One that is not there is a UserError."""
+
+    def __init__(self, kind: str, things: Mapping[str, T]) -> None:
+        super().__init__(things)
+        self.kind = kind
+
+    def __missing__(self, key: str) -> T:
+        raise UserError(
+            f"{self.kind} {key!r}", "is in no study of this call", "fedshift check STUDY --ids lists all ids"
+        )
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -98,8 +98,13 @@ def inspect(samples: pd.DataFrame, classes: tuple[str, ...], uses: Sequence[tupl
     """
     samples = samples[samples["site"].notna()].reset_index(drop=True)
     partitions = list(dict.fromkeys(partition for partition, _ in uses))
+    divided = {partition: _divided(samples, partition) for partition in partitions}
     known = samples[samples["patient"].notna()]
-    faults = {str(fault): fault for partition, training in uses for fault in _faults(samples, partition, training)}
+    faults = {
+        str(fault): fault
+        for partition, training in uses
+        for fault in _faults(samples, partition, training, divided[partition])
+    }
     several = known.groupby("patient")["site"].nunique()
     sites = [_site(str(name), rows, classes, partitions) for name, rows in samples.groupby("site", sort=False)]
     return Inspection(
@@ -113,14 +118,31 @@ def inspect(samples: pd.DataFrame, classes: tuple[str, ...], uses: Sequence[tupl
             "patient": groups(known["patient"].unique()),
         },
         faults=list(faults.values()),
-        clients=tuple(client for partition in partitions for client in _clients(samples, partition, classes)),
+        clients=tuple(
+            client
+            for partition, (assigned, _) in divided.items()
+            for client in _clients(samples, partition, assigned, classes)
+        ),
     )
 
 
-def _clients(samples: pd.DataFrame, partition: Partition, classes: Collection[str]) -> Iterator[SiteSamples]:
+def _divided(samples: pd.DataFrame, partition: Partition) -> tuple[pd.DataFrame, list[UserError]]:
+    """Return the division of samples as it would be once sites are spelt as in the study, and its faults.
+
+    Without its labels a site cannot be split by class; nothing is then divided.
+    """
+    if partition.by == "class" and samples["label"].isna().any():
+        return samples.iloc[:0].assign(role="", split=""), []
+    respelt = samples["site"].replace(partition.spellings(samples["site"].unique()))
+    labels = samples["label"].astype("float64").fillna(0).astype("int64")
+    return partition.divide(samples.assign(site=respelt, label=labels))
+
+
+def _clients(
+    samples: pd.DataFrame, partition: Partition, assigned: pd.DataFrame, classes: Collection[str]
+) -> Iterator[SiteSamples]:
     """Yield the counts of each client to which a partition deals images."""
     if partition.deal and samples["label"].notna().all():
-        assigned, _ = partition.divide(samples.astype({"label": "int64"}))
         rows = assigned.merge(samples.drop(columns="site"), on="sample")
         rows = rows[rows["role"] == "internal"]
         name = f"client of {partition.title}" if partition.title else "client"
@@ -155,17 +177,12 @@ def _across(known: pd.DataFrame, partition: Partition) -> set[str]:
     return set(inside) & set(outside)
 
 
-def _faults(samples: pd.DataFrame, partition: Partition, training: Training) -> Iterator[UserError]:
-    """Yield the faults of the names of sites, of the splits and of the number of images that train.
-
-    Splits are made as they would be once sites are spelt as in the study.
-    """
+def _faults(
+    samples: pd.DataFrame, partition: Partition, training: Training, divided: tuple[pd.DataFrame, list[UserError]]
+) -> Iterator[UserError]:
+    """Yield the faults of the names of sites, of the splits and of the number of images that train."""
+    assigned, faults = divided
     yield from partition.name_faults(samples["site"])
-    if partition.by == "class" and samples["label"].isna().any():
-        return  # without its labels a site cannot be split by class
-    respelt = samples["site"].replace(partition.spellings(samples["site"].unique()))
-    labels = samples["label"].astype("float64").fillna(0).astype("int64")
-    assigned, faults = partition.divide(samples.assign(site=respelt, label=labels))
     yield from faults
     train = assigned[(assigned["role"] == "internal") & (assigned["split"] == "train")]
     for site, count in train.groupby("site").size().items():

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from ..core import digest
 from ..core.errors import UserError
 from ..core.limits import Limit
 from ..core.registry import Plugin
+from ..io.contents import contents
 from ..io.download import Source, fetch
 
 if TYPE_CHECKING:
@@ -92,15 +94,27 @@ class Dataset(Plugin):
         return ()
 
     def inputs(self) -> Sequence[Path]:
-        """Return the user's own files that the dataset is read from. When one changes, it is prepared again."""
+        """Return the user's own files that the study names. A file that is not there is an error of the study."""
         return ()
 
-    def fingerprint(self) -> str:
-        """Return a digest of the user's own files beyond `inputs`, such as the images that a table lists.
+    def own_files(self) -> dict[str, Path]:
+        """Return all of the user's own files that the dataset is read from, by names that do not say where they lie.
 
-        Every dry run computes it, so it must be cheap. Empty if there are no such files.
+        A plug-in whose files list others, such as a table of images, overrides this.
         """
-        return ""
+        return {file.name: file for file in self.inputs()}
+
+    def fingerprint(self, memory: Path | None = None) -> str:
+        """Return a digest of the content of `own_files`, empty if there are none: the dataset is prepared for it.
+
+        Neither times nor places of files count. Every dry run computes it: `memory` is a file that remembers the
+        digests of files which do not change (see `io.contents`).
+        """
+        try:
+            files = self.own_files()
+            return digest.of(contents(files, memory)) if files else ""
+        except (OSError, ValueError):
+            return ""  # opening the dataset raises an error that explains
 
     def download(self, raw: Path, mirror: Path | None) -> None:
         """Put the official files into `raw` and verify each; look in the mirror directory first."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
-from ..core import digest
 from ..core.errors import UserError, require_none, shortened
 from ..core.spelling import plain, quoted
 from ..io.download import Source
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 
 LOST, EMPTY, NOT_READ = "no such image", "the file is empty", "a DICOM file, which is not read here"
+TABLE = "table"
+"""Name of the table among the own files; the other names are paths of images."""
 FILE_FAULTS = (LOST, EMPTY, NOT_READ)
 """Faults of an image file that show without reading it."""
 
@@ -43,6 +44,9 @@ class OwnImages(Dataset):
     table: Path = Field(
         description="path of the CSV, from the working folder, or from the top of the archive if there is one"
     )
+    moved_from: Path | None = Field(
+        None, description="earlier path of the table, if its folder was moved: what was computed there stays valid"
+    )
     archive: str | None = Field(None, description="tar or zip file with table and images, in the mirror directory")
     url: str | None = Field(None, description="address of the archive, used if the mirror does not have it")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="SHA-256 checksum of the archive")
@@ -56,8 +60,13 @@ class OwnImages(Dataset):
     caveat: str = Field("", description="warning that readers need before they trust a number")
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings that influence results; those that leave out images only where they do."""
-        return {k: v for k, v in super().identity().items() if k != "skip_unreadable" or v}
+        """Return the settings that influence results; those that leave out images only where they do.
+
+        The table has one name, however its path is written, and keeps it where `moved_from` says so.
+        """
+        settings = {k: v for k, v in super().identity().items() if k != "skip_unreadable" or v}
+        del settings["moved_from"]
+        return settings if self.archive else settings | {"table": one_spelling(self.moved_from or self.table)}
 
     def card(self) -> Card:
         source = self.url or self.archive or str(self.table)
@@ -66,19 +75,13 @@ class OwnImages(Dataset):
     def inputs(self) -> Sequence[Path]:
         return () if self.archive else (self.table,)
 
-    def fingerprint(self) -> str:
-        """Return a digest of the table's content and of path, size and modification time of each image.
-
-        A changed row is noticed whatever time the table has, and a replaced image by its time.
-        """
+    def own_files(self) -> dict[str, Path]:
+        """Return the table, and each image by its path in the table."""
         if self.archive:
-            return ""
-        try:
-            images = [self.table.parent / path for path in read_rows(self.table)["path"].dropna()]
-            stamps = [[str(i), (s := i.stat()).st_size, s.st_mtime_ns] for i in images if i.is_file()]
-            return digest.of([digest.of_file(self.table), stamps])
-        except (OSError, ValueError, KeyError):
-            return ""  # opening the table raises an error that explains
+            return {}
+        rows = read_rows(self.table)
+        paths = rows["path"].dropna().unique() if "path" in rows else ()
+        return {path: self.table.parent / path for path in paths} | {TABLE: self.table}
 
     def sources(self) -> Sequence[Source]:
         return [Source(self.url, self.archive, sha256=self.sha256, unpack=True)] if self.archive else []
@@ -165,6 +168,18 @@ class OwnImages(Dataset):
         from PIL import Image, ImageOps
 
         return np.asarray(ImageOps.fit(Image.fromarray(image), (self.size, self.size), Image.Resampling.LANCZOS))
+
+
+def one_spelling(file: Path) -> str:
+    """Return the name of a file under which results know it, whichever way its path is written.
+
+    A file in the working folder has its path from there, through no link that leads elsewhere in it; any other file has
+    its absolute path.
+    """
+    here = Path.cwd()
+    written, real = Path(os.path.normpath(here / file)), file.parent.resolve() / file.name
+    inside = [path.relative_to(here) for path in (real, written) if path.is_relative_to(here)]
+    return str(inside[0] if inside else written)
 
 
 def further_columns(samples: pd.DataFrame) -> tuple[str, ...]:

@@ -29,6 +29,11 @@ def checksum(file: Path) -> Path:
     return file.with_name(f".{file.name}.sha256")
 
 
+def memory(data: Path) -> Path:
+    """Return the hidden file, beside the folder of a prepared dataset, that remembers the digests of its own files."""
+    return data.with_name(f".{data.name}.contents.json")
+
+
 @dataclass(frozen=True)
 class _Files:
     """Files of one folder."""

@@ -21,7 +21,7 @@ from ..core.errors import SHOWN, UserError, UserErrors, require_none, shortened
 from ..core.limits import Limit
 from ..io.arrays import GrowingArray
 from ..io.disk import atomic_folder, locked, require_space
-from ..io.paths import SOURCE, DataFiles
+from ..io.paths import SOURCE, DataFiles, memory
 from ..io.tables import write_table
 from ..io.text import write_json
 from .raw_images import notes, readable_rows
@@ -93,7 +93,8 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
         return UserError(f"image {samples['sample'][i]!r}", what, "give all images the same size")
 
     partial = out.with_name(f".{out.name}.partial")
-    identity = digest.of([data.id, code, data.dataset.fingerprint(), _fingerprint(samples, first)], 64)
+    own_files = data.dataset.fingerprint(memory(out))
+    identity = digest.of([data.id, code, own_files, _fingerprint(samples, first)], 64)
     with locked(partial / "lock"):
         array = GrowingArray(DataFiles(partial).images, shape, first.dtype, identity)
         try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,23 @@ class _Listener(logging.Handler):
             self.errors.append(record.getMessage())
 
 
+@contextlib.contextmanager
+def _no_new_folder(folder: Path) -> Iterator[None]:
+    """Remove what a dry run of Snakemake leaves below `folder`, unless that was there before.
+
+    Folders with other files in them stay: another call of Snakemake may have begun.
+    """
+    existed = folder.exists()
+    try:
+        yield
+    finally:
+        if not existed:
+            (folder / "iocache" / "latest.pkl").unlink(missing_ok=True)
+            for path in sorted((*folder.rglob("*/"), folder), reverse=True):
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+
+
 MISSING = "missing output files"
 """The reason of a job some of whose files do not exist."""
 
@@ -48,7 +66,7 @@ MISSING = "missing output files"
 def pending_jobs(config: Mapping[str, Any], snakefile: Path = Path("Snakefile")) -> list[Job]:
     """Return the jobs that `snakemake --config` with these values would run now, in the folder of `snakefile`.
 
-    This takes seconds. Raises UserError where there is no such file, and where the dry run fails.
+    This takes seconds and leaves nothing behind. Raises UserError where there is no such file, and where it fails.
     """
     from snakemake.api import SnakemakeApi
     from snakemake.logging import logger
@@ -57,7 +75,7 @@ def pending_jobs(config: Mapping[str, Any], snakefile: Path = Path("Snakefile"))
     if not snakefile.is_file():
         raise UserError(snakefile, "no such file", "run this command in the project's folder")
     listener = _Listener()
-    with SnakemakeApi(OutputSettings(dryrun=True)) as api:
+    with _no_new_folder(Path(".snakemake")), SnakemakeApi(OutputSettings(dryrun=True)) as api:
         logger.handlers[:] = [listener]
         try:
             workflow = api.workflow(

@@ -6,20 +6,33 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..core.errors import UserError
 from ..io.paths import STUDIES, Paths
 from .plan import Plan
+
+
+def require_plain(interpreter: str) -> None:
+    """Raise UserError for a Python whose path a shell would split: Snakemake does not quote it in jobs of a cluster."""
+    if shlex.quote(interpreter) != interpreter:
+        what = "has a path with a space or a special character, which Snakemake does not quote in jobs for a cluster"
+        raise UserError(interpreter, what, "clone the project into a folder without them, and run make setup there")
+
+
+def written(settings: Sequence[str], files: Sequence[str] = ()) -> str:
+    """Return the call of Snakemake with some settings, which makes all files or those that are named."""
+    targets = ["--", *files] if files else []
+    return shlex.join(["snakemake", "--cores", "all", "--config", *settings, *targets])
 
 
 def snakemake(plan: Plan, paths: Paths, targets: Sequence[Path] = ()) -> str:
     """Return the command that repeats or resumes a study, or makes some of its files. Call it in the project folder."""
     at_home = plan.path.resolve().parent == (paths.root / STUDIES).resolve()
-    words = [f"study={plan.name if at_home else plan.path}"]
+    settings = [f"study={plan.name if at_home else plan.path}"]
     if plan.scaled:
-        words.append(f"scale={plan.scale}")
+        settings.append(f"scale={plan.scale}")
     if archives(plan):
-        words.append("mirror=DIR")
-    files = ["--", *(str(path.relative_to(paths.root)) for path in targets)] if targets else []
-    return f"snakemake --cores all --config {' '.join(map(shlex.quote, [*words, *files]))}"
+        settings.append("mirror=DIR")
+    return written(settings, [str(path.relative_to(paths.root)) for path in targets])
 
 
 def one_run(plan: Plan, paths: Paths, run: str, placeholder: str = "") -> str:

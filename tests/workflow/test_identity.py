@@ -1,0 +1,120 @@
+"""Own images count by their content: neither times nor places of files make Snakemake do anything again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_project import Project
+
+pytestmark = pytest.mark.slow
+
+DATASET = {"name": "own_images", "table": "own images/samples.csv", "size": 16}
+SMALL: dict[str, Any] = {
+    "runs": [{"algorithm": "fedavg"}],
+    "seeds": [0],
+    "inferences": ["source"],
+    "figures": ["convergence"],
+}
+WORDS = {"score", "summarise", "figure", "page", "index"}
+"""The rules that run again where the text of a study changes."""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A study of one run, finished. Tests leave it as they find it."""
+    made = Project.create(tmp_path_factory.mktemp("identity") / "a project", **SMALL)
+    done = made.build()
+    assert done.returncode == 0, done.stdout + done.stderr
+    return made
+
+
+def images(project: Project) -> Path:
+    return project.root / "own images"
+
+
+def rules(project: Project) -> set[str]:
+    return {job.rule for job in project.jobs()}
+
+
+def respelt(project: Project, **dataset: str) -> set[str]:
+    """Return the rules that would run if the study named its dataset so."""
+    project.study(**SMALL, dataset=DATASET | dataset)
+    try:
+        return rules(project)
+    finally:
+        project.study(**SMALL)
+
+
+def test_times_of_images_and_table_do_not_count(project: Project) -> None:
+    for file in (images(project) / "A0.png", images(project) / "samples.csv"):
+        os.utime(file)
+    for number, file in enumerate(sorted(images(project).glob("B*.png"))):  # as rsync does it without --times
+        copy = file.with_name("copy")
+        shutil.copyfile(file, copy)
+        copy.rename(file)
+        os.utime(file, (number, number))
+    assert project.jobs() == set()
+
+
+def test_a_path_may_be_written_in_any_way(project: Project) -> None:
+    (project.root / "link").symlink_to(images(project))
+    try:
+        table = str(project.root / "own images" / "samples.csv")
+        assert respelt(project, table=table) <= WORDS
+        assert respelt(project, table="link/../link/./samples.csv") <= WORDS
+    finally:
+        (project.root / "link").unlink()
+
+
+def test_a_folder_may_be_moved(project: Project) -> None:
+    images(project).rename(project.root / "moved")
+    try:
+        assert respelt(project, table="moved/samples.csv", moved_from=DATASET["table"]) <= WORDS  # type: ignore[arg-type]
+        assert {"prepare", "train"} <= respelt(project, table="moved/samples.csv")
+    finally:
+        (project.root / "moved").rename(images(project))
+
+
+def test_a_project_may_be_moved_and_cloned(project: Project) -> None:
+    for copy in (shutil.copy2, shutil.copyfile):  # with the times of files, and without
+        clone = Project(project.root.with_name(copy.__name__))
+        shutil.copytree(project.root, clone.root, copy_function=copy)
+        assert clone.jobs() == set(), copy
+
+
+@pytest.mark.parametrize("name", ["A0.png", "samples.csv"])
+def test_a_change_with_an_older_time_and_the_same_size_counts(project: Project, name: str) -> None:
+    file = images(project) / name
+    before, content = file.stat(), file.read_bytes()
+    if name.endswith(".csv"):
+        changed = content.replace(b"A0.png,0,A,A0", b"A0.png,1,A,A0")
+    else:
+        changed = content[:-20] + bytes([content[-20] ^ 1]) + content[-19:]
+    other = file.with_name("other")
+    other.write_bytes(changed)
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns - 10**15))
+    assert other.stat().st_size == before.st_size
+    other.rename(file)
+    try:
+        assert {"prepare", "partition", "train", "predict"} <= rules(project)
+    finally:
+        file.write_bytes(content)
+    assert project.jobs() == set()
+
+
+def test_arrays_that_come_out_equal_leave_all_that_was_made_from_them(project: Project) -> None:
+    file = images(project) / "C3.png"
+    pixels, content = np.asarray(Image.open(file)), file.read_bytes()
+    Image.fromarray(pixels).save(file, compress_level=0)
+    assert file.read_bytes() != content
+    assert "prepare" in rules(project)
+    done = project.build("tiny", "--until", "prepare")
+    assert done.returncode == 0, done.stdout + done.stderr
+    by_time_alone = ("--max-checksum-file-size", "0")
+    assert project.jobs("tiny", *by_time_alone) == set()
