@@ -44,11 +44,11 @@ def clients(n: int, samples: int, shape: tuple[int, ...], classes: int) -> Clien
     }
 
 
-def timed(work: Callable[[], object], repeat: int) -> float:
-    start = time.perf_counter()
+def timed(work: Callable[[], object], repeat: int, clock: Callable[[], float] = time.perf_counter) -> float:
+    start = clock()
     for _ in range(repeat):
         work()
-    return (time.perf_counter() - start) / repeat
+    return (clock() - start) / repeat
 
 
 def worked(work: Callable[[], object], repeat: int) -> float:

@@ -23,6 +23,7 @@ import numpy as np
 import preparing
 import ranks
 import results
+import testing
 import torch
 from measure import Clients, Measurement, alone, clients, in_turn, private, timed
 from torch import nn
@@ -171,6 +172,7 @@ PARTS: Mapping[str, Callable[[], list[Measurement]]] = {
     "memory": memory,
     "corruptions": corrupting.corruptions,
     "preparing": preparing.preparing,
+    "inferences": testing.inferences,
     "processes": ranks.processes,
 }
 
