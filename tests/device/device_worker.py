@@ -109,7 +109,7 @@ def waits(device: torch.device, transforms: tuple[Any, ...] = (), **options: Any
     if device == CPU:
         return ""
     totals = []
-    for steps in (8, 16):
+    for steps in (2, 4):
         samples = mapped(device, [build("transform", t) for t in transforms], n=20)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -129,7 +129,7 @@ def waits(device: torch.device, transforms: tuple[Any, ...] = (), **options: Any
         made.run()
         totals.append(standin.counts())
     few, many = totals
-    a_step = {what: (n - few.get(what, 0)) / 16 for what, n in many.items() if what not in HARMLESS}
+    a_step = {what: (n - few.get(what, 0)) / 4 for what, n in many.items() if what not in HARMLESS}
     return ", ".join(f"{what} {n:g}" for what, n in a_step.items() if n > 0)
 
 

@@ -29,7 +29,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     )
     command = [sys.executable, device_worker.__file__, str(library), str(out)]
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=7200, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(out.read_text(encoding="utf-8"))
     return found
