@@ -130,20 +130,3 @@ def test_a_file_that_is_written_empty_is_whole(tmp_path: Path) -> None:
     (tmp_path / "none.csv").touch()
     checksums.record(tmp_path / "none.csv")
     assert checksums.damage(tmp_path / "none.csv") == ""
-
-
-def test_a_file_that_is_written_again_with_the_same_content_keeps_its_time(tmp_path: Path) -> None:
-    files = [tmp_path / name for name in ("equal", "changed", "older than its source", "without a record")]
-    source = tmp_path / "source"
-    for file in (source, *files):
-        file.write_text("before")
-        os.utime(file, (100, 100))
-    os.utime(files[2], (60, 60))
-    os.utime(source, (80, 80))
-    checksums.record(*files[:3])
-    with checksums.lasting_times(files, [source, tmp_path / "not there"]):
-        for file in files:
-            file.unlink()
-            file.write_text("after!" if file.name == "changed" else "before")
-            os.utime(file, (200, 200))
-    assert [file.stat().st_mtime for file in files] == [100, 200, 200, 200]

@@ -116,5 +116,4 @@ def test_arrays_that_come_out_equal_leave_all_that_was_made_from_them(project: P
     assert "prepare" in rules(project)
     done = project.build("tiny", "--until", "prepare")
     assert done.returncode == 0, done.stdout + done.stderr
-    by_time_alone = ("--max-checksum-file-size", "0")
-    assert project.jobs("tiny", *by_time_alone) == set()
+    assert project.jobs() == set()

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..core.errors import UserError, did_you_mean
-from ..io.checksums import lasting_times, require
+from ..io.checksums import require
 from ..io.paths import Paths
 from ..jobs.accept import download_code, partition_code, prepare_code, train_code
 from ..jobs.devices import one_gpu
@@ -40,7 +40,7 @@ def prepare(args: argparse.Namespace) -> None:
 
     data = member(args, "dataset", lambda plan: plan.data)
     reads, writes = [Paths().source(data.raw)], Paths().data_files(data.id).written
-    with checked(args, reads, writes, Paths().benchmark("prepare", data.id)), lasting_times(writes, reads):
+    with checked(args, reads, writes, Paths().benchmark("prepare", data.id)):
         job(data, Paths().raw(data.raw), Paths().data(data.id), args.threads, prepare_code(data))
 
 
@@ -51,7 +51,7 @@ def partition(args: argparse.Namespace) -> None:
 
     run = member(args, "partition", lambda plan: {run.partition_id: run for run in plan.runs.values()})
     path, out = Paths().data_files(run.data.id).samples, Paths().partition(args.id)
-    with checked(args, [path], [out]), lasting_times([out], [path]):
+    with checked(args, [path], [out]):
         table = run.partition.assign(read_samples(path))
         table.attrs["code"] = partition_code()
         write_table(out, table)
@@ -69,7 +69,7 @@ def control(args: argparse.Namespace) -> None:
 
 def train(args: argparse.Namespace) -> None:
     """Train a run, or resume it from its checkpoint."""
-    run = member(args, "training", lambda plan: plan.trainings)
+    run = member(args, "run", lambda plan: plan.trainings)
     from ..jobs.train import train as job
 
     reads = [*Paths().data_files(run.data.id).written, Paths().partition(run.partition_id)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from shlex import quote
 
@@ -34,25 +34,6 @@ def record(*files: Path) -> None:
     for file in files:
         stamp = _stamp(file)
         _write(file, digest.of_file(file), stamp)
-
-
-@contextlib.contextmanager
-def lasting_times(writes: Iterable[Path], reads: Iterable[Path]) -> Iterator[None]:
-    """Give files that the block writes again with the same content the modification times that they had.
-
-    Snakemake then takes nothing that was made from them for outdated. A file keeps its new time if its checksum was not
-    recorded, and if one of the files that it was made from, `reads`, is newer than the old time.
-    """
-    before = dict[Path, tuple[str, str]]()
-    for file in writes:
-        with contextlib.suppress(UserError):
-            before[file] = _read(file)
-    newest = max((file.stat().st_mtime_ns for file in reads if file.exists()), default=0)
-    yield
-    for file, (sha256, stamp) in before.items():
-        time = int(stamp.split()[1]) if stamp else 0
-        if time > newest and digest.of_file(file) == sha256:
-            os.utime(file, ns=(time, time))
 
 
 def copy_record(file: Path, copy: Path) -> None:
