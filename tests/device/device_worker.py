@@ -39,7 +39,8 @@ from fedshift.transforms import Transform
 Work = Callable[[torch.device], Any]
 CPU = torch.device("cpu")
 SHAPE = (3, 8, 8)
-TRAINING = {"rounds": 2, "batch_size": 4, "lr": 0.02, "watch_every": 1}
+# In one memory format on both: by default, a CPU has the channels last, and other kernels give other bits.
+TRAINING = {"rounds": 2, "batch_size": 4, "lr": 0.02, "watch_every": 1, "channels_last": False}
 SHORT: dict[str, dict[str, Any]] = {"fedtan2": {"exchange_rounds": 1}, "fedrep": {"head_epochs": 1}}
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "fedprox": [{}, {"form": "norm"}],

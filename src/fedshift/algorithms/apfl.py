@@ -52,7 +52,7 @@ class APFL(Algorithm):
         if "personal" not in local.state:
             local.state["personal"] = local.state_vector.clone()
         if self.adaptive and "alpha" not in local.state:
-            local.state["alpha"] = local.state_vector.new_tensor([self.alpha])
+            local.state["alpha"] = local.state_vector.new_full((1,), self.alpha)
 
     def gradient(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
         outputs: list[Tensor] = []
@@ -68,7 +68,7 @@ class APFL(Algorithm):
 
     def _step_of_the_personal_network(self, local: Local, x: Tensor, y: Tensor, outputs: list[Tensor]) -> None:
         """Move the network, which holds v_i, and on the first batch alpha; `outputs` are those of w_i, pass by pass."""
-        alpha = local.state["alpha"] if self.adaptive else local.state_vector.new_tensor([self.alpha])
+        alpha = local.state["alpha"] if self.adaptive else local.state_vector.new_full((1,), self.alpha)
         moves = self.adaptive and local.steps == 0
         weight, others = alpha.clone().requires_grad_(moves), iter(outputs)
         with _each_output(local.model, lambda z: weight * z + (1 - weight) * next(others)):
