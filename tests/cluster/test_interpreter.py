@@ -15,14 +15,14 @@ from fedshift.study import calls
 
 @pytest.mark.parametrize("folder", ["my project", "it's", "a;b", "$HOME"])
 def test_it_is_refused_with_the_reason(folder: str) -> None:
-    python = f"/home/me/{folder}/.venv/bin/python"
+    python = f"/opt/me/{folder}/.venv/bin/python"
     with pytest.raises(UserError, match="has a path with a space or a special character, which Snakemake") as caught:
         calls.require_plain(python)
     assert caught.value.where == python
 
 
 def test_any_other_is_taken() -> None:
-    calls.require_plain("/home/me/project-1.0_b/.venv/bin/python3.11")
+    calls.require_plain("/opt/me/project-1.0_b/.venv/bin/python3.11")
 
 
 @pytest.mark.slow

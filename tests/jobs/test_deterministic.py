@@ -35,6 +35,7 @@ def test_the_record_of_a_run_says_what_its_kernels_were(
         ranks=SimpleNamespace(count=1),
         server=SimpleNamespace(round=1),
         ledger=dict,
+        beforehand=SimpleNamespace(floats=lambda broadcast: {}),
     )
     given: dict[str, Any] = {"code": "", "threads": 1, "device": torch.device(device), "started": datetime.now(UTC)}
     assert provenance.manifest(run, trained, **given)["deterministic"] is recorded

@@ -37,8 +37,11 @@ class Project:
     """A study that has been trained and predicted, and where its files lie."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.paths, self.table = root, Paths(root), root / "images" / "table.csv"
-        (root / "images").mkdir()
+        # Outside of the project: an absolute path inside of it would have another name where the project is entered.
+        images = root.with_name(f"images of {root.name}")
+        images.mkdir()
+        (root / "images").symlink_to(images)
+        self.root, self.paths, self.table = root, Paths(root), images / "table.csv"
         rng, rows = np.random.default_rng(0), []
         for k, (site, n) in enumerate(SITES.items()):
             for i in range(n):

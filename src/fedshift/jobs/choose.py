@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import registry
 from ..core.errors import UserError
-from ..engine.selection import Criterion
 from ..io import checksums
 from ..io.guards import require_columns, require_object
 from ..io.paths import Paths
@@ -94,8 +93,9 @@ def choose(run: Run, paths: Paths, oracle: Oracle | None = None) -> None:
         name, higher = oracle.metric.name, oracle.metric.higher_is_better
         scores = {key: _outside(paths.predictions(key, oracle.sweep), oracle) for key in run.candidates}
     else:
-        criterion = Criterion(run.training.select_by)
-        name, higher = criterion.name, criterion.higher_is_better
+        name = run.training.select_by or "accuracy"
+        metric: Metric | None = None if name == "loss" else registry.build("metric", name)
+        higher = metric is not None and metric.higher_is_better
         scores = {key: _finite(manifest.get("best_value")) for key, manifest in manifests.items()}
     known = {key: score for key, score in scores.items() if score is not None}
     if not known:
