@@ -38,7 +38,7 @@ class Project:
 
     def __init__(self, root: Path) -> None:
         # Outside of the project: an absolute path inside of it would have another name where the project is entered.
-        images = root.with_name(f"images of {root.name}")
+        images = root.with_name(f"{root.name}-images")
         images.mkdir()
         (root / "images").symlink_to(images)
         self.root, self.paths, self.table = root, Paths(root), images / "table.csv"
