@@ -20,6 +20,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ROOT / "config" / "studies" / "demo.yaml", project.root / "config" / "studies")
     done = project.snakemake("--cores", "2")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "leaked" not in done.stdout + done.stderr, "a process has taken libraries apart on the terminal"
     return project.root
 
 

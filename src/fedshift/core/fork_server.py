@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from .ending import leave
 from .fork_client import ADDRESS, FORWARDED, LIMITS, identity
 
 LONGEST = 80
@@ -224,6 +225,7 @@ def main() -> None:
     request = server.serve()
     if request is None:
         shutil.rmtree(path.parent)
+        leave(0)  # libraries complain on the terminal where Python takes them apart
     else:
         become(request)
         runpy.run_module("fedshift", run_name="__main__", alter_sys=True)
