@@ -28,7 +28,7 @@ rule all:
 
 onstart:
     if not workflow.local_exec:
-        with told():
+        with errors_end_the_call():
             calls.require_plain(sys.executable)
     lift_default_limit(workflow)
     if str(config["fork_server"]).lower() == "true" and workflow.local_exec and int(config["processes"]) == 1:

@@ -33,7 +33,7 @@ CONFIG_KEYS = {"study", "scale", "mirror", "studies", "processes", "fork_server"
 
 
 @contextmanager
-def told():
+def errors_end_the_call():
     """End the call where the block raises UserError, with its words and its exit code."""
     try:
         yield
@@ -42,7 +42,7 @@ def told():
         sys.exit(error.exit_code)
 
 
-with told():
+with errors_end_the_call():
     for key in set(config) - CONFIG_KEYS:
         raise UserError("--config", f"unknown key {key!r}", did_you_mean(key, CONFIG_KEYS))
     if not (str(config["processes"]).isdecimal() and int(config["processes"])):
