@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from one_step import one_step
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from toy import TRAVELS, clients, differing, gap, network
 
 from fedshift import Federation, UserError
-from fedshift.algorithms import Local
-from fedshift.core.registry import get
 from fedshift.nn.blend import Blended
 from fedshift.nn.features import classifier
 
@@ -52,19 +51,7 @@ def personal(trained: Federation) -> State:
 @pytest.mark.parametrize(("adaptive", "alpha"), [(False, 0.5), (True, 0.1)])
 def test_a_step_with_pencil(adaptive: bool, alpha: float) -> None:
     """f = m^2 / 2 at m = (v + w) / 2 with w = 1, v = 3: m = 2, df/dv = m / 2 = 1, df/dalpha = (v - w) m = 4."""
-
-    def loss(self: Any, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        out = local.model(x)
-        return 0.5 * out.square().mean(), out
-
-    model = nn.Linear(1, 1, bias=False).double()
-    nn.init.ones_(model.weight)
-    data = {"one": (torch.ones(2, 1).double(), torch.zeros(2, dtype=torch.long))}
-    algorithm = type("Squared", (get("algorithm", "apfl"),), {"loss": loss})(adaptive=adaptive)
-    training = {"lr": 0.1, "batch_size": 2, "rounds": 1, "select": "last"}
-    trained = Federation(model, data, algorithm=algorithm, training=training)
-    trained.clients[0].state["personal"] = torch.tensor([3.0], dtype=torch.float64)
-    trained.run()
+    trained = one_step("apfl", 3.0, adaptive=adaptive)
     known = trained.networks("one")
     assert [float(state["weight"]) for state in known.states] == pytest.approx([2.9, 0.9], rel=1e-15)
     assert list(known.weights) == pytest.approx([alpha, 1 - alpha], rel=1e-14)

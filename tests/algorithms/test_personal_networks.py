@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from one_step import one_step
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from toy import TRAVELS, clients, differing, gap, network
 
 from fedshift import Federation
-from fedshift.algorithms import Local
-from fedshift.core.registry import get
 
 BASE = {"rounds": 3, "local_epochs": 2, "batch_size": 4, "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
 State = dict[str, Tensor]
@@ -39,19 +38,7 @@ def ditto(lam: float) -> dict[str, Any]:
 @pytest.mark.parametrize(("lam", "v"), [(1.0, 1.7), (0.0, 1.8), (10.0, 0.8)])
 def test_a_step_of_ditto_with_pencil(lam: float, v: float) -> None:
     """f = v^2 / 2 at v = 2 with x = 1 and eta 0.1. Where eta lambda is 1, v lands on x - eta grad f(v)."""
-
-    def loss(self: Any, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        out = local.model(x)
-        return 0.5 * out.square().mean(), out
-
-    model = nn.Linear(1, 1, bias=False).double()
-    nn.init.ones_(model.weight)
-    data = {"one": (torch.ones(2, 1).double(), torch.zeros(2, dtype=torch.long))}
-    algorithm = type("Squared", (get("algorithm", "ditto"),), {"loss": loss})(lam=lam)
-    training = {"lr": 0.1, "batch_size": 2, "rounds": 1, "select": "last"}
-    trained = Federation(model, data, algorithm=algorithm, training=training)
-    trained.clients[0].state["personal"] = torch.tensor([2.0], dtype=torch.float64)
-    trained.run()
+    trained = one_step("ditto", 2.0, lam=lam)
     assert float(trained.client_state("one")["weight"]) == pytest.approx(v, rel=1e-15)
     assert float(trained.global_state()["weight"]) == pytest.approx(0.9, rel=1e-15)
 

@@ -319,7 +319,7 @@ class LocalTrainer(FlatNetwork, Local):
 
 
 class _Part(NamedTuple):
-    """What some local steps train: parameters, their slice of all that is trained, their optimiser; and how BN acts."""
+    """A part of local training: its parameters, their slice of all that is trained, an optimiser, and how BN acts."""
 
     params: list[Tensor]
     span: slice
