@@ -27,6 +27,11 @@ def has_workflow(folder: Path) -> bool:
         return False
 
 
+def workflow_of(folder: Path) -> Path:
+    """Return the Snakefile for a folder: its own if that is or includes the workflow of fedshift, or else SNAKEFILE."""
+    return folder / SNAKEFILE.name if has_workflow(folder) else SNAKEFILE
+
+
 def python_path(workflow: Any) -> Path | None:
     """Return the folder that the jobs of a workflow need on PYTHONPATH, or None where they find this package anyway.
 
