@@ -21,7 +21,7 @@ from PIL import Image
 ROOT = Path(__file__).parents[2]
 STUDY: dict[str, Any] = {
     "title": "A tiny study",
-    "dataset": {"name": "own_images", "table": "own images/samples.csv", "size": 16},
+    "dataset": {"name": "own_images", "table": "../../own images/samples.csv", "size": 16},
     "partition": {"internal": ["A", "B"], "external": ["C"]},
     "model": "mlp",
     "training": {"rounds": 2, "batch_size": 4, "lr": 0.01},

@@ -57,7 +57,7 @@ def _add_json(command: argparse._ActionsContainer) -> None:
 def list_(args: argparse.Namespace) -> None:
     """Print the names of all plug-ins of a kind, or of all studies."""
     of_studies = args.kind == "studies"
-    names = study.names(args.studies) if of_studies else sorted(registry.discover(args.kind.removesuffix("s")))
+    names = study.known(args.studies) if of_studies else sorted(registry.discover(args.kind.removesuffix("s")))
     for name in names:
         print(name)
 
@@ -134,7 +134,7 @@ def status(args: argparse.Namespace) -> None:
     """Print the state of each run of studies, once or again and again."""
     from ..planning.status import is_locked, lines, plain, states
     from ..planning.watch import watch
-    from ..study.calls import fedshift
+    from ..study.calls import fedshift, unlock
 
     chosen, paths = plans(args), Paths()
     again = fedshift(["train", args.study, "RUN"], chosen, args.studies)
@@ -142,7 +142,7 @@ def status(args: argparse.Namespace) -> None:
         watch(lambda: states(chosen, paths), again, args.interval)
         return
     runs = states(chosen, paths)
-    shown = lines(runs, again, is_locked(paths.root))
+    shown = lines(runs, again, unlock() if is_locked(paths.root) else "")
     print(json.dumps(plain(runs, again), indent=2) if args.json else "\n".join(shown))
 
 

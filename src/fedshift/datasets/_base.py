@@ -97,6 +97,13 @@ class Dataset(Plugin):
         """Return the user's own files that the study names. A file that is not there is an error of the study."""
         return ()
 
+    def located(self, folder: Path) -> Dataset:
+        """Return the dataset of a study whose file is in `folder`, from which its relative paths count.
+
+        A plug-in whose settings name the user's own files overrides this.
+        """
+        return self
+
     def own_files(self) -> dict[str, Path]:
         """Return all of the user's own files that the dataset is read from, by names that do not say where they lie.
 
