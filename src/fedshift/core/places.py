@@ -40,6 +40,11 @@ class Found:
     plugin: type[Plugin]
     origin: str
 
+    @property
+    def place(self) -> str:
+        """Its file, or its module with the origin of that."""
+        return self.origin if self.origin.endswith(".py") else f"{self.plugin.__module__} ({self.origin})"
+
 
 def built_in(kind: str) -> Iterator[Found]:
     """Yield the plug-ins of a kind in this package: those in the folder of that kind.

@@ -75,7 +75,7 @@ def _found(kind: str) -> dict[str, Found]:
     for found in itertools.chain(places.built_in(kind), outside):
         for word in {found.name, *found.plugin.aliases, found.plugin}:
             if word in known:
-                what = f"there is another {kind} {found.name!r}: {known[word].origin}"
+                what = f"there is another {kind} {found.name!r}: {known[word].place}"
                 raise UserError(found.origin, what, "rename one of the two")
             known[word] = found
         found.plugin.call_it(found.name)
