@@ -61,9 +61,16 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 @pytest.mark.parametrize(
     "kind", ["algorithm", "dataset", "model", "addon", "inference", "metric", "figure", "transform"]
 )
-def test_list_prints_one_name_a_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_prints_one_name_a_line_and_where_it_comes_from(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list", f"{kind}s"]) == 0
-    assert capsys.readouterr().out == "".join(f"{name}\n" for name in sorted(registry.discover(kind)))
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [[name, "built in"] for name in sorted(registry.discover(kind))]
+
+
+def test_list_prints_the_plug_ins_of_all_kinds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list"]) == 0
+    lines = [tuple(line.split(maxsplit=2)) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [(kind, name, "built in") for kind in registry.KINDS for name in sorted(registry.discover(kind))]
 
 
 def test_list_prints_studies(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from fedshift.core import digest, fork_server, registry
 from fedshift.core.errors import Known, UserError
 from fedshift.io import shipped
 from fedshift.io.paths import Paths, memory, papers
+from fedshift.io.plugin_folders import folders as plugin_folders
 from fedshift.jobs.accept import Ledger
 from fedshift.papers import tables as published
 from fedshift.papers.pairs import of_rounds, require
@@ -46,6 +47,9 @@ def errors_end_the_call():
 
 with errors_end_the_call():
     config = settings.complete(config, foreign=IMPORTED)
+    PLUGINS = plugin_folders(config["plugins"], Path(), "--config")
+    for folder in PLUGINS:
+        registry.add_folder(folder)
     PLANS = study.select(str(config["study"]), config["scale"], Path(config["studies"]))
     for plan in PLANS.values():
         plan.require_files()
@@ -74,6 +78,9 @@ TEMPLATES = {p.name: digest.of_file(p) for p in sorted((shipped.PACKAGE / "repor
 OTHER_PAGES = {"index.html.j2", "applied.html.j2"}  # all other templates are parts of a study's page
 
 
+OWN = "".join(f" --plugins {quote(str(folder))}" for folder in PLUGINS)
+
+
 if not IMPORTED:
     take_over(workflow, RUNS)
 
@@ -82,7 +89,7 @@ if not IMPORTED:
 # value in the last call only if its function takes nothing but wildcards: a change of the first two reruns nothing.
 def asked(wildcards, output):
     """Return the arguments that name all studies of this call."""
-    return f"{quote(str(config['study']))} --scale {config['scale']} --studies {quote(str(config['studies']))}"
+    return f"{quote(str(config['study']))} --scale {config['scale']} --studies {quote(str(config['studies']))}{OWN}"
 
 
 def mirror(wildcards, output):
@@ -98,7 +105,7 @@ def launch(wildcards, output):
 
 def named(wildcards):
     """Return the arguments that name the study of a page."""
-    return f"{quote(str(PLANS[wildcards.study].path))} --scale {config['scale']}"
+    return f"{quote(str(PLANS[wildcards.study].path))} --scale {config['scale']}{OWN}"
 
 
 def plugins(kind, names):
@@ -113,4 +120,4 @@ wildcard_constraints:
     run="[A-Za-z0-9_-]+",  # all ids of thousands of runs would stand in each pattern that Snakemake handles
     inference="|".join(INFERENCES),
     study="|".join(map(escape, PLANS)),
-    figure="[a-z0-9_]+",
+    figure="[A-Za-z0-9_-]+",

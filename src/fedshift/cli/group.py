@@ -60,6 +60,13 @@ class Group:
         """
         command = self.add_bare(call, name, summary)
         command.add_argument("--studies", type=Path, default=STUDIES, help="folder of studies (default: %(default)s)")
+        command.add_argument(
+            "--plugins",
+            type=Path,
+            action="append",
+            metavar="DIR",
+            help="folder of plug-ins of your own, may be repeated (default: those that config/config.yaml names)",
+        )
         command.add_argument("--threads", type=_positive, default=1, help="threads of this job (default: %(default)s)")
         command.add_argument("-d", "--directory", type=Path, metavar="DIR", help=DIRECTORY)
         for argument in arguments:

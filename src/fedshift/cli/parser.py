@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .. import __version__
+from ..core import registry
 from ..core.console import say
 from ..core.errors import Interrupted, UserError, out_of_memory
 from ..core.fork_client import LIMITS
+from ..io.plugin_folders import plugin_folders
 from . import exports, integrity, projects, reference, reports, steps, studies, trained
 from .group import Group
 
@@ -78,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _escape_output()
     try:
         with _interrupts(), contextlib.chdir(args.directory or Path()):
+            for folder in plugin_folders() if args.plugins is None else args.plugins:
+                registry.add_folder(folder)
             code = args.call(args) or 0
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does

@@ -15,6 +15,7 @@ DEFAULTS: dict[str, Any] = {
     "studies": str(STUDIES),
     "processes": 1,
     "fork_server": True,
+    "plugins": None,
 }
 """Every key that there is, and its value where none is given. config/README.md describes them."""
 
