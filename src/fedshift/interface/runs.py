@@ -100,8 +100,9 @@ class TrainedRun:
     """
 
     def __init__(self, folder: Path, device: torch.device) -> None:
-        self.folder, self.device, self.run = folder, device, load_run(folder)
+        self.device, self.run = device, load_run(folder)
         self.manifest: dict[str, Any] = read_manifest(RunFiles(folder).manifest)
+        self.folder = folder.absolute()  # files are read later, when another folder may be the current one
 
     def __repr__(self) -> str:
         return f"TrainedRun({str(self.folder)!r})"
@@ -303,13 +304,13 @@ class TrainedRun:
         """Return probabilities (n, classes), and which images (n,), bool, an inference has seen the labels of."""
         stored, place = self._stored(x), self._place(site)
         self.run.partition.require_client(inference.client, "inference")
+        known = Site(greys=greys_after(self.run.transforms, self.shape))
+        if inference.asks:  # before the network of this site is loaded, since it asks those of all others
+            known = _known(inference, self._network, self._prepared, self.device)(place)
         model = self._at(inference.network_at(place))
         opened = partial(MappedSamples, stored, np.arange(len(stored)), label, device=self.device)
         samples = opened(self._transforms(opened, place))
-        val = opened(()) if not inference.uses_labels else self._validation(place)
-        about = _known(inference, self._network, self._prepared, self.device)(place) if inference.asks else None
-        known = about or Site(greys=greys_after(self.run.transforms, self.shape))
-        # an inference that uses labels draws them by the name of the site, as the workflow does
+        val = self._validation(place) if inference.uses_labels else opened(())
         return adapted_probabilities(model, samples, val, inference, site or "outside", self.device, known=known)
 
     def _stored(self, x: Any) -> np.ndarray:
@@ -355,6 +356,6 @@ class TrainedRun:
     def _prepared(self) -> _Images:
         """The prepared data and the partition of the run. Raises UserError where they are not in this project."""
         above = self.folder.resolve().parents
-        paths = Paths(above[2]) if [p.name for p in above[:2]] == ["runs", "results"] else Paths()
+        paths = Paths(above[2]) if [folder.name for folder in above[:2]] == ["runs", "results"] else Paths()
         require([*paths.data_files(self.run.data.id).written, paths.partition(self.run.partition_id)])
         return _Images(self.run, paths)

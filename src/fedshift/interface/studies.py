@@ -32,7 +32,7 @@ def load_study(study: str | Path, scale: Scale = "mini", *, studies: str | Path 
 
     Returns
     -------
-    The study. Its results are looked for in the current folder.
+    The study. The current folder is taken for that of the project, where its results lie.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def load_study(study: str | Path, scale: Scale = "mini", *, studies: str | Path 
     >>> len(study.runs), [condition.title for condition in study.conditions.values()]
     (2, ['FedAvg, local BN'])
     """
-    return LoadedStudy(plans.load(plans.find(str(study), Path(studies)), scale))
+    return LoadedStudy(plans.load(plans.find(str(study), Path(studies)), scale), Path.cwd())
 
 
 def results(study: str | Path | LoadedStudy) -> StudyTables:
@@ -99,6 +99,7 @@ class LoadedStudy:
     Attributes
     ----------
     plan : the study, expanded to all jobs that it needs
+    root : folder of the project, where results lie
 
     Examples
     --------
@@ -115,6 +116,7 @@ class LoadedStudy:
     """
 
     plan: plans.Plan
+    root: Path
 
     def __repr__(self) -> str:
         return f"LoadedStudy({self.plan.name!r}, {len(self.runs)} runs)"
@@ -150,13 +152,13 @@ class LoadedStudy:
 
         if run not in self.runs:
             raise UserError(self.plan.label, f"has no run {run!r}", did_you_mean(run, self.runs))
-        return open_run(Paths().run(run), device=device)
+        return open_run(Paths(self.root).run(run), device=device)
 
     def results(self) -> StudyTables:
         """Return the results of the study; see `fedshift.results`. Raises UserError where there are none."""
         from .tables import StudyTables
 
-        folder = Paths().study(self.name)
+        folder = Paths(self.root).study(self.name)
         if not folder.is_dir():
             raise UserError(folder, "no such folder", "run the study first")
         return StudyTables(folder)

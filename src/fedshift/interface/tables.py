@@ -48,8 +48,8 @@ class StudyTables:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._files = StudyFiles(folder)
+        self.folder = folder.absolute()  # files are read later, when another folder may be the current one
+        self._files = StudyFiles(self.folder)
 
     def __repr__(self) -> str:
         return f"StudyTables({str(self.folder)!r})"
