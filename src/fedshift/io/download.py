@@ -285,6 +285,12 @@ def polite_headers() -> dict[str, str]:
     return {"Accept-Encoding": "identity", "User-Agent": agent}
 
 
+def reason(error: Exception) -> str:
+    """Return why a request failed, without the address and the classes that `requests` and urllib3 wrap around it."""
+    inner = getattr(error.args[0], "reason", None) if error.args else None
+    return re.sub(r"^\w+\(host=[^)]*\): ", "", str(inner or error)) or type(error).__name__
+
+
 def _linked_sha256(response: requests.Response) -> str | None:
     """Return the SHA-256 that a server of the Hugging Face Hub tells of a large file, before it leads to its store."""
     tags = [answer.headers.get("X-Linked-ETag", "").strip('"') for answer in (*response.history, response)]
@@ -329,7 +335,7 @@ def _get(name: str, url: str, have: int, version: str, retries: int) -> Iterator
         try:
             response = session.get(url, headers=headers, stream=True, timeout=TIMEOUT)
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
-            raise SourceError(url, f"cannot get {name}: {error}", USE_MIRROR) from error
+            raise SourceError(url, f"cannot get {name}: {reason(error)}", USE_MIRROR) from error
         with response:
             if response.status_code not in (200, 206, 416):
                 what = f"cannot get {name}: {response.status_code} {response.reason}"

@@ -78,6 +78,15 @@ def rows(shard: Path, columns: Sequence[str], remedy: str = "delete it and start
                 yield from batch
 
 
+def number_of_rows(shard: Path, remedy: str = "delete it and start again") -> int:
+    """Return the number of rows of a Parquet shard, which its end tells."""
+    import pyarrow.parquet as pq
+
+    require_regular(shard)
+    with _damage(shard, "", remedy):
+        return int(pq.read_metadata(shard).num_rows)
+
+
 def class_names(shard: Path, column: str) -> list[str]:
     """Return the names of the classes 0, 1, ... of a column, which the Hub writes into the head of a shard."""
     import pyarrow.parquet as pq
@@ -116,10 +125,9 @@ def png_size(content: bytes) -> tuple[int, int]:
         raise ValueError("it does not begin as a PNG file does")
     place, kind = 8, b""
     while kind != b"IEND":
-        if place + 12 > len(content):
+        length, kind = struct.unpack(">I4s", content[place : place + 8].ljust(8, b"\0"))
+        if (end := place + 8 + length) + 4 > len(content):
             raise ValueError("the PNG is cut off")
-        length, kind = struct.unpack(">I4s", content[place : place + 8])
-        end = place + 8 + length
         if content[end : end + 4] != zlib.crc32(content[place + 4 : end]).to_bytes(4, "big"):
             raise ValueError("the PNG is damaged: a checksum is wrong")
         place = end + 4
