@@ -15,7 +15,7 @@ from .. import __version__
 from ..core.console import say
 from ..core.errors import Interrupted, UserError, out_of_memory
 from ..core.fork_client import LIMITS
-from . import exports, integrity, reference, reports, steps, studies, trained
+from . import exports, integrity, reference, reports, sources, steps, studies, trained
 from .group import Group
 
 GROUPS = {
@@ -25,6 +25,7 @@ GROUPS = {
     "Care of finished work": integrity.add,
     "Your own images, and bundles": trained.add,
     "Exports": exports.add,
+    "Data": sources.add,
     "Documentation": reference.add,
 }
 """Functions that add the commands of a group to it, by the title of the group, in the order of `--help`."""
