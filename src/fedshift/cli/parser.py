@@ -18,7 +18,7 @@ from ..core.console import say
 from ..core.errors import Interrupted, UserError, out_of_memory
 from ..core.fork_client import LIMITS
 from ..io.plugin_folders import plugin_folders
-from . import exports, integrity, projects, reference, reports, steps, studies, trained
+from . import exports, integrity, projects, reference, reports, sources, steps, studies, trained
 from .group import Group
 
 GROUPS = {
@@ -29,6 +29,7 @@ GROUPS = {
     "Care of finished work": integrity.add,
     "Your own images, and bundles": trained.add,
     "Exports": exports.add,
+    "Data": sources.add,
     "Documentation": reference.add,
 }
 """Functions that add the commands of a group to it, by the title of the group, in the order of `--help`."""
