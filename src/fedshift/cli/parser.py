@@ -15,7 +15,7 @@ from .. import __version__
 from ..core.console import say
 from ..core.errors import Interrupted, UserError, out_of_memory
 from ..core.fork_client import LIMITS
-from . import exports, integrity, reference, reports, steps, studies, trained
+from . import exports, integrity, reference, reports, slides, steps, studies, trained
 from .group import Group
 
 GROUPS = {
@@ -24,6 +24,7 @@ GROUPS = {
     "Scores, figures and pages": reports.add,
     "Care of finished work": integrity.add,
     "Your own images, and bundles": trained.add,
+    "Whole slides": slides.add,
     "Exports": exports.add,
     "Documentation": reference.add,
 }
