@@ -29,6 +29,12 @@ def test_asap_decimal_commas_and_order_of_points(tmp_path: Path) -> None:
     assert shape.rings[0].tolist() == [[0.5, 0.5], [9.5, 9.5], [0.5, 9.5], [9.5, 0.5]]
 
 
+def test_points_have_no_area(tmp_path: Path) -> None:
+    path = asap(tmp_path / "a.xml", ("Tumor", square(0, 9)), ("fold", square(0, 9)))
+    path.write_text(path.read_text().replace('Name="a1" Type="Polygon"', 'Name="a1" Type="PointSet"'))
+    assert counts(path) == {"tumour": 1, "hole": 0, "ignore": 0}
+
+
 def test_a_group_without_a_role_takes_that_of_the_group_around_it(tmp_path: Path) -> None:
     groups = '<Group Name="itc" PartOfGroup="Metastases" /><Group Name="Metastases" PartOfGroup="None" />'
     path = asap(tmp_path / "a.xml", ("itc", square(0, 9)), groups=groups)

@@ -268,17 +268,18 @@ def test_a_slide_that_does_not_say_its_pixel_size_is_refused(
 
 def test_faults_of_all_rows_are_named_at_once(slides: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     disc(slides / "dots.tif", 352.8, side=512)
+    disc(slides / "half.tif", 0.5, side=1024)
     Image.new("RGB", (600, 600)).save(slides / "photo.png")
     asap(slides / "far.xml", ("Tumor", square(4000, 5000)))
     asap(slides / "none.xml", ("normal", square(640, 1024)))
-    asap(slides / "names.xml", ("Necrosis", square(640, 1024)))
+    asap(slides / "names.xml", ("Necrosis", square(320, 512)))
     rows = {
         "one.tif,,north,p1,,": "has no annotation, and no label normal",
         "lost.tif,one.xml,north,p2,,": "no such slide",
         "dots.tif,one.xml,north,p3,,": "says that a pixel has 352.8 micrometres",
         "one.tif,far.xml,north,p4,,": "outside of its slide",
-        "photo.png,one.xml,north,p5,,": "no whole slide",
-        "one.xml,one.xml,north,p6,,": "cannot be opened as a whole slide",
+        "photo.png,one.xml,north,p5,,": "is no whole slide that OpenSlide reads",
+        "half.tif,names.xml,north,p6,,": "names have no role: 'Necrosis' (1)",
         "unknown.svs,none.xml,north,p7,0.25,": "has no area of tumour",
         "unknown.svs,one.xml,north,p8,0.25,": "is the slide of",
         "unknown.svs,one.xml,north,,0.25,": "patient is empty",

@@ -37,6 +37,8 @@ GROUPS: dict[str, str] = {
     NAMELESS: "ignore",
 }
 """Roles of usual names: CAMELYON16 (`Tumor`, `_0`, ...), CAMELYON17 (`metastases`, `normal`), QuPath (`Ignore*`)."""
+AREAS = ("Polygon", "Spline", "Rectangle")
+"""Types of annotations of ASAP that have an area; a spline counts as the polygon of its points."""
 LARGEST: Limit[int] = 1 << 28
 """Bytes that an XML file may have."""
 
@@ -76,6 +78,7 @@ def _asap(path: Path) -> Iterator[Shape]:
         shapes = [
             Shape(_lineage(annotation.get("PartOfGroup", ""), parents), (_corners(annotation),))
             for annotation in root.iter("Annotation")
+            if annotation.get("Type", AREAS[0]) in AREAS
         ]
     yield from shapes
 

@@ -14,13 +14,12 @@ from PIL import Image
 from ..core.console import say
 from ..core.errors import UserError, require_none
 from ..io.disk import atomic_folder
-from ..io.tables import write_table
 from ..io.text import write_json
 from . import tissue
 from .annotations import ROLES, Shape, by_role, read_shapes, require_inside
 from .contact_sheet import Tile, overlay, sheet
 from .pseudonyms import Pseudonyms
-from .pyramid import Pyramid, opened
+from .pyramid import Pyramid, opened, require_openslide
 from .rasterise import area
 from .slide_table import WRITTEN, Slide, read_slides
 from .squares import Chosen, Grid, Labelled, Settings, choose, label
@@ -73,6 +72,7 @@ def cut(table: Path, out: Path, settings: Settings, *, version: str, key: Path |
     folder that is there already.
     """
     settings.require()
+    require_openslide()
     if out.exists() or out.is_symlink():
         raise UserError(out, "is there already", "name a folder that is not there, or remove this one")
     if key is not None and key.resolve().is_relative_to(out.resolve()):
@@ -94,8 +94,6 @@ def _sound(table: Path, settings: Settings) -> list[Slide]:
                 _grid(pyramid, settings)
                 _shapes(slide, pyramid, settings)
         except UserError as error:
-            if error.where == "fedshift patches":  # the extra is not installed: once is enough
-                raise
             faults.append(UserError(slide.where, f"{error.where}: {error.what}", error.remedy))
     require_none(faults)
     if further := list(slides[0].further):
@@ -145,24 +143,31 @@ def _write(
 
     Returns what was written, and the account of each slide.
     """
+    numbers, accounts, sheets = Counter[str](), list[dict[str, Any]](), list[Path]()
+    for site, of_site in itertools.groupby(slides, key=lambda pair: pair[0].site):
+        members = list(of_site)
+        for start in range(0, len(members), SHEET):
+            tiles = list[Tile]()
+            for slide, names in members[start : start + SHEET]:
+                done = _cut(slide, names, new, settings)
+                _append(new / TABLE, done.rows)
+                numbers.update(row["label"] for row in done.rows)
+                accounts.append(done.account)
+                tiles.append(done.tile)
+            name = f"contact-{site}{f'-{start // SHEET + 1}' if start else ''}.png"
+            sheet(tiles).save(new / name)
+            sheets.append(out / name)
+    if not numbers:
+        raise UserError(out, "no slide has a single square for a patch", "lower --tissue-share, or set --tissue 20")
+    return Written(out / TABLE, dict(numbers), tuple(sheets)), accounts
+
+
+def _append(table: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Append rows to the table of patches, which gets its header with the first of them."""
     import pandas as pd
 
-    rows, accounts, sheets = list[dict[str, Any]](), list[dict[str, Any]](), list[Path]()
-    for site, of_site in itertools.groupby(slides, key=lambda pair: pair[0].site):
-        tiles = list[Tile]()
-        for slide, names in of_site:
-            done = _cut(slide, names, new, settings)
-            rows += done.rows
-            accounts.append(done.account)
-            tiles.append(done.tile)
-        for number, start in enumerate(range(0, len(tiles), SHEET)):
-            name = f"contact-{site}{f'-{number + 1}' if number else ''}.png"
-            sheet(tiles[start : start + SHEET]).save(new / name)
-            sheets.append(out / name)
-    if not rows:
-        raise UserError(out, "no slide has a single square for a patch", "lower --tissue-share, or set --tissue 20")
-    write_table(new / TABLE, pd.DataFrame(rows))
-    return Written(out / TABLE, dict(Counter(row["label"] for row in rows)), tuple(sheets)), accounts
+    if rows:
+        pd.DataFrame(rows).to_csv(table, mode="a", header=not table.exists(), index=False, lineterminator="\n")
 
 
 def _account(version: str, settings: Settings, slides: list[dict[str, Any]]) -> dict[str, Any]:

@@ -92,27 +92,31 @@ def on_white(image: Image.Image) -> Image.Image:
     return white
 
 
+def require_openslide() -> None:
+    """Raise UserError where OpenSlide is not installed."""
+    with extra("slides", "fedshift patches"):
+        import openslide  # noqa: F401
+
+
 @contextlib.contextmanager
 def opened(path: Path, mpp: float | None = None) -> Iterator[Pyramid]:
     """Open a slide; `mpp` is its pixel size in micrometres where the table says it.
 
-    Raises UserError for a file that is no slide, for one whose pixel size nobody knows, and without `fedshift[slides]`.
+    Raises UserError for a file that is no slide, and for one whose pixel size nobody knows.
     """
-    with extra("slides", "fedshift patches"):
-        import openslide
+    import openslide
+
     require_regular(path)
     if not path.exists():
         raise UserError(path, "no such slide", "correct the path, which counts from the folder of the table")
+    if openslide.OpenSlide.detect_format(path) is None:
+        remedy = "export it as a tiled TIFF; a photograph needs no cutting, and belongs into the table of the study"
+        raise UserError(path, "is no whole slide that OpenSlide reads", remedy)
     try:
-        slide = openslide.open_slide(path)
-    except (openslide.OpenSlideError, OSError) as error:
-        reason = str(error) if isinstance(error, openslide.OpenSlideError) else "no format that OpenSlide reads"
-        what = f"cannot be opened as a whole slide: {reason}"
-        raise UserError(path, what, "see openslide.org/formats; a photograph needs no cutting") from None
+        slide = openslide.OpenSlide(path)
+    except openslide.OpenSlideError as error:
+        raise UserError(path, f"cannot be opened: {error}", "copy it again, or remove its row") from None
     with slide:
-        if not isinstance(slide, openslide.OpenSlide):
-            what = "is an ordinary image, and no whole slide"
-            raise UserError(path, what, "list it in the table of the study as it is")
         known = mpp_of_file(path, slide.properties, required=mpp is None)
         yield Pyramid(path, slide, mpp or known or math.nan, known)
 
