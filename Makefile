@@ -41,9 +41,9 @@ $(STAMP): requirements.lock pyproject.toml
 	$(INSTALL) --no-build-isolation --editable .
 	touch $@
 
-# The libraries that runs are exported to. Python finds all others in .venv.
+# The libraries that runs are exported to, and OpenSlide. Python finds all others in .venv.
 $(EXPORTS_STAMP): $(STAMP) requirements-exports.lock
-	@echo ".venv-exports: MLflow, TensorBoard and Ignite beside .venv, for tests and types of exports: 140 MB on disk"
+	@echo ".venv-exports: MLflow, TensorBoard, Ignite and OpenSlide beside .venv, for tests and types: 150 MB on disk"
 	test -x $(EXPORTS)/python || $(BIN)/python -m venv --without-pip .venv-exports
 	where='import sysconfig; print(sysconfig.get_path("purelib"))'
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$where")')" > "$$($(EXPORTS)/python -c "$$where")/venv.pth"
@@ -52,7 +52,7 @@ $(EXPORTS_STAMP): $(STAMP) requirements-exports.lock
 
 setup: $(STAMP) ## set up the environment alone
 
-exports: $(EXPORTS_STAMP) ## set up .venv-exports too, with MLflow, TensorBoard and Ignite
+exports: $(EXPORTS_STAMP) ## set up .venv-exports too, with MLflow, TensorBoard, Ignite and OpenSlide
 
 demo: $(STAMP)  ## run the demo study end to end and print where its page is
 	@$(BIN)/snakemake --cores $(CORES) --config study=demo scale=mini
@@ -60,7 +60,7 @@ demo: $(STAMP)  ## run the demo study end to end and print where its page is
 
 # Each of as many processes as there are cores has one thread. tests/conftest.py puts the long files first.
 XDIST = -n $(CORES) --dist loadfile --no-loadscope-reorder
-OF_EXPORTS = tests/export tests/faults/test_misread.py
+OF_EXPORTS = tests/export tests/slides tests/faults/test_misread.py
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(XDIST) $(addprefix --ignore=,$(OF_EXPORTS)) --durations=15
 PYTEST_EXPORTS = OMP_NUM_THREADS=1 $(EXPORTS)/python -m pytest $(XDIST) $(OF_EXPORTS)
 

@@ -18,7 +18,7 @@ from ..core.console import say
 from ..core.errors import Interrupted, UserError, out_of_memory
 from ..core.fork_client import LIMITS
 from ..io.plugin_folders import plugin_folders
-from . import exports, integrity, projects, reference, reports, sources, steps, studies, trained
+from . import exports, integrity, projects, reference, reports, slides, sources, steps, studies, trained
 from .group import Group
 
 GROUPS = {
@@ -28,6 +28,7 @@ GROUPS = {
     "Scores, figures and pages": reports.add,
     "Care of finished work": integrity.add,
     "Your own images, and bundles": trained.add,
+    "Whole slides": slides.add,
     "Exports": exports.add,
     "Data": sources.add,
     "Documentation": reference.add,
