@@ -45,6 +45,7 @@ def errors_end_the_call():
 
 
 with errors_end_the_call():
+    settings.require_own_paths(workflow)
     config = settings.complete(config, foreign=IMPORTED)
     PLANS = study.select(str(config["study"]), config["scale"], Path(config["studies"]))
     for plan in PLANS.values():
