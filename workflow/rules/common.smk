@@ -46,6 +46,7 @@ def errors_end_the_call():
 
 
 with errors_end_the_call():
+    settings.require_own_paths(workflow)
     config = settings.complete(config, foreign=IMPORTED)
     PLUGINS = plugin_folders(config["plugins"], Path(), "--config")
     for folder in PLUGINS:

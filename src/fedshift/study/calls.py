@@ -44,8 +44,9 @@ def unlock(folder: Path = Path()) -> str:
 
 def snakemake(plan: Plan, paths: Paths, targets: Sequence[Path] = ()) -> str:
     """Return the command that repeats or resumes a study, or makes some of its files; to be called in `paths.root`."""
-    file = named(plan.name, paths.root / STUDIES)
-    study = plan.name if file and file.resolve() == plan.path.resolve() else str(plan.path)
+    own, file = paths.root / STUDIES, named(plan.name, paths.root / STUDIES)
+    at_home = plan.path.resolve().parent == own.resolve() or (file and file.resolve() == plan.path.resolve())
+    study = plan.name if at_home else str(plan.path)
     settings = {"scale": str(plan.scale)} if plan.scaled else {}
     if archives(plan):
         settings["mirror"] = "DIR"

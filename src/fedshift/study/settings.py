@@ -34,3 +34,11 @@ def complete(config: Mapping[str, Any], foreign: bool = False) -> dict[str, Any]
     if str(settings["fork_server"]).lower() not in ("true", "false"):
         raise UserError("--config fork_server", f"{settings['fork_server']!r} is neither true nor false")
     return settings
+
+
+def require_own_paths(workflow: Any) -> None:
+    """Raise UserError where another workflow imports this one with other paths: its jobs would not know of them."""
+    paths, files = workflow.modifier.path_modifier, ("resources/x", "results/x", "reports/x")
+    if any(paths.replace_prefix(file, None) != file for file in files):
+        what = "fedshift is imported with prefix or replace_prefix, and its jobs write to results/ all the same"
+        raise UserError("module", what, "leave that line out")
