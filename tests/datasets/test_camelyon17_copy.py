@@ -314,6 +314,17 @@ def test_the_official_table_is_compared_where_the_mirror_has_it(shards: Path, ar
         prepare.obtain(DATA, tmp_path / "other", mirror)
 
 
+def test_without_id_val_the_training_centres_have_wilds_training_patches_alone(archive: Path, tmp_path: Path) -> None:
+    prepare.obtain(DATA, tmp_path, archive)
+    whole, part = (Camelyon17(id_val=value).open(tmp_path) for value in (True, False))
+    table = metadata()
+    rows = np.flatnonzero((table["split"] == 0) | table["center"].isin([1, 2]))
+    pd.testing.assert_frame_equal(part.samples, whole.samples.iloc[rows].reset_index(drop=True))
+    assert len(part.samples) == len(table) - 3
+    assert part.samples["site"].value_counts().to_dict() == {f"centre{c}": 5 if c in (0, 3, 4) else 6 for c in range(5)}
+    np.testing.assert_array_equal(part.image(len(rows) - 1), whole.image(int(rows[-1])))
+
+
 def test_the_published_counts_add_up() -> None:
     assert WILDS.total == 455_954
     assert sum(WILDS.patients.values()) == 43

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ RELEASE = "RELEASE_v1.0.txt"
 COLUMNS = ("patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split")
 PLACE = ["patient", "node", "x_coord", "y_coord"]
 """Columns that say which patch a row is."""
+ID_VAL = 1
+"""The value of the column split that marks in-distribution validation; 0 marks training."""
 VALIDATION, TEST = 1, 2
 """The centres on which WILDS validates and tests; the others train."""
 PATIENTS_EACH, SLIDES_EACH = 20, 10
@@ -78,7 +81,8 @@ def faults(frame: pd.DataFrame, expected: Counts) -> Iterator[str]:
     if strange := [name for name in COLUMNS if not pd.api.types.is_integer_dtype(frame[name])]:
         yield f"the column {strange[0]!r} does not hold whole numbers alone"
         return
-    patches = frame.groupby(["center", "tumor"]).size().to_dict()
+    rows = zip(frame["center"].tolist(), frame["tumor"].tolist(), strict=True)
+    patches: Mapping[tuple[int, int], int] = Counter(rows)
     wanted = {(centre, label): n for centre, pair in expected.patches.items() for label, n in enumerate(pair)}
     for centre, label in sorted({*patches, *wanted}):
         number, right = patches.get((centre, label), 0), wanted.get((centre, label), 0)

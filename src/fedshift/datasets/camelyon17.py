@@ -6,8 +6,9 @@ import dataclasses
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from ..core.console import track
@@ -22,7 +23,22 @@ from ..io.text import read_json
 from . import _camelyon17_copy as copy
 from . import _histology as tissue
 from ._base import Card, Dataset, Opened
-from ._camelyon17 import COLUMNS, FOLDER, RELEASE, ROOM, SIZE, WILDS, patch_file, require_counts
+from ._camelyon17 import (
+    COLUMNS,
+    FOLDER,
+    ID_VAL,
+    RELEASE,
+    ROOM,
+    SIZE,
+    TEST,
+    VALIDATION,
+    WILDS,
+    patch_file,
+    require_counts,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ARCHIVE = "WILDS' archive"
 MINIATURE = f"synthetic miniature in the layout of {FOLDER}\n"
@@ -40,8 +56,15 @@ class Camelyon17(Dataset):
     """
 
     miniature_fields = frozenset({"patches", "patients"})
+    reading_fields = frozenset({"id_val"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"id_val"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, 96, 96)
     classes: tuple[str, ...] = Field(("normal", "tumour"), description="names of the labels 0 and 1")
+    id_val: bool = Field(
+        True,
+        description="whether the patches of centres 0, 3 and 4 that WILDS keeps for in-distribution validation are "
+        "read; without them, these centres hold WILDS' training patches and no others",
+    )
     patches: int = Field(360, ge=40, description="patches of each centre in the miniature")
     patients: int = Field(
         60, ge=3, le=199, description="patients of each centre in the miniature; at most half as many as patches"
@@ -115,7 +138,7 @@ class Camelyon17(Dataset):
         import pandas as pd
 
         folder = raw / FOLDER
-        _check(folder / "metadata.csv")
+        metadata = _check(folder / "metadata.csv")
         if not (folder / RELEASE).exists():
             raise UserError(
                 folder,
@@ -132,7 +155,9 @@ class Camelyon17(Dataset):
                 "patient": [Path(f).parent.name.partition("_node_")[0] for f in files],
             }
         )
-        return Opened(samples, lambda i: read_image(folder / files[i]))
+        held_out = (metadata["split"] == ID_VAL) & ~metadata["center"].isin([VALIDATION, TEST])
+        rows = np.flatnonzero(self.id_val | ~held_out.to_numpy())
+        return Opened(samples.iloc[rows].reset_index(drop=True), lambda i: read_image(folder / files[rows[i]]))
 
     def miniature(self, raw: Path) -> None:
         """Write synthetic tissue of five centres, in the layout of the archive.
@@ -194,7 +219,8 @@ def _miniature(folder: Path) -> tuple[Sequence[str], Iterable[int], Iterable[int
     return [patch_file(row) for row in rows], [int(row["tumor"]) for row in rows], [int(row["center"]) for row in rows]
 
 
-def _check(metadata: Path) -> None:
+def _check(metadata: Path) -> pd.DataFrame:
+    """Return the rows of a metadata.csv. Raises UserError for a label or a centre that is none."""
     frame = read_table(metadata, columns=COLUMNS)
     for column, known in (("tumor", range(2)), ("center", range(5))):
         wrong = ~frame[column].isin(list(known))
@@ -205,3 +231,4 @@ def _check(metadata: Path) -> None:
                 f"{column} is {frame[column].iloc[at]!r}, expected one of {', '.join(map(str, known))}",
                 "obtain the archive again",
             )
+    return frame

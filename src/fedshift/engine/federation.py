@@ -27,7 +27,16 @@ from ..nn.memory_format import channels_last
 from . import checkpoint, selection
 from .batches import equal_steps
 from .class_weights import weigh_classes
-from .client import Client, SamplesBySite, exchange_offers, give_tensors, open_clients, require_classes, samples_by_site
+from .client import (
+    Client,
+    SamplesBySite,
+    exchange_offers,
+    give_tensors,
+    open_clients,
+    require_classes,
+    require_outside,
+    samples_by_site,
+)
 from .ledger import NOTHING, Beforehand, totals
 from .local_training import LocalRound, LocalTrainer, finish
 from .ranks import ALONE, Ranks
@@ -54,7 +63,7 @@ class Federation:
     ----------
     model : any network that maps a batch to (batch, classes) logits; it is copied once and not changed
     clients : name -> `(x, y)`, or `Samples`; x are float tensors (n, ...), y class numbers 0, 1, ... (n,), integer
-    validation : validation samples of any of the clients, in the same form
+    validation : validation samples of any of the clients, and of the sites of `training.select_at`, in the same form
     watched : samples of any sites on which the global network is tested every `training.watch_every` rounds, for
         curves; nothing depends on these tests
     algorithm : a name, a mapping with `name` and settings, or an Algorithm
@@ -106,13 +115,16 @@ class Federation:
             self.addon.require(settings)
         data = samples_by_site(clients, "client")
         val, self.watched = samples_by_site(validation or {}, "validation"), samples_by_site(watched or {}, "watched")
+        elsewhere = {site: val.pop(site, None) for site in settings.select_at}
+        self.elsewhere = {site: samples for site, samples in elsewhere.items() if samples is not None and len(samples)}
+        require_outside(self.elsewhere, settings, data, self.algorithm)
         members = open_clients(data, val, settings.weights == "size", self.algorithm)
         offers = exchange_offers(members, self.addon, self.algorithm) if self.addon else NOTHING
         self.beforehand = beforehand + offers + weigh_classes(members, settings, self.algorithm.collaboration)
         self.training = equal_steps(settings, [len(c.train) for c in members]) if settings.equal_steps else settings
         _report_missing_batch_norm(model, requested, bn)
         model = extended(self.addon, extended(self.algorithm, model, seed), seed)
-        require_classes(model, {"client": data, "validation": val, "watched": self.watched})
+        require_classes(model, {"client": data, "validation": val | self.elsewhere, "watched": self.watched})
         device = torch.device(device)
         self.trainer = LocalTrainer(
             model,
@@ -217,7 +229,7 @@ class Federation:
                 self.ranks.each(lambda: finish(self.trainer, self.rounds, should_stop))
                 for client in self.clients:
                     client.first_round = client.first_round or self.rounds.round
-        selection.validate(self.rounds, self.trainer, self.ranks, self.criterion)
+        selection.validate(self.rounds, self.trainer, self.ranks, self.criterion, self.elsewhere)
         selection.evaluate_training(self.rounds, self.trainer, self.ranks)
         selection.watch(self.rounds, self.trainer, self.ranks, self.watched)
 

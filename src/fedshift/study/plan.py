@@ -246,14 +246,18 @@ def require_choice(run: Run, where: str) -> None:
         if not run.partition.external or not run.algorithm.collaboration.has_global_model:
             what = "an oracle chooses by results at external sites, and this run has none"
             raise UserError(where, what, "set search: validation, or give this algorithm one value")
-    elif run.training.select == "last" or run.partition.split.val == 0:
+    elif run.training.select == "last" or (run.partition.split.val == 0 and not run.training.select_at):
         what = "a list of values is a search, which chooses by the validation value of the round that was kept"
         raise UserError(where, what, "set select: best_validation and give val a share, or give one value")
 
 
 def _require_validation(training: Training, partitions: Sequence[Partition], where: str) -> None:
-    """Raise UserError if rounds are to be selected by validation, but a partition has no validation samples."""
-    if training.select == "best_validation" and any(p.split.val == 0 for p in partitions):
+    """Raise UserError if rounds are to be selected by validation, but a partition has no samples for that."""
+    for partition in partitions:
+        if taken := [site for site in training.select_at if site in (*partition.sources, *partition.external)]:
+            what = f"{taken[0]!r} trains or tests in the partition, and a site that chooses rounds can do neither"
+            raise UserError(f"{where}.select_at", what, "leave it out of the partition, or out of select_at")
+    if training.select == "best_validation" and not training.select_at and any(p.split.val == 0 for p in partitions):
         raise UserError(
             f"{where}.select",
             "is best_validation, but partition.split leaves nothing to validate on",
