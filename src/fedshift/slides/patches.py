@@ -27,7 +27,7 @@ from .squares import Chosen, Grid, Labelled, Settings, choose, label
 TABLE, ACCOUNT = "images.csv", "patches.json"
 """The table of patches, and the account of how they were made, in the folder that is written."""
 DIFFERS = 0.05
-"""The relative difference from which the pixel size of the table is said to differ from that of the file."""
+"""The relative difference of pixel sizes that is overlooked: a slide may be this much coarser than its patches."""
 SHEET = 40
 """The most slides on a contact sheet."""
 
@@ -104,7 +104,7 @@ def _sound(table: Path, settings: Settings) -> list[Slide]:
 def _grid(pyramid: Pyramid, settings: Settings) -> Grid:
     """Return the grid of a slide. Raises UserError for a slide that is too coarse or too small."""
     grid = Grid(settings, settings.mpp / pyramid.mpp, pyramid.size)
-    if grid.scale < 0.95:
+    if grid.scale < 1 - DIFFERS:
         what = f"has {pyramid.mpp:.4g} micrometres per pixel, which is coarser than --mpp {settings.mpp:g}"
         raise UserError(pyramid.path, what, "choose an --mpp that all slides of the table reach, or remove its row")
     if not grid.whole().any():
