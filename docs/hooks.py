@@ -25,6 +25,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
+from fedshift.algorithms import Training
 from fedshift.cli.parser import parser
 from fedshift.core import registry
 from fedshift.io import paths
@@ -140,11 +141,12 @@ def _plugin(name: str, cls: type[registry.Plugin]) -> str:
 
 def _prose(docstring: str) -> str:
     """Return a docstring as Markdown: signs of formulas stand for themselves, indented lines stay as they are."""
-    lines = (
-        line if line.startswith("    ") else re.sub(r"(`[^`]*`)|([*_<|\[])", lambda m: m[1] or f"\\{m[2]}", line)
-        for line in docstring.splitlines()
-    )
-    return "\n".join(lines)
+
+    def plain(found: re.Match[str]) -> str:
+        return found[1] or {"<": "&lt;"}.get(found[2], f"\\{found[2]}")
+
+    lines = docstring.splitlines()
+    return "\n".join(line if line.startswith("    ") else re.sub(r"(`[^`]*`)|([*_<[])", plain, line) for line in lines)
 
 
 def _settings(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = None) -> str:
@@ -181,7 +183,7 @@ def _default(field: Mapping[str, Any]) -> str:
     default = field.get("default")
     if isinstance(default, dict) and len(default) > 3:
         return "empty fields"
-    return "none" if default is None else f"`{_yaml(default)}`"
+    return "none" if default in (None, "") else f"`{_yaml(default)}`"
 
 
 def _yaml(value: Any) -> str:
@@ -233,6 +235,8 @@ def _values(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     if "const" in field:
         return f"`{_yaml(field['const'])}`"
     if field.get("type") == "object" and "properties" in field:
+        if field["properties"].keys() == Training.model_fields.keys():
+            return "mapping of [settings](#training)"
         inside = (f"`{key}`: {_values(value, definitions)}" for key, value in field["properties"].items())
         return f"mapping ({'; '.join(inside)})"
     what = TYPES.get(field.get("type", ""), "any")
@@ -259,9 +263,10 @@ def _kind(values: Sequence[Any]) -> str:
 
 
 def study(name: str) -> str:
-    """Return the keys of a study's YAML file, or of a part of it, with a section for each part that it names."""
+    """Return the keys of a study's YAML file, with a section for each part that they name."""
     schema = declaration.schema()
-    return f"{_settings(schema)}\n{_sections(schema['$defs'])}"
+    training = f"## Training {{ #training }}\n\n{_settings(Training.model_json_schema())}\n"
+    return f"{_settings(schema)}\n{training}\n{_sections(schema['$defs'])}"
 
 
 def commands(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import cached_property
@@ -12,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import yaml
 
 import fedshift
 from fedshift.cli.parser import parser
@@ -130,3 +132,15 @@ def test_a_file_outside_of_the_docs_is_a_page_with_numbered_lines(site: Site) ->
     page = site.pages[site.folder / "source/src/fedshift/algorithms/fedadam.py.html"]
     lines = {id for id in page.ids if id.startswith("L-")}
     assert lines == {f"L-{number}" for number in range(1, len(source) + 1)}
+
+
+def test_what_the_workflows_of_the_repository_call_is_there() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    workflows = sorted((ROOT / ".github/workflows").glob("*.yml"))
+    assert [path.stem for path in workflows] == ["ci", "docs", "release"]
+    for path in workflows:
+        jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
+        commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+        assert commands
+        assert {c.split()[1] for c in commands if c.startswith("make ")} <= targets
+        assert all(os.access(ROOT / c, os.X_OK) for c in commands if c.startswith(".ci/"))
