@@ -16,6 +16,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import fedshift
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "fedshift"
 ENVIRONMENTS = sorted((ROOT / "envs").glob("*.yaml"))
@@ -210,3 +212,8 @@ def test_nothing_committed_names_a_machine_or_an_index() -> None:
         for what, pattern in bad.items():
             found += [f"{name}: {what}: {match.group()!r}" for match in re.finditer(pattern, text)]
     assert found == []
+
+
+def test_the_version_is_the_same_wherever_it_is_written() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert PYPROJECT["project"]["version"] == citation["version"] == fedshift.__version__
