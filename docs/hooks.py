@@ -42,6 +42,25 @@ FENCE = "~" * 8
 # ---- the site
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put all pages of a folder in the place of an entry such as `Decisions: decisions/*` in the navigation."""
+
+    def opened(entry: Any) -> Any:
+        if isinstance(entry, dict):
+            return {title: opened(inside) for title, inside in entry.items()}
+        if isinstance(entry, list):
+            return [opened(inside) for inside in entry]
+        if entry.endswith("/*"):
+            pages = sorted(
+                Path(config.docs_dir, entry).parent.glob("*.md"), key=lambda page: (page.stem != "README", page)
+            )
+            return [page.relative_to(config.docs_dir).as_posix() for page in pages]
+        return entry
+
+    config.nav = opened(config.nav)
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are files of the root, and a page for each file outside of docs/ that a page links to."""
     for name, page in PAGES.items():
