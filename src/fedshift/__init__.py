@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Federation", "Training", "UserError", "load_study", "open_run", "results"]
 
 if TYPE_CHECKING:

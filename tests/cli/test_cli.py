@@ -93,7 +93,7 @@ def own_images(changes: str = "") -> None:
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(["--version"])
-    assert (stop.value.code, capsys.readouterr().out) == (0, "fedshift 0.1.0\n")
+    assert (stop.value.code, capsys.readouterr().out) == (0, "fedshift 0.2.0\n")
 
 
 def test_help_lists_each_command_once(capsys: pytest.CaptureFixture[str]) -> None:

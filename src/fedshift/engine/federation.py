@@ -59,6 +59,10 @@ def _never() -> bool:
 class Federation:
     """Clients that train one model together.
 
+    The order in which clients are given changes nothing: they train in the order of their names.
+    Raises UserError for an unknown algorithm, policy or setting, for a combination without meaning, for a client
+    without samples, and for labels that are not class numbers.
+
     Parameters
     ----------
     model : any network that maps a batch to (batch, classes) logits; it is copied once and not changed
@@ -75,10 +79,6 @@ class Federation:
     ranks : the processes that share the clients, each with an equal federation; by default there is only this one
     beforehand : traffic of what made the samples, such as statistics of clients; that of add-ons and of class counts is
         added here
-
-    The order in which clients are given changes nothing: they train in the order of their names.
-    Raises UserError for an unknown algorithm, policy or setting, for a combination without meaning, for a client
-    without samples, and for labels that are not class numbers.
 
     Attributes
     ----------
