@@ -52,19 +52,19 @@ define BESIDE
 	touch $@
 endef
 
-# The libraries that runs are exported to.
+# The libraries that runs are exported to, and OpenSlide.
 $(EXPORTS_STAMP): $(STAMP) requirements-exports.lock
-	@echo ".venv-exports: MLflow, TensorBoard and Ignite beside .venv, for tests and types of exports: 140 MB on disk"
+	@echo ".venv-exports: MLflow, TensorBoard, Ignite and OpenSlide beside .venv, for tests and types: 150 MB on disk"
 	$(BESIDE)
 
 # What builds the documentation site.
 $(DOCS_STAMP): $(STAMP) requirements-docs.lock
-	@echo ".venv-docs: MkDocs, Material and mkdocstrings beside .venv, for the documentation site: 50 MB on disk"
+	@echo ".venv-docs: MkDocs, Material and mkdocstrings beside .venv, for the documentation site: 120 MB on disk"
 	$(BESIDE)
 
 setup: $(STAMP) ## set up the environment alone
 
-exports: $(EXPORTS_STAMP) ## set up .venv-exports too, with MLflow, TensorBoard and Ignite
+exports: $(EXPORTS_STAMP) ## set up .venv-exports too, with MLflow, TensorBoard, Ignite and OpenSlide
 
 docs: $(DOCS_STAMP) ## build the documentation site into site/, strictly
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/python -m mkdocs build --quiet --strict
@@ -76,7 +76,7 @@ demo: $(STAMP)  ## run the demo study end to end and print where its page is
 
 # Each of as many processes as there are cores has one thread. tests/conftest.py puts the long files first.
 XDIST = -n $(CORES) --dist loadfile --no-loadscope-reorder
-OF_EXPORTS = tests/export tests/faults/test_misread.py
+OF_EXPORTS = tests/export tests/slides tests/faults/test_misread.py
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(XDIST) $(addprefix --ignore=,$(OF_EXPORTS)) --durations=15
 PYTEST_EXPORTS = OMP_NUM_THREADS=1 $(EXPORTS)/python -m pytest $(XDIST) $(OF_EXPORTS)
 

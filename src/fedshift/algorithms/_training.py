@@ -30,7 +30,18 @@ ADAM = ("optimiser", "beta1", "beta2")
 
 
 class Training(Frozen, allow_inf_nan=False):
-    """Settings of the clients' optimiser, which starts again in each round, and of the number of rounds."""
+    """Settings of the clients' optimiser, which starts again in each round, and of the number of rounds.
+
+    Every field has a default; `docs/algorithms.md` lists them. Raises pydantic's ValidationError for a wrong value, and
+    UserError where a study or a `Federation` is given one.
+
+    Examples
+    --------
+    >>> from fedshift import Training
+    >>> training = Training(rounds=50, lr=0.1, schedule="cosine")
+    >>> training.batch_size, round(training.rate(1), 6), round(training.rate(26), 6)
+    (32, 0.1, 0.05)
+    """
 
     rounds: int = Field(100, ge=1, description="number of communication rounds")
     participation: float = Field(

@@ -8,7 +8,7 @@ and all servers make the same updates.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -178,7 +178,7 @@ class Federation:
         *,
         after_round: Callable[[Federation], None] | None = None,
         should_stop: Callable[[], bool] = _never,
-    ) -> Federation:
+    ) -> Self:
         """Train until `rounds` (by default the training's) are done in all, or patience ends. Return this federation.
 
         `after_round` is called with the federation after each round. `should_stop` is called between batches; if it
