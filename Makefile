@@ -59,7 +59,7 @@ $(EXPORTS_STAMP): $(STAMP) requirements-exports.lock
 
 # What builds the documentation site.
 $(DOCS_STAMP): $(STAMP) requirements-docs.lock
-	@echo ".venv-docs: MkDocs, Material and mkdocstrings beside .venv, for the documentation site: 50 MB on disk"
+	@echo ".venv-docs: MkDocs, Material and mkdocstrings beside .venv, for the documentation site: 120 MB on disk"
 	$(BESIDE)
 
 setup: $(STAMP) ## set up the environment alone
