@@ -74,8 +74,10 @@ demo: $(STAMP)  ## run the demo study end to end and print where its page is
 	@$(BIN)/snakemake --cores $(CORES) --config study=demo scale=mini
 	echo "The page: reports/demo.html"
 
-# Each of as many processes as there are cores has one thread. tests/conftest.py puts the long files first.
-XDIST = -n $(CORES) --dist loadfile --no-loadscope-reorder
+# Each process has one thread. There is one more than there are cores, since tests of a cluster, of signals and of disks
+# wait most of their time. tests/conftest.py puts the long files first.
+WORKERS ?= $(shell expr $(CORES) + 1)
+XDIST = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 OF_EXPORTS = tests/export tests/slides tests/faults/test_misread.py
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(XDIST) $(addprefix --ignore=,$(OF_EXPORTS)) --durations=15
 PYTEST_EXPORTS = OMP_NUM_THREADS=1 $(EXPORTS)/python -m pytest $(XDIST) $(OF_EXPORTS)
