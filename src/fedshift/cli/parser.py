@@ -17,7 +17,7 @@ from ..core.console import say
 from ..core.errors import Interrupted, UserError, out_of_memory
 from ..core.fork_client import LIMITS
 from ..io.plugin_folders import plugin_folders
-from . import exports, integrity, reference, reports, steps, studies, trained
+from . import exports, integrity, plugins, reference, reports, steps, studies, trained
 from .group import Group
 
 GROUPS = {
@@ -27,6 +27,7 @@ GROUPS = {
     "Care of finished work": integrity.add,
     "Your own images, and bundles": trained.add,
     "Exports": exports.add,
+    "Plug-ins of your own": plugins.add,
     "Documentation": reference.add,
 }
 """Functions that add the commands of a group to it, by the title of the group, in the order of `--help`."""
@@ -68,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _escape_output()
     try:
         with _interrupts():
-            for folder in plugin_folders() if args.plugins is None else args.plugins:
+            named = getattr(args, "plugins", ())  # a command without this option needs no plug-ins
+            for folder in plugin_folders() if named is None else named:
                 registry.add_folder(folder)
             code = args.call(args) or 0
             sys.stdout.flush()
