@@ -18,7 +18,7 @@ from ..core.console import say
 from ..core.errors import Interrupted, UserError, out_of_memory
 from ..core.fork_client import LIMITS
 from ..io.plugin_folders import plugin_folders
-from . import exports, integrity, projects, reference, reports, slides, sources, steps, studies, trained
+from . import exports, integrity, plugins, projects, reference, reports, slides, sources, steps, studies, trained
 from .group import Group
 
 GROUPS = {
@@ -31,6 +31,7 @@ GROUPS = {
     "Whole slides": slides.add,
     "Exports": exports.add,
     "Data": sources.add,
+    "Plug-ins of your own": plugins.add,
     "Documentation": reference.add,
 }
 """Functions that add the commands of a group to it, by the title of the group, in the order of `--help`."""
@@ -82,7 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _escape_output()
     try:
         with _interrupts(), contextlib.chdir(args.directory or Path()):
-            for folder in plugin_folders() if args.plugins is None else args.plugins:
+            named = getattr(args, "plugins", ())  # a command without this option needs no plug-ins
+            for folder in plugin_folders() if named is None else named:
                 registry.add_folder(folder)
             code = args.call(args) or 0
             sys.stdout.flush()

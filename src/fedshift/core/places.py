@@ -136,10 +136,10 @@ def _importing(where: object, folder: Path | None = None) -> Iterator[None]:
     except Exception as error:
         first = str(error.msg if isinstance(error, SyntaxError) else error).partition("\n")[0]
         what = f"cannot be imported: {type(error).__name__}: {first}"
-        raise UserError(_line(error, folder) or where, what, _remedy(error, folder)) from error
+        raise UserError(line_of(error, folder) or where, what, _remedy(error, folder)) from error
 
 
-def _line(error: Exception, folder: Path | None) -> str:
+def line_of(error: Exception, folder: Path | None) -> str:
     """Return file and line of an error: the last line in the folder; nothing if no line of it lies there."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(Path(error.filename))}, line {error.lineno}"
