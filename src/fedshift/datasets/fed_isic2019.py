@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field
@@ -137,7 +137,7 @@ class FedIsic2019(Dataset):
                             (name, f"{site.partition('_')[0]}_{centre_number}{n:06}", label, centre_number, part)
                         )
         made = pd.DataFrame(rows, columns=["image", "lesion_id", "target", "center", "fold"])
-        facts = {"age_approx": 50, "anatom_site_general": "anterior torso", "sex": "female"}
+        facts: dict[str, Any] = {"age_approx": 50, "anatom_site_general": "anterior torso", "sex": "female"}
         hot = {name: (made["target"] == k).astype(float) for k, name in enumerate((*NAMES, "UNK"))}
         write_table(raw / PEOPLE, made[["image", "lesion_id"]].assign(**facts))
         write_table(raw / LABELS, made[["image"]].assign(**hot))
