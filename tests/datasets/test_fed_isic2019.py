@@ -108,6 +108,7 @@ def of(column: str, value: Any) -> Callable[[pd.DataFrame], Any]:
         (CENTRES, of("image", "ISIC_0000031"), "lists image 'ISIC_0000031' twice"),
         (CENTRES, lambda table: table.pop("fold2"), "no column 'fold2'; it has image, MEL,"),
         (LABELS, of("MEL", 1), "image 'ISIC_0000030': it has none or several of the eight diagnoses"),
+        (LABELS, of("AK", "yes"), "image 'ISIC_0000030': it has none or several of the eight diagnoses"),
         (LABELS, of("AK", 0), "image 'ISIC_0000030': it has none or several of the eight diagnoses"),
         (LABELS, of("image", "ISIC_1"), "does not list image 'ISIC_0000030'"),
         (PEOPLE, of("image", "ISIC_1"), "does not list image 'ISIC_0000030'"),

@@ -9,11 +9,16 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from sklearn.linear_model import RidgeClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from fedshift import UserError
 from fedshift.core.registry import build
 from fedshift.data.partition import Partition
 from fedshift.data.prepared import Prepared
+from fedshift.datasets import Dataset
+from fedshift.datasets.fed_isic2019 import FedIsic2019
 from fedshift.datasets.medmnist import PARTS, SETS, MedMnist, Subset
 from fedshift.io.download import Source
 from fedshift.jobs import prepare
@@ -199,3 +204,21 @@ def test_every_set_has_a_miniature_with_all_classes_in_each_part(tmp_path: Path,
     samples = dataset.open(tmp_path).samples
     counts = samples.groupby(["site", "label"]).size().unstack()
     assert counts.loc[list(PARTS)].to_numpy().tolist() == [[n] * len(dataset.classes) for n in (8, 2, 4)]
+
+
+@pytest.mark.parametrize("dataset", [MedMnist(images=24), FedIsic2019(size=24, lesions=4)], ids=lambda d: d.name)
+def test_labels_of_a_miniature_show_in_shapes_and_not_in_colours(tmp_path: Path, dataset: Dataset) -> None:
+    """Chance is 1/9 and 1/8. Some digits have more ink than others."""
+    dataset.miniature(tmp_path)
+    opened = dataset.open(tmp_path)
+    images = np.stack([opened.image(i) for i in range(len(opened.samples))]).astype(float)
+    label, fold = opened.samples["label"].to_numpy(), np.arange(len(images)) // len(dataset.classes) % 3
+
+    def accuracy(features: np.ndarray) -> float:
+        probe = make_pipeline(StandardScaler(), RidgeClassifier(alpha=100))
+        return probe.fit(features[fold > 0], label[fold > 0]).score(features[fold == 0], label[fold == 0])
+
+    ink = np.abs(images - np.median(images, axis=(1, 2), keepdims=True)).mean(-1)
+    found = accuracy(np.hstack([images.mean((1, 2)), images.std((1, 2))])), accuracy(ink.reshape(len(ink), -1))
+    assert found[0] < 0.4
+    assert found[1] > 0.6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field
@@ -137,7 +137,7 @@ class FedIsic2019(Dataset):
                             (name, f"{site.partition('_')[0]}_{centre_number}{n:06}", label, centre_number, part)
                         )
         made = pd.DataFrame(rows, columns=["image", "lesion_id", "target", "center", "fold"])
-        facts = {"age_approx": 50, "anatom_site_general": "anterior torso", "sex": "female"}
+        facts: dict[str, Any] = {"age_approx": 50, "anatom_site_general": "anterior torso", "sex": "female"}
         hot = {name: (made["target"] == k).astype(float) for k, name in enumerate((*NAMES, "UNK"))}
         write_table(raw / PEOPLE, made[["image", "lesion_id"]].assign(**facts))
         write_table(raw / LABELS, made[["image"]].assign(**hot))
@@ -181,20 +181,21 @@ def _samples(raw: Path) -> pd.DataFrame:
 
     table = read_table(raw / CENTRES, columns=("image", "target", "center", "fold2"), text=True)
     people = read_table(raw / PEOPLE, columns=("image", "lesion_id", *FACTS), text=True)
-    truth = read_table(raw / LABELS, columns=("image", *NAMES))
+    truth = read_table(raw / LABELS, columns=("image", *NAMES), text=True)
     for file, names in ((CENTRES, table["image"]), (PEOPLE, people["image"]), (LABELS, truth["image"])):
         if names.duplicated().any():
             raise UserError(raw / file, f"lists image {names[names.duplicated()].iloc[0]!r} twice", AGAIN)
         if not (listed := table["image"].isin(names)).all():
             raise UserError(raw / file, f"does not list image {table['image'][~listed].iloc[0]!r}", AGAIN)
     people, truth = (other.set_index("image").loc[table["image"]].reset_index() for other in (people, truth))
-    label = pd.Series(truth[list(NAMES)].to_numpy().argmax(1))
+    diagnosed = truth[list(NAMES)].isin(["1", "1.0"])
+    label = pd.Series(diagnosed.to_numpy().argmax(1))
     split = table["fold2"].str.extract(r"^(train|test)_([0-5])$")
     site = split[1].map({str(k): name for k, name in enumerate(SITES)})
     for file, right, what in (
         (CENTRES, site.notna(), "its fold2 is not train or test with the number of a centre, as in train_0"),
         (CENTRES, table["center"] == split[1], "its center and its fold2 disagree"),
-        (LABELS, truth[list(NAMES)].sum(axis=1) == 1, "it has none or several of the eight diagnoses"),
+        (LABELS, diagnosed.sum(axis=1) == 1, "it has none or several of the eight diagnoses"),
         (CENTRES, table["target"] == label.astype(str), f"its target is not its diagnosis in {LABELS}"),
         (PEOPLE, people["lesion_id"].notna(), "it has no lesion_id"),
         (PEOPLE, people["lesion_id"].str[:3] == site.str[:3], f"its lesion_id is of another centre than in {CENTRES}"),
@@ -202,7 +203,7 @@ def _samples(raw: Path) -> pd.DataFrame:
         if not right.all():
             raise UserError(raw / file, f"image {table['image'][~right].iloc[0]!r}: {what}", AGAIN)
     samples = {"sample": table["image"], "site": site, "label": label, "patient": people["lesion_id"]}
-    return pd.DataFrame(samples).assign(**people[list(FACTS)], flamby=split[0])
+    return pd.concat([pd.DataFrame(samples), people[list(FACTS)]], axis=1).assign(flamby=split[0])
 
 
 def _drawn(rng: np.random.Generator, label: int, centre_number: int) -> np.ndarray:

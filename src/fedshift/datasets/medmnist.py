@@ -275,7 +275,7 @@ class MedMnist(Dataset):
     def miniature(self, raw: Path) -> None:
         """Write synthetic digits for the classes; the part test is lighter, has other colours and more noise."""
         raw.mkdir(parents=True, exist_ok=True)
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for part, share in zip(PARTS, (1, 4, 2), strict=True):
             labels = np.arange(len(self._facts.classes) * (self.images // share)) % len(self._facts.classes)
             arrays[f"{part}_images"] = np.stack([self._drawn(part, n, int(k)) for n, k in enumerate(labels)])
