@@ -76,7 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Bad input is one line on standard error.
     """
     top = parser()
-    args, args.rest = _parsed(top, argv)
+    args, rest = _parsed(top, argv)
+    args.rest = rest
     if args.threads:
         _limit_threads(args.threads)
     code = 0

@@ -63,7 +63,7 @@ def _state_of(trained: Federation, client: str) -> dict[str, torch.Tensor]:
 def trains(cls: Kind, bn: str, norm: str) -> None:
     """Check for finite numbers, equal bits after a resume and in any order of clients, and untouched generators."""
     generators = Generators()
-    options = {} if norm == "batch norm" else {"training": SETTINGS | {"local_epochs": 1}}
+    options: dict[str, Any] = {} if norm == "batch norm" else {"training": SETTINGS | {"local_epochs": 1}}
     trained = federation(cls, bn, norm, **options).run(2)
     require(all(bool(v.isfinite().all()) for v in trained.tensors().values()), "a tensor is not finite")
     require(all(math.isfinite(row["loss"]) for row in trained.history), "a loss is not finite")

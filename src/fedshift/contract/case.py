@@ -57,7 +57,7 @@ class Generators:
 
     def __init__(self) -> None:
         self.torch = torch.random.get_rng_state()
-        self.numpy = np.random.get_state()[1].copy()  # type: ignore[index,union-attr]  # noqa: NPY002
+        self.numpy = np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
 
     def require_unchanged(self) -> None:
         """Raise Broken if anything was drawn from a global generator since."""

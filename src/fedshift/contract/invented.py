@@ -57,8 +57,8 @@ def made(
     table, history = pd.DataFrame(list(scores)), pd.DataFrame(list(rounds))
     if len(table):
         table = table.astype(score.TYPES)
-    both = [t[t["role"] == r]["site"] if len(t) else [] for t in (table,) for r in ("internal", "external")]
-    trained = history[history["split"] == "train"]["site"] if len(history) else []
+    both: list[Any] = [t[t["role"] == r]["site"] if len(t) else [] for t in (table,) for r in ("internal", "external")]
+    trained: Any = history[history["split"] == "train"]["site"] if len(history) else []
     return Results(
         scores=table,
         summary=pd.DataFrame(),

@@ -63,7 +63,7 @@ def built_in(kind: str) -> Iterator[Found]:
 @functools.cache
 def all_entry_points() -> EntryPoints:
     """Return the entry points of all installed packages, read once."""
-    return entry_points()
+    return entry_points()  # type: ignore[return-value]  # a union until Python 3.12
 
 
 def installed(kind: str) -> Iterator[Found]:
