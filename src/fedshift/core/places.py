@@ -61,9 +61,9 @@ def built_in(kind: str) -> Iterator[Found]:
 
 
 @functools.cache
-def all_entry_points() -> EntryPoints:
-    """Return the entry points of all installed packages, read once."""
-    return entry_points()  # type: ignore[return-value]  # a union until Python 3.12
+def named_by_packages(kind: str) -> EntryPoints:
+    """Return the entry points of installed packages for a kind, read once."""
+    return entry_points(group=f"{digest.PACKAGE}.{kind}s")
 
 
 def installed(kind: str) -> Iterator[Found]:
@@ -71,7 +71,7 @@ def installed(kind: str) -> Iterator[Found]:
 
     Raises UserError for an entry point that cannot be imported, or is no plug-in of that kind.
     """
-    for point in sorted(all_entry_points().select(group=f"{digest.PACKAGE}.{kind}s")):
+    for point in sorted(named_by_packages(kind)):
         origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
         where = f"{origin}, entry point {point.name}"
         if not NAME.fullmatch(point.name):

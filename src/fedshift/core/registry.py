@@ -60,7 +60,7 @@ def _add(place: Path) -> None:
 
 def forget() -> None:
     """Look for all plug-ins anew when they are next asked for. Classes that are imported stay as they are."""
-    for cached in (places.all_entry_points, _found, discover, _aliases):
+    for cached in (places.named_by_packages, _found, discover, _aliases):
         cached.cache_clear()
 
 
