@@ -75,6 +75,14 @@ def test_initial_weights_have_an_origin(built: tuple[Plan, Paths]) -> None:
     assert "not pretrained" in line
 
 
+def test_a_site_that_chooses_the_round_is_named(built: tuple[Plan, Paths]) -> None:
+    elsewhere = lines(built, training={"rounds": 4, "select_at": ["third", "fourth"]})
+    assert elsewhere["Model selection"] == [
+        "The round with the highest mean validation accuracy at third and fourth, not used for training or tests."
+    ]
+    assert "select" not in elsewhere["Training"][0] + lines(built)["Training"][0]
+
+
 OFFICIAL = {"internal": ["centre0", "centre3", "centre4"], "external": ["centre2"]}
 
 
