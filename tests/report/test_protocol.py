@@ -6,11 +6,11 @@ from typing import Any
 
 import fake_study
 import pytest
+from scored_study import summarised
 
-from fedshift.analysis import results, score
+from fedshift.analysis import results
 from fedshift.datasets.camelyon17 import Camelyon17
 from fedshift.io.paths import Paths
-from fedshift.report import summary
 from fedshift.report.protocol import protocol
 from fedshift.report.wilds import rules
 from fedshift.study.plan import Plan
@@ -18,9 +18,7 @@ from fedshift.study.plan import Plan
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Paths]:
-    plan, paths = fake_study.build(tmp_path_factory.mktemp("protocol"), seeds=[0], figures=[])
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path_factory.mktemp("protocol"), seeds=[0], figures=[])
     return plan, paths
 
 
