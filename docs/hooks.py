@@ -245,9 +245,10 @@ def _values(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
         shown = "properties" in definition
         return f"[{name}](#{name.lower()})" if shown else _values(definition, definitions)
     if "anyOf" in field:
-        kind = next(filter(None, map(_kind, _enums(field))), None)
+        options = list(_options(field))
+        kind = next(filter(None, (_kind(option.get("enum", ())) for option in options)), "")
         if kind:
-            return f"{kind}, by name or with settings"
+            return kind + (", by name or with settings" if any("properties" in option for option in options) else "")
         return " or ".join(dict.fromkeys(_values(option, definitions) for option in field["anyOf"]))
     if "enum" in field:
         return _kind(field["enum"]) or ", ".join(f"`{_yaml(value)}`" for value in field["enum"])
@@ -266,11 +267,12 @@ def _values(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     return ", ".join([what, *(words.format(_yaml(field[key])) for key, words in BOUNDS.items() if key in field)])
 
 
-def _enums(field: Mapping[str, Any]) -> Iterator[list[Any]]:
-    """Yield the lists of values in a choice, at any depth of choices and lists."""
+def _options(field: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the choices of a field of a JSON schema, at any depth of choices."""
+    if "anyOf" not in field:
+        yield field
     for option in field.get("anyOf", ()):
-        yield from _enums(option)
-    yield from [field["enum"]] if "enum" in field else []
+        yield from _options(option)
 
 
 def _kind(values: Sequence[Any]) -> str:
