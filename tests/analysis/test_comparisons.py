@@ -165,7 +165,7 @@ def test_without_a_declared_comparison_the_family_is_all_pairs(tmp_path: Path, m
     holm = np.minimum(1, np.maximum.accumulate(p * np.arange(6, 0, -1)))
     assert np.sort(whole["p_holm"]) == pytest.approx(holm)
     assert set(whole["condition"]) | set(whole["than_condition"]) == {
-        f"{name}, aggregated BN" for name in ("FedAvg", "FedProx", "Scaffold", "FedDyn")
+        f"{name}, aggregated BN" for name in ("FedAvg", "FedProx", "SCAFFOLD", "FedDyn")
     }
 
 
@@ -177,7 +177,7 @@ def test_a_declared_comparison_is_the_family(tmp_path: Path, monkeypatch: pytest
     rows = found.comparisons
     tested = rows[rows["tested"]]
     assert tested[["condition", "than_condition"]].values.tolist() == [
-        ["Scaffold, aggregated BN", "FedDyn, aggregated BN"]
+        ["SCAFFOLD, aggregated BN", "FedDyn, aggregated BN"]
     ]
     assert (tested["family"] == 1).all() and (tested["p"] == tested["p_holm"]).all()
     assert rows.loc[~rows["tested"], ["p", "p_holm"]].isna().all(axis=None)

@@ -115,7 +115,7 @@ def test_a_declared_comparison_comes_first(tmp_path: Path, monkeypatch: pytest.M
         "Best of 4 conditions"
     )
     assert (
-        "Worse: FedAvg, aggregated BN (by 30.0 points, Holm p < 0.001), Scaffold, aggregated BN (by 30.0 points)"
+        "Worse: FedAvg, aggregated BN (by 30.0 points, Holm p < 0.001), SCAFFOLD, aggregated BN (by 30.0 points)"
         in told
     )
 
@@ -150,7 +150,7 @@ def test_nine_methods_at_six_sites_lead_with_their_comparison(tmp_path: Path, mo
     assert told.opening.startswith(
         f"Best of 9 conditions at 6 external sites: {best}, aggregated BN ({100 * shares.mean(0).max():.1f}{percent}, "
     )
-    assert f"Not distinguishable from it: {second}, aggregated BN. Worse: Scaffold, aggregated BN (by " in told.opening
+    assert f"Not distinguishable from it: {second}, aggregated BN. Worse: SCAFFOLD, aggregated BN (by " in told.opening
     assert " Of 9 conditions " in told.opening
     assert told.lead.startswith(f"{best}, aggregated BN: ")
     assert html.index("Best of 9 conditions") < html.index(told.lead)
@@ -159,7 +159,7 @@ def test_nine_methods_at_six_sites_lead_with_their_comparison(tmp_path: Path, mo
     ranks = rankdata(-shares, axis=1).mean(0)
     critical = studentized_range.ppf(0.95, 9, np.inf) / math.sqrt(2) * math.sqrt(9 * 10 / (6 * 6))
     assert f"differ by less than {critical:.2f}, the critical difference" in svg
-    for title, rank in zip(("FedAvg", "FedProx", "Scaffold", "FedDyn"), ranks, strict=False):
+    for title, rank in zip(("FedAvg", "FedProx", "SCAFFOLD", "FedDyn"), ranks, strict=False):
         assert f"{title}, aggregated BN ({rank:.2f})" in svg
     assert "The test takes the sites as independent of each other." in text
 

@@ -143,7 +143,7 @@ def test_the_page_marks_rows_that_use_labels(project: Project) -> None:
     *rows, control = overview(project)
     assert control[0] == "Control: colour and texture only, no network"
     assert len(rows) == sum(map(len, WANTED.values()))
-    assert [condition for condition, inference in rows if MARK in inference] == ["PerFedAvg, aggregated BN"]
+    assert [condition for condition, inference in rows if MARK in inference] == ["Per-FedAvg, aggregated BN"]
     page = (project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
     care = page[page.index("Read with care") :]
     (said,) = [line for line in re.findall("<li>(.*?)</li>", care, re.DOTALL) if MARK in line]

@@ -15,6 +15,7 @@ class FedAvgAlg2(Algorithm):
     layers. There is no extra state.
     """
 
+    display_name = "FedAvg + algorithm 2"
     paper = "Wang et al. 2023"
     policies = ("aggregated",)
     why = "the joint step needs the same batch norm at all clients"

@@ -33,6 +33,7 @@ class FedDGGA(Reweighted):
     a round, it holds the models of all clients that take part. Default: s 0.2, as in the authors' code.
     """
 
+    display_name = "FedDG-GA"
     paper = "Zhang et al. 2023"
     per_client = frozenset({"shared", "gap"})
     step: float = Field(0.2, ge=0, lt=1, description="size of the first change of weights, in units of 1/N (s)")

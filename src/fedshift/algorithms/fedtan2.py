@@ -21,6 +21,7 @@ class FedTAN2(Algorithm):
     paper lowers the learning rate after M; use `schedule: steps` for this.
     """
 
+    display_name = "FedTAN-II"
     paper = "Wang et al. 2023"
     policies = ("aggregated",)
     why = "the joint step needs the same batch norm at all clients"

@@ -27,6 +27,7 @@ class LGFedAvg(Algorithm):
     internal sites with the ensemble too.
     """
 
+    display_name = "LG-FedAvg"
     paper = "Liang et al. 2020"
     policies = ("local",)
     why = "the body stays at its client, and batch norm is part of it"

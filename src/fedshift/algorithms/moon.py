@@ -27,6 +27,7 @@ class Moon(Algorithm):
     forward passes. Defaults: T 0.5; mu 1 (the paper chooses it from 0.1, 1, 5 and 10; UniFed's value is not known).
     """
 
+    display_name = "MOON"
     paper = "Li et al. 2021b"
     mu: float = Field(1.0, ge=0, description="weight of the contrastive term")
     temperature: float = Field(0.5, gt=0, description="temperature by which the similarities are divided (T)")

@@ -27,6 +27,7 @@ class PerFedAvg(Algorithm):
     order, alpha 0.01, delta 0.001; UniFed's variant and rates are not known.
     """
 
+    display_name = "Per-FedAvg"
     paper = "Fallah et al. 2020"
     variant: Literal["first_order", "hessian_free"] = Field(
         "first_order",

@@ -28,6 +28,7 @@ class QFFL(Algorithm):
     over the data. Default: q 1, our decision; the authors' values range from 0.001 to 15, and depend on the data.
     """
 
+    display_name = "q-FFL"
     paper = "Li et al. 2020b"
     needs_sgd = "G_i is the sum of gradients on a path of SGD"
     q: float = Field(1.0, ge=0, description="how much more clients with a high loss count: 0 not at all")

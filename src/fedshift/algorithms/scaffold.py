@@ -29,6 +29,7 @@ class Scaffold(Algorithm):
     c. All are zero at first. Defaults: option II, eta_g 1.
     """
 
+    display_name = "SCAFFOLD"
     paper = "Karimireddy et al. 2020"
     option: Literal[1, 2] = Field(
         2, description="how c_i is renewed: 1 by a pass over the data, 2 from the path of the local steps"

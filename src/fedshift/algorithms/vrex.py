@@ -33,6 +33,7 @@ class VREx(Risk):
     for 500 of 5000 steps and then 10; `beta: 10` with `anneal_rounds` comes close to it, without its fresh optimiser.
     """
 
+    display_name = "V-REx"
     paper = "Krueger et al. 2021"
     needs_sgd = "its factor on a client's loss does not change the length of steps of Adam"
     beta: float = Field(1.0, ge=0, description="weight of the variance of the clients' losses")

@@ -72,8 +72,8 @@ class Condition:
     def title(self) -> str:
         """The name for people, without the partition: `FedAvg, aggregated BN`."""
         run = self.run
-        name = self.algorithm.replace(run.algorithm.name, type(run.algorithm).__name__, 1)
-        addon = f" + {self.addon.replace(run.addon.name, type(run.addon).__name__, 1)}" if run.addon else ""
+        name = self.algorithm.replace(run.algorithm.name, run.algorithm.display_name, 1)
+        addon = f" + {self.addon.replace(run.addon.name, run.addon.display_name, 1)}" if run.addon else ""
         return f"{name}{addon}, {self.bn.replace('_', ' ')} BN"
 
     def full_title(self, several: bool) -> str:

@@ -229,7 +229,7 @@ class Findings:
     def name(self, key: str) -> str:
         """Return the name of an inference for people, with settings where several share the name."""
         inference = self.plan.inferences[key]
-        name = type(inference).__name__
+        name = inference.display_name
         alike = [i for i in self.plan.inferences.values() if i.name == inference.name]
         specs = [i.model_dump(mode="json") for i in alike]
         single = {k: v for k, v in inference.model_dump(mode="json").items() if not isinstance(v, dict | None)}

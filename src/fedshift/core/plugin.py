@@ -16,6 +16,8 @@ class Plugin(Frozen, allow_inf_nan=False):
 
     kind: ClassVar[str] = ""
     name: ClassVar[str] = ""
+    display_name: ClassVar[str] = ""
+    """What pages call it, by default the name of its class. It is part of no identity."""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Earlier names, oldest first, which studies and old specifications may still use."""
     identity_name: ClassVar[str] = ""
@@ -30,6 +32,7 @@ class Plugin(Frozen, allow_inf_nan=False):
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         cls.aliases = vars(cls).get("aliases", ())  # a subclass is another plug-in, and inherits no name
+        cls.display_name = vars(cls).get("display_name", cls.__name__)
         cls.call_it(cls.__module__.rpartition(".")[2])
 
     @classmethod

@@ -10,7 +10,7 @@ from .scopes import Function, defined, for_type_checkers, is_text
 ERRORS = frozenset({"UserError", "UserErrors"})
 WORDS = ERRORS | {"say", "Progress", "Card"}
 """Calls whose arguments are read by people alone, unless these do something themselves."""
-WORD_FIELDS = frozenset({"paper", "why"})
+WORD_FIELDS = frozenset({"display_name", "paper", "why"})
 """Attributes of a class that are read by people alone."""
 QUIET = frozenset(
     {"abs", "bool", "dict", "duration", "float", "int", "len", "list", "max", "min", "range", "repr", "round", "set"}

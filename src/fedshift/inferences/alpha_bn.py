@@ -27,6 +27,7 @@ class AlphaBN(Inference):
     is the weight of training. A layer that kept no statistics of training uses the batch's.
     """
 
+    display_name = "alpha-BN"
     order: int | None = ORDERED
     prior: int = Field(16, ge=0, description="number of pseudo-samples that the training statistics count for (N)")
     alpha: float | None = Field(

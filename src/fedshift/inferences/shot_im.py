@@ -31,6 +31,7 @@ class ShotIM(Steps):
     batches of 32 (our decision). The rate must not be chosen by labels of the tested sites.
     """
 
+    display_name = "SHOT-IM"
     diversity: float = Field(1.0, ge=0, description="weight of the entropy of the batch's mean prediction")
     parameters: Literal["bn", "features"] = Field(
         "bn", description="what the steps move: gamma and beta of batch norm, or all but the last linear layer"

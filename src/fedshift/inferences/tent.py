@@ -53,6 +53,7 @@ class Tent(Steps):
       as `source` does, the second as with the batch's statistics alone.
     """
 
+    display_name = "TENT"
     steps: int = Field(1, ge=1, description="number of steps for each batch")
     episodic: bool = Field(False, description="forget all steps before each batch, not only before each site")
     answer: Literal["before", "after"] = Field(

@@ -189,7 +189,7 @@ def _how(applied: Applied) -> Iterator[tuple[str, list[str]]]:
         else "the global one"
     )
     yield "Network", [whose]
-    yield "Batch norm statistics", [f"{type(inference).__name__}: {inference.summary().replace('`', '')}"]
+    yield "Batch norm statistics", [f"{inference.display_name}: {inference.summary().replace('`', '')}"]
     described = type(inference).model_fields
     yield (
         "Settings",

@@ -19,7 +19,7 @@ COLLAPSE = (
 def glossary(findings: Findings) -> list[tuple[str, str]]:
     """Return each word with its meaning: BN, the BN policies of the study, and its inferences."""
     policies = dict.fromkeys(run.bn for run in findings.plan.runs.values())
-    kinds = {type(inference).__name__: inference for inference in findings.plan.inferences.values()}
+    kinds = {inference.display_name: inference for inference in findings.plan.inferences.values()}
     return [
         ("BN:", BN),
         *((f"{name.replace('_', ' ').capitalize()} BN:", _policy(POLICIES[name])) for name in policies),
