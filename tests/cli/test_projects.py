@@ -23,8 +23,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def words(*argv: str) -> list[str]:
     """The arguments that Snakemake gets from `fedshift run`."""
-    args, args.rest = cli._parsed(cli.parser(), ["run", *argv])
-    return arguments(args)
+    return arguments(cli._parsed(cli.parser(), ["run", *argv]))
 
 
 def files(folder: Path) -> set[str]:

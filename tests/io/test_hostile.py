@@ -302,7 +302,7 @@ def test_names_are_text_in_files_and_pages(tmp_path: Path, monkeypatch: pytest.M
             rows.append(row)
     pd.DataFrame(rows).to_csv(tmp_path / "own" / "table.csv", index=False)
     words = dict.fromkeys(("title", "licence", "caveat"), "<script>") | {"citation": 'https://x.org/"onclick=alert(1)'}
-    data = {"name": "own_images", "table": "own/table.csv", "size": 8, "classes": list(CLASSES), **words}
+    data = {"name": "own_images", "table": "../../own/table.csv", "size": 8, "classes": list(CLASSES), **words}
     path = tmp_path / "config" / "studies" / "hostile.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(FLAWED | {"dataset": data}))

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import yaml
 from snakemake.path_modifier import PathModifier
+from snakemake.settings.types import DeploymentMethod
 
 from fedshift import study
 from fedshift.core.errors import UserError
+from fedshift.io import shipped
 from fedshift.io.paths import Paths, papers
 from fedshift.io.shipped import SHIPPED
 from fedshift.study import calls
@@ -80,6 +82,22 @@ def test_a_module_with_other_paths_is_refused(paths: dict[str, Any]) -> None:
         require_own_paths(SimpleNamespace(modifier=SimpleNamespace(path_modifier=other)))
     plain = SimpleNamespace(modifier=SimpleNamespace(path_modifier=PathModifier(None, None, None)))
     require_own_paths(plain)
+
+
+def test_conda_jobs_of_an_installation_see_the_package_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the libraries beside it, which are those of another Python."""
+
+    def workflow(*methods: DeploymentMethod) -> SimpleNamespace:
+        return SimpleNamespace(deployment_settings=SimpleNamespace(deployment_method=set(methods)))
+
+    assert shipped.python_path(workflow()) == shipped.PACKAGE.parent, "the sources of a clone"
+    monkeypatch.setattr(shipped, "SHIPPED", shipped.INSIDE)
+    assert shipped.python_path(workflow()) is None
+    for _ in range(2):
+        folder = shipped.python_path(workflow(DeploymentMethod.CONDA))
+        assert folder is not None
+        assert [path.resolve() for path in folder.iterdir()] == [shipped.PACKAGE]
+    assert folder.is_relative_to(tmp_path)
 
 
 # ---- calls

@@ -56,12 +56,13 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _parsed(top: argparse.ArgumentParser, argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
-    """Return the arguments of a command, and those that it passes on to another program; most commands pass on none."""
+def _parsed(top: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments of a command; `rest` are those that it passes on to another program, if it does so."""
     args, rest = top.parse_known_args(argv)
     if rest and not args.passes_on:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
-    return args, rest[1:] if rest[:1] == ["--"] else rest
+    args.rest = rest[1:] if rest[:1] == ["--"] else rest
+    return args
 
 
 def _limit_threads(threads: int) -> None:
@@ -76,8 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Bad input is one line on standard error.
     """
     top = parser()
-    args, rest = _parsed(top, argv)
-    args.rest = rest
+    args = _parsed(top, argv)
     if args.threads:
         _limit_threads(args.threads)
     code = 0
