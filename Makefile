@@ -10,12 +10,14 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 EXPORTS := .venv-exports/bin
 EXPORTS_STAMP := .venv-exports/.ready
+DOCS := .venv-docs/bin
+DOCS_STAMP := .venv-docs/.ready
 # What UV_TORCH_BACKEND=cpu leaves out of the lock: that index has files of its own, with other checksums than the lock's.
 CUDA := torch|torchvision|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+
 SYNC = $(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python
 INSTALL = $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python
 
-.PHONY: help setup exports demo test test-all coverage lint format faults bench lock schema clean
+.PHONY: help setup exports docs demo test test-all coverage lint format faults bench lock schema clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -41,38 +43,54 @@ $(STAMP): requirements.lock pyproject.toml
 	$(INSTALL) --no-build-isolation --editable .
 	touch $@
 
-# The libraries that runs are exported to. Python finds all others in .venv.
-$(EXPORTS_STAMP): $(STAMP) requirements-exports.lock
-	@echo ".venv-exports: MLflow, TensorBoard and Ignite beside .venv, for tests and types of exports: 140 MB on disk"
-	test -x $(EXPORTS)/python || $(BIN)/python -m venv --without-pip .venv-exports
+# An environment of its own beside .venv, in which Python finds the packages of .venv too.
+define BESIDE
+	test -x $(@D)/bin/python || $(BIN)/python -m venv --without-pip $(@D)
 	where='import sysconfig; print(sysconfig.get_path("purelib"))'
-	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$where")')" > "$$($(EXPORTS)/python -c "$$where")/venv.pth"
-	$(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(EXPORTS)/python requirements-exports.lock
+	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$where")')" > "$$($(@D)/bin/python -c "$$where")/venv.pth"
+	$(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(@D)/bin/python $(filter %.lock,$^)
 	touch $@
+endef
+
+# The libraries that runs are exported to, and OpenSlide.
+$(EXPORTS_STAMP): $(STAMP) requirements-exports.lock
+	@echo ".venv-exports: MLflow, TensorBoard, Ignite and OpenSlide beside .venv, for tests and types: 150 MB on disk"
+	$(BESIDE)
+
+# What builds the documentation site.
+$(DOCS_STAMP): $(STAMP) requirements-docs.lock
+	@echo ".venv-docs: MkDocs, Material and mkdocstrings beside .venv, for the documentation site: 120 MB on disk"
+	$(BESIDE)
 
 setup: $(STAMP) ## set up the environment alone
 
-exports: $(EXPORTS_STAMP) ## set up .venv-exports too, with MLflow, TensorBoard and Ignite
+exports: $(EXPORTS_STAMP) ## set up .venv-exports too, with MLflow, TensorBoard, Ignite and OpenSlide
+
+docs: $(DOCS_STAMP) ## build the documentation site into site/, strictly
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/python -m mkdocs build --quiet --strict
+	echo "The site: site/index.html"
 
 demo: $(STAMP)  ## run the demo study end to end and print where its page is
 	@$(BIN)/snakemake --cores $(CORES) --config study=demo scale=mini
 	echo "The page: reports/demo.html"
 
-# Each of as many processes as there are cores has one thread. tests/conftest.py puts the long files first.
-XDIST = -n $(CORES) --dist loadfile --no-loadscope-reorder
-OF_EXPORTS = tests/export tests/faults/test_misread.py
+# Each process has one thread. There is one more than there are cores, since tests of a cluster, of signals and of disks
+# wait most of their time. tests/conftest.py puts the long files first.
+WORKERS ?= $(shell expr $(CORES) + 1)
+XDIST = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+OF_EXPORTS = tests/export tests/slides tests/faults/test_misread.py
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(XDIST) $(addprefix --ignore=,$(OF_EXPORTS)) --durations=15
 PYTEST_EXPORTS = OMP_NUM_THREADS=1 $(EXPORTS)/python -m pytest $(XDIST) $(OF_EXPORTS)
 
-test: $(EXPORTS_STAMP) ## run all tests; of the studies of papers, a third each day
+test: $(EXPORTS_STAMP) $(DOCS_STAMP) ## run all tests; of the studies of papers, a third each day
 	@$(PYTEST_EXPORTS)
 	$(PYTEST)
 
-test-all: $(EXPORTS_STAMP) ## run all tests, and all studies of papers at mini scale
+test-all: $(EXPORTS_STAMP) $(DOCS_STAMP) ## run all tests, and all studies of papers at mini scale
 	@$(PYTEST_EXPORTS)
 	STUDIES=all $(PYTEST)
 
-coverage: $(EXPORTS_STAMP) ## run all tests and list the lines of src that none reaches
+coverage: $(EXPORTS_STAMP) $(DOCS_STAMP) ## run all tests and list the lines of src that none reaches
 	@$(PYTEST_EXPORTS) --cov --cov-report=
 	$(PYTEST) --cov --cov-append --cov-report=term
 
@@ -98,15 +116,18 @@ bench: $(STAMP) ## measure speed and memory as ratios; writes benchmarks/results
 	@$(BIN)/python benchmarks/run.py
 
 COMPILE = env -u UV_TORCH_BACKEND $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-  --no-header --no-annotate --group dev --group setup pyproject.toml
+  --no-header --no-annotate
+PACKAGE = $(COMPILE) --group dev --group setup pyproject.toml
+BEYOND = awk 'NR == FNR { if (/^[^ ]/) common[$$0]; next } /^[^ ]/ { mine = !($$0 in common) } mine' requirements.lock "$$whole"
 
-lock: $(STAMP)  ## resolve requirements.lock again, and requirements-exports.lock: what the extras need beyond it
+lock: $(STAMP)  ## resolve requirements.lock again, and beyond it requirements-exports.lock and requirements-docs.lock
 	@whole=$$(mktemp)
 	trap 'rm "$$whole"' EXIT
-	$(COMPILE) --all-extras -o "$$whole"
-	$(COMPILE) --constraint "$$whole" -o requirements.lock --upgrade
-	awk 'NR == FNR { if (/^[^ ]/) common[$$0]; next } /^[^ ]/ { mine = !($$0 in common) } mine' \
-	  requirements.lock "$$whole" > requirements-exports.lock
+	$(PACKAGE) --all-extras -o "$$whole"
+	$(PACKAGE) --constraint "$$whole" -o requirements.lock --upgrade
+	$(BEYOND) > requirements-exports.lock
+	$(COMPILE) --group docs --constraint requirements.lock -o "$$whole" --upgrade
+	$(BEYOND) > requirements-docs.lock
 
 schema: $(STAMP) ## write what is generated: config/study.schema.json, docs/algorithms.md
 	@$(BIN)/fedshift schema > config/study.schema.json

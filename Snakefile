@@ -1,29 +1,37 @@
 # One study, from raw data to reports/{study}.html. The files in config/studies/ say what each study needs.
+# An installation has this file, too: see fedshift.io.shipped.
+from pathlib import Path
+
 from snakemake.utils import min_version
 
 min_version("9.8")
 
 
-configfile: "config/config.yaml"
+# A workflow that imports this one as a module has a config/config.yaml of its own, and passes the settings itself.
+if workflow.modifier.is_main_snakefile() and Path("config/config.yaml").exists():
+
+    configfile: "config/config.yaml"
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/data.smk"
-include: "workflow/rules/control.smk"
-include: "workflow/rules/train.smk"
-include: "workflow/rules/predict.smk"
-include: "workflow/rules/report.smk"
 
 
 report: "workflow/report/workflow.rst"
 
 
+# The first rule is what a call builds by default, also where this workflow is a module of another one.
 rule all:
-    default_target: True
     input:
         [PATHS.page(name) for name in PLANS],
         INDEX,
         GONE,
+
+
+include: "workflow/rules/data.smk"
+include: "workflow/rules/control.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/predict.smk"
+include: "workflow/rules/report.smk"
 
 
 onstart:

@@ -2,8 +2,11 @@
 
 import pytest
 
-LONGEST = ("test_studies", "test_slurm", "test_demo", "test_methods", "test_damage_snakemake", "test_workflow")
-"""Files of a minute and more, the longest first: a process that takes one of them last would leave others idle."""
+LONGEST = (
+    *("test_slurm", "test_studies", "test_demo", "test_plugins", "test_page", "test_standin", "test_methods"),
+    *("test_workflow", "test_docs", "test_damage_snakemake", "test_accept", "test_bundle", "test_misread"),
+)
+"""Files of half a minute and more, the longest first: a process that takes one of them last leaves others idle."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

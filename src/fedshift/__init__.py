@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-__all__ = ["Federation", "Training", "UserError"]
+__version__ = "0.2.0"
+__all__ = ["Federation", "Training", "UserError", "load_study", "open_run", "results"]
 
 if TYPE_CHECKING:
     from .algorithms._training import Training
     from .core.errors import UserError
-    from .engine.federation import Federation
+    from .interface.federation import Federation
+    from .interface.runs import open_run
+    from .interface.studies import load_study, results
+
+_HOMES = {
+    "Federation": "interface.federation",
+    "Training": "algorithms",
+    "UserError": "core.errors",
+    "load_study": "interface.studies",
+    "open_run": "interface.runs",
+    "results": "interface.studies",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: the workflow imports this package without torch."""
     import importlib
 
-    homes = {"Federation": "engine.federation", "Training": "algorithms", "UserError": "core.errors"}
-    if name not in homes:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{homes[name]}", __name__), name)
+    return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)

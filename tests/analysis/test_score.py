@@ -319,22 +319,22 @@ def test_a_partition_without_a_role_counts_in_no_mean_over_partitions(tmp_path: 
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("config/studies/fake.yaml", "study=fake"),
-        ("elsewhere/fake.yaml", "study={root}/elsewhere/fake.yaml"),
-        ("my files/fa ke.yaml", "'study={root}/my files/fa ke.yaml'"),
+        ("config/studies/fake.yaml", "fake"),
+        ("elsewhere/fake.yaml", "{root}/elsewhere/fake.yaml"),
+        ("my files/fa ke.yaml", "'{root}/my files/fa ke.yaml'"),
     ],
 )
 def test_the_command_finds_the_study_again(tmp_path: Path, path: str, words: str) -> None:
     plan = Plan("fake", tmp_path / path, "mini", fake_study.study())
     told = calls.snakemake(plan, Paths(tmp_path))
-    assert told == f"snakemake --cores all --config {words.format(root=tmp_path)}"
+    assert told == f"fedshift run {words.format(root=tmp_path)}"
 
 
 def test_the_command_asks_for_the_folder_of_an_archive(tmp_path: Path) -> None:
     for given, wanted in (({"archive": "a.tar"}, True), ({"archive": "a.tar", "url": "https://x.org/a.tar"}, False)):
         study = fake_study.study(dataset=OwnImages(table=Path("s.csv"), **given))
         plan = Plan("fake", tmp_path / "fake.yaml", "mini", study)
-        assert calls.snakemake(plan, Paths(tmp_path)).endswith(" mirror=DIR") == wanted
+        assert calls.snakemake(plan, Paths(tmp_path)).endswith(" --mirror DIR") == wanted
         assert calls.archives(plan) == ["a.tar"] * wanted
 
 
@@ -374,7 +374,7 @@ def test_runs_with_other_inferences_have_other_commands(tmp_path: Path) -> None:
         {"algorithm": "fedprox", "inferences": ["source"]},
     ]
     plan, paths = fake_study.plan(tmp_path, runs=grids, seeds=[0, 1]), Paths(tmp_path)
-    start = "snakemake --cores all --config study=fake -- results/runs/RUN/predictions-source.parquet"
+    start = "fedshift run fake -- results/runs/RUN/predictions-source.parquet"
     commands = calls.single_runs(plan, paths)
     assert list(commands) == [f"{start} results/runs/RUN/predictions-tsmobn.parquet", start]
     assert [len(runs) for runs in commands.values()] == [4, 2]

@@ -24,7 +24,7 @@ from fedshift.io import disk
 ROOT = Path(__file__).parents[2]
 TINY = """
 title: Tiny
-dataset: {name: own_images, table: own/samples.csv, size: 8}
+dataset: {name: own_images, table: ../../own/samples.csv, size: 8}
 partition: {internal: [A], external: [B]}
 model: mlp
 training: {rounds: 1, batch_size: 2}
@@ -61,15 +61,23 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 @pytest.mark.parametrize(
     "kind", ["algorithm", "dataset", "model", "addon", "inference", "metric", "figure", "transform"]
 )
-def test_list_prints_one_name_a_line(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_prints_one_name_a_line_and_where_it_comes_from(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list", f"{kind}s"]) == 0
-    assert capsys.readouterr().out == "".join(f"{name}\n" for name in sorted(registry.discover(kind)))
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [[name, "built in"] for name in sorted(registry.discover(kind))]
+
+
+def test_list_prints_the_plug_ins_of_all_kinds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list"]) == 0
+    lines = [tuple(line.split(maxsplit=2)) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [(kind, name, "built in") for kind in registry.KINDS for name in sorted(registry.discover(kind))]
 
 
 def test_list_prints_studies(capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy("config/studies/tiny.yaml", "config/studies/another.yaml")
     assert cli.main(["list", "studies"]) == 0
-    assert capsys.readouterr().out == "another\ntiny\n"
+    names = capsys.readouterr().out.splitlines()
+    assert names == sorted(["another", "tiny", *study.names(ROOT / "config" / "studies")])
 
 
 def own_images(changes: str = "") -> None:
@@ -85,13 +93,13 @@ def own_images(changes: str = "") -> None:
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(["--version"])
-    assert (stop.value.code, capsys.readouterr().out) == (0, "fedshift 0.1.0\n")
+    assert (stop.value.code, capsys.readouterr().out) == (0, "fedshift 0.2.0\n")
 
 
 def test_help_lists_each_command_once(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(["--help"])
-    listed = re.findall(r"^  ([a-z]+) {2,}\S", capsys.readouterr().out.partition("Studies and plans:")[2], re.MULTILINE)
+    listed = re.findall(r"^  ([a-z]+) {2,}\S", capsys.readouterr().out.partition("Projects:")[2], re.MULTILINE)
     with pytest.raises(SystemExit):
         cli.main(["none"])
     known = re.findall(r"'([a-z]+)'", capsys.readouterr().err.partition("choose from")[2])
@@ -397,4 +405,4 @@ def test_both_ways_to_call_it() -> None:
     module = [sys.executable, "-m", "fedshift"]
     for call in ([str(own)], module):
         out = subprocess.run([*call, "list", "studies"], capture_output=True, text=True, check=True)
-        assert out.stdout == "tiny\n"
+        assert "tiny" in out.stdout.splitlines()

@@ -15,7 +15,7 @@ from fedshift.cli import parser as cli
 
 STUDY: dict[str, Any] = {
     "title": "T",
-    "dataset": {"name": "own_images", "table": "own/t.csv", "size": 8},
+    "dataset": {"name": "own_images", "table": "../../own/t.csv", "size": 8},
     "partition": {"internal": ["A"], "external": ["B"], "split": {"train": 0.6, "val": 0.2, "test": 0.2}},
     "model": "mlp",
     "training": {"rounds": 1, "batch_size": 2},

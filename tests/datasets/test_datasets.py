@@ -19,6 +19,8 @@ from PIL import Image
 from fedshift.core import registry
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.data.prepared import Prepared
+from fedshift.datasets import camelyon17
+from fedshift.datasets._camelyon17 import Counts
 from fedshift.datasets.camelyon17 import FOLDER, Camelyon17
 from fedshift.datasets.own_images import OwnImages
 from fedshift.io.images import read_image
@@ -158,7 +160,23 @@ def test_the_card_says_where_it_is_from(camelyon: Path, small: Camelyon17, tmp_p
     assert set(card["checksums"]) == {"images.npy", "samples.parquet"}
 
 
-def test_an_unpacked_folder_in_the_mirror_is_linked(camelyon: Path, tmp_path: Path) -> None:
+COUNTS = Counts(
+    patches=dict.fromkeys(range(5), (PATCHES // 2, PATCHES // 2)),
+    patients=dict.fromkeys(range(5), PATIENTS),
+    splits=(3 * PATCHES, 0),
+)
+
+
+def test_a_folder_with_other_counts_than_wilds_is_no_copy(camelyon: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserErrors, match=r"metadata\.csv: centre 4 has 20 patches with label 1, expected 73,361"):
+        prepare.obtain(Data(dataset=Camelyon17(), synthetic=False), tmp_path, camelyon)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unpacked_folder_in_the_mirror_is_linked(
+    camelyon: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(camelyon17, "WILDS", COUNTS)
     real = Data(dataset=Camelyon17(), synthetic=False)
     prepare.obtain(real, tmp_path / "raw", camelyon)
     link = tmp_path / "raw" / FOLDER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -35,6 +36,12 @@ def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return [torch.load(out / f"{rank}.pt", weights_only=False) for rank in range(request.param)]
 
 
+@functools.cache
+def alone(name: str) -> dict[str, Any]:
+    """Return what one process comes to, for comparison with two and with three."""
+    return worker.outcome(worker.cases()[name], ALONE)
+
+
 def compare(one: Any, other: Any, close: float, path: str = "") -> None:
     """Equal, or numbers this close."""
     assert type(one) is type(other), path
@@ -54,11 +61,10 @@ def compare(one: Any, other: Any, close: float, path: str = "") -> None:
 
 @pytest.mark.parametrize("name", worker.cases())
 def test_processes_come_to_what_one_comes_to(name: str, together: list[dict[str, Any]]) -> None:
-    case = worker.cases()[name]
-    alone = worker.outcome(case, ALONE)
-    assert "global" in alone
+    outcome = alone(name)
+    assert "global" in outcome
     for kept in together:
-        compare(kept["cases"][name], alone, close=1e-9)
+        compare(kept["cases"][name], outcome, close=1e-9)
 
 
 def test_all_processes_hold_the_same_bits(together: list[dict[str, Any]]) -> None:

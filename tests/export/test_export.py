@@ -516,7 +516,7 @@ def test_a_study_without_a_whole_run_is_refused(format: str, name: str, capsys: 
     run = trained(planned("tiny"))
     (PATHS.run(run) / name).unlink()
     assert refused(capsys, format, "tiny") == (
-        "study tiny: no run is trained: there is nothing to export; train: snakemake --cores all --config study=tiny"
+        "study tiny: no run is trained: there is nothing to export; train: fedshift run tiny"
     )
     assert not Path("results/exports").exists()
 

@@ -51,7 +51,7 @@ def test_verify_reads_the_index_of_all_studies(finished: damage.Finished) -> Non
         code, said = finished.call("verify")
     assert code == 2
     assert f"{index}: is damaged" in said
-    assert said.endswith(f"make it again: snakemake --cores all --config study=study.yaml --forcerun {index}\n")
+    assert said.endswith(f"make it again: fedshift run study.yaml --forcerun {index}\n")
 
 
 def test_verify_names_one_file_of_each_job_to_make_again(finished: damage.Finished) -> None:
@@ -64,7 +64,7 @@ def test_verify_names_one_file_of_each_job_to_make_again(finished: damage.Finish
     assert code == 2
     assert f"{files.model}: is damaged" in said
     assert f"{files.rounds}: is damaged" in said
-    call = "snakemake --cores all --config study=study.yaml"
+    call = "fedshift run study.yaml"
     assert said.splitlines()[-1].endswith(
         f"2 files are damaged, 0 are missing; make it again: {call} --forcerun {files.model}"
     )
@@ -88,11 +88,9 @@ def test_verify_forces_nothing_that_the_next_call_makes_by_itself(finished: dama
     with finished.here():
         manifest, partition = Paths().run_files(finished.run.id).manifest, Paths().partition(finished.run.partition_id)
         with finished.damaged(manifest, "delete", True):
-            assert finished.call("verify")[1].endswith(
-                "make it again: snakemake --cores all --config study=study.yaml\n"
-            )
+            assert finished.call("verify")[1].endswith("make it again: fedshift run study.yaml\n")
             with finished.damaged(partition, "delete", True):
-                assert finished.call("verify")[1].endswith(f"study=study.yaml --forcerun {partition}\n")
+                assert finished.call("verify")[1].endswith(f"fedshift run study.yaml --forcerun {partition}\n")
 
 
 def test_verify_of_a_study_that_was_not_run_names_the_call(
@@ -105,7 +103,7 @@ def test_verify_of_a_study_that_was_not_run_names_the_call(
     with finished.here():
         code, said = finished.call("verify")
     assert code == 2
-    assert "was not run: it has no files; snakemake --cores all --config study=study.yaml" in said
+    assert "was not run: it has no files; fedshift run study.yaml" in said
 
 
 def test_a_lost_run_comes_back_when_its_command_is_repeated(finished: damage.Finished) -> None:

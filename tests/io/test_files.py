@@ -401,12 +401,17 @@ def test_bad_yaml_is_one_line_with_its_place(tmp_path, text, line, what):
     assert caught.value.where == f"{tmp_path / 'c.yaml'}, line {line}", "said once, not wrapped again"
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 50_000, "a: 2001-13-45", "a: !!bool x", "a: !!timestamp x", "a: \x07", b"a: \xff\xfe"]
-)
+@pytest.mark.parametrize("text", ["a: 2001-13-45", "a: !!bool x", "a: !!timestamp x", "a: \x07", b"a: \xff\xfe"])
 def test_yaml_that_breaks_the_parser_names_the_file(tmp_path, text):
     with pytest.raises(UserError, match=r"c\.yaml: not a readable YAML file"):
         read_yaml(yaml(tmp_path, text))
+
+
+@pytest.mark.parametrize("deep", ["[" * 50_000, "- " * 50_000, "{a: " * 50_000])
+def test_values_too_deep_inside_each_other_are_refused(tmp_path, deep):
+    with pytest.raises(UserError, match=r"c\.yaml, line 1: more than 100 lists or mappings inside each other"):
+        read_yaml(yaml(tmp_path, deep))
+    assert read_yaml(yaml(tmp_path, "[" * 100 + "]" * 100))
 
 
 def test_a_huge_yaml_file_is_not_read(tmp_path):

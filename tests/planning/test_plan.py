@@ -60,13 +60,18 @@ def test_jobs_are_those_of_snakemakes_dry_run(tmp_path: Path, monkeypatch: pytes
     assert job_counts(plans) == {"ledger": 0, "choose": 0} | Counter(job.rule for job in pending)
 
 
-def test_without_a_workflow_there_is_no_plan() -> None:
-    with pytest.raises(UserError, match="Snakefile: no such file; run this command in the project's folder"):
-        pending_jobs({"study": "demo"})
+def test_an_empty_folder_has_the_workflow_that_comes_with_fedshift() -> None:
+    jobs = Counter(job.rule for job in pending_jobs({"study": "demo"}))
+    assert (jobs["download"], jobs["prepare"], jobs["train"], jobs["predict"]) == (1, 1, 6, 12)
+
+
+def test_a_snakefile_of_something_else_is_left_alone() -> None:
+    Path("Snakefile").write_text("rule all:\n    input: 'lost.txt'\n")
+    assert "train" in {job.rule for job in pending_jobs({"study": "demo"})}
 
 
 def test_a_workflow_that_fails_is_named() -> None:
-    Path("Snakefile").write_text("rule all:\n    input: 'lost.txt'\n")
+    Path("Snakefile").write_text("# fedshift.io.shipped\nrule all:\n    input: 'lost.txt'\n")
     with pytest.raises(UserError, match=r"Snakefile: Snakemake's dry run failed: .*lost\.txt"):
         pending_jobs({})
 

@@ -400,7 +400,7 @@ def test_a_lock_that_a_killed_snakemake_left_is_told(
     assert cli.main(["status", "tiny"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
         "Snakemake has locked this folder. If it is not at work, since it was killed or the power failed, first unlock "
-        "it: snakemake --unlock"
+        "it: fedshift run STUDY --unlock"
     )
     with at_work(run):
         assert cli.main(["status", "tiny"]) == 0

@@ -16,6 +16,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import fedshift
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "fedshift"
 ENVIRONMENTS = sorted((ROOT / "envs").glob("*.yaml"))
@@ -36,7 +38,8 @@ STAGES = {
 """By environment: the modules whose functions its jobs call, and the folders of the plug-ins that they use."""
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OWN = [Requirement(r) for r in PYPROJECT["project"]["dependencies"]]
-LOCKS = ("requirements.lock", "requirements-exports.lock")
+LOCKS = ("requirements.lock", "requirements-exports.lock", "requirements-docs.lock")
+"""What the package and its tests need; and, each beside it in an environment of its own, exports and the site."""
 
 
 def bounds(requirements: list[Requirement]) -> dict[str, str]:
@@ -136,7 +139,7 @@ def test_the_environment_of_a_job_has_all_that_its_code_imports(stage: str) -> N
     assert needed - conda(ROOT / "envs" / f"{stage}.yaml").keys() == set()
 
 
-@pytest.mark.parametrize(("lock", "least"), [(LOCKS[0], 100), (LOCKS[1], 30)])
+@pytest.mark.parametrize(("lock", "least"), [(LOCKS[0], 100), (LOCKS[1], 30), (LOCKS[2], 10)])
 def test_every_locked_requirement_has_one_version_and_hashes(lock: str, least: int) -> None:
     found = locked(lock)
     assert len(found) > least
@@ -163,23 +166,29 @@ def versions(*locks: str) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("exports", [False, True])
-def test_the_lock_has_a_fitting_version_of_every_requirement(exports: bool) -> None:
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_lock_has_a_fitting_version_of_every_requirement(lock: str) -> None:
     groups, extras = PYPROJECT["dependency-groups"], PYPROJECT["project"]["optional-dependencies"]
-    asked = [r for extra in extras.values() for r in extra] if exports else [*groups["dev"], *groups["setup"]]
-    wanted = [*(Requirement(r) for r in asked), *([] if exports else OWN)]
-    found = versions(*(LOCKS if exports else LOCKS[:1]))
+    needs = {
+        LOCKS[0]: [*PYPROJECT["project"]["dependencies"], *groups["dev"], *groups["setup"]],
+        LOCKS[1]: [requirement for extra in extras.values() for requirement in extra],
+        LOCKS[2]: groups["docs"],
+    }
+    wanted = map(Requirement, needs[lock])
+    found = versions(*dict.fromkeys([LOCKS[0], lock]))
     for requirement in wanted:
         fitting = found.get(canonicalize_name(requirement.name))
         assert fitting, f"{requirement} is not in the lock: make lock"
         assert all(requirement.specifier.contains(v) for v in fitting), f"{requirement}: locked is {fitting}"
 
 
-def test_what_runs_are_exported_to_is_beside_the_environment_and_not_in_it() -> None:
+def test_what_exports_and_the_site_need_is_beside_the_environment_and_not_in_it() -> None:
     """MONAI imports them where they are installed, a second for each job."""
-    default, beside = (versions(lock) for lock in LOCKS)
-    assert default.keys() & beside.keys() == set()
-    assert {"mlflow-skinny", "pytorch-ignite", "tensorboard"} <= beside.keys()
+    default, exports, docs = (versions(lock) for lock in LOCKS)
+    assert default.keys() & exports.keys() == set()
+    assert default.keys() & docs.keys() == {"colorama"}  # which the default one has on Windows alone
+    assert {"mlflow-skinny", "pytorch-ignite", "tensorboard"} <= exports.keys()
+    assert {"mkdocs", "mkdocs-material", "mkdocstrings-python"} <= docs.keys()
 
 
 def test_nothing_committed_names_a_machine_or_an_index() -> None:
@@ -203,3 +212,8 @@ def test_nothing_committed_names_a_machine_or_an_index() -> None:
         for what, pattern in bad.items():
             found += [f"{name}: {what}: {match.group()!r}" for match in re.finditer(pattern, text)]
     assert found == []
+
+
+def test_the_version_is_the_same_wherever_it_is_written() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert PYPROJECT["project"]["version"] == citation["version"] == fedshift.__version__

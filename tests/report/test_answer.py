@@ -71,9 +71,9 @@ def test_inferences_that_differ_in_batch_size_alone_are_told_apart(tmp_path: Pat
 
 def test_the_command_to_repeat_works_from_anywhere(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path)
-    assert calls.snakemake(plan, paths) == "snakemake --cores all --config study=fake"
+    assert calls.snakemake(plan, paths) == "fedshift run fake"
     plan.path = tmp_path / "my studies" / "fake.yaml"
-    assert f"'study={plan.path}'" in calls.snakemake(plan, paths)
+    assert f"'{plan.path}'" in calls.snakemake(plan, paths)
 
 
 def test_partitions_that_leave_out_nothing_are_told_one_by_one(tmp_path: Path) -> None:

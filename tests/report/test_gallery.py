@@ -219,7 +219,7 @@ def test_a_damaged_headline_is_named_with_its_command_beside_the_other_studies(
     for entry in ("begun : not run", "new : not run", "fake : damaged", "stranger : damaged"):
         assert entry in words
     fault = "is damaged or was changed: its SHA-256 checksum is not the one recorded when it was written"
-    again = "snakemake --cores all --config study=fake --forcerun results/studies/fake/headline.json"
+    again = "fedshift run fake --forcerun results/studies/fake/headline.json"
     mends = {
         "fake": f"Make it again: {again}",
         "stranger": "The study is not in this folder; remove it: rm results/studies/stranger/headline.json",

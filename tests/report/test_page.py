@@ -346,7 +346,7 @@ def test_missing_runs_are_loud(tmp_path: Path) -> None:
     gone = next(name for name, run in plan.runs.items() if (run.bn, run.seed) == ("local", 2))
     assert "Incomplete: 1 entry is missing." in text
     assert f"{gone} FedAvg, local BN 2 all not trained, or failed before the first checkpoint" in text
-    assert "snakemake --cores all --config study=fake" in text
+    assert "fedshift run fake" in text
     assert "scale=" not in text
     assert "(2 of 3 seeds)" in text
 

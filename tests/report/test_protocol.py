@@ -87,8 +87,9 @@ def test_departures_from_wilds_are_named(built: tuple[Plan, Paths]) -> None:
     (line,) = lines(built, dataset=Camelyon17(), partition=partition)["WILDS' rules"]
     assert line.startswith(
         "Non-standard, because training is federated, a protocol of its own; there is one seed, fewer than the 10 for "
-        "Camelyon17; the split is not the official one (training at centres 0, 3 and 4, test at centre 2); TsmoBN "
-        "takes statistics of test images, without labels."
+        "Camelyon17; the split is not the official one (training at centres 0, 3 and 4, test at centre 2); the patches "
+        "that WILDS keeps for in-distribution validation train too; the round is not chosen at centre 1; TsmoBN takes "
+        "statistics of test images, without labels."
     )
 
 
@@ -97,10 +98,12 @@ def test_what_keeps_the_rules_is_not_blamed(built: tuple[Plan, Paths]) -> None:
     partition = OFFICIAL | {"split": {"train": 1, "val": 0, "test": 0}}
     changes = {"runs": [{"algorithm": "pooled"}], "inferences": ["source"], "training": {"select": "last"}}
     findings = results.load(*built).findings
-    study = fake_study.study(dataset=Camelyon17(), partition=partition, **changes)
-    findings.plan = Plan("fake", built[0].path, "paper", study)
-    (line,) = rules(findings)
-    assert line.startswith("Non-standard, because there is one seed, fewer than the 10 for Camelyon17. This is no")
+    for training in ({"select": "last"}, {"select_at": ["centre1"]}):
+        whole = changes | {"training": training}
+        study = fake_study.study(dataset=Camelyon17(id_val=False), partition=partition, **whole)
+        findings.plan = Plan("fake", built[0].path, "paper", study)
+        (line,) = rules(findings)
+        assert line.startswith("Non-standard, because there is one seed, fewer than the 10 for Camelyon17. This is no")
 
 
 def test_synthetic_images_are_no_entry(built: tuple[Plan, Paths]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import forked
 import numpy as np
 import yaml
 from PIL import Image
@@ -21,7 +21,7 @@ from PIL import Image
 ROOT = Path(__file__).parents[2]
 STUDY: dict[str, Any] = {
     "title": "A tiny study",
-    "dataset": {"name": "own_images", "table": "own images/samples.csv", "size": 16},
+    "dataset": {"name": "own_images", "table": "../../own images/samples.csv", "size": 16},
     "partition": {"internal": ["A", "B"], "external": ["C"]},
     "model": "mlp",
     "training": {"rounds": 2, "batch_size": 4, "lr": 0.01},
@@ -94,13 +94,13 @@ class Project:
         return {str(p) for p in every if p.parts[0] not in (".snakemake", "src")}
 
     def snakemake(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Call Snakemake as a user does, with the bytecode that the environment has."""
-        kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}
-        own = {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-        command = [sys.executable, "-m", "snakemake", *words]
-        return subprocess.run(
-            command, cwd=self.root, env=kept | own | environment, capture_output=True, text=True, check=False
-        )
+        """Call Snakemake as a user does, in a process that need not import Snakemake's libraries."""
+        return forked.run("snakemake", words, self.root, forked.environment() | environment)
+
+    def cold_snakemake(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Call Snakemake as a user does, by a new Python, with the bytecode that the environment has."""
+        command, kept = [sys.executable, "-m", "snakemake", *words], forked.environment() | environment
+        return subprocess.run(command, cwd=self.root, env=kept, capture_output=True, text=True, check=False)
 
     def build(self, study: str = "tiny", *words: str) -> subprocess.CompletedProcess[str]:
         return self.snakemake("--cores", "2", *words, "--config", f"study={study}")

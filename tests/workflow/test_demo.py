@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = Project.create(tmp_path_factory.mktemp("demo") / "a demo")
     shutil.copy(ROOT / "config" / "studies" / "demo.yaml", project.root / "config" / "studies")
-    done = project.snakemake("--cores", "2")
+    done = project.cold_snakemake("--cores", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "leaked" not in done.stdout + done.stderr, "a process has taken libraries apart on the terminal"
     return project.root

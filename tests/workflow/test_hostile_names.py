@@ -30,7 +30,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     pd.DataFrame(rows).to_csv(project.root / "own images" / "samples.csv", index=False)
     changes = {
         "title": CLASSES[1],
-        "dataset": {"name": "own_images", "table": "own images/samples.csv", "size": 16, "classes": CLASSES},
+        "dataset": {"name": "own_images", "table": "../../own images/samples.csv", "size": 16, "classes": CLASSES},
         "partition": {"internal": list(SITES[:2]), "external": [SITES[2]], "held_out": SITES[0]},
         "runs": [{"algorithm": "fedavg", "bn": "local"}],
         "seeds": [0],

@@ -14,7 +14,7 @@ from tiny_project import Project
 
 pytestmark = pytest.mark.slow
 
-DATASET = {"name": "own_images", "table": "own images/samples.csv", "size": 16}
+DATASET = {"name": "own_images", "table": "../../own images/samples.csv", "size": 16}
 SMALL: dict[str, Any] = {
     "runs": [{"algorithm": "fedavg"}],
     "seeds": [0],
@@ -67,7 +67,7 @@ def test_a_path_may_be_written_in_any_way(project: Project) -> None:
     try:
         table = str(project.root / "own images" / "samples.csv")
         assert respelt(project, table=table) <= WORDS
-        assert respelt(project, table="link/../link/./samples.csv") <= WORDS
+        assert respelt(project, table="../../link/../link/./samples.csv") <= WORDS
     finally:
         (project.root / "link").unlink()
 
@@ -75,8 +75,8 @@ def test_a_path_may_be_written_in_any_way(project: Project) -> None:
 def test_a_folder_may_be_moved(project: Project) -> None:
     images(project).rename(project.root / "moved")
     try:
-        assert respelt(project, table="moved/samples.csv", moved_from=DATASET["table"]) <= WORDS  # type: ignore[arg-type]
-        assert {"prepare", "train"} <= respelt(project, table="moved/samples.csv")
+        assert respelt(project, table="../../moved/samples.csv", moved_from=DATASET["table"]) <= WORDS  # type: ignore[arg-type]
+        assert {"prepare", "train"} <= respelt(project, table="../../moved/samples.csv")
     finally:
         (project.root / "moved").rename(images(project))
 

@@ -41,7 +41,7 @@ def test_a_large_study_is_planned_without_torch(project: Project, capsys: pytest
     probe = project.root.parent / "probe"
     words = ["--dry-run", "--config", "study=tiny"]
     start = time.perf_counter()
-    done = project.snakemake(*words, PYTHONPATH=str(probe), PROBE=str(probe / "modules.json"))
+    done = project.cold_snakemake(*words, PYTHONPATH=str(probe), PROBE=str(probe / "modules.json"))
     seconds = time.perf_counter() - start
     with capsys.disabled():
         print(f"\ndry run of {2 * SEEDS} runs with two inferences: {seconds:.1f} s")

@@ -6,17 +6,18 @@ from pathlib import Path
 from re import escape
 from shlex import quote
 
-# Jobs run `python -m fedshift` with this Python and these sources, whether or not the environment is activated.
-SOURCES = Path(workflow.basedir) / "src"
-for name, folder in {"PATH": Path(sys.executable).parent, "PYTHONPATH": SOURCES}.items():
-    os.environ[name] = os.pathsep.join(filter(None, [str(folder), os.environ.get(name)]))
-if str(SOURCES) not in sys.path:
+# Jobs run `python -m fedshift` with this Python, whether or not the environment is activated, and with the sources that
+# lie beside the workflow. Where there are none, the package is installed.
+SOURCES = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parents[1] / "src"
+if (SOURCES / "fedshift").is_dir() and str(SOURCES) not in sys.path:
     sys.path.insert(0, str(SOURCES))
 
 from fedshift import study
 from fedshift.core import digest, fork_server, registry
-from fedshift.core.errors import Known, UserError, did_you_mean
+from fedshift.core.errors import Known, UserError
+from fedshift.io import shipped
 from fedshift.io.paths import Paths, memory, papers
+from fedshift.io.plugin_folders import folders as plugin_folders
 from fedshift.jobs.accept import Ledger
 from fedshift.papers import tables as published
 from fedshift.papers.pairs import of_rounds, require
@@ -25,11 +26,13 @@ from fedshift.planning.faults import say_last
 from fedshift.planning.files import finished
 from fedshift.planning.scheduler import lift_default_limit
 from fedshift.planning.terminal import take_over
-from fedshift.study import calls
+from fedshift.study import calls, settings
 
 PATHS = Paths()
 INDEX = PATHS.page("index")
-CONFIG_KEYS = {"study", "scale", "mirror", "studies", "processes", "fork_server"}
+for name, folder in {"PATH": Path(sys.executable).parent, "PYTHONPATH": shipped.python_path(workflow)}.items():
+    os.environ[name] = os.pathsep.join(filter(None, [folder and str(folder), os.environ.get(name)]))
+IMPORTED = not workflow.modifier.is_main_snakefile()  # as a module of another workflow
 
 
 @contextmanager
@@ -43,12 +46,11 @@ def errors_end_the_call():
 
 
 with errors_end_the_call():
-    for key in set(config) - CONFIG_KEYS:
-        raise UserError("--config", f"unknown key {key!r}", did_you_mean(key, CONFIG_KEYS))
-    if not (str(config["processes"]).isdecimal() and int(config["processes"])):
-        raise UserError("--config processes", f"{config['processes']!r} is not a whole number from 1")
-    if str(config["fork_server"]).lower() not in ("true", "false"):
-        raise UserError("--config fork_server", f"{config['fork_server']!r} is neither true nor false")
+    settings.require_own_paths(workflow)
+    config = settings.complete(config, foreign=IMPORTED)
+    PLUGINS = plugin_folders(config["plugins"], Path(), "--config")
+    for folder in PLUGINS:
+        registry.add_folder(folder)
     PLANS = study.select(str(config["study"]), config["scale"], Path(config["studies"]))
     for plan in PLANS.values():
         plan.require_files()
@@ -73,18 +75,22 @@ DATA = {run.data.id: run.data for run in RUNS.values()}
 RAW = {data.raw: data for data in DATA.values()}
 PARTITIONS = {run.partition_id: run for run in RUNS.values()}
 CONTROLS = {key: run for plan in PLANS.values() for key, run in plan.controls.items()}
-TEMPLATES = {p.name: digest.of_file(p) for p in sorted((SOURCES / "fedshift" / "report" / "templates").iterdir())}
+TEMPLATES = {p.name: digest.of_file(p) for p in sorted((shipped.PACKAGE / "report" / "templates").iterdir())}
 OTHER_PAGES = {"index.html.j2", "applied.html.j2"}  # all other templates are parts of a study's page
 
 
-take_over(workflow, RUNS)
+OWN = "".join(f" --plugins {quote(str(folder))}" for folder in PLUGINS)
+
+
+if not IMPORTED:
+    take_over(workflow, RUNS)
 
 
 # A job finds its run through its study: no setting of a run is on a command line. Snakemake compares a parameter with its
 # value in the last call only if its function takes nothing but wildcards: a change of the first two reruns nothing.
 def asked(wildcards, output):
     """Return the arguments that name all studies of this call."""
-    return f"{quote(str(config['study']))} --scale {config['scale']} --studies {quote(str(config['studies']))}"
+    return f"{quote(str(config['study']))} --scale {config['scale']} --studies {quote(str(config['studies']))}{OWN}"
 
 
 def mirror(wildcards, output):
@@ -100,7 +106,7 @@ def launch(wildcards, output):
 
 def named(wildcards):
     """Return the arguments that name the study of a page."""
-    return f"{quote(str(PLANS[wildcards.study].path))} --scale {config['scale']}"
+    return f"{quote(str(PLANS[wildcards.study].path))} --scale {config['scale']}{OWN}"
 
 
 def plugins(kind, names):
@@ -115,4 +121,4 @@ wildcard_constraints:
     run="[A-Za-z0-9_-]+",  # all ids of thousands of runs would stand in each pattern that Snakemake handles
     inference="|".join(INFERENCES),
     study="|".join(map(escape, PLANS)),
-    figure="[a-z0-9_]+",
+    figure="[A-Za-z0-9_-]+",

@@ -17,7 +17,7 @@ rule train:
     log:
         PATHS.log("train", "{run}"),
     wildcard_constraints:
-        run="(?!.*-search-)[A-Za-z0-9_-]+",
+        run="(?!.*-search-[a-z0-9]+/)[A-Za-z0-9_-]+",
     conda:
         "../../envs/train.yaml"
     threads: int(config["processes"])

@@ -30,7 +30,18 @@ ADAM = ("optimiser", "beta1", "beta2")
 
 
 class Training(Frozen, allow_inf_nan=False):
-    """Settings of the clients' optimiser, which starts again in each round, and of the number of rounds."""
+    """Settings of the clients' optimiser, which starts again in each round, and of the number of rounds.
+
+    Every field has a default; `docs/algorithms.md` lists them. Raises pydantic's ValidationError for a wrong value, and
+    UserError where a study or a `Federation` is given one.
+
+    Examples
+    --------
+    >>> from fedshift import Training
+    >>> training = Training(rounds=50, lr=0.1, schedule="cosine")
+    >>> training.batch_size, round(training.rate(1), 6), round(training.rate(26), 6)
+    (32, 0.1, 0.05)
+    """
 
     rounds: int = Field(100, ge=1, description="number of communication rounds")
     participation: float = Field(
@@ -106,6 +117,11 @@ class Training(Frozen, allow_inf_nan=False):
         None,
         description="value that best_validation compares: a metric, or loss; default: the study's headline metric",
     )
+    select_at: tuple[str, ...] = Field(
+        (),
+        description="sites outside the partition whose images choose the round, in place of the clients' validation "
+        "images: they neither train nor test",
+    )
     watch_every: int | None = Field(
         None,
         ge=1,
@@ -145,6 +161,8 @@ class Training(Frozen, allow_inf_nan=False):
     def _together(self) -> Training:
         if self.momentum and self.optimiser != "sgd":
             raise UserError("momentum", f"is a setting of sgd, and not of {self.optimiser}", "set it to 0; see beta1")
+        if self.select_at and self.select == "last":
+            raise UserError("select_at", "chooses the round, but select is last", "drop one of the two")
         if self.patience and self.select == "last":
             raise UserError("patience", "waits for a better validation mean, but select is last", "drop one of the two")
         if self.local_steps and self.local_epochs != 1:
@@ -171,10 +189,10 @@ class Training(Frozen, allow_inf_nan=False):
     def identity(self) -> dict[str, Any]:
         """Return the settings as plain data for ids.
 
-        `select_by` is left out if it is accuracy or not given, the settings of the training loss if they are not
-        given, those of Adam if the optimiser is SGD, class weights if there are none, and deterministic kernels unless
-        they are switched off: studies without them keep the ids of before. So do studies that leave `channels_last`
-        open, which once was false by default.
+        `select_by` is left out if it is accuracy or not given, `select_at` if it names no site, the settings
+        of the training loss if they are not given, those of Adam if the optimiser is SGD, class weights if there are
+        none, and deterministic kernels unless they are switched off: studies without them keep the ids of before. So do
+        studies that leave `channels_last` open, which once was false by default.
         """
         settings = self.model_dump(mode="json")
         settings["channels_last"] = {None: False, False: "never", True: True}[self.channels_last]
@@ -188,6 +206,8 @@ class Training(Frozen, allow_inf_nan=False):
             del settings["deterministic"]
         if settings["select_by"] in (None, "accuracy"):
             del settings["select_by"]
+        if not settings["select_at"]:
+            del settings["select_at"]
         return settings
 
     def require_classes(self, classes: int) -> None:

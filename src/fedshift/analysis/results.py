@@ -75,6 +75,17 @@ def draw(plan: Plan, paths: Paths, name: str) -> Path:
     return out
 
 
+def parsed(name: str, content: bytes, path: Path) -> pd.DataFrame:
+    """Return the table `name` (a key of COLUMNS) in the content of the file `path`.
+
+    Raises UserError where it is no table, lacks a column, or has a row twice.
+    """
+    table = study_tables.parse_table(content, path)
+    require_columns(path, table, dict.fromkeys(COLUMNS[name], "anything"), AGAIN)
+    require_unique(path, table, KEYS[name], AGAIN)
+    return table
+
+
 def load(plan: Plan, paths: Paths) -> StudyResults:
     """Return the results of a study. Each file is read when it is first needed, and once only."""
     return StudyResults(plan, paths)
@@ -115,10 +126,7 @@ class StudyResults:
     def _table(self, name: str) -> pd.DataFrame:
         """Return a table of the study's folder. Raises UserError where it is not one of this study, as it is now."""
         path = self.files.folder / f"{name}.csv"
-        table = study_tables.parse_table(self.content(path.name), path)
-        require_columns(path, table, dict.fromkeys(COLUMNS[name], "anything"), AGAIN)
-        require_unique(path, table, KEYS[name], AGAIN)
-        return table
+        return parsed(name, self.content(path.name), path)
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:

@@ -34,6 +34,8 @@ HELP = {
 }
 """Help of the positional arguments that several commands share."""
 CHOICES = {"format": TRACKERS}
+DIRECTORY = "work in this folder, from which all paths then count (default: the current folder)"
+"""Help of the option `--directory`."""
 
 
 class Group:
@@ -56,18 +58,33 @@ class Group:
         `call` may return an exit code.
         `scale` is the default of `--scale`, which every command that takes a study has; None stands for all scales.
         """
-        self.summaries[name] = summary
-        command: argparse.ArgumentParser = self.commands.add_parser(
-            name, description=f"{summary[0].upper()}{summary[1:]}."
-        )
-        command.set_defaults(call=call)
+        command = self.add_bare(call, name, summary)
         command.add_argument("--studies", type=Path, default=STUDIES, help="folder of studies (default: %(default)s)")
+        command.add_argument(
+            "--plugins",
+            type=Path,
+            action="append",
+            metavar="DIR",
+            help="folder of plug-ins of your own, may be repeated (default: those that config/config.yaml names)",
+        )
         command.add_argument("--threads", type=_positive, default=1, help="threads of this job (default: %(default)s)")
+        command.add_argument("-d", "--directory", type=Path, metavar="DIR", help=DIRECTORY)
         for argument in arguments:
             command.add_argument(argument, help=HELP[argument], choices=CHOICES.get(argument))
         if "study" in arguments:
             default = "default: %(default)s" if scale else "default: every scale"
             command.add_argument("--scale", default=scale, choices=get_args(Scale), help=default)
+        return command
+
+    def add_bare(
+        self, call: Callable[[argparse.Namespace], int | None], name: str, summary: str, **settings: Any
+    ) -> argparse.ArgumentParser:
+        """Add a command that is no job and has none of the common options. `settings` are those of its parser."""
+        self.summaries[name] = summary
+        command: argparse.ArgumentParser = self.commands.add_parser(
+            name, description=f"{summary[0].upper()}{summary[1:]}.", **settings
+        )
+        command.set_defaults(call=call, directory=None, threads=None, passes_on=False)
         return command
 
     def help(self) -> str:
@@ -98,9 +115,9 @@ def scaled(args: argparse.Namespace) -> bool:
 
 def call(args: argparse.Namespace) -> str:
     """Return the call of Snakemake that makes the studies which a command names."""
-    scale = [f"scale={args.scale}"] if scaled(args) else []
-    folder = [] if args.studies == STUDIES else [f"studies={args.studies}"]
-    return written([f"study={args.study}", *scale, *folder])
+    scale = {"scale": args.scale} if scaled(args) else {}
+    folder = {} if args.studies == STUDIES else {"studies": str(args.studies)}
+    return written(args.study, scale | folder)
 
 
 @contextmanager

@@ -10,21 +10,27 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from .. import __version__
+from ..core import registry
 from ..core.console import say
 from ..core.errors import Interrupted, UserError, out_of_memory
 from ..core.fork_client import LIMITS
-from . import exports, integrity, reference, reports, steps, studies, trained
+from ..io.plugin_folders import plugin_folders
+from . import exports, integrity, projects, reference, reports, slides, sources, steps, studies, trained
 from .group import Group
 
 GROUPS = {
+    "Projects": projects.add,
     "Studies and plans": studies.add,
     "Steps of the workflow, from data to predictions": steps.add,
     "Scores, figures and pages": reports.add,
     "Care of finished work": integrity.add,
     "Your own images, and bundles": trained.add,
+    "Whole slides": slides.add,
     "Exports": exports.add,
+    "Data": sources.add,
     "Documentation": reference.add,
 }
 """Functions that add the commands of a group to it, by the title of the group, in the order of `--help`."""
@@ -49,6 +55,14 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _parsed(top: argparse.ArgumentParser, argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """Return the arguments of a command, and those that it passes on to another program; most commands pass on none."""
+    args, rest = top.parse_known_args(argv)
+    if rest and not args.passes_on:
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    return args, rest[1:] if rest[:1] == ["--"] else rest
+
+
 def _limit_threads(threads: int) -> None:
     """Limit the thread pools of numeric libraries, which read these variables when they are loaded."""
     for name in LIMITS:
@@ -60,12 +74,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Bad input is one line on standard error.
     """
-    args = parser().parse_args(argv)
-    _limit_threads(args.threads)
+    top = parser()
+    args, args.rest = _parsed(top, argv)
+    if args.threads:
+        _limit_threads(args.threads)
     code = 0
     _escape_output()
     try:
-        with _interrupts():
+        with _interrupts(), contextlib.chdir(args.directory or Path()):
+            for folder in plugin_folders() if args.plugins is None else args.plugins:
+                registry.add_folder(folder)
             code = args.call(args) or 0
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from typing import get_args
+from typing import Any, get_args
 
 from .. import study
 from ..core import registry
@@ -19,8 +19,9 @@ from .group import Group, member, plans
 
 def add(group: Group) -> None:
     """Add the commands list, check, plan, status, repeat and accept."""
-    command = group.add(list_, "list", "print the names of plug-ins or studies, one a line")
-    command.add_argument("kind", choices=[*(f"{kind}s" for kind in registry.KINDS), "studies"])
+    command = group.add(list_, "list", "print the names of plug-ins, with where they come from, or of studies")
+    kinds = [*(f"{kind}s" for kind in registry.KINDS), "studies"]
+    command.add_argument("kind", nargs="?", choices=kinds, help="kind of plug-ins, or studies; default: all plug-ins")
     command = group.add(
         check,
         "check",
@@ -55,11 +56,15 @@ def _add_json(command: argparse._ActionsContainer) -> None:
 
 
 def list_(args: argparse.Namespace) -> None:
-    """Print the names of all plug-ins of a kind, or of all studies."""
-    of_studies = args.kind == "studies"
-    names = study.names(args.studies) if of_studies else sorted(registry.discover(args.kind.removesuffix("s")))
-    for name in names:
-        print(name)
+    """Print the plug-ins of a kind, or of all kinds, each with where it comes from; or the names of all studies."""
+    if args.kind == "studies":
+        print(*study.known(args.studies), sep="\n")
+        return
+    for kind in [args.kind.removesuffix("s")] if args.kind else registry.KINDS:
+        origins = registry.origins(kind)
+        width = max(map(len, origins))
+        for name in sorted(origins):
+            print("" if args.kind else f"{kind:10}", f"{name:{width}}  {origins[name]}", sep="")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -125,7 +130,10 @@ def plan(args: argparse.Namespace) -> None:
     chosen = plans(args)
     for one in chosen.values():
         one.require_files()
-    pending = pending_jobs({"study": args.study, "scale": args.scale, "studies": str(args.studies)})
+    config: dict[str, Any] = {"study": args.study, "scale": args.scale, "studies": str(args.studies)}
+    if args.plugins is not None:
+        config["plugins"] = [str(folder) for folder in args.plugins]
+    pending = pending_jobs(config)
     result = survey(chosen, pending, Paths())
     print(json.dumps(result.plain(), indent=2) if args.json else "\n".join(lines(result)))
 
@@ -134,7 +142,7 @@ def status(args: argparse.Namespace) -> None:
     """Print the state of each run of studies, once or again and again."""
     from ..planning.status import is_locked, lines, plain, states
     from ..planning.watch import watch
-    from ..study.calls import fedshift
+    from ..study.calls import fedshift, unlock
 
     chosen, paths = plans(args), Paths()
     again = fedshift(["train", args.study, "RUN"], chosen, args.studies)
@@ -142,7 +150,7 @@ def status(args: argparse.Namespace) -> None:
         watch(lambda: states(chosen, paths), again, args.interval)
         return
     runs = states(chosen, paths)
-    shown = lines(runs, again, is_locked(paths.root))
+    shown = lines(runs, again, unlock() if is_locked(paths.root) else "")
     print(json.dumps(plain(runs, again), indent=2) if args.json else "\n".join(shown))
 
 

@@ -1,4 +1,4 @@
-"""The definitions of this package: what each one says once words are left out, and which others it uses.
+"""The definitions of this package and of plug-ins from outside: what each says without words, and which others it uses.
 
 Source files are parsed and never imported, since Snakemake asks for digests before any numeric library is loaded.
 """
@@ -9,6 +9,7 @@ import ast
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ from .scopes import (
     without_type_checking,
 )
 from .wordless import Edit, wordless
+
+LIBRARIES = {"site-packages", "dist-packages"}
+"""Names of folders of installed libraries. What lies there beside a plug-in's package is no part of it."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +64,16 @@ class Content:
 class Module:
     """The top-level statements of a source file, and the names that they define or import."""
 
-    def __init__(self, package: str, name: str, path: Path) -> None:
-        self.package, self.name = package, name
-        self.folder = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    def __init__(self, name: str, path: Path) -> None:
+        self.name = name
+        self.folder = name if path.is_dir() or path.name == "__init__.py" else name.rpartition(".")[0]
         self.statements: list[ast.stmt] = []
         self.effects: list[int] = []
         self.defined: dict[str, list[int]] = {}
         self.imported: dict[str, list[Import]] = {}
         self.lazy: dict[str, list[Import]] = {}
         """Imports for type checkers of a package with a `__getattr__`, which imports these names when they are used."""
-        body = ast.parse(path.read_text(encoding="utf-8")).body
+        body = [] if path.is_dir() else ast.parse(path.read_bytes()).body
         for statement in body:
             if for_type_checkers(statement):
                 self._imports(statement.body, self.lazy)
@@ -130,7 +134,7 @@ class _Reader(Edit):
     def _meanings(self, name: str) -> list[Meaning]:
         for scope in reversed(self.scopes):
             if name in scope:
-                return [meaning for one in scope[name] for meaning in self.sources.imported(one)]
+                return [meaning for one in scope[name] for meaning in self.sources.imported(one, self.module.name)]
         return self.sources.meanings(self.module.name, name)
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
@@ -233,40 +237,77 @@ class _Reader(Edit):
 
 
 class Sources:
-    """The source files below a folder that holds the package `name`, each parsed when it is first asked for."""
+    """The source files of the package `name` in the folder `root`, and those of plug-ins from outside.
+
+    Each file is parsed when it is first asked for. Of imports from outside the package, the modules of the plug-in's
+    own package are followed, and modules that lie beside it, unless they lie among installed libraries.
+    """
 
     def __init__(self, root: Path, name: str) -> None:
-        self.root, self.name = root, name
+        self.name = name
+        self.roots: dict[str, Path] = {name: root}
+        """The folder of each top-level package that is followed, or the file of a top-level module."""
         self.module = functools.cache(self._module)
         self.meanings = functools.cache(self._meanings)
         self.content = functools.cache(self._content)
         self.plain = functools.cache(self._plain)
         self.file = functools.cache(self._file)
 
+    def add(self, package: str) -> None:
+        """Follow the top-level package, or the top-level module, of a plug-in from outside."""
+        if package in self.roots or (spec := importlib.util.find_spec(package)) is None:
+            return
+        if spec.submodule_search_locations:
+            self.roots[package] = Path(next(iter(spec.submodule_search_locations)))
+        elif spec.origin and spec.has_location:
+            self.roots[package] = Path(spec.origin)
+
     def _file(self, name: str) -> Path | None:
-        """Return the file of a module of this package, or None if there is none."""
-        stem = self.root.joinpath(*name.split(".")[1:])
-        return next((file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()), None)
+        """Return the file of a module that is followed, or the folder of a package without one; None for all others."""
+        first, *rest = name.split(".")
+        if first not in self.roots or (rest and not self.roots[first].is_dir()):
+            return None
+        stem = self.roots[first].joinpath(*rest)
+        files = [stem / "__init__.py", *([stem.with_name(f"{stem.name}.py")] if rest else []), stem]
+        return next((file for file in files if file.exists()), None)
+
+    def followed(self, name: str, by: str) -> bool:
+        """Return whether a module that the module `by` imports is followed: it is known, and its source is there."""
+        return self._is_known(name.partition(".")[0], by.partition(".")[0]) and self.file(name) is not None
+
+    def _is_known(self, first: str, importer: str) -> bool:
+        """Return whether the top-level package `first`, which a module of another one imports, is among `roots`."""
+        if first in (self.name, importer) or importer == self.name:
+            return first in (self.name, importer)
+        beside = self.roots[importer].parent
+        if not LIBRARIES & set(beside.parts):
+            files = (beside / first / "__init__.py", beside / f"{first}.py")
+            for file in filter(Path.is_file, files):
+                self.roots.setdefault(first, file.parent if file.name == "__init__.py" else file)
+        return first in self.roots
 
     def _module(self, name: str) -> Module:
         path = self.file(name)
         if path is None:
             raise ModuleNotFoundError(name)
-        return Module(self.name, name, path)
+        return Module(name, path)
 
     def _meanings(self, module: str, name: str) -> list[Meaning]:
         """Return what a name means at the top level of a module, followed through imports; nothing for built-ins."""
         here = self.module(module)
         meanings = [Meaning(module, name)] if name in here.defined else []
         for one in here.imported.get(name, []):
-            meanings += self.imported(one)
+            meanings += self.imported(one, module)
+        for one in here.imported.get("*", []) if not meanings else ():
+            if self.followed(one.module, module):
+                meanings += self.meanings(one.module, name)
         if not meanings and here.folder == module and self.file(f"{module}.{name}"):
             meanings = [Meaning(f"{module}.{name}", "")]
-        return meanings or [meaning for one in here.lazy.get(name, []) for meaning in self.imported(one)]
+        return meanings or [meaning for one in here.lazy.get(name, []) for meaning in self.imported(one, module)]
 
-    def imported(self, one: Import) -> list[Meaning]:
-        """Return what an import binds. A name that its module does not have stands for that whole module."""
-        if one.module.partition(".")[0] != self.name:
+    def imported(self, one: Import, by: str) -> list[Meaning]:
+        """Return what an import in the module `by` binds. A name that its module lacks stands for that whole module."""
+        if not self.followed(one.module, by):
             return [Meaning(one.module, f"{one.attribute} as {one.name}", foreign=True)]
         if not one.attribute:
             return [Meaning(one.module, "")]

@@ -53,10 +53,11 @@ def of_file(path: Path, algorithm: str = "sha256") -> str:
 
 
 def of_code(entry: Iterable[str], length: int = 12) -> str:
-    """Return a digest of some modules of this package and of all definitions that they use, directly or not.
+    """Return a digest of some modules, of this package or of plug-ins, and of all definitions that they use.
 
     Only what a definition does counts, not where it stands: comments, docstrings, layout, annotations of functions,
     words of errors, limits (see `limits`), names of modules and all of INFRASTRUCTURE leave the digest as it is.
+    The same holds for plug-ins from outside, with what lies in their folder or package. Libraries do not count.
     Plug-ins are found by discovery, not by name: list those that a job uses. Raises ModuleNotFoundError.
     """
     return _installed().digest(frozenset(entry), length)
@@ -68,14 +69,16 @@ def _installed() -> Code:
 
 
 def shapes_results(module: str) -> bool:
-    """Return whether a change of a module of this package can change a result."""
-    parts = module.split(".")[1:]
+    """Return whether a change of a module can change a result: of all but this package's infrastructure, it can."""
+    package, *parts = module.split(".")
+    if package != PACKAGE:
+        return True
     names = {".".join(parts[:n]) for n in range(1, len(parts) + 1)}
     return bool(parts) and (bool(names & COUNTED.keys()) or not names & INFRASTRUCTURE.keys())
 
 
 class Code:
-    """The code of a package, parsed once: a change of its files after that is not seen."""
+    """The code of a package and its plug-ins, parsed once: a change of their files after that is not seen."""
 
     def __init__(self, root: Path) -> None:
         self.sources = Sources(root, PACKAGE)
@@ -84,6 +87,8 @@ class Code:
         self._fingerprint = functools.cache(self._of_statement)
 
     def _digest(self, entry: frozenset[str], length: int = 12) -> str:
+        for module in entry:
+            self.sources.add(module.partition(".")[0])
         return of(sorted(frozenset[str]().union(*map(self._reached, entry))), length)
 
     def _follow(self, entry: str) -> frozenset[str]:

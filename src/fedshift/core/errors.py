@@ -22,6 +22,15 @@ class UserError(ValueError):
     where : the file, key or row that is at fault
     what : what is wrong with it
     remedy : what to do about it
+
+    Examples
+    --------
+    >>> import fedshift
+    >>> try:
+    ...     fedshift.load_study("my-studdy")
+    ... except fedshift.UserError as error:
+    ...     print(error.where, error.what, error.remedy, sep=" | ")
+    study | unknown study 'my-studdy' | did you mean 'my-study'?
     """
 
     exit_code = 2

@@ -184,12 +184,17 @@ def load(names: Iterable[str]) -> None:
 
 
 def installed() -> list[str]:
-    """Return the names of the imported modules of installed libraries, fedshift left out, in the order of import."""
+    """Return the names of the imported modules of installed libraries, in the order of import.
+
+    Packages with plug-ins, fedshift first of all, are left out: they import fedshift, whose sources a job reads anew.
+    """
+    registry = sys.modules.get("fedshift.core.registry")
+    own = {"fedshift", *(registry.packages() if registry else ())}
     folders = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
     return [
         name
         for name, module in list(sys.modules.items())
-        if str(getattr(module, "__file__", None)).startswith(folders) and name.partition(".")[0] != "fedshift"
+        if str(getattr(module, "__file__", None)).startswith(folders) and name.partition(".")[0] not in own
     ]
 
 

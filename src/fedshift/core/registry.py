@@ -1,105 +1,111 @@
 """Plug-ins: one class, one file. A plug-in is found when its file lies in the right folder.
 
 A plug-in is a frozen pydantic model. Its fields are its settings, with bounds and a description. Its methods are its
-behaviour. Its name is the name of its file.
+behaviour. Its name is the name of its file. The module `places` says where else plug-ins may lie.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
-import pkgutil
+import itertools
 import re
-from typing import Any, ClassVar, get_args
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from . import places
 from .errors import UserError, UserErrors, did_you_mean
-from .frozen import Frozen
-
-
-class Plugin(Frozen, allow_inf_nan=False):
-    """Base class of every plug-in. The base class of a kind sets `kind`; `name` is the name of the file."""
-
-    kind: ClassVar[str] = ""
-    name: ClassVar[str] = ""
-    aliases: ClassVar[tuple[str, ...]] = ()
-    """Earlier names, oldest first, which studies and old specifications may still use."""
-    identity_name: ClassVar[str] = ""
-    """The oldest name. Identities use it, so a new name changes no id."""
-    documentation_fields: ClassVar[frozenset[str]] = frozenset()
-    """Settings that only people read: they are part of no identity, and a change of them reruns no job."""
-    later_fields: ClassVar[frozenset[str]] = frozenset()
-    """Settings that came later: at their default they are part of no identity, so that earlier studies keep ids."""
-    label_fields: ClassVar[frozenset[str]] = frozenset()
-    """Settings that the label always shows, even at their default."""
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        cls.name = cls.__module__.rpartition(".")[2]
-        cls.aliases = vars(cls).get("aliases", ())  # a subclass is another plug-in, and inherits no name
-        cls.identity_name = (*cls.aliases, cls.name)[0]
-
-    def spec(self) -> dict[str, Any]:
-        """Return the name and all settings, defaults included, as plain data from which `build` makes it again."""
-        return {"name": self.name, **self.model_dump(mode="json")}
-
-    def identity(self) -> dict[str, Any]:
-        """Return the oldest name and the settings that influence results; digests of this make ids."""
-        changed = self.model_dump(mode="json", exclude_defaults=True)
-        unused = self.documentation_fields | (self.later_fields - changed.keys())
-        settings = {k: v for k, v in self.model_dump(mode="json").items() if k not in unused}
-        return {"name": self.identity_name, **settings}
-
-    @property
-    def label(self) -> str:
-        """Return the name with the settings that differ from their defaults: `fedprox(mu=0.1)`."""
-        settings, changed = self.model_dump(mode="json"), self.model_dump(mode="json", exclude_defaults=True)
-        inside = ", ".join(f"{k}={v}" for k, v in settings.items() if k in changed or k in self.label_fields)
-        return f"{self.name}({inside})" if inside else self.name
-
-    @classmethod
-    def summary(cls) -> str:
-        """Return the first line of the docstring."""
-        return (inspect.getdoc(cls) or "").partition("\n")[0]
-
+from .places import Found
+from .plugin import KINDS as KINDS
+from .plugin import Plugin
 
 HERE = "."
 """The place that a validator inside a model gives for its error: the model replaces it by the real place."""
 
-KINDS = ("algorithm", "dataset", "model", "addon", "inference", "metric", "figure", "transform")
-"""The kinds of plug-ins. The package with the plural as its name holds those of a kind."""
+_added: list[Path] = []
+"""Folders and single files of plug-ins of this process, in the order in which they were added."""
 
 
-def folder(kind: str) -> str:
-    """Return the name of the package that holds the plug-ins of a kind."""
-    return f"fedshift.{kind}s"
+def add_folder(folder: Path) -> None:
+    """Let the plug-ins in a folder be found too: each file whose name does not begin with "_" is one, of any kind.
+
+    Raises UserError if there is no such folder.
+    """
+    if not folder.is_dir():
+        raise UserError("plugins", f"no such folder: {folder}", "plug-ins of your own lie in a folder of the project")
+    _add(folder)
+
+
+def add_file(file: Path) -> type[Plugin]:
+    """Return the plug-in in a file, which is found by its name from now on. Raises UserError if it holds none."""
+    known = [cls for kind in KINDS for cls in discover(kind).values()]
+    at_home = [cls for cls in known if file.exists() and Path(inspect.getfile(cls)).resolve() == file.resolve()]
+    if at_home:
+        return at_home[0]
+    if not file.is_file():
+        raise UserError(file, "no such file", "give the file of one plug-in")
+    found = places.in_file(file)
+    _add(file)
+    return discover(found.plugin.kind)[found.name]
+
+
+def _add(place: Path) -> None:
+    if (resolved := place.resolve()) not in _added:
+        _added.append(resolved)
+        forget()
+
+
+def forget() -> None:
+    """Look for all plug-ins anew when they are next asked for. Classes that are imported stay as they are."""
+    for cached in (places.all_entry_points, _found, discover, _aliases):
+        cached.cache_clear()
+
+
+@functools.cache
+def _found(kind: str) -> dict[str, Found]:
+    """Return all plug-ins of a kind with the places where they were found, by name.
+
+    Raises UserErrors for files that hold no plug-in or fail, and for two plug-ins with one name.
+    """
+    outside = [*places.installed(kind), *(found for found in _in_added() if found.plugin.kind == kind)]
+    known: dict[str | type[Plugin], Found] = {}
+    for found in itertools.chain(places.built_in(kind), outside):
+        for word in {found.name, *found.plugin.aliases, found.plugin}:
+            if word in known:
+                what = f"there is another {kind} {found.name!r}: {known[word].place}"
+                raise UserError(found.origin, what, "rename one of the two")
+            known[word] = found
+        found.plugin.call_it(found.name)
+    return {found.name: found for found in known.values()}
+
+
+def _in_added() -> Iterator[Found]:
+    """Yield the plug-ins in the folders and files that were added. Raises UserErrors for all that fail."""
+    faults: list[UserError] = []
+    for file in itertools.chain.from_iterable(map(places.files, _added)):
+        try:
+            yield places.in_file(file)
+        except UserError as fault:
+            faults.append(fault)
+    if faults:
+        raise UserErrors(faults)
 
 
 @functools.cache
 def discover(kind: str) -> dict[str, type[Plugin]]:
-    """Return all plug-in classes of a kind by name, found by walking their folder.
+    """Return all plug-in classes of a kind by name: of the package, of installed packages, of folders of the project.
 
-    Raises RuntimeError for a module that does not hold exactly one.
+    Raises UserErrors for files that hold no plug-in or fail, and for two plug-ins with one name.
     """
-    package = importlib.import_module(folder(kind))
-    plugins: dict[str, type[Plugin]] = {}
-    for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")):
-        loaded = importlib.import_module(f"{package.__name__}.{module}")
-        classes = [
-            c
-            for c in vars(loaded).values()
-            if inspect.isclass(c)
-            and issubclass(c, Plugin)
-            and c.__module__ == loaded.__name__
-            and c.kind == kind
-            and not c.__name__.startswith("_")
-        ]
-        if len(classes) != 1:
-            raise RuntimeError(f"{loaded.__name__} must hold exactly one {kind} plug-in, found {len(classes)}")
-        plugins[module] = classes[0]
-    return plugins
+    return {name: found.plugin for name, found in _found(kind).items()}
+
+
+def origins(kind: str) -> dict[str, str]:
+    """Return where each plug-in of a kind comes from: `built in`, a file, or a package with its version."""
+    return {name: found.origin for name, found in _found(kind).items()}
 
 
 def names(kind: str) -> list[str]:
@@ -114,15 +120,31 @@ def _aliases(kind: str) -> dict[str, str]:
 
 
 def get(kind: str, name: str, where: str = "") -> type[Plugin]:
-    """Return the plug-in class with that name, or with that earlier name.
+    """Return the plug-in class with that name, with that earlier name, or at that path, `module:Class`.
 
     Raises UserError, which suggests the closest present name, for an unknown one.
     """
     plugins = discover(kind)
+    if places.is_path(name):
+        cls = places.at_path(kind, name, where or kind)
+        if cls not in plugins.values():
+            cls.call_it(places.name_of(cls))
+        return cls
     present = _aliases(kind).get(name, name)
     if present not in plugins:
         raise UserError(where or kind, f"unknown {kind} {name!r}", did_you_mean(name, plugins))
     return plugins[present]
+
+
+def packages() -> set[str]:
+    """Return the names of all packages, fedshift among them, that define plug-ins in this process."""
+    return {cls.__module__.partition(".")[0] for cls in _subclasses(Plugin)}
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    for one in cls.__subclasses__():
+        yield one
+        yield from _subclasses(one)
 
 
 def build(kind: str, spec: str | dict[str, Any] | Plugin, where: str = "") -> Any:

@@ -15,7 +15,8 @@ from ..core.errors import UserError
 from ..core.limits import Limit
 from ..core.registry import Plugin
 from ..io.contents import contents
-from ..io.download import Source, fetch
+from ..io.download import Source
+from ..io.origins import Origin, Receipt, obtain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,6 +98,13 @@ class Dataset(Plugin):
         """Return the user's own files that the study names. A file that is not there is an error of the study."""
         return ()
 
+    def located(self, folder: Path) -> Dataset:
+        """Return the dataset of a study whose file is in `folder`, from which its relative paths count.
+
+        A plug-in whose settings name the user's own files overrides this.
+        """
+        return self
+
     def own_files(self) -> dict[str, Path]:
         """Return all of the user's own files that the dataset is read from, by names that do not say where they lie.
 
@@ -116,10 +124,18 @@ class Dataset(Plugin):
         except (OSError, ValueError):
             return ""  # opening the dataset raises an error that explains
 
-    def download(self, raw: Path, mirror: Path | None) -> None:
-        """Put the official files into `raw` and verify each; look in the mirror directory first."""
-        for source in self.sources():
-            fetch(source, raw, mirror)
+    def origins(self) -> Sequence[Origin]:
+        """Return the places that hold all raw files, in the order in which they are tried: first the official one."""
+        sources = tuple(self.sources())
+        return [Origin("the official source", sources)] if sources else []
+
+    def download(self, raw: Path, mirror: Path | None) -> Receipt | None:
+        """Put the raw files into `raw` and verify each; return a record of that, None if there is nothing to get.
+
+        The mirror directory comes first, then one origin after the other.
+        """
+        origins = self.origins()
+        return obtain(origins, raw, mirror) if origins else None
 
     def miniature(self, raw: Path) -> None:
         """Write a small synthetic set into `raw`, in the raw layout of the real one. Every call writes the same."""

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from ..core.console import track
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.disk import atomic_folder, require_space
-from ..io.download import Source
+from ..io.download import MARKER, Source, fetch
 from ..io.images import read_image
+from ..io.origins import Origin, Receipt, checked, obtain
 from ..io.tables import read_table, read_texts
+from ..io.text import read_json
+from . import _camelyon17_copy as copy
 from . import _histology as tissue
 from ._base import Card, Dataset, Opened
+from ._camelyon17 import (
+    COLUMNS,
+    FOLDER,
+    ID_VAL,
+    RELEASE,
+    ROOM,
+    SIZE,
+    TEST,
+    VALIDATION,
+    WILDS,
+    patch_file,
+    require_counts,
+)
 
-FOLDER = "camelyon17_v1.0"
-COLUMNS = ("patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split")
-SIZE = 10_658_709_504
-RELEASE = "RELEASE_v1.0.txt"
+if TYPE_CHECKING:
+    import pandas as pd
+
+ARCHIVE = "WILDS' archive"
 MINIATURE = f"synthetic miniature in the layout of {FOLDER}\n"
 """The content of RELEASE in a miniature."""
 
@@ -31,13 +49,22 @@ class Camelyon17(Dataset):
     """Patches of 96x96 pixels, positive if the central 32x32 pixels contain tumour; site = centre, patient = patient.
 
     The dataset class of the package `wilds` lists the official ones. No checksum of the official archive is published,
-    so its size is checked, and the checksums of the prepared data are kept. A mirror may hold the archive or the
-    unpacked folder.
+    so its size is checked, and the checksums of the prepared data are kept. Where its server does not give it, the
+    images come from a copy at the Hugging Face Hub, in the same files and the same order. A mirror may hold the
+    archive, the unpacked folder or the shards of the copy. Whatever the source, the counts per centre, label, patient
+    and split must be those of WILDS.
     """
 
     miniature_fields = frozenset({"patches", "patients"})
+    reading_fields = frozenset({"id_val"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"id_val"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, 96, 96)
     classes: tuple[str, ...] = Field(("normal", "tumour"), description="names of the labels 0 and 1")
+    id_val: bool = Field(
+        True,
+        description="whether the patches of centres 0, 3 and 4 that WILDS keeps for in-distribution validation are "
+        "read; without them, these centres hold WILDS' training patches and no others",
+    )
     patches: int = Field(360, ge=40, description="patches of each centre in the miniature")
     patients: int = Field(
         60, ge=3, le=199, description="patients of each centre in the miniature; at most half as many as patches"
@@ -56,23 +83,62 @@ class Camelyon17(Dataset):
         url = "https://worksheets.codalab.org/rest/bundles/0xe45e15f39fb54e9d9e919556af67aabe/contents/blob/"
         return [Source(url, f"{FOLDER}.tar.gz", size=SIZE, unpack=True)]
 
-    def download(self, raw: Path, mirror: Path | None) -> None:
+    def origins(self) -> Sequence[Origin]:
+        return [
+            Origin(ARCHIVE, tuple(self.sources()), self._take_archive),
+            Origin(
+                copy.NAME,
+                copy.sources(copy.SPLITS),
+                self._take_copy,
+                copy.LICENCE,
+                copy.FOLDERS,
+                (copy.staging(Path(FOLDER)).name,),
+            ),
+        ]
+
+    def download(self, raw: Path, mirror: Path | None) -> Receipt:
         folder = raw / FOLDER
         if mirror and (mirror / FOLDER / "metadata.csv").is_file() and not folder.exists():
             folder.symlink_to((mirror / FOLDER).resolve())
-        if folder.is_symlink():
-            return
-        if not folder.exists():
-            here = sum(f.stat().st_size for f in raw.glob(f".{FOLDER}*") if f.is_file())
-            in_mirror = mirror and (mirror / f"{FOLDER}.tar.gz").is_file()
-            require_space(raw, (1.1 if in_mirror else 2.1) * SIZE - here)
-        super().download(raw, mirror)
+        linked = folder.is_symlink()
+        receipt = _linked(folder) if linked else obtain(self._possible(folder), raw, mirror)
+        try:
+            counts = require_counts(folder / "metadata.csv", WILDS, "it is no whole copy of Camelyon17-WILDS v1.0")
+        except UserError:
+            if linked:
+                folder.unlink()
+            raise
+        return dataclasses.replace(receipt, verified=(*receipt.verified, counts))
+
+    def _possible(self, folder: Path) -> Sequence[Origin]:
+        """Return the origin that a finished folder is from, or else all."""
+        marker = folder / MARKER
+        content = read_json(marker).get("content") if marker.is_file() else None
+        from_there = [o for o in self.origins() if content in (o.sources[0].url, o.sources[0].page or None)]
+        return from_there if content and from_there else self.origins()
+
+    def _take_archive(self, raw: Path, mirror: Path | None) -> Receipt:
+        """Get the official archive and unpack it."""
+        (source,) = self.sources()
+        if not (raw / FOLDER).exists():
+            here = sum(f.stat().st_size for f in raw.glob(f".{FOLDER}.tar*") if f.is_file())
+            in_mirror = mirror and (mirror / source.filename).is_file()
+            require_space(raw, (ROOM if in_mirror else 1 + ROOM) * SIZE - here)
+        fetch(source, raw, mirror)
+        return Receipt(f"{ARCHIVE} ({source.url})", *checked([source]))
+
+    def _take_copy(self, raw: Path, mirror: Path | None) -> Receipt:
+        """Get the shards of the copy and bring them to the layout of the archive."""
+        shelf = self.origins()[1].shelf(mirror)
+        tables = [folder / "metadata.csv" for folder in (mirror, shelf) if folder]
+        official = next((table for table in tables if table.is_file()), None)
+        return copy.assemble(raw / FOLDER, shelf, official, WILDS, copy.SPLITS)
 
     def open(self, raw: Path) -> Opened:
         import pandas as pd
 
         folder = raw / FOLDER
-        _check(folder / "metadata.csv")
+        metadata = _check(folder / "metadata.csv")
         if not (folder / RELEASE).exists():
             raise UserError(
                 folder,
@@ -89,7 +155,9 @@ class Camelyon17(Dataset):
                 "patient": [Path(f).parent.name.partition("_node_")[0] for f in files],
             }
         )
-        return Opened(samples, lambda i: read_image(folder / files[i]))
+        held_out = (metadata["split"] == ID_VAL) & ~metadata["center"].isin([VALIDATION, TEST])
+        rows = np.flatnonzero(self.id_val | ~held_out.to_numpy())
+        return Opened(samples.iloc[rows].reset_index(drop=True), lambda i: read_image(folder / files[rows[i]]))
 
     def miniature(self, raw: Path) -> None:
         """Write synthetic tissue of five centres, in the layout of the archive.
@@ -123,11 +191,16 @@ class Camelyon17(Dataset):
                     bool(row["tumor"]),
                     tissue.CENTRES[row["center"]],
                 )
-                path = new / _patch(row)
+                path = new / patch_file(row)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(patch).save(path, compress_level=1)
             pd.DataFrame(rows).to_csv(new / "metadata.csv")
             (new / RELEASE).write_text(MINIATURE, encoding="utf-8")
+
+
+def _linked(folder: Path) -> Receipt:
+    """Return the record of an unpacked folder in the mirror, which is read where it lies."""
+    return Receipt(f"the folder {folder.resolve().name} of the mirror", (), ("images: as they lie in the mirror",))
 
 
 def _official(raw: Path) -> tuple[Sequence[str], Iterable[int], Iterable[int]]:
@@ -143,15 +216,11 @@ def _official(raw: Path) -> tuple[Sequence[str], Iterable[int], Iterable[int]]:
 def _miniature(folder: Path) -> tuple[Sequence[str], Iterable[int], Iterable[int]]:
     """Return the same of a miniature without `wilds`, which takes longer to import than a miniature to prepare."""
     rows = read_texts(folder / "metadata.csv").to_dict("records")
-    return [_patch(row) for row in rows], [int(row["tumor"]) for row in rows], [int(row["center"]) for row in rows]
+    return [patch_file(row) for row in rows], [int(row["tumor"]) for row in rows], [int(row["center"]) for row in rows]
 
 
-def _patch(row: Mapping[Any, Any]) -> str:
-    where = f"patient_{row['patient']}_node_{row['node']}"
-    return f"patches/{where}/patch_{where}_x_{row['x_coord']}_y_{row['y_coord']}.png"
-
-
-def _check(metadata: Path) -> None:
+def _check(metadata: Path) -> pd.DataFrame:
+    """Return the rows of a metadata.csv. Raises UserError for a label or a centre that is none."""
     frame = read_table(metadata, columns=COLUMNS)
     for column, known in (("tumor", range(2)), ("center", range(5))):
         wrong = ~frame[column].isin(list(known))
@@ -162,3 +231,4 @@ def _check(metadata: Path) -> None:
                 f"{column} is {frame[column].iloc[at]!r}, expected one of {', '.join(map(str, known))}",
                 "obtain the archive again",
             )
+    return frame

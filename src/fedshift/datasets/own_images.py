@@ -42,7 +42,7 @@ class OwnImages(Dataset):
     documentation_fields = frozenset({"title", "licence", "citation", "caveat"})
     reading_fields = frozenset({"skip_unreadable"})
     table: Path = Field(
-        description="path of the CSV, from the working folder, or from the top of the archive if there is one"
+        description="path of the CSV, from the folder of the study, or from the top of the archive if there is one"
     )
     moved_from: Path | None = Field(
         None, description="earlier path of the table, if its folder was moved: what was computed there stays valid"
@@ -67,6 +67,13 @@ class OwnImages(Dataset):
         settings = {k: v for k, v in super().identity().items() if k != "skip_unreadable" or v}
         del settings["moved_from"]
         return settings if self.archive else settings | {"table": one_spelling(self.moved_from or self.table)}
+
+    def located(self, folder: Path) -> OwnImages:
+        if self.archive:
+            return self
+        paths = {"table": self.table, "moved_from": self.moved_from}
+        placed = {name: Path(os.path.normpath(folder / path)) for name, path in paths.items() if path}
+        return self.model_copy(update=placed)
 
     def card(self) -> Card:
         source = self.url or self.archive or str(self.table)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..addons import Addon
-from ..algorithms import Algorithm, Server
+from ..algorithms import Algorithm, Server, Training
 from ..core.errors import UserError, did_you_mean
 from ..core.rng import undisturbed
 from ..data.samples import Pooled, Samples, TensorSamples
@@ -82,6 +82,20 @@ def open_clients(
         Client(name, samples, val.get(name), share, weight, torch.empty(0), torch.empty(0))
         for (name, samples), share, weight in zip(train.items(), shares, weights, strict=True)
     ]
+
+
+def require_outside(
+    elsewhere: Mapping[str, Samples], training: Training, data: Mapping[str, Samples], algorithm: Algorithm
+) -> None:
+    """Raise UserError if a site of `training.select_at` has no samples or is a client, or no network predicts it."""
+    for site in training.select_at:
+        if site in data:
+            raise UserError("training.select_at", f"{site!r} is a client", "name sites that do not train")
+        if site not in elsewhere:
+            raise UserError("training.select_at", f"site {site!r} has no validation samples", "check its name")
+    if training.select_at and not algorithm.collaboration.has_global_model:
+        what = f"needs a global network, and with {algorithm.name} {algorithm.collaboration.apart}"
+        raise UserError("training.select_at", what, "leave it out for this algorithm")
 
 
 def give_tensors(clients: list[Client], network: FlatNetwork, algorithm: Algorithm, server: Server) -> None:

@@ -8,7 +8,7 @@ and all servers make the same updates.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,16 @@ from ..nn.memory_format import channels_last
 from . import checkpoint, selection
 from .batches import equal_steps
 from .class_weights import weigh_classes
-from .client import Client, SamplesBySite, exchange_offers, give_tensors, open_clients, require_classes, samples_by_site
+from .client import (
+    Client,
+    SamplesBySite,
+    exchange_offers,
+    give_tensors,
+    open_clients,
+    require_classes,
+    require_outside,
+    samples_by_site,
+)
 from .ledger import NOTHING, Beforehand, totals
 from .local_training import LocalRound, LocalTrainer, finish
 from .ranks import ALONE, Ranks
@@ -50,11 +59,15 @@ def _never() -> bool:
 class Federation:
     """Clients that train one model together.
 
+    The order in which clients are given changes nothing: they train in the order of their names.
+    Raises UserError for an unknown algorithm, policy or setting, for a combination without meaning, for a client
+    without samples, and for labels that are not class numbers.
+
     Parameters
     ----------
     model : any network that maps a batch to (batch, classes) logits; it is copied once and not changed
     clients : name -> `(x, y)`, or `Samples`; x are float tensors (n, ...), y class numbers 0, 1, ... (n,), integer
-    validation : validation samples of any of the clients, in the same form
+    validation : validation samples of any of the clients, and of the sites of `training.select_at`, in the same form
     watched : samples of any sites on which the global network is tested every `training.watch_every` rounds, for
         curves; nothing depends on these tests
     algorithm : a name, a mapping with `name` and settings, or an Algorithm
@@ -66,10 +79,6 @@ class Federation:
     ranks : the processes that share the clients, each with an equal federation; by default there is only this one
     beforehand : traffic of what made the samples, such as statistics of clients; that of add-ons and of class counts is
         added here
-
-    The order in which clients are given changes nothing: they train in the order of their names.
-    Raises UserError for an unknown algorithm, policy or setting, for a combination without meaning, for a client
-    without samples, and for labels that are not class numbers.
 
     Attributes
     ----------
@@ -106,13 +115,16 @@ class Federation:
             self.addon.require(settings)
         data = samples_by_site(clients, "client")
         val, self.watched = samples_by_site(validation or {}, "validation"), samples_by_site(watched or {}, "watched")
+        elsewhere = {site: val.pop(site, None) for site in settings.select_at}
+        self.elsewhere = {site: samples for site, samples in elsewhere.items() if samples is not None and len(samples)}
+        require_outside(self.elsewhere, settings, data, self.algorithm)
         members = open_clients(data, val, settings.weights == "size", self.algorithm)
         offers = exchange_offers(members, self.addon, self.algorithm) if self.addon else NOTHING
         self.beforehand = beforehand + offers + weigh_classes(members, settings, self.algorithm.collaboration)
         self.training = equal_steps(settings, [len(c.train) for c in members]) if settings.equal_steps else settings
         _report_missing_batch_norm(model, requested, bn)
         model = extended(self.addon, extended(self.algorithm, model, seed), seed)
-        require_classes(model, {"client": data, "validation": val, "watched": self.watched})
+        require_classes(model, {"client": data, "validation": val | self.elsewhere, "watched": self.watched})
         device = torch.device(device)
         self.trainer = LocalTrainer(
             model,
@@ -178,7 +190,7 @@ class Federation:
         *,
         after_round: Callable[[Federation], None] | None = None,
         should_stop: Callable[[], bool] = _never,
-    ) -> Federation:
+    ) -> Self:
         """Train until `rounds` (by default the training's) are done in all, or patience ends. Return this federation.
 
         `after_round` is called with the federation after each round. `should_stop` is called between batches; if it
@@ -217,7 +229,7 @@ class Federation:
                 self.ranks.each(lambda: finish(self.trainer, self.rounds, should_stop))
                 for client in self.clients:
                     client.first_round = client.first_round or self.rounds.round
-        selection.validate(self.rounds, self.trainer, self.ranks, self.criterion)
+        selection.validate(self.rounds, self.trainer, self.ranks, self.criterion, self.elsewhere)
         selection.evaluate_training(self.rounds, self.trainer, self.ranks)
         selection.watch(self.rounds, self.trainer, self.ranks, self.watched)
 

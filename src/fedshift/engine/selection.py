@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -44,11 +44,26 @@ class Criterion:
         return not (new <= old if self.higher_is_better else new >= old)
 
 
-def validate(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks, criterion: Criterion) -> None:
+def validate(
+    rounds: RoundState,
+    trainer: LocalTrainer,
+    ranks: Ranks,
+    criterion: Criterion,
+    elsewhere: Mapping[str, Samples] | None = None,
+) -> None:
     """Evaluate every client that has validation samples, each with its own tensors, and keep the round if it is best.
 
-    Clients with personal networks are evaluated with these.
+    Clients with personal networks are evaluated with these. With samples of sites `elsewhere`, these alone count, and
+    the global network is evaluated on them.
     """
+    if elsewhere:
+        parts = _outside(rounds, trainer, ranks, elsewhere, criterion)
+        _require_finite(rounds, itertools.chain(*parts))
+        rounds.log("val", parts)
+        if trainer.training.select == "best_validation":
+            values = [criterion.value(record) for record in sorted(itertools.chain(*parts))]
+            _select(rounds, [sum(values) / len(values)], criterion)
+        return
 
     def local() -> list[SiteRecord]:
         records = []
@@ -57,10 +72,8 @@ def validate(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks, criterion:
                 state = client.state if rounds.personal else None
                 place = client.name, client.val, client.own, client.counters
                 shared = rounds.received(client)
-                record = _evaluate(rounds, trainer, *place, criterion, state=state, shared=shared)
-                if not math.isfinite(record.loss):
-                    raise diverged(rounds.round, client.name, f"the validation loss is {record.loss}")
-                records.append(record)
+                records.append(_evaluate(rounds, trainer, *place, criterion, state=state, shared=shared))
+                _require_finite(rounds, records[-1:])
         return records
 
     parts = ranks.each(local)
@@ -71,20 +84,40 @@ def validate(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks, criterion:
         _select(rounds, trainer.algorithm.collaboration.values(scores, names), criterion)
 
 
+def _require_finite(rounds: RoundState, records: Iterable[SiteRecord]) -> None:
+    """Raise UserError for a validation loss that is not finite."""
+    for record in records:
+        if not math.isfinite(record.loss):
+            raise diverged(rounds.round, record.site, f"the validation loss is {record.loss}")
+
+
 def watch(rounds: RoundState, trainer: LocalTrainer, ranks: Ranks, sites: Mapping[str, Samples]) -> None:
     """Log how the global network, if there is one, performs at the watched sites. Nothing depends on it."""
     every = trainer.training.watch_every
     if not sites or not every or rounds.round % every or not trainer.algorithm.collaboration.has_global_model:
         return
+    rounds.log("test", _outside(rounds, trainer, ranks, sites))
+
+
+def _outside(
+    rounds: RoundState,
+    trainer: LocalTrainer,
+    ranks: Ranks,
+    sites: Mapping[str, Samples],
+    criterion: Criterion | None = None,
+) -> list[list[SiteRecord]]:
+    """Return how the global network performs at sites that are no clients, in one list for each process."""
     gather(rounds, ranks)
     own, counters = rounds.mean_own([c.own for c in rounds.clients], rounds.round), rounds.clients[0].counters
     here = list(sites.items())[ranks.rank :: ranks.count]
     blend = _ensemble(rounds, trainer) if trainer.algorithm.blended == "external" else None
 
     def local() -> list[SiteRecord]:
-        return [_evaluate(rounds, trainer, site, samples, own, counters, blend=blend) for site, samples in here]
+        return [
+            _evaluate(rounds, trainer, site, samples, own, counters, criterion, blend=blend) for site, samples in here
+        ]
 
-    rounds.log("test", ranks.each(local))
+    return ranks.each(local)
 
 
 def _ensemble(rounds: RoundState, trainer: LocalTrainer) -> Blend:

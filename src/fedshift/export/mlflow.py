@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
+from ..core.extras import extra
 from .account import Account, text
-from .extras import extra
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.extras import extra
 from .account import Account, text
-from .extras import extra
 from .places import own_folder
 
 if TYPE_CHECKING:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import os
 import re
 import shutil
 import time
@@ -32,6 +34,9 @@ LONGEST_WAIT: Limit[float] = 120.0
 """Most seconds that a server's `Retry-After` is waited for, before each try."""
 UNTOLD: Limit[int] = 4 << 30
 """Most bytes that are taken of a file whose size neither the server nor the dataset tells."""
+CONTACT = "FEDSHIFT_CONTACT"
+"""Variable of the environment with an address that servers are told, for example mailto:me@example.org."""
+SHA256 = re.compile(r"[0-9a-f]{64}")
 MARKER = ".source.json"
 USE_MIRROR = "put the file in a mirror directory and pass --config mirror=DIR"
 MAGIC = {
@@ -48,6 +53,10 @@ MAGIC = {
 """The first bytes of files, by the ending of their names."""
 PAGE = re.compile(rb"\s*(<!doctype\s+html|<html|<head)", re.IGNORECASE)
 """The start of a web page, which servers send in the place of files, for example to ask for a login."""
+
+
+class SourceError(UserError):
+    """An address that does not give its file, or not the right one; another address may."""
 
 
 @dataclass(frozen=True)
@@ -80,21 +89,22 @@ class Source:
         return name if name != self.filename else f"{name}.unpacked"
 
 
-def fetch(source: Source, folder: Path, mirror: Path | None, *, retries: int = 5) -> Path:
+def fetch(source: Source, folder: Path, mirror: Path | None, *, retries: int = 5, copy: bool = True) -> Path:
     """Get a file, verify it, and return its path in `folder`; for an archive, that of the folder with its content.
 
     A file that is already there is verified and used. Else it is taken from `mirror`, and last from the network. A
-    downloaded archive is removed once it is unpacked; one in the mirror stays. Of several calls for one file at once,
-    one gets it and the others wait. Raises UserError for a file that cannot be found, is a web page in the place of
-    data, or whose size or checksum is wrong.
+    downloaded archive is removed once it is unpacked; one in the mirror stays. A file of the mirror is copied, and
+    without `copy` its path there is returned. Of several calls for one file at once, one gets it and the others wait.
+    Raises SourceError where the network does not give the file, and UserError for a file that is a web page in the
+    place of data, or whose size or checksum is wrong.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wait = f"{source.filename}: another process gets this file; waiting for it"
     with disk.in_turn(folder / f".{source.filename}.lock", lambda: say(wait)):
-        return _fetch(source, folder, mirror, retries)
+        return _fetch(source, folder, mirror, retries, copy)
 
 
-def _fetch(source: Source, folder: Path, mirror: Path | None, retries: int) -> Path:
+def _fetch(source: Source, folder: Path, mirror: Path | None, retries: int, copy: bool) -> Path:
     """Get a file as `fetch` does, while no other process gets it into this folder."""
     target, unpacked = folder / source.filename, folder / source.unpacked_name
     identity = {"content": source.sha256 or source.md5 or source.url}
@@ -103,7 +113,7 @@ def _fetch(source: Source, folder: Path, mirror: Path | None, retries: int) -> P
             raise UserError(unpacked, f"was not unpacked from {source.filename}", "move it away")
         if identity["content"] and text.read_json(unpacked / MARKER) == identity:
             return unpacked
-    archive = _obtain(source, target, mirror, retries)
+    archive = _obtain(source, target, mirror, retries, copy)
     if not source.unpack:
         return archive
     with disk.atomic_folder(unpacked) as new:
@@ -114,7 +124,7 @@ def _fetch(source: Source, folder: Path, mirror: Path | None, retries: int) -> P
     return unpacked
 
 
-def _obtain(source: Source, target: Path, mirror: Path | None, retries: int) -> Path:
+def _obtain(source: Source, target: Path, mirror: Path | None, retries: int, copy: bool) -> Path:
     if mirror is not None and not mirror.is_dir():
         raise UserError(mirror, "no such mirror directory", "check --config mirror=DIR")
     if target.is_file():
@@ -123,11 +133,11 @@ def _obtain(source: Source, target: Path, mirror: Path | None, retries: int) -> 
     if mirror is None or not (original := mirror / source.filename).is_file():
         if source.url is None:
             where = f", from {source.page}" if source.page else ""
-            raise UserError(source.filename, f"no lasting address is known: get it by hand{where}", USE_MIRROR)
+            raise SourceError(source.filename, f"no lasting address is known: get it by hand{where}", USE_MIRROR)
         _download(source, source.url, target, retries)
         return target
     _verify(original, source, "check this file of the mirror, or get it again")
-    if source.unpack:
+    if source.unpack or not copy:
         return original
     disk.require_space(target.parent, original.stat().st_size)
     with disk.atomic(target) as temporary:
@@ -174,14 +184,15 @@ def _download(source: Source, url: str, target: Path, retries: int) -> None:
             if tries > retries:
                 times = f"{tries} times, at last" if tries > 1 else "once,"
                 what = f"{source.filename} broke off {times} because {error}"
-                raise UserError(url, what, f"start again to resume, or {USE_MIRROR}") from error
+                raise SourceError(url, what, f"start again to resume, or {USE_MIRROR}") from error
             say(f"{source.filename}: {error}; trying again")
             time.sleep(BACKOFF * 2 ** (tries - 1))
+    complete = dataclasses.replace(source, sha256=source.sha256 or _told_sha256(state))
     try:
-        _verify(part, source, f"the download was deleted: get it again, or {USE_MIRROR}")
+        _verify(part, complete, f"the download was deleted: get it again, or {USE_MIRROR}")
     except UserError as error:
         part.unlink()
-        raise UserError(target, error.what, error.remedy) from None
+        raise SourceError(target, error.what, error.remedy) from None
     finally:
         state.unlink(missing_ok=True)
     disk.commit(part, target)
@@ -200,13 +211,14 @@ def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -
         if response.status_code == 200:
             have, total = 0, _told_size(source, url, response)
             part.unlink(missing_ok=True)
-            text.write_json(state, {"url": url, "version": _version(response), "total": total})
+            known = {"url": url, "version": _version(response), "total": total, "sha256": _linked_sha256(response)}
+            text.write_json(state, known)
         elif not _fits(response, have, version, total):
             state.unlink(missing_ok=True)
             raise _BrokenOffError("the file changed on the server")
         if source.size is not None and total != source.size:
             what = f"{source.filename} has {total} bytes there, expected {source.size}"
-            raise UserError(url, what, USE_MIRROR)
+            raise SourceError(url, what, USE_MIRROR)
         unpacked = source.unpacked_size if source.unpack else None
         disk.require_space(part.parent, (total or 0) - have + (unpacked or 0))
         bar = Progress(f"download {source.filename}", (total or have) - have, "B")
@@ -214,7 +226,7 @@ def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -
             part.unlink()
             state.unlink(missing_ok=True)
             more = f"{total} bytes that it should have" if total else f"{UNTOLD} bytes, and its size is not told"
-            raise UserError(url, f"{source.filename} has more than the {more}: it was deleted", USE_MIRROR)
+            raise SourceError(url, f"{source.filename} has more than the {more}: it was deleted", USE_MIRROR)
     if total is not None and part.stat().st_size != total:
         raise _BrokenOffError(f"{part.stat().st_size} of {total} bytes arrived")
 
@@ -222,17 +234,17 @@ def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -
 def _told_size(source: Source, url: str, response: requests.Response) -> int | None:
     """Return the size of the whole file in bytes, as the server tells it, or else the dataset; None if neither does.
 
-    Raises UserError where the end of the file could not be told from a connection that breaks off.
+    Raises SourceError where the end of the file could not be told from a connection that breaks off.
     """
     told = response.headers.get("Content-Length", "").strip()
     if told and not (told.isascii() and told.isdecimal()):
-        raise UserError(url, f"the server tells the size of {source.filename} as {told[:40]!r}", USE_MIRROR)
+        raise SourceError(url, f"the server tells the size of {source.filename} as {told[:40]!r}", USE_MIRROR)
     if told:
         return int(told)
     ends = "chunked" in response.headers.get("Transfer-Encoding", "").lower() or source.unpack
     if source.size is None and not (ends or source.sha256 or source.md5):
         what = f"the server does not tell the size of {source.filename}: a part could be taken for the whole"
-        raise UserError(url, what, USE_MIRROR)
+        raise SourceError(url, what, USE_MIRROR)
     return source.size
 
 
@@ -262,6 +274,38 @@ def _resumable(url: str, part: Path, state: Path) -> tuple[int, str, int | None]
     return 0, "", None
 
 
+def polite_headers() -> dict[str, str]:
+    """Return the headers of every request.
+
+    The name of the program is its own, since some servers refuse those of common libraries, with the contact that the
+    environment variable FEDSHIFT_CONTACT gives. Files are asked for as they are, to be counted and resumed.
+    """
+    contact = os.environ.get(CONTACT, "").strip()
+    agent = f"fedshift (federated-learning studies in medical imaging{f'; {contact}' if contact else ''})"
+    return {"Accept-Encoding": "identity", "User-Agent": agent}
+
+
+def reason(error: Exception) -> str:
+    """Return why a request failed, without the address and the classes that `requests` and urllib3 wrap around it."""
+    inner = getattr(error.args[0], "reason", None) if error.args else None
+    return re.sub(r"^\w+\(host=[^)]*\): ", "", str(inner or error)) or type(error).__name__
+
+
+def _linked_sha256(response: requests.Response) -> str | None:
+    """Return the SHA-256 that a server of the Hugging Face Hub tells of a large file, before it leads to its store."""
+    tags = [answer.headers.get("X-Linked-ETag", "").strip('"') for answer in (*response.history, response)]
+    return next((tag for tag in tags if SHA256.fullmatch(tag)), None)
+
+
+def _told_sha256(state: Path) -> str | None:
+    """Return the SHA-256 that the server told when a download began; None if it told none."""
+    try:
+        told = text.read_json(state)["sha256"]
+    except (UserError, OSError, KeyError, TypeError):
+        return None
+    return told if isinstance(told, str) and SHA256.fullmatch(told) else None
+
+
 def _version(response: requests.Response) -> str | None:
     """Return a version that the header If-Range accepts: a strong ETag, or a date."""
     etag = response.headers.get("ETag", "W/")
@@ -277,11 +321,11 @@ def _fits(response: requests.Response, have: int, version: str, total: int | Non
 
 @contextlib.contextmanager
 def _get(name: str, url: str, have: int, version: str, retries: int) -> Iterator[requests.Response]:
-    """Give the server's answer: 200, 206 (the rest) or 416 (no such rest). Raises UserError for all others."""
+    """Give the server's answer: 200, 206 (the rest) or 416 (no such rest). Raises SourceError for all others."""
     import requests
     import urllib3
 
-    headers = {"Accept-Encoding": "identity"}  # the bytes as they are, to be counted and resumed
+    headers = polite_headers()
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": version}
     with requests.Session() as session:
@@ -291,11 +335,11 @@ def _get(name: str, url: str, have: int, version: str, retries: int) -> Iterator
         try:
             response = session.get(url, headers=headers, stream=True, timeout=TIMEOUT)
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
-            raise UserError(url, f"cannot get {name}: {error}", USE_MIRROR) from error
+            raise SourceError(url, f"cannot get {name}: {reason(error)}", USE_MIRROR) from error
         with response:
             if response.status_code not in (200, 206, 416):
                 what = f"cannot get {name}: {response.status_code} {response.reason}"
-                raise UserError(url, what, USE_MIRROR)
+                raise SourceError(url, what, USE_MIRROR)
             yield response
 
 

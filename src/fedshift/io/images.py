@@ -56,7 +56,7 @@ def read_image(path: Path, *, own: bool = False, remedy: str = ANEW) -> np.ndarr
         raise UserError(path, "no such image", remedy) from None
     except Image.DecompressionBombError as error:
         what = f"has too many pixels to be read at once, as a whole slide has ({error})"
-        raise UserError(path, what, "cut it into patches first") from None
+        raise UserError(path, what, "cut it into patches first: fedshift patches") from None
     except DAMAGE as error:
         if is_dicom(path):
             raise UserError(path, "is a DICOM file, which is not read here", TO_PNG) from None

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from .shipped import SHIPPED
+
 SOURCE = "source.json"
 """Name of the file, in a folder of raw files, that says which dataset they are."""
 STUDIES = Path("config", "studies")
@@ -20,8 +22,12 @@ TABLES, FORMS = ("sites", "overview", "conditions", "comparison"), ("csv", "md",
 
 
 def papers(studies: Path = STUDIES) -> Path:
-    """Return the CSV file that lists tables and figures of papers: written by hand, beside the folder of studies."""
-    return studies.parent / "papers.csv"
+    """Return the CSV file that lists tables and figures of papers: written by hand, beside the folder of studies.
+
+    Where there is none, it is the one that comes with fedshift.
+    """
+    beside = studies.parent / "papers.csv"
+    return beside if beside.exists() else SHIPPED / STUDIES.parent / beside.name
 
 
 def checksum(file: Path) -> Path:

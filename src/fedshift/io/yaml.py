@@ -6,43 +6,36 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UserError
+from ..core.limits import Limit
 from .text import LARGEST, readable
 
 YAML_LIMIT = 1_000_000
 """Bytes that a YAML file may have."""
+DEEPEST: Limit[int] = 100
+"""Most lists and mappings inside each other. libyaml itself has no limit, and would end the process."""
 
 
 def read_yaml(path: Path) -> Any:
     """Return the content of a YAML file: plain data, as in JSON.
 
-    Raises UserError, with the line, for anchors, aliases, a key that appears twice, numbers that are not finite, and
-    for a file of more than 1 MB.
+    Raises UserError, with the line, for anchors, aliases, a key that appears twice, numbers that are not finite, values
+    too deep inside each other, and for a file of more than 1 MB.
     """
     import yaml
 
     def refuse(node: Any, what: str) -> UserError:
         return UserError(f"{path}, line {node.start_mark.line + 1}", what)
 
-    class Loader(yaml.SafeLoader):
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            event = self.peek_event()
-            if getattr(event, "anchor", None) is not None:
-                raise refuse(event, "anchors and aliases (& and *) are not allowed; write the value out")
-            return super().compose_node(parent, index)
-
-        def compose_mapping_node(self, anchor: Any) -> Any:
-            node, seen = super().compose_mapping_node(anchor), set()
-            for key, _ in node.value:
-                if (name := str(key.value)) in seen:
-                    raise refuse(key, f"the key {name!r} appears twice; remove one")
-                seen.add(name)
-            return node
-
+    class Loader(yaml.CSafeLoader):  # four times as fast as yaml.SafeLoader
         def construct_object(self, node: Any, deep: bool = False) -> Any:
+            keys = [str(key.value) for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+            for n, key in enumerate(keys):
+                if key in keys[:n]:
+                    raise refuse(node.value[n][0], f"the key {key!r} appears twice; remove one")
             value = super().construct_object(node, deep)
             if not isinstance(value, dict | list | str | int | float | None):
                 raise refuse(node, f"a {type(value).__name__} is not allowed; put text in quotes")
-            if isinstance(value, str) and self.NON_PRINTABLE.search(value):
+            if isinstance(value, str) and yaml.reader.Reader.NON_PRINTABLE.search(value):
                 raise refuse(node, "a character that cannot be printed")
             if isinstance(value, int | float) and not abs(value) < LARGEST:
                 raise refuse(node, "not a number, or too large a one")
@@ -52,7 +45,14 @@ def read_yaml(path: Path) -> Any:
         if (size := Path(path).stat().st_size) > YAML_LIMIT:
             raise UserError(path, f"{size} bytes are too many for a YAML file (limit {YAML_LIMIT})")
         try:
-            return yaml.load(Path(path).read_bytes(), Loader)
+            content, depth = Path(path).read_bytes(), 0
+            for event in yaml.parse(content, Loader):
+                depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+                if depth > DEEPEST:
+                    raise refuse(event, f"more than {DEEPEST} lists or mappings inside each other")
+                if getattr(event, "anchor", None) is not None:
+                    raise refuse(event, "anchors and aliases (& and *) are not allowed; write the value out")
+            return yaml.load(content, Loader)
         except yaml.MarkedYAMLError as error:
             if error.problem_mark is None:
                 raise

@@ -23,7 +23,7 @@ from ..io.arrays import GrowingArray
 from ..io.disk import atomic_folder, locked, require_space
 from ..io.paths import SOURCE, DataFiles, memory
 from ..io.tables import write_table
-from ..io.text import write_json
+from ..io.text import read_json, write_json
 from .raw_images import notes, readable_rows
 
 if TYPE_CHECKING:
@@ -42,14 +42,18 @@ PROBE: Limit[int] = 48
 def obtain(data: Data, raw: Path, mirror: Path | None, code: str = "") -> None:
     """Put the raw files of a dataset into `raw`: download them, copy them from the mirror, or write a miniature.
 
-    `raw/source.json` says which dataset it is, and whether it is a miniature.
+    `raw/source.json` says which dataset it is, and whether it is a miniature; of downloaded files it also says where
+    they came from, and what about them was verified.
     """
     raw.mkdir(parents=True, exist_ok=True)
+    receipt = None
     if data.synthetic:
         data.dataset.miniature(raw)
     else:
-        data.dataset.download(raw, mirror)
-    write_json(raw / SOURCE, {"dataset": data.dataset.spec(), "synthetic": data.synthetic, "code": code})
+        receipt = data.dataset.download(raw, mirror)
+    received = {"received": dataclasses.asdict(receipt)} if receipt else {}
+    about = {"dataset": data.dataset.spec(), "synthetic": data.synthetic, "code": code}
+    write_json(raw / SOURCE, about | received)
 
 
 def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") -> None:
@@ -122,7 +126,8 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             array.move(files.images)
             write_table(files.samples, samples)
             write_table(files.pixels, samples[["sample"]].assign(pixels=pixels))
-            write_json(files.card, {**_card(data, samples, files), "notes": remarks, "code": code})
+            about = _card(data, samples, files) | _received(raw)
+            write_json(files.card, {**about, "notes": remarks, "code": code})
     shutil.rmtree(partial, ignore_errors=True)
     for remark in remarks:
         say(f"warning: {remark}")
@@ -191,6 +196,12 @@ def _checked(samples: pd.DataFrame, classes: tuple[str, ...], further: tuple[str
     columns = ["sample", "site", "label", "patient", *(["base"] if "base" in samples else [])]
     types = {"sample": "str", "site": "str", "label": "int64", "patient": "object", **dict.fromkeys(further, "object")}
     return samples[[*columns, *further]].astype(types)
+
+
+def _received(raw: Path) -> dict[str, object]:
+    """Return where the raw files came from, and what about them was verified, if `obtain` has recorded it."""
+    about = read_json(raw / SOURCE) if (raw / SOURCE).exists() else {}
+    return {"received": about["received"]} if "received" in about else {}
 
 
 def _card(data: Data, samples: pd.DataFrame, files: DataFiles) -> dict[str, object]:

@@ -14,9 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..core import digest
 from ..core.console import say
-from ..core.errors import Interrupted, UserError
+from ..core.errors import Interrupted, UserError, did_you_mean
 from ..core.limits import Limit
 from ..data.prepared import Prepared, read_partition
 from ..data.samples import MappedSamples
@@ -39,7 +41,6 @@ from .round_log import RoundLog, Row
 from .store import Kept
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     import torch
     from torch import Tensor
@@ -141,6 +142,7 @@ def _sites(
 ) -> tuple[dict[str, MappedSamples], dict[str, MappedSamples], dict[str, MappedSamples], Beforehand]:
     """Return training and validation samples of the clients, and test samples of the watched external sites.
 
+    With `training.select_at`, the validation samples are all those of these sites, which are in no partition.
     The last value is the traffic of the statistics that clients send to each other for transforms.
     """
     labels = prepared.samples["label"].to_numpy()
@@ -165,14 +167,24 @@ def _sites(
         heard = {s: run.algorithm.collaboration.heard(s, known).values() if s in known else () for s in given}
         return {s: images(rows, at_site(run.transforms, own[s], [*heard[s]])) for s, rows in given.items()}
 
+    def chosen_at(sites: Iterable[str]) -> dict[str, MappedSamples]:
+        site_of = prepared.samples["site"].to_numpy()
+        found = {site: np.flatnonzero(site_of == site) for site in sites}
+        if lacking := [site for site, rows in found.items() if not len(rows)]:
+            known_sites = did_you_mean(lacking[0], {*site_of})
+            raise UserError("training.select_at", f"unknown site {lacking[0]!r}", known_sites)
+        own = {site: site_statistics(run.transforms, partial(images, rows)) for site, rows in found.items()}
+        return {site: images(rows, at_site(run.transforms, own[site], [])) for site, rows in found.items()}
+
     clients = samples(train, "train")
+    validation = chosen_at(run.training.select_at) if run.training.select_at else samples(clients, "val")
     watched = (
         run.partition.external if run.training.watch_every and run.algorithm.collaboration.has_global_model else ()
     )
     together = run.algorithm.collaboration
     sizes = {site: sum(t.numel() for t in statistics if t is not None) for site, statistics in known.items()}
     sent = passed_on(together.clients(sizes, sum), together)
-    return clients, samples(clients, "val"), samples(watched, "test"), sent
+    return clients, validation, samples(watched, "test"), sent
 
 
 def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str, Any]) -> None:

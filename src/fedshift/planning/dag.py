@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UserError
+from ..io.shipped import workflow_of
+from ..study.calls import dry_run
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ MISSING = "missing output files"
 """The reason of a job some of whose files do not exist."""
 
 
-def pending_jobs(config: Mapping[str, Any], snakefile: Path = Path("Snakefile")) -> list[Job]:
-    """Return the jobs that `snakemake --config` with these values would run now, in the folder of `snakefile`.
+def pending_jobs(config: Mapping[str, Any]) -> list[Job]:
+    """Return the jobs that `snakemake --config` with these values would run now, in the current folder.
 
     This takes seconds and leaves nothing behind. Raises UserError where there is no such file, and where it fails.
     """
@@ -72,8 +74,7 @@ def pending_jobs(config: Mapping[str, Any], snakefile: Path = Path("Snakefile"))
     from snakemake.logging import logger
     from snakemake.settings.types import ConfigSettings, DAGSettings, OutputSettings, ResourceSettings
 
-    if not snakefile.is_file():
-        raise UserError(snakefile, "no such file", "run this command in the project's folder")
+    snakefile = workflow_of(Path())
     listener = _Listener()
     with _no_new_folder(Path(".snakemake")), SnakemakeApi(OutputSettings(dryrun=True)) as api:
         logger.handlers[:] = [listener]
@@ -86,5 +87,5 @@ def pending_jobs(config: Mapping[str, Any], snakefile: Path = Path("Snakefile"))
             workflow.dag(DAGSettings()).execute_workflow(executor="dryrun")
         except Exception as error:
             messages = listener.errors or [str(error) or type(error).__name__]
-            raise UserError(snakefile, f"Snakemake's dry run failed: {messages[-1]}", "see snakemake -n") from error
+            raise UserError(snakefile, f"Snakemake's dry run failed: {messages[-1]}", f"see {dry_run()}") from error
     return [job for job in listener.jobs if job.rule != "all"]

@@ -52,11 +52,11 @@ def total(states: Iterable[State]) -> dict[str, Any]:
     }
 
 
-def lines(states: Iterable[State], again: str, locked: bool = False) -> list[str]:
+def lines(states: Iterable[State], again: str, unlock: str = "") -> list[str]:
     """Return a line for each run, and one for all.
 
-    `again` is the command that trains RUN by hand. `locked` says that Snakemake has locked the folder: it is at work
-    there, or was killed before it could unlock it.
+    `again` is the command that trains RUN by hand. `unlock` is the command that unlocks the folder, given where
+    Snakemake has locked it: it is at work there, or was killed before it could unlock it.
     """
     states = list(states)
     several = len({s.held_out for s in states}) > 1
@@ -71,8 +71,8 @@ def lines(states: Iterable[State], again: str, locked: bool = False) -> list[str
         out.append(f"{changed} of the finished runs were trained with other code, and would be trained again")
     if any(state.state == "stopped" for state in states):
         out.append(f"Stopped runs resume with the next call of Snakemake, or by hand: {again}")
-    if locked and not any(state.state == "running" for state in states):
-        killed = "If it is not at work, since it was killed or the power failed, first unlock it: snakemake --unlock"
+    if unlock and not any(state.state == "running" for state in states):
+        killed = f"If it is not at work, since it was killed or the power failed, first unlock it: {unlock}"
         out.append(f"Snakemake has locked this folder. {killed}")
     return out
 

@@ -59,8 +59,7 @@ def write(studies: Path, paths: Paths) -> Path:
     """Write reports/index.html with the studies of a folder and others that have a headline.json."""
     out = paths.page("index")
     entries = list(_entries(studies, paths))
-    listing = papers(studies)
-    items = tables.items(listing) if listing.exists() else {}
+    items = _items(studies, entries)
     content = {
         "entries": entries,
         "own": [entry for entry in entries if not entry.reproduces],
@@ -74,6 +73,15 @@ def write(studies: Path, paths: Paths) -> Path:
     return out
 
 
+def _items(studies: Path, entries: list[Entry]) -> dict[str, Item]:
+    """Return the tables and figures of papers that a project lists; without a list, those that studies reproduce."""
+    listing = papers(studies)
+    items = tables.items(listing) if listing.exists() else {}
+    reproduced = {one for entry in entries for one in entry.reproduces}
+    own = listing.parent == studies.parent
+    return {key: item for key, item in items.items() if own or key in reproduced}
+
+
 def _of(item: Item, entries: list[Entry]) -> list[Entry]:
     return [entry for entry in entries if item.id in entry.reproduces]
 
@@ -82,15 +90,16 @@ def _entries(studies: Path, paths: Paths) -> Iterator[Entry]:
     declared = tables.said(studies)
     earlier = sorted(p.parent.name for p in (paths.root / "results" / "studies").glob("*/headline.json"))
     for name in dict.fromkeys([*declared, *earlier]):
-        path, page = studies / f"{name}.yaml", paths.page(name)
-        written, damage = _written(path, name in declared, paths)
+        path, page = study.named(name, studies) or studies / f"{name}.yaml", paths.page(name)
+        listed = path.exists()
+        written, damage = _written(path, listed, paths)
         words = declared.get(name) or written
         reproduces = words.get("reproduces") or ()
         yield Entry(
             name=name,
             title=str(words.get("title") or name),
             reproduces=tuple(map(str, reproduces)) if isinstance(reproduces, list | tuple) else (),
-            state="damaged" if damage else _state(path, name in declared, written, page, paths),
+            state="damaged" if damage else _state(path, listed, written, page, paths),
             scale=str(written.get("scale", "")) if written.get("scaled", True) else "",
             synthetic=bool(written.get("synthetic")),
             lead=str(written.get("lead", "")),

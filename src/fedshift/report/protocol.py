@@ -144,6 +144,9 @@ def _without(findings: Findings) -> str:
 
 def _selection(run: Run) -> str:
     """Return how the round that is kept was chosen. Without validation samples it is the last one, for any setting."""
+    if (sites := run.training.select_at) and run.training.select != "last":
+        best = best_by(getattr(run.training, "select_by", "accuracy")).replace("over clients", "")
+        return f"The round with the {best.strip()} at {listed([*sites])}, which neither trains nor tests."
     if run.partition.split.val == 0:
         return "The last round: there are no validation samples to choose a round by."
     if run.training.select == "last":

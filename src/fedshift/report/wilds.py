@@ -14,7 +14,7 @@ from ..analysis.values import listed
 from ..datasets.camelyon17 import Camelyon17
 
 SEEDS = 10
-TRAINED, TESTED = {"centre0", "centre3", "centre4"}, ("centre2",)
+TRAINED, CHOSEN_AT, TESTED = {"centre0", "centre3", "centre4"}, ("centre1",), ("centre2",)
 
 
 def rules(findings: Findings) -> list[str]:
@@ -43,6 +43,10 @@ def _departures(findings: Findings) -> Iterator[str]:
         if set(part.internal) != TRAINED or part.external != TESTED or part.split.train < 1 or part.truncate:
             yield "the split is not the official one (training at centres 0, 3 and 4, test at centre 2)"
             break
+    if any(run.data.dataset.model_dump().get("id_val") for run in plan.runs.values()):
+        yield "the patches that WILDS keeps for in-distribution validation train too"
+    if any(run.training.select != "last" and run.training.select_at != CHOSEN_AT for run in plan.runs.values()):
+        yield "the round is not chosen at centre 1"
     inferences = plan.inferences.items()
     if batches := [names[key] for key, how in inferences if how.score_columns()["batch_size"]]:
         yield f"{listed(batches)} {'take' if len(batches) > 1 else 'takes'} statistics of test images, without labels"

@@ -4,6 +4,6 @@ A study is read and expanded here without torch and without pandas, since Snakem
 Numbers, jobs and pages do not belong here.
 """
 
-from .plan import Plan, code, find, inference_id, load, names, select
+from .plan import Plan, code, find, inference_id, known, load, named, names, select
 
-__all__ = ["Plan", "code", "find", "inference_id", "load", "names", "select"]
+__all__ = ["Plan", "code", "find", "inference_id", "known", "load", "named", "names", "select"]

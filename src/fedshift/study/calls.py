@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ..core.errors import UserError
 from ..io.paths import STUDIES, Paths
-from .plan import Plan
+from ..io.shipped import has_workflow
+from .plan import Plan, named
 
 
 def require_plain(interpreter: str) -> None:
@@ -18,21 +19,38 @@ def require_plain(interpreter: str) -> None:
         raise UserError(interpreter, what, "clone the project into a folder without them, and run make setup there")
 
 
-def written(settings: Sequence[str], files: Sequence[str] = ()) -> str:
-    """Return the call of Snakemake with some settings, which makes all files or those that are named."""
+def written(study: str, settings: Mapping[str, str], files: Sequence[str] = (), folder: Path = Path()) -> str:
+    """Return the call that makes all files of a study, or those that are named. It is for the project in `folder`.
+
+    It is one of Snakemake where that finds the workflow in the project, and one of `fedshift run` elsewhere.
+    """
     targets = ["--", *files] if files else []
-    return shlex.join(["snakemake", "--cores", "all", "--config", *settings, *targets])
+    if has_workflow(folder):
+        values = [f"{key}={value}" for key, value in {"study": study, **settings}.items()]
+        return shlex.join(["snakemake", "--cores", "all", "--config", *values, *targets])
+    options = [word for key, value in settings.items() for word in (f"--{key}", value)]
+    return shlex.join(["fedshift", "run", study, *options, *targets])
+
+
+def dry_run(folder: Path = Path()) -> str:
+    """Return the call that lists the jobs of the project in `folder`."""
+    return "snakemake -n" if has_workflow(folder) else "fedshift run STUDY -n"
+
+
+def unlock(folder: Path = Path()) -> str:
+    """Return the call that unlocks the project in `folder` after Snakemake was killed."""
+    return "snakemake --unlock" if has_workflow(folder) else "fedshift run STUDY --unlock"
 
 
 def snakemake(plan: Plan, paths: Paths, targets: Sequence[Path] = ()) -> str:
-    """Return the command that repeats or resumes a study, or makes some of its files. Call it in the project folder."""
-    at_home = plan.path.resolve().parent == (paths.root / STUDIES).resolve()
-    settings = [f"study={plan.name if at_home else plan.path}"]
-    if plan.scaled:
-        settings.append(f"scale={plan.scale}")
+    """Return the command that repeats or resumes a study, or makes some of its files; to be called in `paths.root`."""
+    own, file = paths.root / STUDIES, named(plan.name, paths.root / STUDIES)
+    at_home = plan.path.resolve().parent == own.resolve() or (file and file.resolve() == plan.path.resolve())
+    study = plan.name if at_home else str(plan.path)
+    settings = {"scale": str(plan.scale)} if plan.scaled else {}
     if archives(plan):
-        settings.append("mirror=DIR")
-    return written(settings, [str(path.relative_to(paths.root)) for path in targets])
+        settings["mirror"] = "DIR"
+    return written(study, settings, [str(path.relative_to(paths.root)) for path in targets], paths.root)
 
 
 def one_run(plan: Plan, paths: Paths, run: str, placeholder: str = "") -> str:

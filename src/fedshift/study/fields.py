@@ -22,6 +22,9 @@ from ..transforms import Transform
 MOST: Limit[int] = 1000
 """The most combinations that one entry with lists of settings may have."""
 
+AT_PATH = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$"}
+"""The schema of the path of a plug-in that is not known here, `module:Class`."""
+
 
 class _Named:
     """Schema of a plug-in that is given by its name, or as a mapping with `name` and settings."""
@@ -30,7 +33,7 @@ class _Named:
         self.kind = kind
 
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        options: list[dict[str, Any]] = [{"enum": registry.names(self.kind)}]
+        options: list[dict[str, Any]] = [{"anyOf": [{"enum": registry.names(self.kind)}, AT_PATH]}]
         for name, cls in sorted(registry.discover(self.kind).items()):
             schema = _inline(cls.model_json_schema())
             options.append(
@@ -42,6 +45,7 @@ class _Named:
                     "additionalProperties": False,
                 }
             )
+        options.append({"type": "object", "properties": {"name": AT_PATH}, "required": ["name"]})
         return {"anyOf": options}
 
 
@@ -119,7 +123,7 @@ class _Known:
         self.kind = kind
 
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"enum": registry.names(self.kind)}
+        return {"anyOf": [{"enum": registry.names(self.kind)}, AT_PATH]}
 
 
 def _known(kind: str) -> tuple[Any, ...]:

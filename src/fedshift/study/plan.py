@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from ..core.registry import Plugin, validated
 from ..data.partition import Partition
 from ..datasets import Dataset, Scale
 from ..inferences import Inference
+from ..io.paths import STUDIES
+from ..io.shipped import SHIPPED
 from .declaration import Grid, Study, merge, read
 from .published import table_path
 from .run import Data, Run
@@ -107,6 +110,7 @@ class Plan:
         dataset, study = self.study.dataset, self.study
         if grid.dataset:
             dataset = registry.build("dataset", merge(dataset.spec(), grid.dataset), f"{where}.dataset")
+        dataset = dataset.located(self.path.parent)
         if study.control and not _has_images(dataset):
             what = f"the samples of {dataset.name} are vectors, and a control sees colour and texture of images"
             raise UserError(f"{self.path}.control", what, "leave it out")
@@ -167,7 +171,10 @@ class Plan:
         files += [("published.tables", file) for file in self.published]
         lost = [(key, file) for key, file in files if not _exists(file)]
         if lost:
-            raise UserErrors(UserError(f"{self.path}.{key}", f"no such file: {file}") for key, file in lost)
+            raise UserErrors(
+                UserError(f"{self.path}.{key}", f"no such file: {file}", _from_here(file, self.path.parent))
+                for key, file in lost
+            )
 
     @property
     def scaled(self) -> bool:
@@ -239,14 +246,18 @@ def require_choice(run: Run, where: str) -> None:
         if not run.partition.external or not run.algorithm.collaboration.has_global_model:
             what = "an oracle chooses by results at external sites, and this run has none"
             raise UserError(where, what, "set search: validation, or give this algorithm one value")
-    elif run.training.select == "last" or run.partition.split.val == 0:
+    elif run.training.select == "last" or (run.partition.split.val == 0 and not run.training.select_at):
         what = "a list of values is a search, which chooses by the validation value of the round that was kept"
         raise UserError(where, what, "set select: best_validation and give val a share, or give one value")
 
 
 def _require_validation(training: Training, partitions: Sequence[Partition], where: str) -> None:
-    """Raise UserError if rounds are to be selected by validation, but a partition has no validation samples."""
-    if training.select == "best_validation" and any(p.split.val == 0 for p in partitions):
+    """Raise UserError if rounds are to be selected by validation, but a partition has no samples for that."""
+    for partition in partitions:
+        if taken := [site for site in training.select_at if site in (*partition.sources, *partition.external)]:
+            what = f"{taken[0]!r} trains or tests in the partition, and a site that chooses rounds can do neither"
+            raise UserError(f"{where}.select_at", what, "leave it out of the partition, or out of select_at")
+    if training.select == "best_validation" and not training.select_at and any(p.split.val == 0 for p in partitions):
         raise UserError(
             f"{where}.select",
             "is best_validation, but partition.split leaves nothing to validate on",
@@ -260,6 +271,17 @@ def _exists(file: Path) -> bool:
         return file.is_file()
     except OSError:
         return False
+
+
+def _from_here(file: Path, folder: Path) -> str:
+    """Return a remedy for a file that a study in `folder` looks for there, where it is found from the working folder.
+
+    Empty if it is not found from there either.
+    """
+    written = os.path.relpath(file, folder)
+    if file.is_absolute() != folder.is_absolute() or not _exists(Path(written)):
+        return ""
+    return f"paths count from the folder of the study: write {os.path.relpath(written, folder)}"
 
 
 def code(stage: str, *plugins: Plugin | type[Plugin]) -> str:
@@ -277,18 +299,29 @@ def inference_id(inference: Inference) -> str:
 
 
 def find(name: str, folder: Path) -> Path:
-    """Return the file of a study, which is named by its path or by its name in the folder of studies."""
+    """Return the file of a study, which is named by its path, or by its name in the folder of studies or in SHIPPED."""
     if name.endswith((".yaml", ".yml")):
         return Path(name)
-    path = folder / f"{name}.yaml"
-    if not path.exists():
-        raise UserError("study", f"unknown study {name!r}", did_you_mean(name, names(folder)))
+    path = named(name, folder)
+    if path is None:
+        raise UserError("study", f"unknown study {name!r}", did_you_mean(name, known(folder)))
     return path
+
+
+def named(name: str, folder: Path) -> Path | None:
+    """Return the file of the study with a name, in the folder of studies or else in SHIPPED; None if there is none."""
+    files = (place / f"{name}.yaml" for place in (folder, SHIPPED / STUDIES))
+    return next((file for file in files if file.exists()), None)
 
 
 def names(folder: Path) -> list[str]:
     """Return the names of all studies in a folder."""
     return sorted(p.stem for p in Path(folder).glob("*.yaml"))
+
+
+def known(folder: Path) -> list[str]:
+    """Return the names of all studies that `find` finds: those of a folder, and those that come with fedshift."""
+    return sorted({*names(folder), *names(SHIPPED / STUDIES)})
 
 
 def load(path: Path, scale: Scale) -> Plan:
@@ -305,8 +338,11 @@ def load(path: Path, scale: Scale) -> Plan:
 
 
 def select(names_: str, scale: Scale, folder: Path) -> dict[str, Plan]:
-    """Return the plans of `all` studies, or of those whose names are given, separated by commas."""
-    wanted = names(folder) if names_ == "all" else [n.strip() for n in names_.split(",")]
+    """Return the plans of `all` studies, or of those whose names are given, separated by commas.
+
+    All studies are those of the folder or, if it has none, those that come with fedshift.
+    """
+    wanted = names(folder) or known(folder) if names_ == "all" else [n.strip() for n in names_.split(",")]
     plans: dict[str, Plan] = {}
     for path in (find(n, folder) for n in wanted):
         if path.stem in plans:

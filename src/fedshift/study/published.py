@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from ..core import registry
 from ..core.errors import UserError
 from ..io.paths import STUDIES
+from ..io.shipped import SHIPPED
 from .fields import MANY
 from .run import Frozen
 from .selector import Selector, checked
@@ -106,8 +107,12 @@ class Trend(Frozen):
 
 
 def table_path(name: str, folder: Path) -> Path:
-    """Return the file of a published table: beside the folder of the study, or in config/published."""
+    """Return the file of a published table.
+
+    It lies beside the folder of the study, in config/published of the project, or among those that come with fedshift.
+    """
     if name.endswith(".csv"):
         return folder / name
-    beside = folder.parent / "published" / f"{name}.csv"
-    return beside if beside.exists() else STUDIES.parent / "published" / beside.name
+    places = (folder.parent, STUDIES.parent, SHIPPED / STUDIES.parent)
+    files = [place / "published" / f"{name}.csv" for place in places]
+    return next((file for file in files if file.exists()), files[1])

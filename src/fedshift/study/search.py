@@ -20,12 +20,15 @@ Rule = Literal["validation", "oracle"]
 """Rules that choose: by validation images of the internal sites, or by test images of the external ones."""
 ALONE = frozenset(
     (
-        *("class_weights", "select", "select_by", "watch_every", "training_loss_every", "training_loss_images"),
+        *("class_weights", "select", "select_by", "select_at"),
+        *("watch_every", "training_loss_every", "training_loss_images"),
         *("precision", "channels_last", "deterministic"),
     )
 )
-"""Settings that have one value in a search. A list of class weights is one value; the others do not belong to what is
+"""Settings that have one value in a search. Those of LISTS are one value; the others do not belong to what is
 learnt, or would compare values of different kinds."""
+LISTS = frozenset({"class_weights", "select_at"})
+"""Settings whose one value may be a list."""
 MOST: Limit[int] = 100
 """The most combinations that one search may try."""
 
@@ -69,7 +72,7 @@ def _several(key: str, value: Any) -> bool:
 def _each_alone(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings after checking each value alone. Raises UserErrors for wrong values and empty lists."""
     for key, value in settings.items():
-        if key in ALONE and key != "class_weights" and isinstance(value, list):
+        if key in ALONE and key not in LISTS and isinstance(value, list):
             raise UserError(f"{registry.HERE}.{key}", "is a list, and no search varies it", "give one value")
         if _several(key, value):
             if not value:

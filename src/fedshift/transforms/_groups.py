@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._tracking import without_tracking
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -24,9 +26,10 @@ def changed_by_group(x: Tensor, groups: np.ndarray, transforms: Sequence[Any]) -
     rows = array_to_device(np.argsort(groups, kind="stable"), x)
     sizes = np.bincount(groups, minlength=len(transforms)).tolist()
     out = torch.empty_like(x)
-    for transform, where in zip(transforms, rows.split(sizes), strict=True):
-        if len(where):
-            images = x.index_select(0, where)
-            changed = images if transform is None else transform(images.flatten(0, 1)).as_subclass(torch.Tensor)
-            out.index_copy_(0, where, changed.view_as(images))
+    with without_tracking():
+        for transform, where in zip(transforms, rows.split(sizes), strict=True):
+            if len(where):
+                images = x.index_select(0, where)
+                changed = images if transform is None else transform(images.flatten(0, 1))
+                out.index_copy_(0, where, changed.view_as(images))
     return out

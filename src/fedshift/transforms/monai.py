@@ -12,6 +12,7 @@ from pydantic import Field, JsonValue, field_validator
 from ..core import digest
 from ..core.errors import UserError, did_you_mean
 from ._base import Transform
+from ._tracking import without_tracking
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,7 +67,8 @@ class Monai(Transform):
 
         built = self._built
         seeds = [None] * len(x) if self._draws is False else rng.integers(0, 2**32, len(x)).tolist()
-        return torch.stack([self._one(built, image, seed) for image, seed in zip(x, seeds, strict=True)])
+        with without_tracking():
+            return torch.stack([self._one(built, image, seed) for image, seed in zip(x, seeds, strict=True)])
 
     def _one(self, built: Any, image: Tensor, seed: int | None) -> Tensor:
         """Return one image (channels, height, width) after the transform."""

@@ -1,0 +1,217 @@
+"""The places where plug-ins are found: this package, installed packages, and files of a project.
+
+A folder of a project becomes a package of its own, so that its files can import each other with `from ._helper import`.
+The folder itself is on no path for imports, and nothing in it hides an installed module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import inspect
+import operator
+import pkgutil
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from importlib.metadata import EntryPoints, entry_points
+from pathlib import Path
+from types import ModuleType
+
+from . import digest
+from .errors import UserError, did_you_mean
+from .plugin import KINDS, Plugin
+
+BUILT_IN = "built in"
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Names that ids and names of files can hold. A hyphen stands for a dot in the path of a class."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plug-in under the name that studies call it by, and the place that it comes from, in words."""
+
+    name: str
+    plugin: type[Plugin]
+    origin: str
+
+    @property
+    def place(self) -> str:
+        """Its file, or its module with the origin of that."""
+        return self.origin if self.origin.endswith(".py") else f"{self.plugin.__module__} ({self.origin})"
+
+
+def built_in(kind: str) -> Iterator[Found]:
+    """Yield the plug-ins of a kind in this package: those in the folder of that kind.
+
+    Raises RuntimeError for a module that does not hold exactly one.
+    """
+    package = importlib.import_module(f"{digest.PACKAGE}.{kind}s")
+    for name in sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")):
+        module = importlib.import_module(f"{package.__name__}.{name}")
+        classes = [cls for cls in _plugins(module) if cls.kind == kind]
+        if len(classes) != 1:
+            raise RuntimeError(f"{module.__name__} must hold exactly one {kind} plug-in, found {len(classes)}")
+        yield Found(name, classes[0], BUILT_IN)
+
+
+@functools.cache
+def all_entry_points() -> EntryPoints:
+    """Return the entry points of all installed packages, read once."""
+    return entry_points()
+
+
+def installed(kind: str) -> Iterator[Found]:
+    """Yield the plug-ins of a kind that installed packages name as entry points of the group `fedshift.KINDs`.
+
+    Raises UserError for an entry point that cannot be imported, or is no plug-in of that kind.
+    """
+    for point in sorted(all_entry_points().select(group=f"{digest.PACKAGE}.{kind}s")):
+        origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+        where = f"{origin}, entry point {point.name}"
+        if not NAME.fullmatch(point.name):
+            raise UserError(where, "is no name for a plug-in", "the package must use letters, digits and underscores")
+        with _importing(where):
+            cls = point.load()
+        yield Found(point.name, _require(cls, kind, point.value, where), origin)
+
+
+def files(place: Path) -> list[Path]:
+    """Return the files of plug-ins in a folder, in order, or the one file itself."""
+    return sorted(f for f in place.glob("*.py") if not f.name.startswith(("_", "."))) if place.is_dir() else [place]
+
+
+def in_file(file: Path) -> Found:
+    """Return the plug-in in a file of a project; its name is the name of the file.
+
+    Raises UserError, with the line, for a file that cannot be imported, and for one without exactly one plug-in.
+    """
+    shown = _shown(file.absolute())
+    if not (NAME.fullmatch(file.stem) and file.suffix == ".py"):
+        raise UserError(shown, "is no name for a plug-in", "use letters, digits and underscores, such as my_method.py")
+    folder = file.parent.resolve()
+    with _importing(shown, folder):
+        module = importlib.import_module(f"{_package(folder)}.{file.stem}")
+    classes = _plugins(module)
+    if len(classes) != 1:
+        remedy = "give each a file of its own" if classes else "begin the name of a helper with an underscore"
+        raise UserError(shown, f"holds {len(classes)} plug-ins, and must hold exactly one", remedy)
+    return Found(file.stem, classes[0], shown)
+
+
+def _package(folder: Path) -> str:
+    """Make a folder a package, whose name is that of no other folder, and return the name."""
+    name = f"{digest.PACKAGE}_plugins_{digest.of(str(folder), 8)}"
+    if name not in sys.modules:
+        start = folder / "__init__.py"
+        spec = importlib.util.spec_from_file_location(name, start) if start.exists() else ModuleSpec(name, None)
+        assert spec
+        spec.submodule_search_locations = [str(folder)]
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        if start.exists() and spec.loader:
+            try:
+                spec.loader.exec_module(module)
+            except Exception:
+                del sys.modules[name]
+                raise
+    return name
+
+
+def _plugins(module: ModuleType) -> list[type[Plugin]]:
+    """Return the plug-ins that a module defines. Classes whose names begin with an underscore are none."""
+    classes = [c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, Plugin) and c.kind in KINDS]
+    return [c for c in dict.fromkeys(classes) if c.__module__ == module.__name__ and not c.__name__.startswith("_")]
+
+
+@contextlib.contextmanager
+def _importing(where: object, folder: Path | None = None) -> Iterator[None]:
+    """Raise UserError for an error of the block, which imports a plug-in: with the line, if that lies in the folder."""
+    try:
+        yield
+    except Exception as error:
+        first = str(error.msg if isinstance(error, SyntaxError) else error).partition("\n")[0]
+        what = f"cannot be imported: {type(error).__name__}: {first}"
+        raise UserError(_line(error, folder) or where, what, _remedy(error, folder)) from error
+
+
+def _line(error: Exception, folder: Path | None) -> str:
+    """Return file and line of an error: the last line in the folder; nothing if no line of it lies there."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_shown(Path(error.filename))}, line {error.lineno}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if folder and Path(f.filename).parent == folder]
+    return f"{_shown(Path(frames[-1].filename))}, line {frames[-1].lineno}" if frames else ""
+
+
+def _remedy(error: Exception, folder: Path | None) -> str:
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    if name and folder and (folder / f"{name}.py").exists():
+        return f"{name}.py lies beside it: write `from .{name} import ...`"
+    return "correct the file" if folder else ""
+
+
+def _shown(path: Path) -> str:
+    """Return a path as messages give it: from the current folder, if it lies there."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def is_path(name: str) -> bool:
+    """Return whether a name is the path of a class: `module:Class`, or as `name_of` writes it."""
+    return ":" in name or "--" in name
+
+
+def name_of(cls: type[Plugin]) -> str:
+    """Return the path of a class as ids and names of files can hold it: `lab-half--Half` for `lab.half:Half`."""
+    return f"{cls.__module__}:{cls.__qualname__}".replace(":", "--").replace(".", "-")
+
+
+def at_path(kind: str, path: str, where: str) -> type[Plugin]:
+    """Return the plug-in class at a path, `module:Class`, of an installed package or of the current folder.
+
+    Raises UserError if there is none of that kind.
+    """
+    path = path.replace("--", ":").replace("-", ".")
+    name, _, attribute = path.partition(":")
+    if not NAME.fullmatch(path.replace(".", "_").replace(":", "_")) or not (name and attribute):
+        raise UserError(where, f"{path!r} is no path of a class", "write module:Class, such as my_methods:FedHalf")
+    _look_in_the_current_folder(name.partition(".")[0])
+    try:
+        with _importing(where):
+            module = importlib.import_module(name)
+    except UserError as error:
+        cause = error.__cause__
+        if isinstance(cause, ModuleNotFoundError) and f"{name}.".startswith(f"{cause.name}."):
+            remedy = "modules are looked for among installed packages and in the project's folder"
+            raise UserError(where, f"{path!r}: there is no module {cause.name!r}", remedy) from None
+        raise
+    try:
+        cls = operator.attrgetter(attribute)(module)
+    except AttributeError:
+        known = [cls.__name__ for cls in _plugins(module) if cls.kind == kind]
+        raise UserError(where, f"{path!r}: {name} has no {attribute!r}", did_you_mean(attribute, known)) from None
+    return _require(cls, kind, path, where)
+
+
+def _look_in_the_current_folder(package: str) -> None:
+    """Append the current folder to the path for imports if a package is found nowhere on it: it hides nothing there."""
+    here = str(Path.cwd())
+    if package and importlib.util.find_spec(package) is None and here not in sys.path:
+        sys.path.append(here)
+
+
+def _require(cls: object, kind: str, path: str, where: str) -> type[Plugin]:
+    """Return a class if it is a plug-in of a kind. Raises UserError if it is not."""
+    if inspect.isclass(cls) and issubclass(cls, Plugin) and cls.kind == kind:
+        return cls
+    what = f"{path!r} is {_described(cls)}, and no plug-in of the kind {kind}"
+    raise UserError(where, what, f"give a class of the kind {kind}")
+
+
+def _described(one: object) -> str:
+    if inspect.isclass(one) and issubclass(one, Plugin):
+        return f"a plug-in of the kind {one.kind}"
+    return "another class" if inspect.isclass(one) else "no class"

@@ -1,0 +1,62 @@
+"""The base class of all plug-ins, and their kinds."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar
+
+from .frozen import Frozen
+
+KINDS = ("algorithm", "dataset", "model", "addon", "inference", "metric", "figure", "transform")
+"""The kinds of plug-ins. The package with the plural as its name holds those of a kind."""
+
+
+class Plugin(Frozen, allow_inf_nan=False):
+    """Base class of every plug-in. The base class of a kind sets `kind`; `name` is usually the name of the file."""
+
+    kind: ClassVar[str] = ""
+    name: ClassVar[str] = ""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Earlier names, oldest first, which studies and old specifications may still use."""
+    identity_name: ClassVar[str] = ""
+    """The oldest name. Identities use it, so a new name changes no id."""
+    documentation_fields: ClassVar[frozenset[str]] = frozenset()
+    """Settings that only people read: they are part of no identity, and a change of them reruns no job."""
+    later_fields: ClassVar[frozenset[str]] = frozenset()
+    """Settings that came later: at their default they are part of no identity, so that earlier studies keep ids."""
+    label_fields: ClassVar[frozenset[str]] = frozenset()
+    """Settings that the label always shows, even at their default."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls.aliases = vars(cls).get("aliases", ())  # a subclass is another plug-in, and inherits no name
+        cls.call_it(cls.__module__.rpartition(".")[2])
+
+    @classmethod
+    def call_it(cls, name: str) -> None:
+        """Set the name by which studies and identities know this plug-in."""
+        cls.name = name
+        cls.identity_name = (*cls.aliases, name)[0]
+
+    def spec(self) -> dict[str, Any]:
+        """Return the name and all settings, defaults included, as plain data from which `build` makes it again."""
+        return {"name": self.name, **self.model_dump(mode="json")}
+
+    def identity(self) -> dict[str, Any]:
+        """Return the oldest name and the settings that influence results; digests of this make ids."""
+        changed = self.model_dump(mode="json", exclude_defaults=True)
+        unused = self.documentation_fields | (self.later_fields - changed.keys())
+        settings = {k: v for k, v in self.model_dump(mode="json").items() if k not in unused}
+        return {"name": self.identity_name, **settings}
+
+    @property
+    def label(self) -> str:
+        """Return the name with the settings that differ from their defaults: `fedprox(mu=0.1)`."""
+        settings, changed = self.model_dump(mode="json"), self.model_dump(mode="json", exclude_defaults=True)
+        inside = ", ".join(f"{k}={v}" for k, v in settings.items() if k in changed or k in self.label_fields)
+        return f"{self.name}({inside})" if inside else self.name
+
+    @classmethod
+    def summary(cls) -> str:
+        """Return the first line of the docstring."""
+        return (inspect.getdoc(cls) or "").partition("\n")[0]

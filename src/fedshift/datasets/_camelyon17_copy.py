@@ -1,0 +1,217 @@
+"""Camelyon17-WILDS from its copy at the Hugging Face Hub: Parquet shards, brought to the layout of the archive.
+
+The PNG files are written as they are in the shards, so that all that follows is the same for both sources. A shard is
+removed once its images are written: the disk holds the images and one shard, where the archive needs twice the images.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.console import say, track
+from ..core.errors import UserError, require_none
+from ..io.disk import in_turn, require_space
+from ..io.download import MARKER, Source, fetch
+from ..io.hub import Hub, number_of_rows, png_size, rows
+from ..io.origins import Receipt
+from ..io.tables import read_table, write_table
+from ..io.text import read_json, write_json
+from ._camelyon17 import COLUMNS, PLACE, RELEASE, ROOM, SIZE, VALIDATION, Counts, faults, patch_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HUB = Hub("wltjr1007/Camelyon17-WILDS", "d784d5344ba6c967f83f9f3d9b2f1e2a4d6eb78f")
+NAME = "the copy at the Hugging Face Hub"
+LICENCE = "stated there as other; the slides of CAMELYON17 are CC0 1.0"
+FOLDERS = (".", "data", "Camelyon17-WILDS", "Camelyon17-WILDS/data")
+"""Folders of a mirror in which shards are looked for: as a download or a clone of the copy leaves them."""
+NUMBERS = {"label": "tumor", "center": "center", "patient": "patient", "node": "node", "slide": "slide"}
+NUMBERS |= {"x_coord": "x_coord", "y_coord": "y_coord"}
+"""Columns of a shard that are whole numbers, and their names in metadata.csv."""
+SIDE = 96
+CENTRES = {"train": {0, 3, 4}, "validation": {0, 1, 3, 4}, "test": {2}}
+"""The centres of each split of the copy; `validation` holds WILDS' id_val and, of centre 1, its val."""
+SHARDS = "shards"
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split of the copy: the number of its shards and of their rows."""
+
+    shards: int
+    rows: int
+
+
+SPLITS: Mapping[str, Split] = {
+    "train": Split(14, 302_436),
+    "validation": Split(3, 68_464),
+    "test": Split(4, 85_054),
+}
+
+
+def sources(splits: Mapping[str, Split]) -> tuple[Source, ...]:
+    """Return all shards. Neither their sizes nor their checksums are published."""
+    return tuple(shard for name, split in splits.items() for shard in HUB.shards(name, split.shards))
+
+
+def staging(folder: Path) -> Path:
+    """Return the folder in which the layout of the archive is built."""
+    return folder.with_name(f".{folder.name}.copy")
+
+
+def assemble(
+    folder: Path,
+    mirror: Path | None,
+    official: Path | None,
+    expected: Counts,
+    splits: Mapping[str, Split],
+) -> Receipt:
+    """Write `folder` in the layout of the archive, from shards of the mirror or of the Hub, and say what was verified.
+
+    `official` is the metadata.csv of the archive, if there is one to compare with. Finished shards stay beside
+    `folder`, and the next call goes on from them. Raises UserErrors that name each wrong count, and UserError for a
+    damaged shard, which is deleted if it was downloaded.
+    """
+    new = staging(folder)
+    with in_turn(folder.with_name(f".{folder.name}.lock"), lambda: say(f"{folder.name}: another process gets it")):
+        if folder.exists():
+            return _receipt(_read_marker(folder)["compared"])
+        files = {name: HUB.shards(name, split.shards) for name, split in splits.items()}
+        done = sum((new / SHARDS / f"{file.filename}.csv").exists() for shards in files.values() for file in shards)
+        require_space(folder.parent, ROOM * SIZE * (1 - done / sum(map(len, files.values()))))
+        frames = {name: [_shard(file, new, mirror) for file in shards] for name, shards in files.items()}
+        metadata = _metadata(frames, splits, expected, new)
+        compared = _compared(metadata, official)
+        metadata.assign(patient=metadata["patient"].map("{:03d}".format)).to_csv(new / "metadata.csv")
+        (new / RELEASE).write_text(f"made of the shards of {HUB.page}\n", encoding="utf-8")
+        write_json(new / MARKER, {"content": HUB.page, "compared": compared})
+        os.sync()
+        new.rename(folder)
+        shutil.rmtree(folder / SHARDS)
+    return _receipt(compared)
+
+
+def _read_marker(folder: Path) -> dict[str, Any]:
+    """Return what the marker of a finished folder says. Raises UserError for a folder that is not made of shards."""
+    marker = read_json(folder / MARKER) if (folder / MARKER).is_file() else {}
+    if marker.get("content") != HUB.page:
+        raise UserError(folder, f"was not made from {NAME}", "move it away")
+    return dict(marker)
+
+
+def _receipt(compared: str | None) -> Receipt:
+    order = "the order of the images, which follows the copy's image_id"
+    return Receipt(
+        f"{NAME} ({HUB.page})",
+        (
+            "rows per split, and image_id without gaps",
+            f"every PNG is whole and has {SIDE}x{SIDE} pixels",
+            *([compared] if compared else []),
+        ),
+        (
+            "shards: neither size nor checksum is published",
+            "pixels: not compared with the official images",
+            *([] if compared else [f"{order}: not compared with the official metadata.csv"]),
+        ),
+    )
+
+
+def _shard(source: Source, new: Path, mirror: Path | None) -> pd.DataFrame:
+    """Write the images of a shard, and return its rows in the columns of metadata.csv, and image_id."""
+    import pandas as pd
+
+    index = new / SHARDS / f"{source.filename}.csv"
+    if index.exists():
+        return read_table(index)
+    raw = new.parent
+    path = fetch(source, raw, mirror, copy=False)
+    ours = path.parent == raw
+    remedy = "it was deleted: start again to get it anew" if ours else "check this file of the mirror, or get it again"
+    with _removed(path if ours else None):
+        total = number_of_rows(path, remedy)
+        records = list(track(_written(path, new, remedy), f"unpack {path.name}", total, "patches"))
+    frame = pd.DataFrame(records, columns=["image_id", *NUMBERS.values()])
+    os.sync()  # the index says that all images of this shard are on the disk
+    write_table(index, frame)
+    if ours:
+        path.unlink()
+    return frame
+
+
+@contextlib.contextmanager
+def _removed(path: Path | None) -> Iterator[None]:
+    """Remove a file, if there is one, where the block raises UserError."""
+    try:
+        yield
+    except UserError:
+        if path:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _written(shard: Path, new: Path, remedy: str) -> Iterator[Mapping[str, int]]:
+    """Write each image of a shard into `new`, and yield its row."""
+    folders = set[Path]()
+    for number, row in enumerate(rows(shard, ["image", "image_id", *NUMBERS], remedy)):
+        try:
+            record = {"image_id": int(row["image_id"]), **{ours: int(row[name]) for name, ours in NUMBERS.items()}}
+            content = (row["image"] or {}).get("bytes") or b""
+            size = png_size(content)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{shard}, row {number}", f"is damaged: {error}", remedy) from None
+        if size != (SIDE, SIDE):
+            what = f"has an image of {size[0]}x{size[1]} pixels, expected {SIDE}x{SIDE}"
+            raise UserError(f"{shard}, row {number}", what, remedy)
+        file = new / patch_file({**record, "patient": f"{record['patient']:03d}"})
+        if file.parent not in folders:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            folders.add(file.parent)
+        file.write_bytes(content)
+        yield record
+
+
+def _metadata(
+    frames: Mapping[str, Sequence[pd.DataFrame]], splits: Mapping[str, Split], expected: Counts, new: Path
+) -> pd.DataFrame:
+    """Return the rows of all shards in the order of image_id. Raises UserErrors for all that is wrong with them."""
+    import pandas as pd
+
+    wrong, tables = [], []
+    for name, parts in frames.items():
+        table = pd.concat(parts, ignore_index=True)
+        if len(table) != splits[name].rows:
+            wrong.append(f"the split {name} has {len(table):,} rows, expected {splits[name].rows:,}")
+        if strange := sorted({*table["center"]} - CENTRES[name]):
+            wrong.append(f"the split {name} has patches of centre {strange[0]}")
+        held_out = (table["center"] != VALIDATION) & (name == "validation")
+        tables.append(table.assign(split=held_out.astype("int64")))
+    whole = pd.concat(tables).sort_values("image_id", kind="stable")
+    if whole["image_id"].tolist() != list(range(len(whole))):
+        wrong.append(f"image_id is not 0 to {len(whole) - 1:,}, each once")
+    metadata = whole.set_index("image_id")[list(COLUMNS)].rename_axis(None)
+    wrong += faults(metadata, expected)
+    remedy = "check that all shards are of one revision; remove this folder to begin again"
+    require_none(UserError(new, fault, remedy) for fault in wrong)
+    return metadata
+
+
+def _compared(metadata: pd.DataFrame, official: Path | None) -> str | None:
+    """Return that all rows agree with the official metadata.csv, None if there is none. Raises UserError."""
+    if official is None:
+        return None
+    columns = [*PLACE, "tumor", "center", "slide"]
+    known = read_table(official, columns=columns)
+    if len(known) != len(metadata):
+        raise UserError(official, f"has {len(known):,} rows, and the copy {len(metadata):,}", "is it that of WILDS?")
+    if (differ := (known.to_numpy() != metadata[columns].to_numpy()).any(1)).any():
+        row = int(differ.argmax())
+        what = f"differs from the copy in {int(differ.sum()):,} rows, first in row {row + 2}"
+        raise UserError(official, what, "is it that of WILDS? Remove it to go on without this comparison")
+    return "place, label, centre and slide of every row, by the metadata.csv in the mirror"

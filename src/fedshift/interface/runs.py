@@ -1,0 +1,361 @@
+"""A trained run, opened from its folder: settings, rounds, networks and predictions."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..core.errors import UserError
+from ..data.samples import MappedSamples
+from ..data.site_transforms import at_site, site_statistics
+from ..engine.prediction import adapted_probabilities
+from ..inferences import Inference, Site
+from ..io.checksums import require
+from ..io.paths import Paths, RunFiles
+
+# Private there: a public name would change the digest of the code that predicts, and all predictions be made again.
+from ..jobs.predict import Network, _Images, _known, load_run
+from ..jobs.provenance import read_manifest
+from ..jobs.round_log import read_rounds
+from ..transforms import Transform, greys_after
+from .evaluation import InferenceSpec, inference_of, require_network, require_site, scores
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import nn
+
+
+def open_run(run: str | Path, *, device: torch.device | str = "cpu") -> TrainedRun:
+    """Open a trained run.
+
+    Parameters
+    ----------
+    run : the run's folder, such as `results/runs/ID`; or its id, where the current folder is that of the project
+    device : device on which the run predicts
+
+    Returns
+    -------
+    The run. Its files were read against their recorded checksums; its prepared data are needed by some methods only.
+
+    Raises
+    ------
+    UserError
+        Where there is no trained run, or a file is damaged. The message is one line for each file.
+
+    Examples
+    --------
+    >>> import fedshift
+    >>> study = fedshift.load_study("my-study")
+    >>> run = fedshift.open_run(f"results/runs/{next(iter(study.runs))}")
+    >>> run.spec["algorithm"]["name"], run.spec["bn"]
+    ('fedavg', 'local')
+    >>> fedshift.open_run("results/runs/lost")
+    Traceback (most recent call last):
+    fedshift.core.errors.UserError: results/runs/lost: no such run, or it is not trained; see results/runs...
+    """
+    path = Path(run)
+    folder = path if path.is_dir() or len(path.parts) > 1 else Paths().run(str(run))
+    require(RunFiles(folder).trained)
+    return TrainedRun(folder, torch.device(device))
+
+
+class TrainedRun:
+    """A trained run: what it was told, how its training went, and its networks. `open_run` opens one.
+
+    Parameters
+    ----------
+    folder : folder of the run
+    device : device on which it predicts
+
+    Attributes
+    ----------
+    folder : folder of the run
+    run : the run, with its plug-ins as objects
+    manifest : provenance as plain data: versions, digests, machine, seconds, selected round
+
+    Raises
+    ------
+    UserError
+        Where a file is missing or cannot be read.
+
+    Examples
+    --------
+    >>> import fedshift
+    >>> study = fedshift.load_study("my-study")
+    >>> run = study.open_run(next(iter(study.runs)))
+    >>> run.sites
+    {'north': 'internal', 'south': 'internal', 'far': 'external'}
+    >>> run.rounds[["round", "site", "split"]].head(2).values.tolist()
+    [[1, 'north', 'train'], [1, 'south', 'train']]
+    >>> x, y = run.images("far")
+    >>> x.shape, x.dtype, run.predict(x, inference="tsmobn").shape
+    ((40, 8, 8, 3), dtype('uint8'), (40, 2))
+    """
+
+    def __init__(self, folder: Path, device: torch.device) -> None:
+        self.device, self.run = device, load_run(folder)
+        self.manifest: dict[str, Any] = read_manifest(RunFiles(folder).manifest)
+        self.folder = folder.absolute()  # files are read later, when another folder may be the current one
+
+    def __repr__(self) -> str:
+        return f"TrainedRun({str(self.folder)!r})"
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+        return self.run.id
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """All settings of the run, defaults included, as plain data."""
+        return self.run.spec
+
+    @property
+    def sites(self) -> dict[str, str]:
+        """The role of each site, `internal` or `external`, in the order of the study."""
+        partition = self.run.partition
+        return dict.fromkeys(partition.internal, "internal") | dict.fromkeys(partition.external, "external")
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the columns of predictions."""
+        return self.run.data.dataset.classes
+
+    @functools.cached_property
+    def rounds(self) -> pd.DataFrame:
+        """A row for each round, site and split: loss, accuracy, seconds, floats_down, floats_up and others."""
+        return read_rounds(RunFiles(self.folder).rounds)
+
+    @functools.cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one stored image as (channels, height, width), or of a vector as (features,)."""
+        dataset = self.run.data.dataset
+        side = getattr(dataset, "size", None)  # of datasets that bring their images to one size
+        stated = dataset.shape or (side and (3, side, side))
+        return tuple(stated) if stated else self._prepared.prepared.shape
+
+    def model(self, site: str | None = None) -> nn.Module:
+        """Return a copy of a network of the run, in evaluation mode, on the run's device.
+
+        Parameters
+        ----------
+        site : an internal site, whose own tensors or personal network are then used where it has any; an external one,
+            or by default none, for what the algorithm gives to sites outside
+
+        Returns
+        -------
+        A module from a batch of transformed inputs, float32 (batch, channels, height, width) or (batch, features), to
+        logits (batch, classes). Where several networks predict the site together, it holds all of them.
+
+        Raises
+        ------
+        UserError
+            For an unknown site, for a site outside where clients share no model, and for tensors of another model.
+
+        Examples
+        --------
+        >>> import fedshift, torch
+        >>> study = fedshift.load_study("my-study")
+        >>> run = study.open_run(next(iter(study.runs)))
+        >>> run.model("north")(torch.zeros(5, 3, 8, 8)).shape
+        torch.Size([5, 2])
+        >>> north, south = (run.model(site).state_dict() for site in ("north", "south"))
+        >>> [name for name in north if not north[name].equal(south[name])]  # batch norm stays at home
+        ['2.weight', '2.bias', '2.running_mean', '2.running_var']
+        """
+        return copy.deepcopy(self._at(self._place(site))).eval()
+
+    def images(self, site: str, split: str = "test") -> tuple[np.ndarray, np.ndarray]:
+        """Return images and labels of a site, from the prepared data of the project.
+
+        Parameters
+        ----------
+        site : a site of the run
+        split : `test`; or `train` or `val`, which internal sites have
+
+        Returns
+        -------
+        Images (n, height, width, channels), uint8, or vectors (n, features), float32, as they are stored; and their
+        labels (n,), int64.
+
+        Raises
+        ------
+        UserError
+            For an unknown site, for a split that the site does not have, and where the data are not prepared here.
+
+        Examples
+        --------
+        >>> import fedshift
+        >>> study = fedshift.load_study("my-study")
+        >>> x, y = study.open_run(next(iter(study.runs))).images("north", "val")
+        >>> x.shape, y.tolist()
+        ((4, 8, 8, 3), [0, 1, 0, 1])
+        """
+        require_site(site, self.sites)
+        images = self._prepared
+        if site not in (parts := images.by_site(split, [site])):
+            raise UserError(f"site {site!r}", f"has no images of the split {split!r}", "see the partition of the study")
+        rows = images.prepared.rows(parts[site])
+        return np.asarray(images.prepared.images[rows]), np.asarray(images.labels[rows], dtype=np.int64)
+
+    def predict(
+        self,
+        x: Any,
+        *,
+        site: str | None = None,
+        inference: InferenceSpec = "source",
+        batch_size: int | None = None,
+    ) -> np.ndarray:
+        """Return class probabilities of the images of one site, as the workflow predicts them.
+
+        Parameters
+        ----------
+        x : images (n, height, width, channels), uint8, in the size of the run, or vectors (n, features); the run's
+            transforms are applied here
+        site : an internal site, to predict with its own tensors; an external one, or by default none, for images of a
+            site outside
+        inference : a name such as `source` or `tsmobn`, a mapping with `name` and settings, or an Inference; it adapts
+            to `x` as to all images of a site
+        batch_size : images a batch; by default that of the inference
+
+        Returns
+        -------
+        Probabilities (n, classes), float64, in the order of `x`. For the test images of a site, in the order of
+        `images`, they are those of the workflow. A transform that takes statistics of a site takes them of `x` at a
+        site outside, and of its training images at an internal one.
+
+        Raises
+        ------
+        UserError
+            For images of another size or type, an unknown inference or site, and an inference that adapts to labels:
+            see `evaluate`. Where an inference or a transform needs training images, and the data are not prepared here.
+
+        Examples
+        --------
+        >>> import fedshift
+        >>> study = fedshift.load_study("my-study")
+        >>> run = study.open_run(next(iter(study.runs)))
+        >>> x, y = run.images("far")
+        >>> p = run.predict(x, site="far", inference={"name": "tsmobn", "momentum": 0.5}, batch_size=10)
+        >>> p.shape, p.dtype, p.sum(axis=1).round(9).tolist()[:3]
+        ((40, 2), dtype('float64'), [1.0, 1.0, 1.0])
+        """
+        chosen = inference_of(inference, batch_size)
+        if chosen.uses_labels:
+            raise UserError("inference", f"{chosen.name} adapts to labelled images", "call evaluate with their labels")
+        return self._predicted(x, np.zeros(len(x), dtype=np.int64), chosen, site)[0]
+
+    def evaluate(
+        self,
+        x: Any,
+        y: Any,
+        inference: InferenceSpec = "source",
+        site: str | None = None,
+        metrics: Sequence[str] = ("accuracy",),
+        *,
+        batch_size: int | None = None,
+    ) -> dict[str, float]:
+        """Return scores of the run on labelled images of one site.
+
+        Parameters
+        ----------
+        x : images (n, height, width, channels), uint8, in the size of the run, or vectors (n, features)
+        y : labels (n,), class numbers 0, 1, ..., integer
+        inference, site, batch_size : as for `predict`
+        metrics : names of metrics: `fedshift list metrics`
+
+        Returns
+        -------
+        The value of each metric by its name; NaN where it is not defined. Images whose labels an inference has adapted
+        to are not scored.
+
+        Raises
+        ------
+        UserError
+            As `predict`; and for labels that are no classes of the run, and unknown metrics.
+
+        Examples
+        --------
+        >>> import fedshift
+        >>> study = fedshift.load_study("my-study")
+        >>> run = study.open_run(next(iter(study.runs)))
+        >>> values = run.evaluate(*run.images("far"), inference="tsmobn", site="far", metrics=["accuracy", "auc"])
+        >>> {name: 0.5 < value <= 1 for name, value in values.items()}
+        {'accuracy': True, 'auc': True}
+        """
+        label, last = np.asarray(y), len(self.classes) - 1
+        whole = label.dtype.kind in "iu" and label.shape == (len(x),)
+        if not whole or (len(label) and not 0 <= int(label.min()) <= int(label.max()) <= last):
+            what = f"is no class number, 0 to {last}, for each of {len(x)} images"
+            raise UserError("y", what, "give one integer an image, as TrainedRun.images does")
+        probability, seen = self._predicted(x, label, inference_of(inference, batch_size), site)
+        return scores(label[~seen], probability[~seen], metrics)
+
+    def _predicted(
+        self, x: Any, label: np.ndarray, inference: Inference, site: str | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return probabilities (n, classes), and which images (n,), bool, an inference has seen the labels of."""
+        stored, place = self._stored(x), self._place(site)
+        self.run.partition.require_client(inference.client, "inference")
+        known = Site(greys=greys_after(self.run.transforms, self.shape))
+        if inference.asks:  # before the network of this site is loaded, since it asks those of all others
+            known = _known(inference, self._network, self._prepared, self.device)(place)
+        model = self._at(inference.network_at(place))
+        opened = partial(MappedSamples, stored, np.arange(len(stored)), label, device=self.device)
+        samples = opened(self._transforms(opened, place))
+        val = self._validation(place) if inference.uses_labels else opened(())
+        return adapted_probabilities(model, samples, val, inference, site or "outside", self.device, known=known)
+
+    def _stored(self, x: Any) -> np.ndarray:
+        """Return images or vectors as they are stored. Raises UserError for others."""
+        channels, *space = self.shape
+        wanted, kind = ((*space, channels), "uint8") if space else ((channels,), "float32")
+        given = np.asarray(x)
+        stored = given.astype(np.float32) if given.dtype.kind == "f" and not space else given
+        if stored.shape[1:] != wanted or str(stored.dtype) != kind or not len(stored):
+            what = f"holds {given.dtype} {given.shape}, and this run takes {kind} (n, {', '.join(map(str, wanted))})"
+            raise UserError("x", what, "bring images to this size; fedshift apply does so with image files")
+        return stored
+
+    def _transforms(self, opened: partial[MappedSamples], place: str) -> Sequence[Transform]:
+        """Return the transforms as they act at a site: with statistics of its training images, or of `opened`."""
+        transforms = self.run.transforms
+        if place and any(transform.per_site for transform in transforms):
+            return at_site(transforms, self._prepared._statistics(place, self.device))
+        return at_site(transforms, site_statistics(transforms, opened))
+
+    def _validation(self, place: str) -> MappedSamples:
+        """Return the validation images of an internal site; no images of another one."""
+        images = self._prepared
+        parts = images.by_site("val", [place])
+        return images.samples(parts.get(place, images.partition[:0]), self.device)
+
+    def _place(self, site: str | None) -> str:
+        """Return a site if it is internal, and nothing for sites outside. Raises UserError for an unknown site."""
+        if site is not None:
+            require_site(site, self.sites)
+        return site if site in self.run.partition.internal else ""
+
+    def _at(self, client: str) -> nn.Module:
+        """Return the network of a client; the global one where none is named."""
+        require_network(client, self.run.algorithm.collaboration, self.run.partition.internal)
+        return self._network.at(client)
+
+    @functools.cached_property
+    def _network(self) -> Network:
+        return Network(self.run, self.folder, self.shape, self.device)
+
+    @functools.cached_property
+    def _prepared(self) -> _Images:
+        """The prepared data and the partition of the run. Raises UserError where they are not in this project."""
+        above = self.folder.resolve().parents
+        paths = Paths(above[2]) if [folder.name for folder in above[:2]] == ["runs", "results"] else Paths()
+        require([*paths.data_files(self.run.data.id).written, paths.partition(self.run.partition_id)])
+        return _Images(self.run, paths)

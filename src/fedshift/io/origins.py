@@ -1,0 +1,123 @@
+"""Several places that hold the raw files of one dataset: they are tried in turn, and what was verified is recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.console import say
+from ..core.errors import UserError
+from .download import USE_MIRROR, Source, SourceError, fetch
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A record of where raw files came from, what about them was verified, and what was not."""
+
+    origin: str
+    verified: tuple[str, ...] = ()
+    unverified: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A place that holds all raw files of a dataset: the server of its authors, or a copy.
+
+    Parameters
+    ----------
+    name : what messages call it
+    sources : its files
+    take : gets the files, from a folder of raw files and the mirror, and returns what was verified; None fetches all
+    licence : licence that this place states, where it is not that of the dataset
+    folders : folders of a mirror in which its files may lie
+    traces : names in the folder of raw files which say that this origin was begun, beside the parts of its files
+    """
+
+    name: str
+    sources: tuple[Source, ...]
+    take: Callable[[Path, Path | None], Receipt] | None = None
+    licence: str = ""
+    folders: tuple[str, ...] = (".",)
+    traces: tuple[str, ...] = ()
+
+    def get(self, raw: Path, mirror: Path | None) -> Receipt:
+        """Put the files into `raw`. Raises SourceError where the network does not give one, and UserError."""
+        if self.take:
+            return self.take(raw, mirror)
+        for source in self.sources:
+            fetch(source, raw, mirror)
+        return Receipt(self.name, *checked(self.sources))
+
+    def shelf(self, mirror: Path | None) -> Path | None:
+        """Return the folder of a mirror in which the files of this origin lie, or else the mirror itself."""
+        if mirror is None:
+            return None
+        holding = (mirror / folder for folder in self.folders)
+        return next((folder for folder in holding if any((folder / s.filename).exists() for s in self.sources)), mirror)
+
+    def in_mirror(self, mirror: Path | None) -> bool:
+        """Return whether a mirror holds a file of this origin."""
+        folder = self.shelf(mirror)
+        return folder is not None and any((folder / source.filename).exists() for source in self.sources)
+
+    def begun(self, raw: Path) -> list[Path]:
+        """Return the files and folders that show that files of this origin have begun to arrive."""
+        parts = [f".{source.filename}.{end}" for source in self.sources for end in ("part", "part.json")]
+        return [raw / name for name in (*self.traces, *parts) if (raw / name).exists()]
+
+
+def checked(sources: Sequence[Source]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what `fetch` verifies of some files, and what it cannot verify, in words."""
+    sums = [source for source in sources if source.sha256 or source.md5]
+    sizes = [source for source in sources if source.size is not None and source not in sums]
+    neither = [source for source in sources if source not in (*sums, *sizes)]
+    verified = [f"published checksum of {_named(sums)}"] if sums else []
+    verified += [f"published size of {_named(sizes)}"] if sizes else []
+    unverified = [f"content of {_named([*sizes, *neither])}: no checksum is published"] if sizes or neither else []
+    return tuple(verified), tuple(unverified)
+
+
+def _named(sources: Sequence[Source]) -> str:
+    return sources[0].filename if len(sources) == 1 else f"{len(sources)} files"
+
+
+def obtain(origins: Sequence[Origin], raw: Path, mirror: Path | None) -> Receipt:
+    """Get the raw files from the first origin that gives them, and return what was verified.
+
+    Origins of which the mirror holds a file come first, then those that were begun before, then the others in their
+    order. Raises UserError that names every origin if none gives its files, and at once for any other fault than a dead
+    source, such as a full disk or a wrong file in the mirror.
+    """
+    order = sorted(origins, key=lambda origin: (not origin.in_mirror(mirror), not origin.begun(raw)))
+    dead: dict[str, SourceError] = {}
+    for k, origin in enumerate(order):
+        try:
+            receipt = origin.get(raw, mirror)
+        except SourceError as fault:
+            dead[origin.name] = fault
+            if k + 1 < len(order):
+                say(f"{origin.name} does not give the files ({fault.where}: {fault.what}); trying {order[k + 1].name}")
+            continue
+        _forget(origins, origin, raw)
+        return receipt
+    raise next(iter(dead.values())) if len(dead) == 1 else _none_gives(dead)
+
+
+def _none_gives(dead: dict[str, SourceError]) -> UserError:
+    whys = "; ".join(f"{name} ({fault.where}: {fault.what})" for name, fault in dead.items())
+    return UserError(f"{len(dead)} sources", f"none of them gives the files: {whys}", USE_MIRROR)
+
+
+def _forget(origins: Sequence[Origin], used: Origin, raw: Path) -> None:
+    """Remove what other origins have begun: it may be many gigabytes."""
+    needed: set[Any] = {*used.begun(raw), *(raw / source.filename for source in used.sources)}
+    for origin in origins:
+        for path in origin.begun(raw) if origin is not used else ():
+            if path in needed:
+                continue
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()

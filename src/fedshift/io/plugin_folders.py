@@ -1,0 +1,33 @@
+"""The folders of plug-ins that a project names in its configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import UserError
+from .yaml import read_yaml
+
+CONFIG = Path("config", "config.yaml")
+"""The configuration of a project, in its folder."""
+
+
+def plugin_folders(project: Path = Path()) -> list[Path]:
+    """Return the folders that the key `plugins` of a project's configuration names, none without such a file.
+
+    Raises UserError for a file that cannot be read, and for a value that is no path or list of paths.
+    """
+    file = project / CONFIG
+    config = read_yaml(file) if file.is_file() else {}
+    return folders(config.get("plugins") if isinstance(config, dict) else None, project, str(file))
+
+
+def folders(value: Any, project: Path, where: str) -> list[Path]:
+    """Return the folders that a value of the key `plugins` names: nothing, a path, or a list of paths.
+
+    Relative paths count from the project's folder. Raises UserError for any other value.
+    """
+    listed = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str) and one for one in listed):
+        raise UserError(f"{where}.plugins", f"is {value!r}", "give a folder, or a list of folders")
+    return [project / one for one in listed]

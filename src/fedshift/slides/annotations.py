@@ -1,0 +1,166 @@
+"""Annotations of slides: polygons with the names that somebody gave them, from ASAP (XML) or QuPath (GeoJSON)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core.errors import UserError
+from ..core.limits import Limit
+from ..core.spelling import plain
+from ..io.text import read_json, readable
+
+Points = npt.NDArray[np.float64]
+
+ROLES = ("tumour", "hole", "ignore")
+"""What a polygon may be: tumour; a hole in tumour; an area whose squares are left out."""
+NAMELESS = "None"
+"""The name of a polygon that has none, as ASAP writes it."""
+GROUPS: dict[str, str] = {
+    "metastases": "tumour",
+    "tumor": "tumour",
+    "tumour": "tumour",
+    "_0": "tumour",
+    "_1": "tumour",
+    "normal": "hole",
+    "_2": "hole",
+    "exclusion": "hole",
+    "ignore*": "ignore",
+    NAMELESS: "ignore",
+}
+"""Roles of usual names: CAMELYON16 (`Tumor`, `_0`, ...), CAMELYON17 (`metastases`, `normal`), QuPath (`Ignore*`)."""
+AREAS = ("Polygon", "Spline", "Rectangle")
+"""Types of annotations of ASAP that have an area; a spline counts as the polygon of its points."""
+LARGEST: Limit[int] = 1 << 28
+"""Bytes that an XML file may have."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An area of a slide.
+
+    `names` are its own name and those of the groups around it, the closest first. `rings` are closed curves, each an
+    array (points, 2) of x and y in pixels at full resolution: a point is inside if it is inside an odd number of them.
+    """
+
+    names: tuple[str, ...]
+    rings: tuple[Points, ...]
+
+
+def read_shapes(path: Path) -> list[Shape]:
+    """Return the areas of an annotation file. What has no area, such as a point, is left out.
+
+    Raises UserError for a file that is neither ASAP's XML nor GeoJSON, or that is damaged.
+    """
+    readers: dict[str, Callable[[Path], Iterable[Shape]]] = {".xml": _asap, ".geojson": _geojson, ".json": _geojson}
+    if (reader := readers.get(path.suffix.lower())) is None:
+        raise UserError(path, "is no annotation that is read here", "export it as .xml (ASAP) or .geojson (QuPath)")
+    shapes = [Shape(shape.names, tuple(ring for ring in shape.rings if len(ring) > 2)) for shape in reader(path)]
+    return [shape for shape in shapes if shape.rings]
+
+
+def _asap(path: Path) -> Iterator[Shape]:
+    with readable(path, "XML"):
+        if (size := path.stat().st_size) > LARGEST:
+            raise ValueError(f"{size} bytes are too many (limit {LARGEST})")
+        root = ElementTree.parse(path).getroot()
+        if root.tag != "ASAP_Annotations":
+            raise ValueError(f"it begins with <{root.tag}>, where ASAP writes <ASAP_Annotations>")
+        parents = {group.get("Name", ""): group.get("PartOfGroup", "") for group in root.iter("Group")}
+        shapes = [
+            Shape(_lineage(annotation.get("PartOfGroup", ""), parents), (_corners(annotation),))
+            for annotation in root.iter("Annotation")
+            if annotation.get("Type", AREAS[0]) in AREAS
+        ]
+    yield from shapes
+
+
+def _lineage(group: str, parents: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a group and the groups that it is part of, the closest first; a group may be part of another."""
+    names = list[str]()
+    while group not in ("", NAMELESS, *names):
+        names.append(group)
+        group = parents.get(group, "")
+    return tuple(names) or (NAMELESS,)
+
+
+def _corners(annotation: ElementTree.Element) -> Points:
+    """Return the points of an annotation in their order. Some versions of ASAP write a decimal comma."""
+    nodes = sorted(annotation.iter("Coordinate"), key=lambda node: float(node.get("Order", "0").replace(",", ".")))
+    return _points([[node.attrib[axis].replace(",", ".") for axis in "XY"] for node in nodes])
+
+
+def _points(pairs: Sequence[Sequence[Any]]) -> Points:
+    points = np.array([[float(number) for number in pair[:2]] for pair in pairs], np.float64).reshape(-1, 2)
+    if not np.isfinite(points).all():
+        raise ValueError("a coordinate is no number")
+    return points
+
+
+def _geojson(path: Path) -> Iterator[Shape]:
+    content = read_json(path)
+    with readable(path, "GeoJSON"):
+        whole = content.get("features", [content]) if isinstance(content, dict) else content
+        shapes = [
+            Shape(_classes(feature), tuple(map(_points, polygon)))
+            for feature in whole
+            for polygon in _polygons(feature["geometry"])
+        ]
+    yield from shapes
+
+
+def _classes(feature: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the class of a feature of QuPath and those that it is derived from: `Tumor: Positive`, then `Tumor`."""
+    classification = (feature.get("properties") or {}).get("classification") or {}
+    parts = str(classification.get("name") or NAMELESS).split(": ")
+    return tuple(": ".join(parts[:end]) for end in range(len(parts), 0, -1))
+
+
+def _polygons(geometry: Mapping[str, Any]) -> list[Any]:
+    """Return the polygons of a geometry, each a list of rings: the outline, then its holes."""
+    if geometry["type"] == "GeometryCollection":
+        return [polygon for inner in geometry["geometries"] for polygon in _polygons(inner)]
+    if geometry["type"] == "MultiPolygon":
+        return list(geometry["coordinates"])
+    return [geometry["coordinates"]] if geometry["type"] == "Polygon" else []
+
+
+def by_role(path: Path, shapes: Iterable[Shape], groups: Mapping[str, str]) -> dict[str, list[Shape]]:
+    """Return the shapes of each role. `groups` gives the roles of names, without regard to case.
+
+    The closest name that has a role decides. Raises UserError that lists the names without a role.
+    """
+    roles, sorted_shapes = {plain(name): role for name, role in groups.items()}, {role: list[Shape]() for role in ROLES}
+    unknown = Counter[str]()
+    for shape in shapes:
+        role = next((roles[plain(name)] for name in shape.names if plain(name) in roles), "")
+        if role:
+            sorted_shapes[role].append(shape)
+        else:
+            unknown[shape.names[0]] += 1
+    if unknown:
+        names = ", ".join(f"{name!r} ({count})" for name, count in sorted(unknown.items()))
+        remedy = f"say what they are: --groups '{min(unknown)}=ignore' (or tumour, or hole), once for each name"
+        raise UserError(path, f"has areas whose names have no role: {names}", remedy)
+    return sorted_shapes
+
+
+def require_inside(path: Path, shapes: Iterable[Shape], size: tuple[int, int]) -> None:
+    """Raise UserError for a shape that lies wholly outside of a slide of this width and height."""
+    for shape in shapes:
+        points = np.concatenate(shape.rings)
+        if (points.max(0) < 0).any() or (points.min(0) > size).any():
+            x, y = (math.floor(number) for number in points[0])
+            what = (
+                f"has an area {shape.names[0]!r} at x {x}, y {y}, outside of its slide of {size[0]} x {size[1]} pixels"
+            )
+            remedy = "is it the annotation of another slide? coordinates must be pixels at full resolution"
+            raise UserError(path, what, remedy)

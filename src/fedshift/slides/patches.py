@@ -1,0 +1,253 @@
+"""Slides cut into patches: images, a table of them, contact sheets, and an account of how they were made."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from ..core.console import say
+from ..core.errors import UserError, require_none
+from ..io.disk import atomic_folder
+from ..io.text import write_json
+from . import tissue
+from .annotations import ROLES, Shape, by_role, read_shapes, require_inside
+from .contact_sheet import Tile, overlay, sheet
+from .pseudonyms import Pseudonyms
+from .pyramid import Pyramid, opened, require_openslide
+from .rasterise import area
+from .slide_table import WRITTEN, Slide, read_slides
+from .squares import Chosen, Grid, Labelled, Settings, choose, label
+
+TABLE, ACCOUNT = "images.csv", "patches.json"
+"""The table of patches, and the account of how they were made, in the folder that is written."""
+DIFFERS = 0.05
+"""The relative difference of pixel sizes that is overlooked: a slide may be this much coarser than its patches."""
+SHEET = 40
+"""The most slides on a contact sheet."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written: the table of patches, how many it lists, and the contact sheets."""
+
+    table: Path
+    patches: dict[str, int]
+    sheets: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The names under which the patches of a slide are written."""
+
+    site: str
+    patient: str
+    slide: str
+
+    def path(self, x: int, y: int) -> Path:
+        """Return the path of a patch in the folder that is written."""
+        return Path(self.site, self.patient, f"{self.slide}_{x}_{y}.png")
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A slide that has been cut: rows of the table of patches, its part of the account, its place on the sheet."""
+
+    rows: list[dict[str, Any]]
+    account: dict[str, Any]
+    tile: Tile
+
+
+def cut(table: Path, out: Path, settings: Settings, *, version: str, key: Path | None = None) -> Written:
+    """Cut all slides of a table, and write `out`, whole or not at all.
+
+    `version` is that of this package, for the account.
+    `key` is the file with the secret of pseudonyms for patients and slides; without it they keep their names. Raises
+    UserErrors for all faults of settings, table, slides and annotations before anything is written, and UserError for a
+    folder that is there already.
+    """
+    settings.require()
+    require_openslide()
+    if out.exists() or out.is_symlink():
+        raise UserError(out, "is there already", "name a folder that is not there, or remove this one")
+    if key is not None and key.resolve().is_relative_to(out.resolve()):
+        raise UserError(key, "is inside the folder that is written", "keep the key apart from what you share")
+    slides = sorted(_sound(table, settings), key=lambda slide: slide.site)
+    names = _names(slides, Pseudonyms.read(key) if key is not None else None)
+    with atomic_folder(out) as new:
+        written, accounts = _write(list(zip(slides, names, strict=True)), new, out, settings)
+        write_json(new / ACCOUNT, _account(version, settings, accounts))
+    return written
+
+
+def _sound(table: Path, settings: Settings) -> list[Slide]:
+    """Return the slides of a table. Raises UserErrors for the faults of all rows, of their slides and annotations."""
+    slides, faults = read_slides(table)
+    for slide in slides:
+        try:
+            with opened(slide.path, slide.mpp) as pyramid:
+                _grid(pyramid, settings)
+                _shapes(slide, pyramid, settings)
+        except UserError as error:
+            faults.append(UserError(slide.where, f"{error.where}: {error.what}", error.remedy))
+    require_none(faults)
+    if further := list(slides[0].further):
+        say(f"{table}: further columns, which {TABLE} will have too: {', '.join(further)}")
+    return slides
+
+
+def _grid(pyramid: Pyramid, settings: Settings) -> Grid:
+    """Return the grid of a slide. Raises UserError for a slide that is too coarse or too small."""
+    grid = Grid(settings, settings.mpp / pyramid.mpp, pyramid.size)
+    if grid.scale < 1 - DIFFERS:
+        what = f"has {pyramid.mpp:.4g} micrometres per pixel, which is coarser than --mpp {settings.mpp:g}"
+        raise UserError(pyramid.path, what, "choose an --mpp that all slides of the table reach, or remove its row")
+    if not grid.whole().any():
+        raise UserError(pyramid.path, f"is smaller than a patch: {pyramid.size[0]} x {pyramid.size[1]} pixels")
+    return grid
+
+
+def _shapes(slide: Slide, pyramid: Pyramid, settings: Settings) -> dict[str, list[Shape]]:
+    """Return the annotated areas of a slide by role. Raises UserError where they contradict its label."""
+    if slide.annotation is None:
+        return {role: [] for role in ROLES}
+    shapes = read_shapes(slide.annotation)
+    require_inside(slide.annotation, shapes, pyramid.size)
+    roles = by_role(slide.annotation, shapes, settings.groups)
+    if slide.label == "normal" and roles["tumour"]:
+        raise UserError(slide.annotation, "has tumour, but the label of its slide is normal", "correct one of them")
+    if slide.label != "normal" and not roles["tumour"]:
+        what = "has no area of tumour"
+        raise UserError(slide.annotation, what, "write label normal in its row if the slide is free of tumour")
+    return roles
+
+
+def _names(slides: Sequence[Slide], pseudonyms: Pseudonyms | None) -> list[_Names]:
+    """Return the names under which slides are written."""
+    if pseudonyms is None:
+        return [_Names(slide.site, slide.patient, slide.name) for slide in slides]
+    return [
+        _Names(slide.site, pseudonyms("patient", slide.patient), pseudonyms("slide", slide.key)) for slide in slides
+    ]
+
+
+def _write(
+    slides: Sequence[tuple[Slide, _Names]], new: Path, out: Path, settings: Settings
+) -> tuple[Written, list[dict[str, Any]]]:
+    """Write patches, table and contact sheets into the empty folder `new`, which is to become `out`.
+
+    Returns what was written, and the account of each slide.
+    """
+    numbers, accounts, sheets = Counter[str](), list[dict[str, Any]](), list[Path]()
+    for site, of_site in itertools.groupby(slides, key=lambda pair: pair[0].site):
+        members = list(of_site)
+        for start in range(0, len(members), SHEET):
+            tiles = list[Tile]()
+            for slide, names in members[start : start + SHEET]:
+                done = _cut(slide, names, new, settings)
+                _append(new / TABLE, done.rows)
+                numbers.update(row["label"] for row in done.rows)
+                accounts.append(done.account)
+                tiles.append(done.tile)
+            name = f"contact-{site}{f'-{start // SHEET + 1}' if start else ''}.png"
+            sheet(tiles).save(new / name)
+            sheets.append(out / name)
+    if not numbers:
+        raise UserError(out, "no slide has a single square for a patch", "lower --tissue-share, or set --tissue 20")
+    return Written(out / TABLE, dict(numbers), tuple(sheets)), accounts
+
+
+def _append(table: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Append rows to the table of patches, which gets its header with the first of them."""
+    import pandas as pd
+
+    if rows:
+        pd.DataFrame(rows).to_csv(table, mode="a", header=not table.exists(), index=False, lineterminator="\n")
+
+
+def _account(version: str, settings: Settings, slides: list[dict[str, Any]]) -> dict[str, Any]:
+    import openslide
+
+    versions = {
+        "fedshift": version,
+        "openslide": openslide.__library_version__,
+        "openslide-python": openslide.__version__,
+    }
+    return {"versions": versions, "settings": asdict(settings), "slides": slides}
+
+
+def _cut(slide: Slide, names: _Names, folder: Path, settings: Settings) -> _Cut:
+    """Cut one slide: write its patches, and return what is to be known about them."""
+    with opened(slide.path, slide.mpp) as pyramid:
+        grid, shapes = _grid(pyramid, settings), _shapes(slide, pyramid, settings)
+        survey = tissue.survey(pyramid, grid)
+        threshold = tissue.otsu(survey.histogram) if settings.tissue == "otsu" else float(settings.tissue)
+        on_tissue = tissue.tissue(survey.saturation, threshold, settings.core * settings.mpp / settings.cells)
+        tumour = area(shapes["tumour"], shapes["hole"], grid.pixel, grid.mask)
+        ignored = area(shapes["ignore"], (), grid.pixel, grid.mask) if shapes["ignore"] else None
+        squares = label(grid, tumour, on_tissue, ignored)
+        chosen = choose(squares, settings, slide.key)
+        numbers = {squares.label: len(squares.places) for squares in chosen}
+        warnings = _warnings(pyramid, threshold, float(on_tissue.mean()), numbers)
+        account = {
+            "site": names.site,
+            "patient": names.patient,
+            "slide": names.slide,
+            "vendor": pyramid.vendor,
+            "size": pyramid.size,
+            "mpp": pyramid.mpp,
+            "mpp_of_file": pyramid.mpp_of_file,
+            "level": pyramid.level(grid.scale),
+            "threshold": threshold,
+            "tissue": round(float(on_tissue.mean()), 6),
+            "areas": {role: len(members) for role, members in shapes.items()},
+            "squares": {"tumour": int(squares.tumour.sum()), "normal": int(squares.normal.sum())},
+            "patches": numbers,
+            "warnings": warnings,
+        }
+        rows = [row for part in chosen for row in _patches(pyramid, grid, squares, part, names, folder)]
+        picture = overlay(survey, grid, tumour, on_tissue, chosen)
+    words = ", ".join(f"{number} {name}" for name, number in numbers.items()) or "no patches"
+    say(f"{slide.key}: {words}")
+    for warning in warnings:
+        say(f"{slide.where}: warning: {warning}")
+    texts = f"{names.patient} {names.slide}", f"{words}; threshold {threshold:g}", *warnings
+    return _Cut([row | slide.further for row in rows], account, Tile(picture, texts))
+
+
+def _patches(
+    pyramid: Pyramid, grid: Grid, squares: Labelled, chosen: Chosen, names: _Names, folder: Path
+) -> list[dict[str, Any]]:
+    """Write patches of one label, and return their rows of the table."""
+    settings, rows = grid.settings, list[dict[str, Any]]()
+    (folder / names.site / names.patient).mkdir(parents=True, exist_ok=True)
+    for place, (x, y) in zip(map(tuple, chosen.places), grid.corners(chosen.places).tolist(), strict=True):
+        path = names.path(x, y)
+        pixels = pyramid.read(x, y, settings.size, settings.size, grid.scale, Image.Resampling.LANCZOS)
+        Image.fromarray(pixels).save(folder / path)
+        cells = (
+            *(path.as_posix(), chosen.label, names.site, names.patient, names.slide, x, y, settings.mpp),
+            *(squares.tumour_share[place], squares.tissue_share[place], chosen.weight),
+        )
+        rows.append(dict(zip(WRITTEN, cells, strict=True)))
+    return rows
+
+
+def _warnings(pyramid: Pyramid, threshold: float, share: float, numbers: dict[str, int]) -> list[str]:
+    """Return what a person should look at on the contact sheet, each in a few words."""
+    stated, read = pyramid.mpp, pyramid.mpp_of_file
+    cases = [
+        (
+            read is not None and abs(read - stated) > DIFFERS * stated,
+            f"mpp {stated:g} in the table, {read} in the file",
+        ),
+        (threshold < tissue.FAINT, f"saturation threshold {threshold:g}: blank, or not stained in colour"),
+        (share > tissue.MUCH, f"tissue on {share:.0%} of the slide: look at its rim"),
+        (not numbers, "no square for a patch"),
+    ]
+    return [words for holds, words in cases if holds]

@@ -1,0 +1,187 @@
+"""Squares of a slide: a grid in micrometres, the label of each square, and which squares become patches."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core.errors import UserError, require_none
+from .annotations import GROUPS
+from .rasterise import Mask
+
+Shares = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
+CLASSES = ("normal", "tumour")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The rules by which slides are cut.
+
+    Parameters
+    ----------
+    mpp : micrometres per pixel of a patch
+    size : pixels along a side of a patch
+    core : pixels along a side of the square in its middle, of which the label speaks
+    tissue : `otsu`, or the saturation (0 to 254) above which a pixel is tissue
+    tissue_share : a normal square has more tissue than this share
+    tumour_share : a tumour square has at least this share of tumour, and some; squares with less are left out
+    per_slide : the most patches of a slide
+    seed : seed of the sampling
+    mask_mpp : micrometres per pixel of the masks, about: a square has a whole number of them
+    groups : roles of the names of annotations
+    """
+
+    mpp: float = 1.0
+    size: int = 96
+    core: int = 32
+    tissue: str = "otsu"
+    tissue_share: float = 0.2
+    tumour_share: float = 0.0
+    per_slide: int = 2000
+    seed: int = 0
+    mask_mpp: float = 4.0
+    groups: dict[str, str] = field(default_factory=lambda: dict(GROUPS))
+
+    def require(self) -> None:
+        """Raise UserErrors for values that are impossible."""
+        tissue = self.tissue == "otsu" or (self.tissue.isdecimal() and int(self.tissue) < 255)
+        rules = [
+            ("--mpp", 0.05 <= self.mpp <= 100, "lies between 0.05 and 100 micrometres"),
+            ("--size", 8 <= self.size <= 2048, "lies between 8 and 2048 pixels"),
+            ("--core", 1 <= self.core <= self.size, "lies between 1 and --size"),
+            ("--core", (self.size - self.core) % 2 == 0, "differs from --size by an even number, to lie in the middle"),
+            ("--tissue", tissue, "is otsu, or a whole number from 0 to 254"),
+            ("--tissue-share", 0 <= self.tissue_share < 1, "lies between 0 and 1"),
+            ("--tumour-share", 0 <= self.tumour_share <= 1, "lies between 0 and 1"),
+            ("--per-slide", self.per_slide >= 1, "is at least 1"),
+            ("--seed", self.seed >= 0, "is not negative"),
+            ("--mask-mpp", 0.5 <= self.mask_mpp <= 64, "lies between 0.5 and 64 micrometres"),
+        ]
+        require_none(UserError(option, f"must be a value that {words}") for option, holds, words in rules if not holds)
+
+    @property
+    def margin(self) -> int:
+        """Return the pixels between the rim of a patch and its central square."""
+        return (self.size - self.core) // 2
+
+    @property
+    def cells(self) -> int:
+        """Return the pixels of the mask along a side of a square."""
+        return max(round(self.core * self.mpp / self.mask_mpp), 1)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Squares side by side from the top left corner of a slide; those at the rim may be too close to it for a patch.
+
+    Lengths are in pixels of the slide at full resolution.
+
+    Parameters
+    ----------
+    settings : rules by which the slide is cut
+    scale : length of a pixel of a patch
+    size : width and height of the slide
+    """
+
+    settings: Settings
+    scale: float
+    size: tuple[int, int]
+
+    @property
+    def side(self) -> float:
+        """Return the length of a square."""
+        return self.settings.core * self.scale
+
+    @property
+    def pixel(self) -> float:
+        """Return the length of a pixel of the mask."""
+        return self.side / self.settings.cells
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return the rows and columns of whole squares."""
+        columns, rows = (math.floor(length / self.side + 1e-9) for length in self.size)
+        return rows, columns
+
+    @property
+    def mask(self) -> tuple[int, int]:
+        """Return the rows and columns of the mask."""
+        rows, columns = self.shape
+        return rows * self.settings.cells, columns * self.settings.cells
+
+    def shares(self, mask: Mask) -> Shares:
+        """Return the share of each square that a mask covers, (rows, columns)."""
+        rows, columns = self.shape
+        cells = self.settings.cells
+        counts = mask.reshape(rows, cells, columns, cells).sum((1, 3), dtype=np.int64)
+        return counts / cells**2
+
+    def corners(self, places: Places) -> Places:
+        """Return x and y of the top left corners of patches; `places` are rows and columns of squares, (n, 2)."""
+        return np.rint(places[:, ::-1] * self.side - self.settings.margin * self.scale).astype(np.int64)
+
+    def whole(self) -> Mask:
+        """Return which squares have their whole patch on the slide."""
+        rows, columns = self.shape
+        corners = self.corners(np.argwhere(np.ones((rows, columns), bool)))
+        length = self.settings.size * self.scale
+        fits = (corners >= 0) & (corners + length <= np.array(self.size) + 1)
+        return fits.all(1).reshape(rows, columns)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The squares of a slide: shares of tumour and of tissue, and which have which label; arrays (rows, columns)."""
+
+    tumour_share: Shares
+    tissue_share: Shares
+    tumour: Mask
+    normal: Mask
+
+    def places(self, label: str) -> Places:
+        """Return rows and columns of the squares with a label, (n, 2)."""
+        return np.argwhere(self.tumour if label == "tumour" else self.normal)
+
+
+def label(grid: Grid, tumour: Mask, tissue: Mask, ignored: Mask | None) -> Labelled:
+    """Label each square of a slide by the rule of WILDS; the three masks have the grid's shape of a mask.
+
+    A square with any tumour is tumour, or one with at least `tumour_share` of it. A square without tumour is normal if
+    tissue covers more than `tissue_share` of it. All others are left out: those with less tumour than asked for, those
+    that an ignored area touches, and those whose patch would leave the slide.
+    """
+    settings = grid.settings
+    tumour_share, tissue_share, usable = grid.shares(tumour), grid.shares(tissue), grid.whole()
+    if ignored is not None:
+        usable &= grid.shares(ignored) == 0
+    is_tumour = usable & (tumour_share > 0) & (tumour_share >= settings.tumour_share)
+    is_normal = usable & (tumour_share == 0) & (tissue_share > settings.tissue_share)
+    return Labelled(tumour_share, tissue_share, is_tumour, is_normal)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Squares of one label that become patches: their places (n, 2), and how many squares each one stands for."""
+
+    label: str
+    places: Places
+    weight: float
+
+
+def choose(squares: Labelled, settings: Settings, slide: str) -> list[Chosen]:
+    """Draw squares of a slide: up to half of them tumour, and normal ones; where one label is short, more of the other.
+
+    The draw depends on the seed and the slide's name alone, so that further slides in the table change nothing.
+    """
+    rng = np.random.default_rng([settings.seed, zlib.crc32(slide.encode())])
+    places = {name: squares.places(name) for name in CLASSES}
+    half = settings.per_slide // 2
+    tumours = min(len(places["tumour"]), max(half, settings.per_slide - len(places["normal"])))
+    numbers = {"tumour": tumours, "normal": min(len(places["normal"]), settings.per_slide - tumours)}
+    drawn = {name: np.sort(rng.permutation(len(places[name]))[:number]) for name, number in numbers.items()}
+    return [Chosen(n, places[n][drawn[n]], len(places[n]) / len(drawn[n])) for n in CLASSES if len(drawn[n])]

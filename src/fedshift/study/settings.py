@@ -1,0 +1,44 @@
+"""The settings of a call of the workflow: the keys of config/config.yaml and of `snakemake --config`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.errors import UserError, did_you_mean
+from ..io.paths import STUDIES
+
+DEFAULTS: dict[str, Any] = {
+    "study": "demo",
+    "scale": "mini",
+    "mirror": None,
+    "studies": str(STUDIES),
+    "processes": 1,
+    "fork_server": True,
+    "plugins": None,
+}
+"""Every key that there is, and its value where none is given. config/README.md describes them."""
+
+
+def complete(config: Mapping[str, Any], foreign: bool = False) -> dict[str, Any]:
+    """Return settings with the default of each key that is missing or empty.
+
+    Raises UserError for an unknown key and for a value that a key cannot have. `foreign` says that the settings are
+    those of another workflow, which imports this one as a module: then keys that are unknown here are its own.
+    """
+    for key in () if foreign else sorted(config.keys() - DEFAULTS.keys()):
+        raise UserError("--config", f"unknown key {key!r}", did_you_mean(key, DEFAULTS))
+    settings = DEFAULTS | {key: value for key, value in config.items() if key in DEFAULTS and value is not None}
+    if not (str(settings["processes"]).isdecimal() and int(settings["processes"])):
+        raise UserError("--config processes", f"{settings['processes']!r} is not a whole number from 1")
+    if str(settings["fork_server"]).lower() not in ("true", "false"):
+        raise UserError("--config fork_server", f"{settings['fork_server']!r} is neither true nor false")
+    return settings
+
+
+def require_own_paths(workflow: Any) -> None:
+    """Raise UserError where another workflow imports this one with other paths: its jobs would not know of them."""
+    paths, files = workflow.modifier.path_modifier, ("resources/x", "results/x", "reports/x")
+    if any(paths.replace_prefix(file, None) != file for file in files):
+        what = "fedshift is imported with prefix or replace_prefix, and its jobs write to results/ all the same"
+        raise UserError("module", what, "leave that line out")

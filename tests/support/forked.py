@@ -1,0 +1,95 @@
+"""Commands of Python modules in processes forked from one that has imported their libraries.
+
+Most of the processor time of a short command is its imports. Each process of tests starts one server, which the fork
+server of `fedshift.core` serves: it learns the libraries of each command, never a module of fedshift itself, so that a
+command reads the sources of its project as they are. Where nothing can be forked, commands start as usual.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import runpy
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+SOURCES = Path(__file__).parents[2] / "src"
+NOT_KEPT = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+"""Variables of the tests that a user does not have: commands read their own sources, with their bytecode."""
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a user's command: one thread, and lines that are wide enough."""
+    kept = {key: value for key, value in os.environ.items() if key not in NOT_KEPT}
+    return kept | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+
+def run(module: str, words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run `python -m MODULE WORDS` in a folder, forked from a warm process."""
+    from fedshift.core.fork_client import identity
+
+    command = [sys.executable, "-m", module, *words]
+    address = _server() if sys.platform == "linux" else None
+    if address is None:
+        return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    request = {"identity": identity(), "module": module, "argv": [module, *words], "folder": str(folder)}
+    request |= {"path": [str(folder)], "environment": dict(env)}
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path(os.devnull).open() as none:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.connect(address)
+            socket.send_fds(connection, [b"f"], [none.fileno(), out.fileno(), err.fileno()])
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            answers = connection.makefile("rb").read().split()
+        assert len(answers) == 2, "the server of forked commands refused, or has ended"
+        out.seek(0)
+        err.seek(0)
+        code = os.waitstatus_to_exitcode(int(answers[1]))
+        return subprocess.CompletedProcess(command, code, out.read().decode(), err.read().decode())
+
+
+@functools.cache
+def _server() -> str:
+    """Start the server, which ends with this process, and return the path of its socket."""
+    path = Path(tempfile.mkdtemp(prefix="forked-")) / "socket"  # not pytest's: names of sockets must be short
+    env = environment() | dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    server = subprocess.Popen(
+        [sys.executable, __file__, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+    )
+    assert server.stdout
+    assert server.stdout.readline() == b"ready\n"
+    atexit.register(server.communicate)
+    return str(path)
+
+
+def _main() -> None:
+    """Serve; in a forked process, run the module that the client names, in the project's folder."""
+    sys.path[0] = str(SOURCES)
+    from fedshift.core.ending import leave
+    from fedshift.core.fork_server import Server, become
+
+    libraries, path = sys.path[1:], Path(sys.argv[1])
+    server = Server(str(path), sys.stdin.fileno())
+    print("ready", flush=True)
+    request = server.serve()
+    if request is None:
+        shutil.rmtree(path.parent)
+        leave(0)
+    become(request | {"path": request["path"] + libraries})
+    for name in [name for name in sys.modules if name.partition(".")[0] == "fedshift"]:
+        del sys.modules[name]
+    try:
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        leave(end.code if isinstance(end.code, int) else int(end.code is not None))
+    leave(0)
+
+
+if __name__ == "__main__":
+    _main()
