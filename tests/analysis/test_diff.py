@@ -10,8 +10,9 @@ from typing import Any
 import fake_study
 import pandas as pd
 import pytest
+from scored_study import scored
 
-from fedshift.analysis import diff, score
+from fedshift.analysis import diff
 from fedshift.cli.parser import main
 from fedshift.core.errors import UserError
 
@@ -20,8 +21,7 @@ ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "seeds": [0, 1], "metr
 
 def folder(root: Path, name: str, right: fake_study.Right = fake_study.helps, **changes: Any) -> Path:
     """The results of a study, scored; sides are called by the name of their project."""
-    plan, paths = fake_study.build(root / name, right, **ONE | changes)
-    score.score(plan, paths)
+    plan, paths = scored(root / name, right, **ONE | changes)
     return paths.study(plan.name)
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import fake_study
 import pandas as pd
 import pytest
+from scored_study import summarised
 
 from fedshift.analysis import results, score, study_tables
 from fedshift.analysis.conditions import ALL, CONDITION, conditions, several
 from fedshift.analysis.names import IDS, LEVELS, Names
 from fedshift.analysis.predictions import INFERENCE
-from fedshift.report import summary
 
 SWEEP: list[Any] = [
     "source",
@@ -90,9 +90,7 @@ def test_rows_of_another_study_are_left_out(tmp_path: Path) -> None:
 
 
 def test_the_mean_over_partitions_has_the_id_of_the_family(tmp_path: Path) -> None:
-    plan, paths = fake_study.build(tmp_path, partition=TWO)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path, partition=TWO)
     found = results.load(plan, paths)
     means = found.effects["held_out"] == ALL
     assert set(found.effects.loc[means, "condition_id"]) == {one.family for one in found.findings.conditions}

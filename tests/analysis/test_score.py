@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_study import EVIL
+from scored_study import scored, summarised
 
 from fedshift.analysis import predictions, results, score, study_tables
 from fedshift.analysis.conditions import conditions, distinguishing_settings
@@ -60,8 +61,7 @@ def test_scores_are_tidy(tmp_path: Path) -> None:
 
 
 def test_summary_is_over_seeds(tmp_path: Path) -> None:
-    plan, paths = fake_study.build(tmp_path, by_seed)
-    score.score(plan, paths)
+    plan, paths = scored(tmp_path, by_seed)
     table = study_tables.read_table(summary.summarise(plan, paths))
     assert list(table) == SUMMARY.split()
     row = pick(table, site="centre1", inference="source", metric="accuracy", bn="local").iloc[0]
@@ -72,9 +72,7 @@ def test_summary_is_over_seeds(tmp_path: Path) -> None:
 
 def test_effects_are_of_the_means_over_sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_study, "PATIENTS", 30)  # six of them are tested at internal sites
-    plan, paths = fake_study.build(tmp_path, by_seed)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path, by_seed)
     found = results.load(plan, paths).findings
     group = found.conditions[0]
     level = found.effect("level", group, "source")
@@ -99,9 +97,7 @@ def test_a_mean_over_partitions_stands_beside_each(tmp_path: Path) -> None:
     def right(run, inference, site, role):  # type: ignore[no-untyped-def]
         return 0.9 if role == "internal" else {"one": 0.5, "three": 0.7}[run.partition.title]
 
-    plan, paths = fake_study.build(tmp_path, right, partition=two)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path, right, partition=two)
     found = results.load(plan, paths).findings
     one, three = (next(c for c in found.conditions if c.held_out == h) for h in ("one", "three"))
     means = [found.gap(one, "source").mean, found.gap(three, "source").mean, found.gap(one, "source", across=True).mean]
@@ -234,8 +230,7 @@ def uneven(table: pd.DataFrame) -> pd.DataFrame:
 
 def test_the_interval_of_balanced_accuracy_is_that_of_whole_resampled_sites(tmp_path: Path) -> None:
     """Each draw resamples patients one by one, and its score is computed from its samples."""
-    plan, paths = fake_study.build(tmp_path, by_seed, seeds=[1], change=uneven)
-    score.score(plan, paths)
+    plan, paths = scored(tmp_path, by_seed, seeds=[1], change=uneven)
     table = study_tables.read_table(summary.summarise(plan, paths))
     row = pick(table, site="centre1", inference="source", metric="balanced_accuracy", bn="local").iloc[0]
     run = next(r for r in plan.runs.values() if r.bn == "local")
@@ -259,9 +254,7 @@ def test_partitions_do_not_make_new_patients(tmp_path: Path) -> None:
         {"internal": ["centre0"], "external": ["centre1"], "held_out": "one"},
         {"internal": ["centre3"], "external": ["centre1"], "held_out": "two"},
     ]
-    plan, paths = fake_study.build(tmp_path, by_seed, partition=two, change=uneven)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path, by_seed, partition=two, change=uneven)
     found = results.load(plan, paths).findings
     one, both = (found.effect("level", found.conditions[0], "source", across=across) for across in (False, True))
     assert (both.low, both.high) == pytest.approx((one.low, one.high))
@@ -340,9 +333,7 @@ def test_the_command_asks_for_the_folder_of_an_archive(tmp_path: Path) -> None:
 
 def test_tables_escape_names(tmp_path: Path) -> None:
     name = "=cmd|' /C calc'!A0 _50%_ $x$ \\ & # <b>"
-    plan, paths = fake_study.build(tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]})
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    _, paths = summarised(tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]})
     folder = paths.study("fake") / "tables"
     rows = list(csv.reader((folder / "sites.csv").read_text().splitlines()))
     assert f"'{name}" in {row[1] for row in rows}
@@ -353,16 +344,14 @@ def test_tables_escape_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["01", "NA", "1e3", "None"])
 def test_a_site_keeps_its_name(tmp_path: Path, name: str) -> None:
-    plan, paths = fake_study.build(tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]})
-    score.score(plan, paths)
+    plan, paths = scored(tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]})
     table = study_tables.read_table(summary.summarise(plan, paths))
     assert name in set(table["site"])
     assert set(table["held_out"]) == {name}
 
 
 def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
-    plan, paths = fake_study.build(tmp_path, by_seed)
-    score.score(plan, paths)
+    plan, paths = scored(tmp_path, by_seed)
     first = summary.summarise(plan, paths).read_bytes()
     score.score(plan, paths)
     assert summary.summarise(plan, paths).read_bytes() == first

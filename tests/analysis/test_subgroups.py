@@ -12,16 +12,17 @@ import pandas as pd
 import pytest
 from outline import Outline
 from scipy.stats import norm
+from scored_study import summarised
 
 from fedshift import study
-from fedshift.analysis import results, score, study_tables, subgroups
+from fedshift.analysis import results, study_tables, subgroups
 from fedshift.cli.data_check import inspected
 from fedshift.core.errors import UserError
 from fedshift.core.registry import build
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
 from fedshift.jobs.prepare import prepare
-from fedshift.report import page, summary
+from fedshift.report import page
 from fedshift.study.plan import Plan, Run
 from fedshift.study.run import Data
 
@@ -51,9 +52,7 @@ def predict(table: pd.DataFrame, run: Run, inference: str, right: fake_study.Rig
 def made(root: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[Plan, Paths]:
     monkeypatch.setattr(fake_study, "predict", predict)
     settings: dict[str, Any] = {"subgroups": ["scanner", "Sex"], "seeds": [0, 1], "figures": []} | changes
-    plan, paths = fake_study.build(root, change=described, **settings)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(root, change=described, **settings)
     return plan, paths
 
 

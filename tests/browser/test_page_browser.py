@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from scored_study import summarised
 
-from fedshift.analysis import results, score
+from fedshift.analysis import results
 from fedshift.io.paths import Paths
 from fedshift.jobs.apply import Applied
-from fedshift.report import applied, gallery, page, summary
+from fedshift.report import applied, gallery, page
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = [
@@ -49,9 +50,7 @@ def browser() -> Iterator[Browser]:
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page with all it can have: synthetic data, a missing run, names full of markup."""
     root = tmp_path_factory.mktemp("page")
-    plan, paths = fake_study.build(root, without={"bn": "local", "seed": 2})
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(root, without={"bn": "local", "seed": 2})
     for name in plan.study.figures:
         results.draw(plan, paths, name)
     return page.write(plan, paths).as_uri()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,7 +57,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Writer:
+def made(tmp_path: Path) -> Writer:
     """Return the digest of a module of a folder of plug-ins, with some of its files, or of fedshift's, changed."""
     write(tmp_path / "fedshift", FEDSHIFT)
     write(tmp_path / "plugins", LAB)
@@ -69,7 +68,6 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Writer:
         write(tmp_path / "plugins", {f"{file}.py": text for file, text in files.items()})
         return Code(tmp_path / "fedshift").digest(frozenset({f"{name}.{module}"}))
 
-    monkeypatch.setattr(sys, "modules", {**sys.modules})
     return digest_of
 
 

@@ -10,6 +10,7 @@ import fake_study
 import numpy as np
 import pytest
 from invented import made
+from scored_study import summarised
 
 from fedshift.analysis import net_benefit, results, score
 from fedshift.core import registry
@@ -72,9 +73,7 @@ def test_a_study_that_asks_for_it_draws_it(tmp_path: Path) -> None:
 
 
 def test_other_studies_have_an_empty_table_and_nothing_to_draw(tmp_path: Path) -> None:
-    plan, paths = fake_study.build(tmp_path, runs=[{"algorithm": "fedavg"}], seeds=[0], figures=[])
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path, runs=[{"algorithm": "fedavg"}], seeds=[0], figures=[])
     table = read_table(paths.study_files(plan.name).net_benefit)
     assert list(table) == net_benefit.COLUMNS and table.empty
     text = registry.build("figure", "decision_curve").draw(made())

@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 from invented import made
 from PIL import Image
+from scored_study import summarised
 
-from fedshift.analysis import results, score
+from fedshift.analysis import results
 from fedshift.core import registry
 from fedshift.figures import Mistake, Results, SiteMistakes
-from fedshift.report import summary
 from fedshift.study.plan import Run
 
 NASTY = '<b>"&$x</b>'
@@ -51,9 +51,7 @@ def test_patches_have_their_classes_below_and_stay_as_they_are_stored() -> None:
 
 
 def test_example_images_come_class_by_class(tmp_path: Path) -> None:
-    plan, paths = fake_study.build(tmp_path)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path)
     loaded = results.load(plan, paths)
     shown = loaded.for_figures
     samples = loaded.samples(next(iter(plan.data)))
@@ -117,9 +115,7 @@ def test_the_worst_mistakes_are_of_mean_probabilities(tmp_path: Path, monkeypatc
         return table.assign(p1=p1, p0=1 - p1)[["sample", "site", "role", "label", "p0", "p1"]]
 
     monkeypatch.setattr(fake_study, "predict", predict)
-    plan, paths = fake_study.build(tmp_path, figures=["mistakes"])
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path, figures=["mistakes"])
     loaded = results.load(plan, paths)
     first, second = loaded.for_figures.mistakes(8)
     assert (first.site, second.site) == fake_study.EXTERNAL
@@ -143,8 +139,6 @@ def test_the_worst_mistakes_are_of_mean_probabilities(tmp_path: Path, monkeypatc
 
 
 def test_clients_that_train_alone_have_no_mistakes_outside(tmp_path: Path) -> None:
-    plan, paths = fake_study.build(tmp_path, runs=[{"algorithm": ["local", "fedavg"]}], figures=["mistakes"])
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path, runs=[{"algorithm": ["local", "fedavg"]}], figures=["mistakes"])
     (first, _) = results.load(plan, paths).for_figures.mistakes(1)
     assert first.condition == "FedAvg, aggregated BN"

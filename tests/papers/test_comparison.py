@@ -16,6 +16,7 @@ from fedshift.core.errors import UserError
 from fedshift.io.text import write_text
 from fedshift.papers import comparison, tables
 from fedshift.papers.pairs import require
+from fedshift.report import summary
 
 NAN = math.nan
 
@@ -236,5 +237,5 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
     path = paths.study(plan.name) / "comparison.csv"
     before = path.read_bytes()
     score.score(plan, paths)
-    made(tmp_path, "FedAvg,base,H4,61.5,10")
+    summary.summarise(plan, paths)
     assert path.read_bytes() == before

@@ -82,7 +82,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 def test_every_plugin_is_in_the_reference(site: Site, kind: str) -> None:
     plugins = set(registry.discover(kind))
     assert plugins and plugins <= site.ids(f"reference/{kind}s.html")
-    package = import_module(registry.folder(kind))
+    package = import_module(f"fedshift.{kind}s")
     assert {f"{package.__name__}.{name}" for name in package.__all__} <= site.ids(f"reference/{kind}s.html")
 
 

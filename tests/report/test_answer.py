@@ -9,21 +9,20 @@ import fake_study
 import numpy as np
 import pandas as pd
 import pytest
+from scored_study import summarised
 
-from fedshift.analysis import results, score
+from fedshift.analysis import results
 from fedshift.analysis.findings import Findings
 from fedshift.analysis.values import Value
 from fedshift.core import registry
-from fedshift.report import answer, summary
+from fedshift.report import answer
 from fedshift.study import calls
 
 NAN = math.nan
 
 
 def findings(root: Path, **changes: object) -> Findings:
-    plan, paths = fake_study.build(root, **changes)  # type: ignore[arg-type]
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(root, **changes)  # type: ignore[arg-type]
     return results.load(plan, paths).findings
 
 

@@ -10,9 +10,10 @@ import fake_study
 import numpy as np
 import pandas as pd
 import pytest
+from scored_study import summarised
 
-from fedshift.analysis import results, score
-from fedshift.report import page, summary
+from fedshift.analysis import results
+from fedshift.report import page
 from fedshift.study.plan import Run
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": ["calibration"]}
@@ -40,9 +41,7 @@ def graded(root: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> resul
         return table.assign(p1=p1, p0=1 - p1)[["sample", "site", "role", "label", "p0", "p1"]]
 
     monkeypatch.setattr(fake_study, "predict", predict)
-    plan, paths = fake_study.build(root, change=samples, **ONE | {"seeds": [0]} | changes)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(root, change=samples, **ONE | {"seeds": [0]} | changes)
     return results.load(plan, paths)
 
 
@@ -119,9 +118,7 @@ def test_with_more_than_two_classes_it_is_about_the_answer(tmp_path: Path, monke
         return table.assign(**columns)[["sample", "site", "role", "label", *columns]]
 
     monkeypatch.setattr(fake_study, "predict", predict)
-    plan, paths = fake_study.build(tmp_path, dataset=Three(), **ONE | {"seeds": [0]})
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path, dataset=Three(), **ONE | {"seeds": [0]})
     found = results.load(plan, paths)
     assert set(found.calibration["of"]) == {"the answer"}
     assert of(found, "observed_expected")["mean"].item() == pytest.approx(0.8 / 0.7)

@@ -11,10 +11,11 @@ from pathlib import Path
 import fake_study
 import pytest
 from outline import Outline
+from scored_study import summarised
 
-from fedshift.analysis import results, score
+from fedshift.analysis import results
 from fedshift.io.paths import Paths
-from fedshift.report import downloads, page, summary
+from fedshift.report import downloads, page
 from fedshift.study.plan import Plan
 
 PATIENTS = 30
@@ -22,9 +23,7 @@ PATIENTS = 30
 
 
 def made(root: Path, synthetic: bool) -> tuple[Plan, Paths]:
-    plan, paths = fake_study.build(root, synthetic=synthetic, figures=["sites"])
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(root, synthetic=synthetic, figures=["sites"])
     results.draw(plan, paths, "sites")
     return plan, paths
 

@@ -12,9 +12,10 @@ import fake_study
 import numpy as np
 import pandas as pd
 import pytest
+from scored_study import summarised
 
-from fedshift.analysis import results, score
-from fedshift.report import operating_point, page, summary, worst
+from fedshift.analysis import results
+from fedshift.report import operating_point, page, worst
 from fedshift.study.plan import Run
 
 CLASSES = ("healthy", "tumour")
@@ -29,9 +30,7 @@ ONE: dict[str, Any] = {
 
 
 def made(root: Path, right: fake_study.Right, **changes: Any) -> results.StudyResults:
-    plan, paths = fake_study.build(root, right, **ONE | changes)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(root, right, **ONE | changes)
     return results.load(plan, paths)
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from fake_study import EVIL, Right
 from outline import Outline
+from scored_study import summarised
 
 from fedshift.analysis import results, score
 from fedshift.analysis.findings import Findings
@@ -37,9 +38,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(root: Path, right: Right = fake_study.helps, **changes) -> tuple[Plan, Paths, str]:  # type: ignore[no-untyped-def]
     """A study from predictions to its page."""
-    plan, paths = fake_study.build(root, right, **changes)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(root, right, **changes)
     for name in plan.study.figures:
         results.draw(plan, paths, name)
     return plan, paths, page.write(plan, paths).read_text(encoding="utf-8")
@@ -176,9 +175,7 @@ def test_lower_is_better_is_understood(tmp_path: Path) -> None:
 
 def shows(monkeypatch: pytest.MonkeyPatch, root: Path, gain: Value, gap: Value) -> Answer:
     """The answer of a study with that gain outside and that gap, and nothing changed inside."""
-    plan, paths = fake_study.build(root, figures=[])
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(root, figures=[])
     monkeypatch.setattr(Findings, "gap", lambda *_: gap)
     monkeypatch.setattr(Findings, "gain", lambda _, group, key, role, **__: gain if role == "external" else Value())
     return answer(results.load(plan, paths).findings)
@@ -687,9 +684,7 @@ def test_unknown_patients_are_a_caveat(tmp_path: Path) -> None:
 
 def test_bare_files_do(tmp_path: Path) -> None:
     """A page is written from scores alone: no manifest, rounds, card, samples or figures."""
-    plan, paths = fake_study.build(tmp_path)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path)
     for pattern in ("runs/*/manifest.json", "runs/*/rounds.parquet", "data/*/*"):
         for path in (tmp_path / "results").glob(pattern):
             path.unlink()

@@ -6,11 +6,11 @@ from typing import Any
 
 import fake_study
 import pytest
+from scored_study import summarised
 
-from fedshift.analysis import results, score
+from fedshift.analysis import results
 from fedshift.datasets.camelyon17 import Camelyon17
 from fedshift.io.paths import Paths
-from fedshift.report import summary
 from fedshift.report.protocol import protocol
 from fedshift.report.wilds import rules
 from fedshift.study.plan import Plan
@@ -18,9 +18,7 @@ from fedshift.study.plan import Plan
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Paths]:
-    plan, paths = fake_study.build(tmp_path_factory.mktemp("protocol"), seeds=[0], figures=[])
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path_factory.mktemp("protocol"), seeds=[0], figures=[])
     return plan, paths
 
 
@@ -73,6 +71,14 @@ def test_initial_weights_have_an_origin(built: tuple[Plan, Paths]) -> None:
     assert "pretrained on ImageNet; the last layer is drawn at random" in line
     (line,) = lines(built, model="alexnet_bn")["Initial weights"]
     assert "not pretrained" in line
+
+
+def test_a_site_that_chooses_the_round_is_named(built: tuple[Plan, Paths]) -> None:
+    elsewhere = lines(built, training={"rounds": 4, "select_at": ["third", "fourth"]})
+    assert elsewhere["Model selection"] == [
+        "The round with the highest mean validation accuracy at third and fourth, not used for training or tests."
+    ]
+    assert "select" not in elsewhere["Training"][0] + lines(built)["Training"][0]
 
 
 OFFICIAL = {"internal": ["centre0", "centre3", "centre4"], "external": ["centre2"]}

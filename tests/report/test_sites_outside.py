@@ -5,11 +5,11 @@ from __future__ import annotations
 import html
 from pathlib import Path
 
-import fake_study
+from scored_study import summarised
 
-from fedshift.analysis import results, score
+from fedshift.analysis import results
 from fedshift.analysis.values import listed
-from fedshift.report import page, summary
+from fedshift.report import page
 from fedshift.report.answer import answer
 from fedshift.report.protocol import protocol
 
@@ -17,9 +17,7 @@ from fedshift.report.protocol import protocol
 def test_the_page_says_what_external_sites_get(tmp_path: Path) -> None:
     names = ["lg_fedavg", "fedper", "fedbabu", "ditto", "apfl", "fedavg"]
     changes = {"runs": [{"algorithm": name} for name in names], "seeds": [0], "figures": [], "inferences": ["source"]}
-    plan, paths = fake_study.build(tmp_path, lambda *_: 0.9, **changes)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path, lambda *_: 0.9, **changes)
     findings = results.load(plan, paths).findings
     assert dict(protocol(findings))["Sites outside"] == [
         "lg_fedavg: external sites are not predicted, since the mean of the clients' bodies has no meaning.",
@@ -39,8 +37,6 @@ def test_the_page_says_what_external_sites_get(tmp_path: Path) -> None:
 
 
 def test_a_study_of_global_models_alone_has_no_such_lines(tmp_path: Path) -> None:
-    plan, paths = fake_study.build(tmp_path, runs=[{"algorithm": "fedavg"}], seeds=[0], figures=[])
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(tmp_path, runs=[{"algorithm": "fedavg"}], seeds=[0], figures=[])
     assert "Sites outside" not in dict(protocol(results.load(plan, paths).findings))
     assert "compares two networks" not in page.write(plan, paths).read_text(encoding="utf-8")

@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 import torch
 from predicting import complaint, load, predicted, trained
+from scored_study import summarised
 from torch import nn
 
-from fedshift.analysis import predictions, results, score, study_tables
+from fedshift.analysis import predictions, results, study_tables
 from fedshift.analysis.conditions import conditions
 from fedshift.analysis.findings import LABELS, Findings
 from fedshift.analysis.values import DASH
@@ -24,7 +25,7 @@ from fedshift.data.samples import TensorSamples
 from fedshift.inferences import Personalise
 from fedshift.io.paths import Paths
 from fedshift.io.text import write_json
-from fedshift.report import history, summary
+from fedshift.report import history
 from fedshift.report.answer import answer
 from fedshift.report.tables import overview, sites
 from fedshift.study.plan import Plan
@@ -39,9 +40,7 @@ def rights(**shares: float) -> Any:
 
 
 def scored(root: Path, right: Any = fake_study.helps, **changes: Any) -> tuple[Findings, Plan, Paths]:
-    plan, paths = fake_study.build(root, right, **changes)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(root, right, **changes)
     return results.load(plan, paths).findings, plan, paths
 
 

@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import t as student
+from scored_study import summarised
 
-from fedshift.analysis import results, score
+from fedshift.analysis import results
 from fedshift.analysis.findings import Findings
 from fedshift.analysis.verdict import Reason, Recovery, Verdict, Word, verdict
-from fedshift.report import page, summary
+from fedshift.report import page
 from fedshift.report.answer import answer
 from fedshift.report.tables import overview
 from fedshift.study.plan import Run
@@ -36,9 +37,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def judged(root: Path, right: fake_study.Right, **changes: Any) -> tuple[Findings, Verdict, str]:
     """The verdict on the first condition, and the page's first sentence about it."""
-    plan, paths = fake_study.build(root, right, **ONE | changes)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(root, right, **ONE | changes)
     found = results.load(plan, paths).findings
     return found, verdict(found, found.conditions[0]), answer(found).lead
 

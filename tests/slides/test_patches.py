@@ -12,16 +12,28 @@ import numpy as np
 import openslide
 import pandas as pd
 import pytest
+import yaml
 from PIL import Image
 from slide_files import PINK, WHITE, asap, disc, inside_disc, square
-from tiny_project import Project
 
+from fedshift import study
 from fedshift.cli import main
 from fedshift.datasets.own_images import OwnImages
 from fedshift.slides.annotations import GROUPS
 from fedshift.slides.pyramid import Pyramid, on_white, opened
 from fedshift.slides.squares import Chosen, Grid, Labelled, Settings, choose, label
 
+STUDY: dict[str, Any] = {
+    "title": "Tumour on slides",
+    "dataset": {"name": "own_images", "table": "patches/images.csv", "size": 16, "classes": ["normal", "tumour"]},
+    "partition": {"internal": ["A", "B"], "external": ["C"]},
+    "model": "mlp",
+    "training": {"rounds": 2, "batch_size": 4, "lr": 0.01},
+    "runs": [{"algorithm": "fedavg"}],
+    "inferences": ["source"],
+    "metrics": ["accuracy", "auc"],
+    "figures": ["sites"],
+}
 HEAD = "slide,annotation,site,patient"
 APERIO = "Aperio Image Library v11.2.1\r\n2048x2048 [0,0 2048x2048] (256x256) J2K/YUV16 Q=70|AppMag = 40"
 
@@ -321,7 +333,7 @@ def test_what_is_refused(
 
 
 @pytest.mark.slow
-def test_the_table_trains_through_to_a_page(tmp_path: Path) -> None:
+def test_the_table_trains_through_to_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "slides"
     folder.mkdir()
     disc(folder / "disc.tif", side=1024)
@@ -332,16 +344,19 @@ def test_the_table_trains_through_to_a_page(tmp_path: Path) -> None:
             shutil.copy(folder / "disc.tif", folder / f"{site}{patient}.tif")
             rows.append(f"{site}{patient}.tif,a.xml,{site},{site}{patient}")
     table(folder, *rows)
-    project = Project.create(
-        tmp_path / "project",
-        dataset={"name": "own_images", "table": "patches/images.csv", "size": 16, "classes": ["normal", "tumour"]},
-        runs=[{"algorithm": "fedavg"}],
-        seeds=[0],
-        inferences=["source"],
-    )
-    options = ("--size", "32", "--core", "16", "--mpp", "1", "--per-slide", "6")
-    assert patches(folder, project.root / "patches", *options) == 0
-    done = project.build()
-    assert done.returncode == 0, done.stdout + done.stderr
-    page = (project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
-    assert "tumour" in page and "patches" in page
+    options = ("--size", "32", "--core", "16", "--per-slide", "6")
+    assert patches(folder, tmp_path / "patches", *options) == 0
+    monkeypatch.chdir(tmp_path)
+    Path("cut.yaml").write_text(yaml.safe_dump(STUDY), encoding="utf-8")
+    plan = study.load(Path("cut.yaml"), "mini")
+    (data,), (run,) = plan.data.values(), plan.runs.values()
+    jobs = [("download", data.raw), ("prepare", data.id), ("partition", run.partition_id)]
+    jobs += [("control", key) for key in plan.controls]
+    jobs += [("train", run.id), ("predict", run.id, *plan.sweeps)]
+    for command, *ids in jobs:
+        assert main([command, "cut.yaml", *ids]) == 0, command
+    assert main(["ledger", "cut.yaml", "--write"]) == main(["report", "cut.yaml"]) == 0
+    page = Path("reports", "cut.html").read_text(encoding="utf-8")
+    assert "Tumour on slides" in page
+    scores = pd.read_csv(Path("results", "studies", "cut", "scores.csv"))
+    assert set(scores.loc[scores["metric"] == "accuracy", "site"]) >= {"A", "B", "C"}

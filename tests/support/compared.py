@@ -10,10 +10,10 @@ import fake_study
 import numpy as np
 import pandas as pd
 import pytest
+from scored_study import summarised
 
-from fedshift.analysis import results, score
+from fedshift.analysis import results
 from fedshift.analysis.results import StudyResults
-from fedshift.report import summary
 from fedshift.study.plan import Run
 
 METHODS = ("fedavg", "fedprox", "scaffold", "feddyn", "fednova", "fedadam", "moon", "feddc", "fedavg_alg2")
@@ -47,7 +47,5 @@ def compared(
         "metrics": ["accuracy"],
         "figures": [],
     }
-    plan, paths = fake_study.build(root, **settings | changes)
-    score.score(plan, paths)
-    summary.summarise(plan, paths)
+    plan, paths = summarised(root, **settings | changes)
     return results.load(plan, paths)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import once
 import pandas as pd
 
 from fedshift.datasets import Card, Dataset
@@ -138,15 +139,42 @@ def card(plan: Plan, synthetic: bool) -> dict[str, Any]:
     }
 
 
-def build(
+def build(root: Path, right: Right = helps, **changes: Any) -> tuple[Plan, Paths]:
+    """Write everything up to the predictions, as `write` does; for the same arguments only once."""
+
+    def make(folder: Path) -> None:
+        write(folder, right, **changes)
+
+    made = plan(root, **of_study(changes))
+    once.made(root, (right, of_scores(changes), state()), make)
+    return made, Paths(root)
+
+
+def of_scores(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changes that predictions and scores depend on."""
+    after = ("title", "question", "notes", "figures", "trends", "published", "reproduces")
+    return {key: value for key, value in changes.items() if key not in after}
+
+
+def of_study(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changes that are keys of the study: those that `write` does not take itself."""
+    return {key: value for key, value in changes.items() if key not in ("synthetic", "without", "change")}
+
+
+def state() -> tuple[Any, ...]:
+    """Return what tests may replace in this module."""
+    return PATIENTS, PER_PATIENT, samples, predict, rounds, manifest, card
+
+
+def write(
     root: Path,
     right: Right = helps,
     synthetic: bool = True,
     without: Mapping[str, Any] | None = None,
     change: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
     **changes: Any,
-) -> tuple[Plan, Paths]:
-    """Writes everything up to the predictions; of runs that agree with `without` in all its keys, the spec only.
+) -> None:
+    """Write everything up to the predictions; of runs that agree with `without` in all its keys, the spec only.
 
     `change` is applied to the samples before anything is made of them.
     """
@@ -178,4 +206,3 @@ def build(
             members = made.sweeps[sweep]
             parts = [tables[how].assign(inference=how) if len(members) > 1 else tables[how] for how in members]
             write_table(paths.predictions(name, sweep), pd.concat(parts, ignore_index=True))
-    return made, paths

@@ -26,7 +26,7 @@ SITES = {"north": 0, "south": 40, "far": 90}
 STUDY: dict[str, Any] = {
     "title": "Does a model of two hospitals hold up in a third?",
     "question": "North and south train together. How well does it work far away?",
-    "dataset": {"name": "own_images", "table": "images/images.csv", "size": 8},
+    "dataset": {"name": "own_images", "table": "../../images/images.csv", "size": 8},
     "partition": {
         "internal": ["north", "south"],
         "external": ["far"],

@@ -7,8 +7,9 @@ from typing import Any
 
 import fake_study
 import pandas as pd
+from scored_study import scored
 
-from fedshift.analysis import score, study_tables
+from fedshift.analysis import study_tables
 from fedshift.io.paths import Paths
 from fedshift.io.text import write_text
 from fedshift.report import summary
@@ -45,11 +46,10 @@ def made(
     if rows:
         table(root, rows)
         changes = {"published": {"tables": "fake-table1", "words": WORDS}} | changes
-    plan, paths = fake_study.build(
+    plan, paths = scored(
         root, right, **({"synthetic": False, "figures": [], "metrics": ["accuracy", "brier"]} | changes)
     )
     plan.scale = scale
-    score.score(plan, paths)
     summary.summarise(plan, paths)
     return plan, paths
 

@@ -19,6 +19,8 @@ import yaml
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
+BUILT = shutil.ignore_patterns("*.egg-info", "*.pyc.*")
+"""Files that no copy of the sources needs. Bytecode is copied, or each project would compile all of it again."""
 STUDY: dict[str, Any] = {
     "title": "A tiny study",
     "dataset": {"name": "own_images", "table": "../../own images/samples.csv", "size": 16},
@@ -66,7 +68,7 @@ class Project:
         for name in ("Snakefile", "workflow", "profiles", "envs", "config/config.yaml", "src"):
             source, target = ROOT / name, root / name
             if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+                shutil.copytree(source, target, ignore=BUILT)
             else:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, target)

@@ -84,7 +84,7 @@ class Group:
         command: argparse.ArgumentParser = self.commands.add_parser(
             name, description=f"{summary[0].upper()}{summary[1:]}.", **settings
         )
-        command.set_defaults(call=call, directory=None, threads=None, passes_on=False)
+        command.set_defaults(call=call, directory=None, threads=None, plugins=None, passes_on=False)
         return command
 
     def help(self) -> str:

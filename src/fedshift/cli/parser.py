@@ -18,7 +18,7 @@ from ..core.console import say
 from ..core.errors import Interrupted, UserError, out_of_memory
 from ..core.fork_client import LIMITS
 from ..io.plugin_folders import plugin_folders
-from . import exports, integrity, projects, reference, reports, slides, sources, steps, studies, trained
+from . import exports, integrity, plugins, projects, reference, reports, slides, sources, steps, studies, trained
 from .group import Group
 
 GROUPS = {
@@ -31,6 +31,7 @@ GROUPS = {
     "Whole slides": slides.add,
     "Exports": exports.add,
     "Data": sources.add,
+    "Plug-ins of your own": plugins.add,
     "Documentation": reference.add,
 }
 """Functions that add the commands of a group to it, by the title of the group, in the order of `--help`."""
@@ -75,14 +76,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     Bad input is one line on standard error.
     """
     top = parser()
-    args, args.rest = _parsed(top, argv)
+    args, rest = _parsed(top, argv)
+    args.rest = rest
     if args.threads:
         _limit_threads(args.threads)
     code = 0
     _escape_output()
     try:
         with _interrupts(), contextlib.chdir(args.directory or Path()):
-            for folder in plugin_folders() if args.plugins is None else args.plugins:
+            named = getattr(args, "plugins", ())  # a command without this option needs no plug-ins
+            for folder in plugin_folders() if named is None else named:
                 registry.add_folder(folder)
             code = args.call(args) or 0
             sys.stdout.flush()

@@ -61,9 +61,9 @@ def built_in(kind: str) -> Iterator[Found]:
 
 
 @functools.cache
-def all_entry_points() -> EntryPoints:
-    """Return the entry points of all installed packages, read once."""
-    return entry_points()
+def named_by_packages(kind: str) -> EntryPoints:
+    """Return the entry points of installed packages for a kind, read once."""
+    return entry_points(group=f"{digest.PACKAGE}.{kind}s")
 
 
 def installed(kind: str) -> Iterator[Found]:
@@ -71,7 +71,7 @@ def installed(kind: str) -> Iterator[Found]:
 
     Raises UserError for an entry point that cannot be imported, or is no plug-in of that kind.
     """
-    for point in sorted(all_entry_points().select(group=f"{digest.PACKAGE}.{kind}s")):
+    for point in sorted(named_by_packages(kind)):
         origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
         where = f"{origin}, entry point {point.name}"
         if not NAME.fullmatch(point.name):
@@ -136,10 +136,10 @@ def _importing(where: object, folder: Path | None = None) -> Iterator[None]:
     except Exception as error:
         first = str(error.msg if isinstance(error, SyntaxError) else error).partition("\n")[0]
         what = f"cannot be imported: {type(error).__name__}: {first}"
-        raise UserError(_line(error, folder) or where, what, _remedy(error, folder)) from error
+        raise UserError(line_of(error, folder) or where, what, _remedy(error, folder)) from error
 
 
-def _line(error: Exception, folder: Path | None) -> str:
+def line_of(error: Exception, folder: Path | None) -> str:
     """Return file and line of an error: the last line in the folder; nothing if no line of it lies there."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(Path(error.filename))}, line {error.lineno}"

@@ -60,7 +60,7 @@ def _add(place: Path) -> None:
 
 def forget() -> None:
     """Look for all plug-ins anew when they are next asked for. Classes that are imported stay as they are."""
-    for cached in (places.all_entry_points, _found, discover, _aliases):
+    for cached in (places.named_by_packages, _found, discover, _aliases):
         cached.cache_clear()
 
 
@@ -73,7 +73,8 @@ def _found(kind: str) -> dict[str, Found]:
     outside = [*places.installed(kind), *(found for found in _in_added() if found.plugin.kind == kind)]
     known: dict[str | type[Plugin], Found] = {}
     for found in itertools.chain(places.built_in(kind), outside):
-        for word in {found.name, *found.plugin.aliases, found.plugin}:
+        words: set[str | type[Plugin]] = {found.name, *found.plugin.aliases, found.plugin}
+        for word in words:
             if word in known:
                 what = f"there is another {kind} {found.name!r}: {known[word].place}"
                 raise UserError(found.origin, what, "rename one of the two")
@@ -141,7 +142,7 @@ def packages() -> set[str]:
     return {cls.__module__.partition(".")[0] for cls in _subclasses(Plugin)}
 
 
-def _subclasses(cls: type) -> Iterator[type]:
+def _subclasses(cls: type[Plugin]) -> Iterator[type[Plugin]]:
     for one in cls.__subclasses__():
         yield one
         yield from _subclasses(one)

@@ -10,11 +10,14 @@ from pydantic import Field
 
 from ..io.disk import atomic_folder
 from ..io.download import Source, fetch
+from ..io.origins import Origin, Receipt, checked, obtain
+from . import _domainnet_copy as copy
 from ._base import Card, Dataset, Opened
 from ._divide import digit
 from ._folders import opened
 
 URL = "http://csr.bu.edu/ftp/visda/2019/multi-source/"
+ARCHIVE = "the authors' archives"
 ARCHIVES = {  # in the cleaned version, as the authors link it: address, md5
     "clipart": ("groundtruth/clipart.zip", "cd0d8f2d77a4e181449b78ed62bccf1e"),
     "infograph": ("infograph.zip", "720380b86f9e6ab4805bb38b6bd135f8"),
@@ -32,7 +35,8 @@ class DomainNet10(Dataset):
     """All images of ten classes of DomainNet (cleaned version); sites = its six domains.
 
     Read from domain/class/image, with one archive for each domain (18 GB in all; after unpacking, folders of other
-    classes are removed). FedBN and FedTAN use lists of some of these images, which are not available. Images become
+    classes are removed). Where their server does not give them, the images come from a copy at the Hugging Face Hub,
+    under the same names. FedBN and FedTAN use lists of some of these images, which are not available. Images become
     squares of side `size`; as in FedBN, their aspect ratio is not kept. The authors publish no MD5 sums; these are the
     same in several public libraries.
     """
@@ -56,11 +60,27 @@ class DomainNet10(Dataset):
     def sources(self) -> Sequence[Source]:
         return [Source(URL + place, f"{site}.zip", md5=md5, unpack=True) for site, (place, md5) in ARCHIVES.items()]
 
-    def download(self, raw: Path, mirror: Path | None) -> None:
-        for site, source in zip(SITES, self.sources(), strict=True):
+    def origins(self) -> Sequence[Origin]:
+        return [
+            Origin(ARCHIVE, tuple(self.sources()), self._take_archives),
+            Origin(copy.NAME, copy.sources(), self._take_copy, folders=copy.FOLDERS, traces=(copy.STAGING,)),
+        ]
+
+    def download(self, raw: Path, mirror: Path | None) -> Receipt:
+        return copy.receipt() if copy.finished(raw) else obtain(self.origins(), raw, mirror)
+
+    def _take_archives(self, raw: Path, mirror: Path | None) -> Receipt:
+        """Get the archive of each domain, and remove the folders of other classes."""
+        sources = self.sources()
+        for site, source in zip(SITES, sources, strict=True):
             for folder in (fetch(source, raw, mirror) / site).glob("*/"):
                 if folder.name not in CLASSES:
                     shutil.rmtree(folder)
+        return Receipt(f"{ARCHIVE} ({URL})", *checked(sources))
+
+    def _take_copy(self, raw: Path, mirror: Path | None) -> Receipt:
+        """Get the shards of the copy, and bring the ten classes to the folders of the archives."""
+        return copy.assemble(raw, self.origins()[1].shelf(mirror), CLASSES)
 
     def open(self, raw: Path) -> Opened:
         return opened(raw, SITES, CLASSES, self.size, others=True)

@@ -28,7 +28,7 @@ def load_study(study: str | Path, scale: Scale = "mini", *, studies: str | Path 
     ----------
     study : name of a study, or path to its YAML file
     scale : `mini` or `paper`, where the study makes a difference between them
-    studies : folder of the studies that are named
+    studies : folder of the studies that are named; those that come with fedshift are found, too
 
     Returns
     -------

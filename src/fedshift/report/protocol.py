@@ -146,7 +146,7 @@ def _selection(run: Run) -> str:
     """Return how the round that is kept was chosen. Without validation samples it is the last one, for any setting."""
     if (sites := run.training.select_at) and run.training.select != "last":
         best = best_by(getattr(run.training, "select_by", "accuracy")).replace("over clients", "")
-        return f"The round with the {best.strip()} at {listed([*sites])}, which neither trains nor tests."
+        return f"The round with the {best.strip()} at {listed([*sites])}, not used for training or tests."
     if run.partition.split.val == 0:
         return "The last round: there are no validation samples to choose a round by."
     if run.training.select == "last":
@@ -213,7 +213,7 @@ def _policy(name: str) -> str:
 
 def _training(settings: list[Training]) -> Iterator[str]:
     """Yield `name value` of each setting that has an effect; several values where runs differ."""
-    unused = {"select", "select_by", *ADAM}
+    unused = {"select", "select_by", "select_at", *ADAM}
     unused |= set() if any(s.schedule == "exponential" for s in settings) else {"lr_decay"}
     for name in Training.model_fields:
         values = dict.fromkeys(str(getattr(s, name)).lower() for s in settings)

@@ -1,0 +1,56 @@
+"""Commands for authors of plug-ins."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import inspect
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core import registry
+from ..core.places import line_of
+from .group import Group
+
+if TYPE_CHECKING:
+    from ..contract import Case
+
+
+def add(group: Group) -> None:
+    """Add the command test-plugin."""
+    command = group.add(test_plugin, "test-plugin", "check one plug-in by everything that its kind must satisfy")
+    command.add_argument(
+        "file", type=Path, metavar="FILE", help="Python file with the plug-in, such as plugins/half.py"
+    )
+
+
+def test_plugin(args: argparse.Namespace) -> int:
+    """Run the contract on the plug-in in a file and print a line for each check. Returns 1 if one fails."""
+    from ..contract import cases
+
+    cls = registry.add_file(args.file)
+    print(f"{cls.kind} {cls.name}: {cls.summary()}")
+    results = []
+    for case in cases(cls):
+        words = _fault(case, Path(inspect.getfile(cls)).parent)
+        results.append(not words)
+        print(f"failed  {case.title}: {words}" if words else f"passed  {case.title}", flush=True)
+    more = "" if all(results) else "; docs/contract.md says more"
+    print(f"{sum(results)} of {len(results)} checks passed{more}")
+    return 0 if all(results) else 1
+
+
+def _fault(case: Case, folder: Path) -> str:
+    """Return what is wrong in a case, with the line of an error in the plug-in's folder; nothing if all is well."""
+    from ..contract import Broken
+
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # notes on small networks, which tell an author nothing
+            case.check()
+    except Broken as error:
+        return " ".join(str(error).split())
+    except Exception as error:
+        place = line_of(error, folder)
+        return " ".join(f"{type(error).__name__}: {error}{place and f' ({place})'}".split())
+    return ""

@@ -1,0 +1,120 @@
+"""The contract of algorithms, on a federation of three clients."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..algorithms import Algorithm
+from ..engine.federation import Federation
+from ..io.tensors import read_tensors, write_tensors
+from ..nn.bn_policy import POLICIES
+from .case import Case, Generators, made, refusal, require
+from .toy import LARGE, NORMS, clients, differing, network
+
+SETTINGS = {"rounds": 3, "local_epochs": 2, "batch_size": 4, "lr": 0.02}
+SHORT: dict[str, dict[str, Any]] = {"fedtan2": {"exchange_rounds": 2}, "fedrep": {"head_epochs": 1}}
+"""Settings of known algorithms that make three rounds worth testing; others run with their defaults."""
+Kind = type[Algorithm]
+
+
+def cases(cls: Kind) -> Iterator[Case]:
+    """Yield what algorithms must satisfy, for each BN policy."""
+    for bn in POLICIES:
+        if bn not in cls.policies:
+            yield Case(f"bn {bn} is refused in a line that says why", partial(refused, cls, bn))
+            continue
+        for norm in (*NORMS, LARGE):
+            title = "it learns, resumes to the same bits, and the order of clients makes no difference"
+            yield Case(f"{title}: bn {bn}, {norm}", partial(trains, cls, bn, norm))
+        yield Case(f"it resumes with a part of the clients: bn {bn}", partial(resumes_with_a_part, cls, bn))
+        yield Case(f"what the policy keeps stays at home: bn {bn}", partial(leaves_at_home, cls, bn))
+
+
+def federation(cls: Kind, bn: str, norm: str = "batch norm", names: str = "abc", **options: Any) -> Federation:
+    """Return a federation that trains with an algorithm."""
+    data = clients()
+    return Federation(
+        network(norm, dropout=0.2),
+        {name: data[name] for name in names},
+        validation={name: data[name] for name in names},
+        algorithm=made(cls, **SHORT.get(cls.name, {})),
+        bn=bn,
+        **{"training": SETTINGS, **options},
+    )
+
+
+def _pools(algorithm: Algorithm) -> bool:
+    """Return whether all sites make one client."""
+    return bool(algorithm.collaboration.count(2) == 1)
+
+
+def _state_of(trained: Federation, client: str) -> dict[str, torch.Tensor]:
+    """Return the final state of a client; where data are pooled, that is everybody's model."""
+    return trained.global_state() if _pools(trained.algorithm) else trained.client_state(client)
+
+
+def trains(cls: Kind, bn: str, norm: str) -> None:
+    """Check for finite numbers, equal bits after a resume and in any order of clients, and untouched generators."""
+    generators = Generators()
+    options: dict[str, Any] = {} if norm == "batch norm" else {"training": SETTINGS | {"local_epochs": 1}}
+    trained = federation(cls, bn, norm, **options).run(2)
+    require(all(bool(v.isfinite().all()) for v in trained.tensors().values()), "a tensor is not finite")
+    require(all(math.isfinite(row["loss"]) for row in trained.history), "a loss is not finite")
+    start = network(norm).state_dict()["0.weight"]
+    require(not torch.equal(trained.global_state()["0.weight"], start), "the model does not change")
+    network(norm).load_state_dict(trained.global_state())
+    network(norm).load_state_dict(_state_of(trained, "b"))
+
+    saved = trained.tensors(), trained.progress()
+    whole = trained.run()
+    resumed = federation(cls, bn, norm, **options)
+    resumed.restore(*saved)
+    changed = differing(resumed.run().tensors(), whole.tensors())
+    require(not changed, f"other bits after a resume; keep in server_state or client_state what must last: {changed}")
+    changed = differing(federation(cls, bn, norm, names="cab", **options).run().tensors(), whole.tensors())
+    require(not changed, f"the order of clients changes bits, see docs/add-an-algorithm.md: {changed}")
+    generators.require_unchanged()
+
+
+def resumes_with_a_part(cls: Kind, bn: str) -> None:
+    """Check that clients which come and go find what they keep, through a file without pickle."""
+    training = {**SETTINGS, "participation": 0.6, "rounds": 4}
+    whole = federation(cls, bn, training=training)
+    for _ in range(2):
+        whole.round()
+    with tempfile.TemporaryDirectory() as folder:
+        write_tensors(Path(folder, "state.safetensors"), whole.tensors(), {})
+        saved = read_tensors(Path(folder, "state.safetensors"))[0], whole.progress()
+    resumed = federation(cls, bn, training=training)
+    resumed.restore(*saved)
+    changed = differing(resumed.run().tensors(), whole.run().tensors())
+    require(not changed, f"other bits after a resume with a part of the clients: {changed}")
+
+
+def refused(cls: Kind, bn: str) -> None:
+    """Check the error of a combination that has no meaning."""
+    words = refusal(lambda: federation(cls, bn), f"bn {bn} is accepted, and is not in policies")
+    require("\n" not in words, "the error has several lines")
+    require(cls.why in words and cls.policies[0] in words, f"the error must say why, and the usual policy: {words}")
+
+
+def leaves_at_home(cls: Kind, bn: str) -> None:
+    """Check that a client's own tensors do not depend on how many clients there are, in the first round."""
+    if _pools(made(cls)):
+        return  # nobody has anything of his own
+    training = {**SETTINGS, "weights": "uniform"}  # FedDC's local work depends on a client's share of samples
+    together = federation(cls, bn, training=training).run(1)
+    own = together.trainer.own_names
+    if not POLICIES[bn].affine:
+        require({"1.weight", "1.bias"} <= set(own), "weights of batch norm do not stay at home")
+    alone = federation(cls, bn, names="b", training=training).run(1)
+    one, two = (f.client_state("b") for f in (together, alone))
+    changed = differing({k: one[k] for k in own}, {k: two[k] for k in own})
+    require(not changed, f"these tensors stay at home, and depend on other clients: {changed}")

@@ -1,0 +1,96 @@
+"""The contract of inferences, on a network with each norm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..data.samples import TensorSamples
+from ..engine.prediction import client_answer, probabilities
+from ..inferences import Inference, Personalise, Site
+from .case import Broken, Case, Generators, made, require
+from .toy import NORMS, clients, fingerprint, network
+
+Kind = type[Inference]
+
+
+def cases(cls: Kind) -> Iterator[Case]:
+    """Yield what inferences must satisfy."""
+    for norm in NORMS:
+        for mode, train in (("training", True), ("evaluation", False)):
+            for title, fails in (("", False), (", after an error in the middle of a site", True)):
+                words = f"it leaves every bit of the model: {norm}, in {mode} mode{title}"
+                yield Case(words, partial(leaves_the_model, cls, norm, train, fails))
+        yield Case(f"it predicts a site as if it were alone: {norm}", partial(predicts_alone, cls, norm))
+    yield Case("it says what scores need", partial(says_what_scores_need, cls))
+
+
+class Failing(TensorSamples):
+    """Samples whose third batch cannot be read."""
+
+    read = 0
+
+    def batch(self, index: np.ndarray, rng: Any = None) -> tuple[Tensor, Tensor]:
+        """Return a batch. Raises OSError for the third."""
+        self.read += 1
+        if self.read == 3:
+            raise OSError
+        return super().batch(index)
+
+
+def inferred(cls: Kind, model: nn.Module, client: str, samples: type[TensorSamples] = TensorSamples) -> np.ndarray:
+    """Return the probabilities of a client's images in batches of 5."""
+    inference = made(cls).model_copy(update={"batch_size": 5})
+    internal = TensorSamples(*clients()["c"])
+    answer = client_answer(model, internal, inference) if inference.asks else None
+    site = Site(greys=((0.0,), (1.0,)), answer=answer)
+    return probabilities(model, samples(*clients()[client]), inference, site=site)
+
+
+def leaves_the_model(cls: Kind, norm: str, train: bool, fails: bool) -> None:
+    """Check tensors, gradients, modes, hooks and forward passes; also after an error in the middle of a site."""
+    model = network(norm, dropout=0.2).train(train)
+    model(clients()["a"][0]).sum().backward()
+    before, generators = fingerprint(model), Generators()
+    if fails:
+        try:
+            inferred(cls, model, "b", Failing)
+        except OSError:
+            pass
+        else:
+            raise Broken("an error of reading a batch is lost")
+    else:
+        require(bool(np.isfinite(inferred(cls, model, "b")).all()), "a probability is not finite")
+    require(fingerprint(model) == before, "the model is not as it was before")
+    require(torch.is_grad_enabled(), "gradients stay switched off")
+    generators.require_unchanged()
+
+
+def predicts_alone(cls: Kind, norm: str) -> None:
+    """Check that predictions of a site do not depend on the sites before it."""
+    model = network(norm, dropout=0.2)
+    first, other = inferred(cls, model, "b"), inferred(cls, model, "a")
+    require(np.array_equal(inferred(cls, model, "b"), first), "the second time, a site has other predictions")
+    alone = inferred(cls, network(norm, dropout=0.2), "a")
+    require(np.array_equal(alone, other), "predictions of a site depend on the site before it")
+    require(bool(np.allclose(first.sum(1), 1, rtol=1e-7, atol=0)), "probabilities of an image do not add up to 1")
+
+
+def says_what_scores_need(cls: Kind) -> None:
+    """Check the columns of scores, and what is said of the labels that are used."""
+    inference = made(cls)
+    columns = {"momentum", "batch_size", "order"}
+    require(set(inference.score_columns()) == columns, f"score_columns must have the keys {sorted(columns)}")
+    said = (inference.uses_labels, inference.labels_used, inference.caveat("it"))
+    require(said == (False, "", ""), f"without labels, nothing must be said of them: {said}")
+    asked = inference.model_copy(update={"personalise": Personalise()})
+    require(asked.uses_labels, "personalisation uses labels, and uses_labels says no")
+    used = "val, steps 1, batch 32, lr 0.01, seed 0"
+    require(asked.labels_used == used, f"labels_used must be {used!r}: {asked.labels_used!r}")
+    caveat = "it first takes 1 gradient step on up to 32 labelled images of the site"
+    require(asked.caveat("it").startswith(caveat), f"the caveat must begin with {caveat!r}")

@@ -1,0 +1,72 @@
+"""The contract of models."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from ..core.errors import UserError
+from ..engine.federation import Federation
+from ..models import Model, initialise
+from .case import Broken, Case, Generators, made, require
+from .toy import BATCH_NORMS, CLASSES, differing
+
+SHAPES = ((3, 96, 96), (3, 28, 28), (3, 32, 32), (10,))
+"""Inputs that a model is offered; it is tested on the first that it takes."""
+Kind = type[Model]
+
+
+def cases(cls: Kind) -> Iterator[Case]:
+    """Yield what models must satisfy."""
+    yield Case("it maps images to logits", partial(maps, cls))
+    yield Case("its weights depend on the seed alone", partial(starts_from_the_seed, cls))
+    yield Case("all its batch norm stays at home under local", partial(batch_norm_stays, cls))
+
+
+def accepted(cls: Kind) -> tuple[int, ...]:
+    """Return the first shape that a model takes. It refuses others by UserError. Raises Broken if it takes none."""
+    for shape in SHAPES:
+        with contextlib.suppress(UserError):
+            initialise(made(cls), shape, CLASSES, seed=0)
+            return shape
+    raise Broken(f"it takes none of {SHAPES}, see docs/add-a-model.md")
+
+
+def maps(cls: Kind) -> None:
+    """Check the shape of the logits."""
+    shape = accepted(cls)
+    model = initialise(made(cls), shape, CLASSES, seed=0).eval()
+    with torch.no_grad():
+        logits = model(torch.zeros(2, *shape))
+    require(logits.shape == (2, CLASSES), f"two images give {tuple(logits.shape)} logits and not {(2, CLASSES)}")
+
+
+def starts_from_the_seed(cls: Kind) -> None:
+    """Check that the same seed gives the same weights, another one others."""
+    shape = accepted(cls)
+    generators, plugin = Generators(), made(cls)
+    one = initialise(plugin, shape, CLASSES, seed=0).state_dict()
+    generators.require_unchanged()
+    torch.rand(5)
+    changed = differing(initialise(plugin, shape, CLASSES, seed=0).state_dict(), one)
+    require(not changed, f"the same seed gives other weights: {changed}")
+    other = differing(initialise(plugin, shape, CLASSES, seed=1).state_dict(), one)
+    require(bool(other), "another seed gives the same weights")
+
+
+def batch_norm_stays(cls: Kind) -> None:
+    """Check that tensors of batch norm are found by the type of their layers."""
+    shape = accepted(cls)
+    model = initialise(made(cls), shape, CLASSES, seed=0)
+    expected = {
+        f"{path}.{leaf}"
+        for path, layer in model.named_modules()
+        if isinstance(layer, BATCH_NORMS)
+        for leaf in layer.state_dict()
+    }
+    data = {"a": (torch.zeros(2, *shape), torch.arange(2))}
+    own = set(Federation(model, data, bn="local").trainer.own_names)
+    require(own == expected, f"under bn local these tensors are wrong: {sorted(own ^ expected)}")

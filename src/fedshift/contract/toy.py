@@ -1,0 +1,94 @@
+"""Small networks and clients on which plug-ins are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+SHAPE, CLASSES = (2, 6, 6), 3
+SIZES = {"a": 13, "b": 22, "c": 9}
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "batch norm": nn.BatchNorm2d,
+    "group norm": lambda channels: nn.GroupNorm(2, channels),
+    "no norm": lambda channels: nn.Identity(),
+}
+LARGE = "large"
+"""A network with batch norm whose tensors average more than 100,000 floats."""
+
+
+def large_network(dropout: float) -> nn.Sequential:
+    """Return one convolution with batch norm, and two linear layers: half a million floats in five tensors."""
+    size = SHAPE[1] * SHAPE[2]
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(4 * size, 3500, bias=False),
+        nn.ReLU(),
+        nn.Linear(3500, CLASSES, bias=False),
+    )
+
+
+def network(norm: str = "batch norm", dropout: float = 0.0, seed: int = 0, dtype: Any = torch.float64) -> nn.Module:
+    """Return two convolutions, each with its norm, and a linear layer. No name in it contains "bn"."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if norm == LARGE:
+            return large_network(dropout).to(dtype)
+        model = nn.Sequential(
+            nn.Conv2d(2, 4, 3, padding=1),
+            NORMS[norm](4),
+            nn.ReLU(),
+            nn.Conv2d(4, 6, 3, padding=1),
+            NORMS[norm](6),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Dropout(dropout),
+            nn.Linear(6, CLASSES),
+        )
+        for layer in (model[1], model[4]):
+            for parameter in layer.parameters():
+                nn.init.uniform_(parameter, 0.5, 1.5)
+    return model.to(dtype)
+
+
+def clients(sizes: Mapping[str, int] = SIZES, seed: int = 0, dtype: Any = torch.float64) -> dict[str, Any]:
+    """Return images and labels of each site; sites differ in brightness and contrast, classes in a gradient."""
+    out = {}
+    for k, (name, n) in enumerate(sizes.items()):
+        rng = np.random.default_rng([seed, k])
+        y = rng.integers(0, CLASSES, n)
+        signal = y[:, None, None, None] * np.linspace(-1, 1, SHAPE[2])
+        x = (1 + k) * (rng.normal(size=(n, *SHAPE)) + signal) + 2 * k
+        out[name] = torch.from_numpy(x).to(dtype), torch.from_numpy(y)
+    return out
+
+
+def differing(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of tensors that are not the same bits in both, or not in both."""
+    return [
+        k for k in sorted(one.keys() | two.keys()) if k not in one or k not in two or not torch.equal(one[k], two[k])
+    ]
+
+
+def fingerprint(model: nn.Module) -> list[tuple[Any, ...]]:
+    """Return all that a network consists of: tensors by identity, bits, gradient, and modules with modes and hooks."""
+    parts: list[tuple[Any, ...]] = []
+    for path, module in model.named_modules():
+        own = {k: list(v) if isinstance(v, dict) else v for k, v in vars(module).items()}
+        parts.append((path, id(module), type(module), repr(own)))
+        tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        for name, tensor in tensors:
+            gradient = None if tensor.grad is None else (id(tensor.grad), tensor.grad.numpy().tobytes())
+            place, bits = tensor.data_ptr(), tensor.detach().numpy().tobytes()
+            hooks = None if tensor._backward_hooks is None else list(tensor._backward_hooks)
+            parts.append((path, name, id(tensor), place, bits, tensor.requires_grad, gradient, hooks))
+    return parts

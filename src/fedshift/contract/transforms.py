@@ -1,0 +1,71 @@
+"""The contract of transforms: of batches, of stored images, and of randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..core.errors import UserError
+from ..core.rng import stream
+from ..transforms import Transform, shape_after
+from .case import Case, Generators, made, require
+
+GIVEN: dict[str, dict[str, Any]] = {"normalize": {"mean": [0.5], "std": [0.5]}, "resize": {"size": 12}}
+"""Settings of known transforms that fit any number of channels; others run with their defaults."""
+SHAPES = ((4, 3, 8, 8), (1, 3, 8, 8), (3, 1, 6, 6))
+Kind = type[Transform]
+
+
+def cases(cls: Kind) -> Iterator[Case]:
+    """Yield what transforms must satisfy."""
+    for shape in SHAPES:
+        title = f"it keeps the type, has the shape that it says, and draws as it is told: {shape}"
+        yield Case(title, partial(keeps_shape_and_type, cls, shape))
+    yield Case("it keeps the form of stored images", partial(keeps_stored_images, cls))
+    yield Case("if it always acts, it draws nothing", partial(draws_nothing, cls))
+
+
+def keeps_shape_and_type(cls: Kind, shape: tuple[int, ...]) -> None:
+    """Check what comes of a batch. A transform may refuse images that have not three channels."""
+    transform = made(cls, **GIVEN.get(cls.name, {}))
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 255
+    before, generators = x.clone(), Generators()
+    try:
+        one, same = (transform.apply(x, stream(0, "test")) for _ in range(2))
+    except UserError:
+        require(shape[1] != 3, "it must take images of three channels, see docs/add-a-transform.md")
+        return
+    _, *side = shape_after((transform,), shape[1:])
+    expected = (*x.shape[:2], *side)
+    require(type(one) is torch.Tensor and one.dtype == x.dtype, f"it makes {type(one)} of {x.dtype}")
+    require(tuple(one.shape) == expected, f"it makes the shape {tuple(one.shape)}, and says {expected}")
+    require(torch.equal(one, same), "it must draw from the generator that it is given, and from no other")
+    require(torch.equal(x, before), "it changes its argument")
+    generators.require_unchanged()
+
+
+def keeps_stored_images(cls: Kind) -> None:
+    """Check what comes of a stored image."""
+    transform = made(cls)
+    image = np.random.default_rng(0).integers(0, 256, (16, 12, 3), dtype=np.uint8)
+    before = image.copy()
+    one, same = (transform.prepare(image) for _ in range(2))
+    require((one.shape, one.dtype) == (image.shape, np.uint8), f"it makes {one.shape}, {one.dtype} of a stored image")
+    require(np.array_equal(one, same), "the second time it makes another image")
+    require(np.array_equal(image, before), "it changes its argument")
+    require(transform.when in ("prepare", "train", "always"), f"`when` is {transform.when!r}")
+    if transform.when != "prepare":
+        require(np.array_equal(one, image), "it acts on batches, and must leave stored images as they are")
+
+
+def draws_nothing(cls: Kind) -> None:
+    """Check a transform that acts in prediction too, where no randomness is given."""
+    transform = made(cls)
+    if transform.when == "always":
+        x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1)) * 255
+        same = torch.equal(transform.apply(x, stream(1)), transform.apply(x, stream(2)))
+        require(same, "it always acts, and depends on the generator")

@@ -1,0 +1,37 @@
+"""The invented study of `fake_study` with its scores and tables, each made once for the same arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fake_study
+import once
+from fake_study import Right
+
+from fedshift.analysis import score
+from fedshift.io.paths import Paths
+from fedshift.report import summary
+from fedshift.study.plan import Plan
+
+
+def scored(root: Path, right: Right = fake_study.helps, **changes: Any) -> tuple[Plan, Paths]:
+    """Write everything up to scores.csv; see `fake_study.build`."""
+
+    def make(folder: Path) -> None:
+        score.score(*fake_study.build(folder, right, **changes))
+
+    plan = fake_study.plan(root, **fake_study.of_study(changes))
+    once.made(root, (right, fake_study.of_scores(changes), fake_study.state()), make)
+    return plan, Paths(root)
+
+
+def summarised(root: Path, right: Right = fake_study.helps, **changes: Any) -> tuple[Plan, Paths]:
+    """Write everything up to the tables for people; see `fake_study.build`."""
+
+    def make(folder: Path) -> None:
+        summary.summarise(*scored(folder, right, **changes))
+
+    plan = fake_study.plan(root, **fake_study.of_study(changes))
+    once.made(root, (right, changes, fake_study.state()), make)
+    return plan, Paths(root)
