@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from ..core.rng import stream
 from ..io.disk import atomic_folder
 from ..io.download import Source
 from ..io.images import read_image, shorter_side
+from ..io.origins import Receipt, obtain
 from ..io.tables import read_table, write_table
 from ._base import Card, Dataset, Opened
 from ._divide import digit
@@ -90,8 +92,8 @@ class FedIsic2019(Dataset):
             Source(URL + IMAGES, IMAGES, unpack=True),
         ]
 
-    def download(self, raw: Path, mirror: Path | None) -> None:
-        super().download(raw, mirror)
+    def download(self, raw: Path, mirror: Path | None) -> Receipt:
+        receipt = obtain(self.origins(), raw, mirror)
         samples = self.open(raw).samples
         for site, counts in COUNTS.items():
             for part, count in zip(("train", "test"), counts, strict=True):
@@ -99,6 +101,8 @@ class FedIsic2019(Dataset):
                 if images != count:
                     what = f"centre {site} has {images} images in FLamby's part {part}, expected {count}"
                     raise UserError(raw / CENTRES, what, AGAIN)
+        counted = "the number of images in each part of FLamby's split, by centre"
+        return dataclasses.replace(receipt, verified=(*receipt.verified, counted))
 
     def open(self, raw: Path) -> Opened:
         samples = _samples(raw)

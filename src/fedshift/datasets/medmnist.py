@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.disk import atomic
 from ..io.download import Source
+from ..io.origins import Receipt, obtain
 from ..io.text import readable
 from ._base import Card, Dataset, Opened
 from ._divide import digit
@@ -225,12 +227,13 @@ class MedMnist(Dataset):
         name = f"{self.subset}.npz" if self.size == 28 else f"{self.subset}_{self.size}.npz"
         return [Source(f"{URL}{name}?download=1", name, md5=self._facts.md5[self.size])]
 
-    def download(self, raw: Path, mirror: Path | None) -> None:
-        super().download(raw, mirror)
+    def download(self, raw: Path, mirror: Path | None) -> Receipt:
+        receipt = obtain(self.origins(), raw, mirror)
         labels = _arrays(file := self._file(raw), [f"{part}_labels" for part in PARTS])
         for part, y, count in zip(PARTS, labels, self._facts.counts, strict=True):
             if len(y) != count:
                 raise UserError(file, f"part {part} has {len(y)} images, expected {count}", AGAIN)
+        return dataclasses.replace(receipt, verified=(*receipt.verified, "the number of images in each part"))
 
     def open(self, raw: Path) -> Opened:
         import pandas as pd

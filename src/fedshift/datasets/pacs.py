@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
 
 from ..core.errors import UserError
-from ..io.download import Source
+from ..io import hub
+from ..io.disk import atomic_folder
+from ..io.download import MARKER, Source, fetch
+from ..io.origins import Origin, Receipt, obtain
+from ..io.text import read_json, write_json
 from ._base import Card, Dataset, Opened
 from ._divide import digit
 from ._folders import below, opened
 
 COUNTS = {"art_painting": 2_048, "cartoon": 2_344, "photo": 1_670, "sketch": 3_929}
 SITES = tuple(COUNTS)
+COPY = hub.Hub("flwrlabs/pacs", "394113073258ead631f617d2e13bb377c0715c4b")
+SHA256 = "4fc041ee92eec6043fe6e2859e8bdd138e5f958bc621afd153879812cbe65ff5"
+COLUMNS = ("image", "domain", "label")
 NAMES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
 
 
@@ -22,7 +30,9 @@ class Pacs(Dataset):
     """9,991 images of seven classes; sites = art_painting 2,048, cartoon 2,344, photo 1,670, sketch 3,929 images.
 
     Read from site/class/image, as DomainBed unpacks its PACS.zip. Images are 227x227 pixels and become squares of side
-    `size`. No lasting address and no checksum of that archive are known, so images are counted instead.
+    `size`. No lasting address and no checksum of that archive are known, so images are counted; without it in a mirror,
+    a copy in one Parquet file is downloaded (191 MB; in a mirror: pacs.parquet). Its images have other names, so the
+    split is another draw.
     """
 
     miniature_fields = frozenset({"images"})
@@ -48,13 +58,36 @@ class Pacs(Dataset):
             Source(None, self.archive, unpack=True, page="the address in DomainBed's domainbed/scripts/download.py")
         ]
 
-    def download(self, raw: Path, mirror: Path | None) -> None:
-        super().download(raw, mirror)
+    def origins(self) -> Sequence[Origin]:
+        shard = COPY.source("data/train-00000-of-00001.parquet", sha256=SHA256, size=191_395_900)
+        copy = (dataclasses.replace(shard, filename="pacs.parquet"),)
+        return [
+            Origin("the archive of DomainBed", tuple(self.sources())),
+            Origin("the copy flwrlabs/pacs at the Hugging Face Hub", copy, self._take_copy, "unknown"),
+        ]
+
+    def download(self, raw: Path, mirror: Path | None) -> Receipt:
+        receipt = obtain(self.origins(), raw, mirror)
         images = self.open(raw).samples["site"].value_counts()
         for site, count in COUNTS.items():
             if images[site] != count:
                 what = f"site {site} has {images[site]} images, expected {count}"
                 raise UserError(self._folder(raw) / site, what, "obtain the archive again")
+        return dataclasses.replace(receipt, verified=(*receipt.verified, "the number of images of each site"))
+
+    def _take_copy(self, raw: Path, mirror: Path | None) -> Receipt:
+        """Get the copy and bring its images, whose bytes stay as they are, to the folders of the archive."""
+        origin = self.origins()[1]
+        (source,) = origin.sources
+        folder, identity = raw / self.sources()[0].unpacked_name, {"content": source.sha256}
+        if not (folder / MARKER).is_file() or read_json(folder / MARKER) != identity:
+            shard = fetch(source, raw, mirror, copy=False)
+            with atomic_folder(folder) as new:
+                _unpack(shard, new)
+                write_json(new / MARKER, identity)
+            if shard.parent == raw:
+                shard.unlink()
+        return Receipt(f"{origin.name} ({COPY.page})", (f"published checksum of {source.filename}",))
 
     def open(self, raw: Path) -> Opened:
         return opened(self._folder(raw), SITES, {name: name for name in NAMES}, self.size)
@@ -67,3 +100,16 @@ class Pacs(Dataset):
         from ._miniature import write_folders
 
         write_folders(raw / self.sources()[0].unpacked_name, SITES, NAMES, self.images, digit, self.size // 4)
+
+
+def _unpack(shard: Path, folder: Path) -> None:
+    """Write the images of the copy to folder/site/class/number. Raises UserError for a row that is of another set."""
+    for number, row in enumerate(hub.rows(shard, COLUMNS)):
+        image, site, label = (row[column] for column in COLUMNS)
+        content = image.get("bytes") if isinstance(image, dict) else None
+        if not content or site not in SITES or label not in range(len(NAMES)):
+            what = f"has no image, or domain {site!r} and label {label!r} are not of PACS"
+            raise UserError(f"{shard}, row {number}", what, "check that it is the copy of PACS")
+        place = folder / site / NAMES[label]
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number:05}.{'png' if content.startswith(hub.PNG) else 'jpg'}").write_bytes(content)
