@@ -167,7 +167,7 @@ def test_no_predictions_at_all_is_an_error_with_a_remedy(tmp_path: Path) -> None
     for run in plan.runs:
         for key in plan.inferences:
             paths.predictions(run, key).unlink()
-    with pytest.raises(UserError, match=r"trained, but not predicted.*snakemake .*study=fake$"):
+    with pytest.raises(UserError, match=r"trained, but not predicted.*fedshift run fake$"):
         score.score(plan, paths)
     assert not (paths.study("fake") / "scores.csv").exists()
 
