@@ -14,6 +14,7 @@ from pathlib import Path
 import device_worker
 import pytest
 import standin
+import toy
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +25,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         pytest.skip("needs g++, which builds the stand-in accelerator")
     library = standin.build(request.config.cache.mkdir("standin"))  # type: ignore[union-attr]
     out = tmp_path_factory.mktemp("device") / "outcomes.json"
-    path = os.pathsep.join(
-        [str(Path(device_worker.network.__code__.co_filename).parent), os.environ.get("PYTHONPATH", "")]
-    )
+    path = os.pathsep.join([str(Path(toy.__file__).parent), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, device_worker.__file__, str(library), str(out)]
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=7200, check=False)

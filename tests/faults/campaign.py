@@ -48,7 +48,7 @@ from fedshift.planning.files import SOURCES, outputs
 ROOT = Path(__file__).parents[2]
 TRIALS, SEED = 120, 0
 STUDY = (
-    small.STUDY
+    small.STUDY.replace("images/", "../../images/")  # the study lies in config/studies
     + """
 published:
   tables: [faults-table]

@@ -137,7 +137,7 @@ class Finished:
                 except Exception as error:
                     table.silent.append(f"{what}: a traceback: {error!r}")
                     continue
-                mends = f"--forcerun {file}" in said or (kind == "delete" and "make it again: snakemake" in said)
+                mends = f"--forcerun {file}" in said or (kind == "delete" and "make it again: fedshift run" in said)
                 if code == 2 and str(file) in said and mends:
                     row.append(command)
                 else:

@@ -36,15 +36,15 @@ TABLE3 = {
 }
 GB, MESSAGES, EXTRA = "GB of rounded MB", "% extra messages", "% extra of rounded MB"
 TABLE4 = {
-    "FedTAN2(exchange_rounds=1000)": {GB: "60.6563", MESSAGES: "85.07", EXTRA: "0.1014"},
-    "FedTAN2(exchange_rounds=2000)": {GB: "60.7178", MESSAGES: "91.94", EXTRA: "0.2027"},
-    "FedTAN2(exchange_rounds=4000)": {GB: "60.8408", MESSAGES: "95.80", EXTRA: "0.4045"},
+    "FedTAN-II(exchange_rounds=1000)": {GB: "60.6563", MESSAGES: "85.07", EXTRA: "0.1014"},
+    "FedTAN-II(exchange_rounds=2000)": {GB: "60.7178", MESSAGES: "91.94", EXTRA: "0.2027"},
+    "FedTAN-II(exchange_rounds=4000)": {GB: "60.8408", MESSAGES: "95.80", EXTRA: "0.4045"},
     "FedTAN": {GB: "61.2100", MESSAGES: "98.28", EXTRA: "1.0051"},
 }
 TABLE5 = {
-    "FedTAN2(exchange_rounds=10)": {"Gbit": "2.1388", MESSAGES: "5.66", "% extra": "0.0100"},
-    "FedTAN2(exchange_rounds=50)": {"Gbit": "2.1397", MESSAGES: "23.08", "% extra": "0.0501"},
-    "FedTAN2(exchange_rounds=100)": {"Gbit": "2.1408", MESSAGES: "37.50", "% extra": "0.1002"},
+    "FedTAN-II(exchange_rounds=10)": {"Gbit": "2.1388", MESSAGES: "5.66", "% extra": "0.0100"},
+    "FedTAN-II(exchange_rounds=50)": {"Gbit": "2.1397", MESSAGES: "23.08", "% extra": "0.0501"},
+    "FedTAN-II(exchange_rounds=100)": {"Gbit": "2.1408", MESSAGES: "37.50", "% extra": "0.1002"},
     "FedTAN": {"Gbit": "2.1493", MESSAGES: "75", "% extra": "0.4992"},  # printed 2.1386, see below
 }
 RESNET_BN, RESNET_GN, CHANNELS = 271_098, 269_722, 688

@@ -69,10 +69,10 @@ def section(study: results.StudyResults) -> tuple[str, list[str]]:
 
 def test_a_collapse_is_named_and_counted(adapted: results.StudyResults) -> None:
     text, rows = section(adapted)
-    assert "Predictions collapsed: Tent at centre0 (FedAvg, aggregated BN), " in text
+    assert "Predictions collapsed: TENT at centre0 (FedAvg, aggregated BN), " in text
     assert rows[0] == " ".join([*HEADER, "What it did", "Collapsed"])
-    (tent,) = (row for row in rows if row.startswith("centre1 external Tent"))
-    assert tent == "centre1 external Tent 54.0 100.0 75.0 40.1 75.0 – 1 of 2 trainings"
+    (tent,) = (row for row in rows if row.startswith("centre1 external TENT"))
+    assert tent == "centre1 external TENT 54.0 100.0 75.0 40.1 75.0 – 1 of 2 trainings"
     assert 'class="num worse">1 of 2 trainings' in text
     assert "more than 95 % of images are predicted as one class" in text
 

@@ -140,13 +140,19 @@ def card(plan: Plan, synthetic: bool) -> dict[str, Any]:
 
 
 def build(root: Path, right: Right = helps, **changes: Any) -> tuple[Plan, Paths]:
-    """Write everything up to the predictions, as `write` does; for the same arguments only once."""
+    """Write everything up to the predictions, as `write` does; for the same arguments only once.
+
+    Ids of data with a table of their own depend on the folder: these are written each time.
+    """
 
     def make(folder: Path) -> None:
         write(folder, right, **changes)
 
     made = plan(root, **of_study(changes))
-    once.made(root, (right, of_scores(changes), state()), make)
+    if any(data.dataset.inputs() for data in made.data.values()):
+        make(root)
+    else:
+        once.made(root, (right, of_scores(changes), state()), make)
     return made, Paths(root)
 
 

@@ -40,7 +40,8 @@ def run(module: str, words: tuple[str, ...], folder: Path, env: Mapping[str, str
     if address is None:
         return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     request = {"identity": identity(), "module": module, "argv": [module, *words], "folder": str(folder)}
-    request |= {"path": [str(folder)], "environment": dict(env)}
+    added = [place for place in env.get("PYTHONPATH", "").split(os.pathsep) if place]
+    request |= {"path": [str(folder), *added], "environment": dict(env)}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path(os.devnull).open() as none:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.connect(address)

@@ -19,8 +19,9 @@ from fedshift.study import calls
 pytestmark = pytest.mark.slow
 
 
-def test_the_command_of_a_run_trains_and_predicts_it_alone(tmp_path: Path) -> None:
+def test_the_command_of_a_run_trains_and_predicts_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = Project.create(tmp_path / "a project", runs=[{"algorithm": "fedavg", "bn": ["aggregated", "local"]}])
+    monkeypatch.chdir(project.root)  # the id of a table counts from the working folder
     env = os.environ | {"PYTHONPATH": str(project.root / "src")}
     plan = study.load(project.root / "config" / "studies" / "tiny.yaml", "mini")
     run = next(iter(plan.runs))

@@ -17,8 +17,9 @@ TRAINING = {"rounds": 1, "batch_size": 4}
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "seeds": [0], "figures": []}
 
 
-def test_a_search_by_validation_and_one_by_an_oracle(tmp_path: Path) -> None:
+def test_a_search_by_validation_and_one_by_an_oracle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = Project.create(tmp_path / "p", **ONE, training={**TRAINING, "lr": [0.1, 0.001]})
+    monkeypatch.chdir(project.root)  # the id of a table counts from the working folder
     project.study("seen", **ONE, training={**TRAINING, "lr": [0.1, 0.001]}, search="oracle")
     done = project.build("tiny,seen", "--verbose")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -23,6 +23,9 @@ from .evaluation import InferenceSpec, inference_of, require_network, require_si
 class Federation(engine.Federation):
     """Clients that train one model together, and the scores of that model on any data.
 
+    The order in which clients are given changes nothing: they train in the order of their names. Parameters for several
+    processes are those of `fedshift.engine.federation.Federation`.
+
     Parameters
     ----------
     model : any network that maps a batch to (batch, classes) logits; it is copied once and not changed
@@ -36,9 +39,6 @@ class Federation(engine.Federation):
     training : settings of local training and of the rounds, a mapping or a Training
     seed : seed of everything random: batches, augmentation, dropout, choice of participants
     device : device of the training
-
-    The order in which clients are given changes nothing: they train in the order of their names. Parameters for several
-    processes are those of `fedshift.engine.federation.Federation`.
 
     Raises
     ------
