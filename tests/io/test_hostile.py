@@ -352,7 +352,7 @@ def work(plan: Plan, paths: Paths) -> list[Path]:
     for name in plan.study.figures:
         results.draw(plan, paths, name)
     tracked = chosen("tsmobn", ["batch_size=4"], NAMES[0])
-    found = apply(paths.run(run.id), plan.study.dataset.inputs()[0], tracked)
+    found = apply(paths.run(run.id), data.dataset.inputs()[0], tracked)
     return [page.write(plan, paths), gallery.write(plan.path.parent, paths), applied.write(found)]
 
 
@@ -509,7 +509,7 @@ def test_a_few_lists_do_not_multiply_to_millions(tmp_path: Path, changes: dict[s
         ("a: .nan", "not a number, or too large a one"),
         ("a: 1.0e+400", "not a number, or too large a one"),
         ("a: 99999999999999999999", "not a number, or too large a one"),
-        ('a: "\\ud800"', "a character that cannot be printed"),
+        ('a: "\\ud800"', "not valid YAML: found invalid Unicode character escape code"),
         ('a: "\\0"', "a character that cannot be printed"),
         ('"\\e[31m": 1', "a character that cannot be printed"),
     ],

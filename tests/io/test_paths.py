@@ -48,5 +48,7 @@ def test_every_run_and_study_is_a_folder_in_order_of_its_name(tmp_path: Path) ->
     assert paths.every_study() == [paths.study_files("a"), paths.study_files("b")]
 
 
-def test_the_list_of_papers_is_beside_the_studies() -> None:
-    assert papers(Path("my", "studies")) == Path("my", "papers.csv")
+def test_the_list_of_papers_is_beside_the_studies_or_comes_with_fedshift(tmp_path: Path) -> None:
+    assert papers(tmp_path / "studies") == Path(__file__).parents[2] / "config" / "papers.csv"
+    (tmp_path / "papers.csv").touch()
+    assert papers(tmp_path / "studies") == tmp_path / "papers.csv"

@@ -18,6 +18,7 @@ from fedshift.jobs import prepare, train
 from fedshift.study.run import Run
 
 CHANGES = {
+    "dataset": {**STUDY["dataset"], "table": "own images/samples.csv"},
     "partition": {"internal": ["A", "B"], "split": {"train": 1, "val": 0, "test": 0}},
     "runs": [{"algorithm": "fedavg", "bn": "local"}],
     "seeds": [0],

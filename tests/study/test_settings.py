@@ -71,7 +71,9 @@ def test_every_key_is_documented_and_has_the_default_of_the_file() -> None:
     rows = re.findall(
         r"^\| `(\w+)` \| (?:`([^`]+)`|none) \|", (ROOT / "config" / "README.md").read_text(), re.MULTILINE
     )
-    assert {key: value and yaml.safe_load(value) for key, value in rows} == DEFAULTS | dict.fromkeys(["mirror", "plugins"], "")
+    assert {key: value and yaml.safe_load(value) for key, value in rows} == DEFAULTS | dict.fromkeys(
+        ["mirror", "plugins"], ""
+    )
 
 
 @pytest.mark.parametrize("paths", [{"prefix": "a"}, {"prefix": None, "replace_prefix": {"results/": "b/"}}])

@@ -157,7 +157,8 @@ PUBLISHED_IDS = ("fedavg-aggregated-000ae061b0", "fedavg-local-44e0426a14")
 
 
 @pytest.mark.parametrize("name", ["own_images", "manifest"])
-def test_a_new_name_of_a_dataset_changes_no_id(tmp_path: Path, name: str) -> None:
+def test_a_new_name_of_a_dataset_changes_no_id(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     tiny = plan(tmp_path, dataset={"name": name, "table": "samples.csv"})
     assert set(PUBLISHED_IDS) < set(tiny.runs)
     (data,) = tiny.data.values()
