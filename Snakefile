@@ -40,7 +40,7 @@ onstart:
             calls.require_plain(sys.executable)
     lift_default_limit(workflow)
     if str(config["fork_server"]).lower() == "true" and workflow.local_exec and int(config["processes"]) == 1:
-        fork_server.start()
+        fork_server.start(imported_by_trainings(workflow.dag.needrun_jobs()))
     print(f"To follow the runs, in another terminal: {FOLLOW}", file=sys.stderr)
 
 

@@ -27,11 +27,11 @@ def _take_ctrl_c() -> None:
 class Warm:
     """A fork server, and commands that use it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *ahead: str) -> None:
         self.socket = folder / "server" / "socket"
         self.socket.parent.mkdir()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fedshift.core.fork_server", str(self.socket)],
+            [sys.executable, "-m", "fedshift.core.fork_server", str(self.socket), *ahead],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
@@ -112,6 +112,14 @@ def test_the_server_loads_the_libraries_that_a_command_loaded(tmp_path: Path) ->
     assert not mapped(server.process.pid, LIBRARY)
     assert server.run(["--version"])[0] == 0
     until(lambda: mapped(server.process.pid, LIBRARY))
+    assert server.end() == 0
+
+
+def test_libraries_are_loaded_ahead_while_a_command_works(tmp_path: Path) -> None:
+    server, library = Warm(tmp_path, "no_such_module", "sqlite3"), "/_sqlite3."
+    assert not mapped(server.process.pid, library), "nothing before the first command"
+    assert server.run(LIST)[0] == 0
+    assert mapped(server.process.pid, library)
     assert server.end() == 0
 
 

@@ -109,6 +109,13 @@ def named(wildcards):
     return f"{quote(str(PLANS[wildcards.study].path))} --scale {config['scale']}{OWN}"
 
 
+def imported_by_trainings(jobs):
+    """Return the names of slow modules that the trainings among these jobs import; none without a training."""
+    trained = [RUNS[job.wildcards.run] for job in jobs if job.rule.name.endswith("train")]
+    slow = [name for run in trained for transform in run.transforms for name in transform.libraries]
+    return list(dict.fromkeys(["torch", *slow])) if trained else []
+
+
 def plugins(kind, names):
     """Return plug-in classes, whose code is part of a job's identity."""
     return [registry.get(kind, name) for name in names]

@@ -25,7 +25,7 @@ import sys
 import sysconfig
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,10 @@ LONGEST = 80
 """Most bytes of the path of the folder for temporary files; the path of a socket may have 107."""
 
 
-def start() -> None:
+def start(ahead: Sequence[str] = ()) -> None:
     """Start a server that ends with this process, and let the jobs that this process starts from now on use it.
 
+    `ahead` are names of modules that later jobs will import: the server imports them while the first job works.
     Does nothing where forking loaded libraries is unsafe (other systems than Linux), or where the path of the folder
     for temporary files is too long for a socket.
     """
@@ -46,7 +47,7 @@ def start() -> None:
         return
     path = Path(tempfile.mkdtemp(prefix="fedshift-")) / "socket"
     server = subprocess.Popen(
-        [sys.executable, "-m", __name__, path],
+        [sys.executable, "-m", __name__, path, *ahead],
         stdin=subprocess.PIPE,  # closed with this process: then the server ends
         stdout=subprocess.PIPE,
         env={**os.environ, **dict.fromkeys(LIMITS, "1")},
@@ -76,10 +77,17 @@ class Child:
 
 
 class Server:
-    """The loop that takes requests, forks, and tells each client how its process ended."""
+    """The loop that takes requests, forks, and tells each client how its process ended.
 
-    def __init__(self, path: str, lifeline: int) -> None:
-        self.lifeline = lifeline
+    Parameters
+    ----------
+    path : path of the socket on which clients ask
+    lifeline : descriptor that is closed when the server is to end
+    ahead : names of modules to import while a forked process works and nobody asks
+    """
+
+    def __init__(self, path: str, lifeline: int, ahead: Iterable[str] = ()) -> None:
+        self.lifeline, self.ahead = lifeline, list(ahead)
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(path)
         self.listener.listen(128)
@@ -100,7 +108,11 @@ class Server:
     def serve(self) -> dict[str, Any] | None:
         """Serve until the end. Returns None in the server, and the request in each process that was forked for one."""
         while self.selector.get_map():
-            for key, _ in self.selector.select():
+            idle = bool(self.ahead and self.children)
+            events = self.selector.select(0 if idle else None)
+            if idle and not events:
+                load([self.ahead.pop(0)])
+            for key, _ in events:
                 if key in self.selector.get_map().values():  # an event before may have ended it
                     key.data()
                 if self.request is not None:
@@ -224,7 +236,7 @@ def main() -> None:
     for number in FORWARDED:  # the server ends when Snakemake does
         signal.signal(number, signal.SIG_IGN)
     path = Path(sys.argv[1])
-    server = Server(str(path), sys.stdin.fileno())
+    server = Server(str(path), sys.stdin.fileno(), sys.argv[2:])
     print("ready", flush=True)
     os.dup2(2, 1)
     request = server.serve()

@@ -18,6 +18,8 @@ class Plugin(Frozen, allow_inf_nan=False):
     name: ClassVar[str] = ""
     display_name: ClassVar[str] = ""
     """What pages call it, by default the name of its class. It is part of no identity."""
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Slow modules that it imports when it works: they are imported ahead of local trainings."""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Earlier names, oldest first, which studies and old specifications may still use."""
     identity_name: ClassVar[str] = ""

@@ -10,8 +10,8 @@ from .scopes import Function, defined, for_type_checkers, is_text
 ERRORS = frozenset({"UserError", "UserErrors"})
 WORDS = ERRORS | {"say", "Progress", "Card"}
 """Calls whose arguments are read by people alone, unless these do something themselves."""
-WORD_FIELDS = frozenset({"display_name", "paper", "why"})
-"""Attributes of a class that are read by people alone."""
+WORD_FIELDS = frozenset({"display_name", "libraries", "paper", "why"})
+"""Attributes of a class on which no result depends: people alone read them, or they only save time."""
 QUIET = frozenset(
     {"abs", "bool", "dict", "duration", "float", "int", "len", "list", "max", "min", "range", "repr", "round", "set"}
     | {"sorted", "str", "sum", "tuple", "type", "zip"}

@@ -28,6 +28,7 @@ class Monai(Transform):
     and tries it on one image.
     """
 
+    libraries = ("monai.transforms",)
     transform: str = Field(
         description="name of the class, such as RandGaussianNoise; dictionary transforms are not taken",
         examples=["RandGaussianNoise"],
