@@ -205,11 +205,17 @@ def test_many_conditions_are_counted_first(tmp_path: Path) -> None:
     found, *_ = judged(tmp_path, right, runs=[{"algorithm": ["fedavg", "fedprox"], "bn": ["aggregated", "local"]}])
     told = answer(found)
     assert told.opening.startswith("Best of 4 conditions at 2 external sites: FedAvg, local BN (90.0")
-    counted = "Of 4 conditions 1 holds up at external sites, 1 loses there and of 2 the data cannot tell."
+    counted = "Of 4 conditions 1 holds up at external sites, 1 loses there and for 2 the data cannot tell."
     assert told.opening.endswith(counted)
     assert told.lead.startswith("FedAvg, local BN: holds up")
     html = page.write(found.plan, results.load(found.plan, fake_study.Paths(tmp_path)).paths).read_text()
     assert html.index("Best of 4 conditions") < html.index(counted) < html.index(told.lead)
+
+
+def test_conditions_of_which_none_can_be_judged_are_one_sentence(tmp_path: Path) -> None:
+    runs = [{"algorithm": ["fedavg", "fedprox"], "bn": ["aggregated", "local"]}]
+    found, *_ = judged(tmp_path, lambda *_: 0.5, runs=runs)
+    assert answer(found).opening.endswith("The data cannot tell for any of the 4 conditions.")
 
 
 def test_without_external_sites_nothing_is_said_of_them(tmp_path: Path) -> None:

@@ -94,10 +94,12 @@ def all_of(verdicts: list[Verdict]) -> str:
     """Return how many of several conditions hold up, lose, or cannot be judged."""
     words = [verdict.word for verdict in verdicts]
     holds, loses = (words.count(word) for word in (Word.HOLDS, Word.LOSES))
+    if not holds + loses:
+        return f"The data cannot tell for any of the {len(words)} conditions."
     parts = [
         *([f"{holds} {'holds' if holds == 1 else 'hold'} up at external sites"] if holds else []),
         *([f"{loses} {'loses' if loses == 1 else 'lose'} there" if holds else _lose(loses)] if loses else []),
-        *([f"of {rest} the data cannot tell"] if (rest := len(words) - holds - loses) else []),
+        *([f"for {rest} the data cannot tell"] if (rest := len(words) - holds - loses) else []),
     ]
     return f"Of {len(words)} conditions {listed(parts)}."
 
