@@ -135,7 +135,7 @@ class Warm:
         def child() -> int:
             os.setpgid(0, 0)
             sys.executable = self.program  # the Snakefile puts its folder first on the path of jobs
-            fedshift.core.fork_server.start = lambda: None  # jobs are forked here, with their faults
+            fedshift.core.fork_server.start = lambda *_: None  # jobs are forked here, with their faults
             sys.argv = ["snakemake", *words]
             try:
                 snakemake.cli.main(words)
