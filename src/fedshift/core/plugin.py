@@ -17,7 +17,7 @@ class Plugin(Frozen, allow_inf_nan=False):
     kind: ClassVar[str] = ""
     name: ClassVar[str] = ""
     display_name: ClassVar[str] = ""
-    """What pages call it, by default the name of its class. It is part of no identity."""
+    """The name on pages, by default that of its class. It is part of no identity."""
     libraries: ClassVar[tuple[str, ...]] = ()
     """Slow modules that it imports when it works: they are imported ahead of local trainings."""
     aliases: ClassVar[tuple[str, ...]] = ()

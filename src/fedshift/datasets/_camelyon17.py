@@ -39,7 +39,7 @@ def patch_file(row: Mapping[Any, Any]) -> str:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a whole set holds.
+    """The numbers of patches and patients in a whole set.
 
     Parameters
     ----------

@@ -24,6 +24,14 @@ def inference_of(spec: InferenceSpec, batch_size: int | None = None) -> Inferenc
     return inference
 
 
+def without_labels(spec: InferenceSpec, batch_size: int | None, data: str) -> Inference:
+    """Return an inference as `inference_of` does. Raises UserError for one that adapts to labelled `data`."""
+    inference = inference_of(spec, batch_size)
+    if inference.uses_labels:
+        raise UserError("inference", f"{inference.name} adapts to labelled {data}", "call evaluate with their labels")
+    return inference
+
+
 def scores(label: np.ndarray, probability: np.ndarray, metrics: Sequence[str]) -> dict[str, float]:
     """Return the value of each metric for labels (n,) and probabilities (n, classes); NaN where it is not defined."""
     names = [metrics] if isinstance(metrics, str) else metrics

@@ -17,7 +17,7 @@ from ..engine.client import Client, require_classes, samples_by_site
 from ..engine.prediction import adapted_probabilities, client_answer, mean_answer
 from ..inferences import Inference, Site
 from ..nn.blend import Blended
-from .evaluation import InferenceSpec, inference_of, require_network, require_site, scores
+from .evaluation import InferenceSpec, inference_of, require_network, require_site, scores, without_labels
 
 
 class Federation(engine.Federation):
@@ -152,9 +152,7 @@ class Federation(engine.Federation):
         >>> p.shape, p.dtype, p.sum(1).round(6).tolist()
         ((7, 2), dtype('float64'), [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
         """
-        chosen = inference_of(inference, batch_size)
-        if chosen.uses_labels:
-            raise UserError("inference", f"{chosen.name} adapts to labelled inputs", "call evaluate with their labels")
+        chosen = without_labels(inference, batch_size, "inputs")
         x = torch.as_tensor(x)
         return self._predicted(TensorSamples(x, torch.zeros(len(x), dtype=torch.long)), chosen, site)[0]
 

@@ -25,7 +25,7 @@ from ..jobs.predict import Network, _Images, _known, load_run
 from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..transforms import Transform, greys_after
-from .evaluation import InferenceSpec, inference_of, require_network, require_site, scores
+from .evaluation import InferenceSpec, inference_of, require_network, require_site, scores, without_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -247,9 +247,7 @@ class TrainedRun:
         >>> p.shape, p.dtype, p.sum(axis=1).round(9).tolist()[:3]
         ((40, 2), dtype('float64'), [1.0, 1.0, 1.0])
         """
-        chosen = inference_of(inference, batch_size)
-        if chosen.uses_labels:
-            raise UserError("inference", f"{chosen.name} adapts to labelled images", "call evaluate with their labels")
+        chosen = without_labels(inference, batch_size, "images")
         return self._predicted(x, np.zeros(len(x), dtype=np.int64), chosen, site)[0]
 
     def evaluate(

@@ -18,7 +18,7 @@ BUSY = 429
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server says about a file."""
+    """A server's answer about a file."""
 
     alive: bool
     text: str

@@ -21,7 +21,7 @@ from ..io.text import read_json, readable
 Points = npt.NDArray[np.float64]
 
 ROLES = ("tumour", "hole", "ignore")
-"""What a polygon may be: tumour; a hole in tumour; an area whose squares are left out."""
+"""The roles of a polygon: tumour; a hole in tumour; an area whose squares are left out."""
 NAMELESS = "None"
 """The name of a polygon that has none, as ASAP writes it."""
 GROUPS: dict[str, str] = {
