@@ -22,6 +22,7 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from . import digest
 from .errors import UserError, did_you_mean
@@ -51,19 +52,41 @@ def built_in(kind: str) -> Iterator[Found]:
 
     Raises RuntimeError for a module that does not hold exactly one.
     """
-    package = importlib.import_module(f"{digest.PACKAGE}.{kind}s")
-    for name in sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")):
-        module = importlib.import_module(f"{package.__name__}.{name}")
-        classes = [cls for cls in _plugins(module) if cls.kind == kind]
-        if len(classes) != 1:
-            raise RuntimeError(f"{module.__name__} must hold exactly one {kind} plug-in, found {len(classes)}")
-        yield Found(name, classes[0], BUILT_IN)
+    return (built_in_file(kind, name) for name in built_in_names(kind))
 
 
 @functools.cache
+def built_in_names(kind: str) -> list[str]:
+    """Return the names of the plug-ins of a kind in this package, in order, without importing one."""
+    package = importlib.import_module(f"{digest.PACKAGE}.{kind}s")
+    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
+
+
+def built_in_file(kind: str, name: str) -> Found:
+    """Return the plug-in in one file of this package. Raises RuntimeError if it does not hold exactly one."""
+    module = importlib.import_module(f"{digest.PACKAGE}.{kind}s.{name}")
+    classes = [cls for cls in _plugins(module) if cls.kind == kind]
+    if len(classes) != 1:
+        raise RuntimeError(f"{module.__name__} must hold exactly one {kind} plug-in, found {len(classes)}")
+    return Found(name, classes[0], BUILT_IN)
+
+
+@functools.cache
+def _of_all_packages() -> Any:
+    """Return the entry points of all installed packages: reading them takes longer than choosing among them."""
+    return entry_points()
+
+
 def named_by_packages(kind: str) -> EntryPoints:
-    """Return the entry points of installed packages for a kind, read once."""
-    return entry_points(group=f"{digest.PACKAGE}.{kind}s")
+    """Return the entry points of installed packages for a kind."""
+    found: EntryPoints = _of_all_packages().select(group=f"{digest.PACKAGE}.{kind}s")
+    return found
+
+
+def forget() -> None:
+    """Look anew, at the next call, at what is installed and at the files of this package."""
+    _of_all_packages.cache_clear()
+    built_in_names.cache_clear()
 
 
 def installed(kind: str) -> Iterator[Found]:

@@ -60,7 +60,8 @@ def _add(place: Path) -> None:
 
 def forget() -> None:
     """Look for all plug-ins anew when they are next asked for. Classes that are imported stay as they are."""
-    for cached in (places.named_by_packages, _found, discover, _aliases):
+    places.forget()
+    for cached in (_found, _alone, discover, _aliases):
         cached.cache_clear()
 
 
@@ -120,11 +121,21 @@ def _aliases(kind: str) -> dict[str, str]:
     return {alias: name for name, cls in discover(kind).items() for alias in cls.aliases}
 
 
+@functools.cache
+def _alone(kind: str, name: str) -> type[Plugin] | None:
+    """Return the built-in plug-in with that name, and import no other; None where others of its kind must be known."""
+    if _added or places.named_by_packages(kind) or name not in places.built_in_names(kind):
+        return None
+    return places.built_in_file(kind, name).plugin
+
+
 def get(kind: str, name: str, where: str = "") -> type[Plugin]:
     """Return the plug-in class with that name, with that earlier name, or at that path, `module:Class`.
 
     Raises UserError, which suggests the closest present name, for an unknown one.
     """
+    if cls := _alone(kind, name):
+        return cls
     plugins = discover(kind)
     if places.is_path(name):
         cls = places.at_path(kind, name, where or kind)
