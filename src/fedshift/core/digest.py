@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from .definitions import Meaning, Sources, sha256
+from .digest_cache import DigestCache
 
 PACKAGE = "fedshift"
+ROOT = Path(__file__).parents[1]
+"""The folder of this package."""
 
 INFRASTRUCTURE = {
     "core": "errors, discovery, digests and the console",
@@ -52,7 +55,7 @@ def of_file(path: Path, algorithm: str = "sha256") -> str:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
-def of_code(entry: Iterable[str], length: int = 12) -> str:
+def of_code(entry: Iterable[str]) -> str:
     """Return a digest of some modules, of this package or of plug-ins, and of all definitions that they use.
 
     Only what a definition does counts, not where it stands: comments, docstrings, layout, annotations of functions,
@@ -60,12 +63,26 @@ def of_code(entry: Iterable[str], length: int = 12) -> str:
     The same holds for plug-ins from outside, with what lies in their folder or package. Libraries do not count.
     Plug-ins are found by discovery, not by name: list those that a job uses. Raises ModuleNotFoundError.
     """
-    return _installed().digest(frozenset(entry), length)
+    modules = frozenset(entry)
+    if any(module.partition(".")[0] != PACKAGE for module in modules):
+        return _installed().digest(modules)
+    known = _computed_before()
+    digest = known.get(modules)
+    if digest is None:
+        digest = _installed().digest(modules)
+        known.put(modules, digest)
+    return digest
 
 
 @functools.cache
 def _installed() -> Code:
-    return Code(Path(__file__).parents[1])
+    return Code(ROOT)
+
+
+@functools.cache
+def _computed_before() -> DigestCache:
+    """Return the digests of code of this package alone, on which no other file has an influence."""
+    return DigestCache(ROOT)
 
 
 def shapes_results(module: str) -> bool:
@@ -86,10 +103,10 @@ class Code:
         self._reached = functools.cache(self._follow)
         self._fingerprint = functools.cache(self._of_statement)
 
-    def _digest(self, entry: frozenset[str], length: int = 12) -> str:
+    def _digest(self, entry: frozenset[str]) -> str:
         for module in entry:
             self.sources.add(module.partition(".")[0])
-        return of(sorted(frozenset[str]().union(*map(self._reached, entry))), length)
+        return of(sorted(frozenset[str]().union(*map(self._reached, entry))), 12)
 
     def _follow(self, entry: str) -> frozenset[str]:
         """Return the fingerprints of all statements of a module, and of those that they use, directly or not."""
