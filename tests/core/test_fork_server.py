@@ -171,6 +171,14 @@ def test_other_commands_start_on_their_own(warm: Warm, why: str) -> None:
     assert process.returncode == 0
 
 
+def test_threads_of_python_alone_are_no_reason_to_start_anew(warm: Warm) -> None:
+    """`prepare` reads images in threads; a start of its own would import what the server holds."""
+    process = warm.start(["prepare", "no such study", "x", "--threads", "2"])
+    until(warm.children)
+    process.communicate(timeout=20)
+    assert process.returncode == 2
+
+
 def test_another_python_is_refused(warm: Warm) -> None:
     code = (
         "import sys; sys.prefix = '/elsewhere'; sys.argv = ['fedshift', '--version']\n"

@@ -16,7 +16,7 @@ from .. import __version__
 from ..core import registry
 from ..core.console import say
 from ..core.errors import Interrupted, UserError, out_of_memory
-from ..core.fork_client import LIMITS
+from ..core.fork_client import LIMITS, OWN_THREADS
 from ..io.plugin_folders import plugin_folders
 from . import exports, integrity, plugins, projects, reference, reports, slides, sources, steps, studies, trained
 from .group import Group
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     top = parser()
     args = _parsed(top, argv)
     if args.threads:
-        _limit_threads(args.threads)
+        _limit_threads(1 if args.call.__name__ in OWN_THREADS else args.threads)
     code = 0
     _escape_output()
     try:

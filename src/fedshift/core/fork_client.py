@@ -16,6 +16,8 @@ ADDRESS = "FEDSHIFT_FORK_SERVER"
 """The environment variable with the path of the server's socket."""
 LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables that limit the threads of numeric libraries, which read them when they are loaded."""
+OWN_THREADS = ("prepare",)
+"""Commands whose threads are Python's: each of these calls numeric libraries, which use one thread then."""
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -28,7 +30,7 @@ def run_warm() -> int | None:
     """Run this process's command in a child of the fork server, with the same files, folder and environment.
 
     Signals are forwarded. Returns the exit code, or None where the command has to run in this process: there is no
-    server, it has other libraries, or the command uses several threads, while the server's libraries use one.
+    server, it has other libraries, or the command's libraries use several threads, while those of the server use one.
     """
     path = os.environ.pop(ADDRESS, None)
     if path is None or not _one_thread(sys.argv):
@@ -65,4 +67,6 @@ def run_warm() -> int | None:
 
 
 def _one_thread(arguments: list[str]) -> bool:
+    if arguments[1:2] and arguments[1] in OWN_THREADS:
+        return True
     return "--threads" not in arguments[:-1] or arguments[arguments.index("--threads") + 1] == "1"

@@ -40,10 +40,10 @@ def start(ahead: Sequence[str] = ()) -> None:
     """Start a server that ends with this process, and let the jobs that this process starts from now on use it.
 
     `ahead` are names of modules that later jobs will import: the server imports them while the first job works.
-    Does nothing where forking loaded libraries is unsafe (other systems than Linux), or where the path of the folder
-    for temporary files is too long for a socket.
+    Does nothing where the environment names a server already, where forking loaded libraries is unsafe (other systems
+    than Linux), or where the path of the folder for temporary files is too long for a socket.
     """
-    if sys.platform != "linux" or len(os.fsencode(tempfile.gettempdir())) > LONGEST:
+    if ADDRESS in os.environ or sys.platform != "linux" or len(os.fsencode(tempfile.gettempdir())) > LONGEST:
         return
     path = Path(tempfile.mkdtemp(prefix="fedshift-")) / "socket"
     server = subprocess.Popen(
