@@ -72,15 +72,15 @@ docs: $(DOCS_STAMP) ## build the documentation site into site/, strictly
 
 demo: $(STAMP)  ## run the demo study end to end and print where its page is
 	@$(BIN)/snakemake --cores $(CORES) --config study=demo scale=mini
-	echo "The page: reports/demo.html"
 
 # Each process has one thread. There is one more than there are cores, since tests of a cluster, of signals and of disks
-# wait most of their time. tests/conftest.py puts the long files first.
+# wait most of their time. tests/conftest.py puts the long files first. Bytecode is written whatever the environment says,
+# or each of hundreds of processes would compile the sources anew.
 WORKERS ?= $(shell expr $(CORES) + 1)
 XDIST = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 OF_EXPORTS = tests/export tests/slides tests/faults/test_misread.py
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(XDIST) $(addprefix --ignore=,$(OF_EXPORTS)) --durations=15
-PYTEST_EXPORTS = OMP_NUM_THREADS=1 $(EXPORTS)/python -m pytest $(XDIST) $(OF_EXPORTS)
+PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(XDIST) $(addprefix --ignore=,$(OF_EXPORTS)) --durations=15
+PYTEST_EXPORTS = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(EXPORTS)/python -m pytest $(XDIST) $(OF_EXPORTS)
 
 test: $(EXPORTS_STAMP) $(DOCS_STAMP) ## run all tests; of the studies of papers, a third each day
 	@$(PYTEST_EXPORTS)

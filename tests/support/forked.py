@@ -1,8 +1,9 @@
 """Commands of Python modules in processes forked from one that has imported their libraries.
 
-Most of the processor time of a short command is its imports. Each process of tests starts one server, which the fork
-server of `fedshift.core` serves: it learns the libraries of each command, never a module of fedshift itself, so that a
-command reads the sources of its project as they are. Where nothing can be forked, commands start as usual.
+Most of the processor time of a short command is its imports. Each process of tests starts one server, a fork server of
+`fedshift.core`: it learns the libraries of each command, never a module of fedshift itself, so that a command reads the
+sources of its project as they are. The jobs of a Snakemake that it has forked are forked from it, too. Where nothing
+can be forked, commands start as usual.
 """
 
 from __future__ import annotations
@@ -31,20 +32,26 @@ def environment() -> dict[str, str]:
     return kept | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
+def address() -> dict[str, str]:
+    """Return the environment variable that lets the jobs of any Snakemake be forked here; none where nothing can be."""
+    from fedshift.core.fork_client import ADDRESS
+
+    return {ADDRESS: _server()} if sys.platform == "linux" else {}
+
+
 def run(module: str, words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run `python -m MODULE WORDS` in a folder, forked from a warm process."""
-    from fedshift.core.fork_client import identity
+    from fedshift.core.fork_client import ADDRESS, identity
 
-    command = [sys.executable, "-m", module, *words]
-    address = _server() if sys.platform == "linux" else None
-    if address is None:
+    command, warm = [sys.executable, "-m", module, *words], address()
+    if not warm:
         return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     request = {"identity": identity(), "module": module, "argv": [module, *words], "folder": str(folder)}
     added = [place for place in env.get("PYTHONPATH", "").split(os.pathsep) if place]
-    request |= {"path": [str(folder), *added], "environment": dict(env)}
+    request |= {"path": [str(folder), *added], "environment": {**env, **warm}}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path(os.devnull).open() as none:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.connect(address)
+            connection.connect(warm[ADDRESS])
             socket.send_fds(connection, [b"f"], [none.fileno(), out.fileno(), err.fileno()])
             connection.sendall(json.dumps(request).encode() + b"\n")
             answers = connection.makefile("rb").read().split()
@@ -70,7 +77,7 @@ def _server() -> str:
 
 
 def _main() -> None:
-    """Serve; in a forked process, run the module that the client names, in the project's folder."""
+    """Serve; in a forked process, run the module that a test names in a project's folder, or a job's command."""
     sys.path[0] = str(SOURCES)
     from fedshift.core.ending import leave
     from fedshift.core.fork_server import Server, become
@@ -82,11 +89,12 @@ def _main() -> None:
     if request is None:
         shutil.rmtree(path.parent)
         leave(0)
-    become(request | {"path": request["path"] + libraries})
+    module = request.get("module")
+    become(request if module is None else request | {"path": request["path"] + libraries})
     for name in [name for name in sys.modules if name.partition(".")[0] == "fedshift"]:
         del sys.modules[name]
     try:
-        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+        runpy.run_module(module or "fedshift", run_name="__main__", alter_sys=True)
     except SystemExit as end:
         leave(end.code if isinstance(end.code, int) else int(end.code is not None))
     leave(0)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
+
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$', re.M | re.S)
 
@@ -39,7 +41,7 @@ class Reader:
         self.folder = folder
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         sources = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
-        self.environment = {**os.environ, "PATH": path, "PYTHONPATH": sources}
+        self.environment = {**os.environ, **forked.address(), "PATH": path, "PYTHONPATH": sources}
 
     def follow(self, page: Path) -> float:
         """Carry out a page and return the seconds of CPU that it took. Fails with the output of a failing command."""
