@@ -44,5 +44,9 @@ onstart:
     print(f"To follow the runs, in another terminal: {FOLLOW}", file=sys.stderr)
 
 
+onsuccess:
+    say_pages(sorted(Path(job.output.page) for job in workflow.dag.jobs if job.rule.name == "page"), INDEX)
+
+
 onerror:
     say_last(log)

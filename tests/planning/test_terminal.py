@@ -16,7 +16,7 @@ from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from fedshift.planning import terminal
-from fedshift.planning.terminal import OneLineAJob, take_over
+from fedshift.planning.terminal import MOST, OneLineAJob, say_pages, take_over
 
 WORDS = {"fedavg-local-1": "fedavg, bn local, held out C, seed 0"}
 ROUND = "round 3/20  loss 0.5012  val accuracy A 0.750, B 0.333  1.2 s  ETA 1:02:40\n"
@@ -185,3 +185,18 @@ def test_snakemake_keeps_its_own_lines_where_more_or_less_is_asked_for(setting: 
     finally:
         logger.handlers[:] = before
     assert kinds == ([ColorizingTextHandler, logging.NullHandler] if setting else [logging.NullHandler, OneLineAJob])
+
+
+@pytest.mark.parametrize("count", [0, 1, MOST, MOST + 1])
+def test_the_end_says_where_the_pages_are(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends: list[Callable[[], None]] = []
+    monkeypatch.setattr(terminal.atexit, "register", ends.append)
+    monkeypatch.chdir(tmp_path)
+    say_pages([Path(f"reports/{n}.html") for n in range(count)], Path("reports/index.html"))
+    for end in ends:
+        end()
+    each = [f"The page: {tmp_path}/reports/{n}.html" for n in range(count)]
+    listed = [f"{count} pages, all listed in {tmp_path}/reports/index.html"]
+    assert capsys.readouterr().err.splitlines() == (listed if count > MOST else each)

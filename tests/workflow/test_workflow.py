@@ -57,6 +57,7 @@ def test_a_build_prints_one_line_a_job(project: Project) -> None:
     log = min((project.root / ".snakemake" / "log").iterdir(), key=lambda path: path.name).read_text()
     assert log.count("Finished jobid: ") == len(jobs)
     assert len(re.findall(r"^(?:local)?rule (\w+):$", log, re.MULTILINE)) == len(jobs)
+    assert lines[-1] == f"The page: {project.root / 'reports' / 'tiny.html'}"
 
 
 # --- what is there after a build ------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from fedshift.papers.words import of_ledger
 from fedshift.planning.faults import say_last
 from fedshift.planning.files import finished
 from fedshift.planning.scheduler import lift_default_limit
-from fedshift.planning.terminal import take_over
+from fedshift.planning.terminal import say_pages, take_over
 from fedshift.study import calls, settings
 
 PATHS = Paths()

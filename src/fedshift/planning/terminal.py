@@ -5,12 +5,14 @@ Imports neither torch nor pandas: Snakemake loads it before anything runs.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import re
 import shutil
+import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -220,3 +222,15 @@ def take_over(workflow: Any, runs: Mapping[str, Run]) -> None:
     for handler in [h for h in logger.handlers if h.name == "DefaultStreamHandler"]:
         logger.removeHandler(handler)
         logger.addHandler(OneLineAJob(handler, in_words(runs), workflow.local_exec))  # type: ignore[arg-type]
+
+
+def say_pages(pages: Sequence[Path], index: Path) -> None:
+    """Print where the pages of a call are when this process ends: each, or the list of all pages for more than a few.
+
+    It is printed after everything that Snakemake prints itself.
+    """
+    lines = [f"The page: {page.absolute()}" for page in pages]
+    if len(pages) > MOST:
+        lines = [f"{len(pages)} pages, all listed in {index.absolute()}"]
+    if lines:
+        atexit.register(lambda: print("\n".join(lines), file=sys.stderr, flush=True))
