@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,6 +78,7 @@ class Predictions:
     def __init__(self, plan: Plan, paths: Paths) -> None:
         self.plan, self.paths = plan, paths
         self._partitions: dict[str, pd.DataFrame] = {}
+        self._splits: dict[tuple[str, str, frozenset[str]], pd.DataFrame] = {}
         self._known: dict[tuple[str, str, str], _Kept | Missing] = {}
         self._about: dict[tuple[str, str], list[pd.DataFrame]] = defaultdict(list)
 
@@ -101,6 +102,15 @@ class Predictions:
         if id_ not in self._partitions:
             self._partitions[id_] = read_partition(self.paths.partition(id_))
         return self._partitions[id_]
+
+    def _wanted(self, id_: str, split: str, sites: Collection[str]) -> pd.DataFrame:
+        """Return site and role, by sample, of a partition's split at some sites, sorted as predictions are."""
+        key = id_, split, frozenset(sites)
+        if key not in self._splits:
+            table = self.partition(id_)
+            rows = table[(table["split"] == split) & table["site"].astype(str).isin(sites)][["sample", *SITE]]
+            self._splits[key] = rows.astype(str).sort_values(["site", "sample"]).set_index("sample")
+        return self._splits[key]
 
     def readable(self, runs: Iterable[Run], inference: str) -> Iterator[tuple[Run, pd.DataFrame]]:
         """Yield each run that has all test predictions, with them. Raises UserError for a file that is unreadable."""
@@ -151,24 +161,25 @@ class Predictions:
         if not table["label"].isin(range(len(classes))).all():
             raise Missing(path, f"a label is outside of 0 to {len(classes) - 1}")
         table = table.astype({"sample": str, "site": str, "role": str, "label": int})
+        table = table.sort_values(["site", "sample"], ignore_index=True)
         if partial := self._not_whole(run, table, split):
             raise Missing(path, partial)
         if "adapted" in table:
-            table = table[~table["adapted"].astype(bool)]
-        return table.sort_values(["site", "sample"], ignore_index=True)
+            table = table[~table["adapted"].astype(bool)].reset_index(drop=True)
+        return table
 
     def _not_whole(self, run: Run, table: pd.DataFrame, split: str) -> str:
-        """Return what is wrong with predictions that lack samples, have others, or have some twice; else nothing."""
+        """Return what is wrong with sorted predictions that lack samples, have others, or some twice; else nothing."""
+        partition = self.paths.partition(run.partition_id)
+        if partition.exists():
+            sites = run.tested if split == "test" else tuple(table["site"].unique())
+            wanted = self._wanted(run.partition_id, split, sites)
+            if wanted.index.is_unique and table[["sample", *SITE]].equals(wanted.reset_index()):
+                return ""
         if table["sample"].duplicated().any():
             return f"sample {table.loc[table['sample'].duplicated(), 'sample'].iloc[0]!r} is predicted twice"
-        partition = self.paths.partition(run.partition_id)
         if not partition.exists():
             return f"its partition {partition.name} is missing"
-        wanted = self.partition(run.partition_id)
-        sites = run.tested if split == "test" else table["site"].unique()
-        wanted = wanted[wanted["site"].astype(str).isin(sites)]
-        wanted = wanted[wanted["split"] == split].set_index("sample")
-        wanted.index = wanted.index.astype(str)
         members, predicted = set(wanted.index), set(table["sample"])
         if members - predicted:
             return f"partial: {len(members - predicted)} of {len(members)} {split} samples are not predicted"
@@ -176,16 +187,16 @@ class Predictions:
         if others:
             return f"{others} samples are no {split} samples of the partition"
         for column in SITE:
-            if (table["sample"].map(wanted[column]).astype(str) != table[column]).any():
+            if (table["sample"].map(wanted[column]) != table[column]).any():
                 return f"a sample has another {column} than in the partition"
         return ""
 
     def _shared(self, run: Run, split: str, rows: pd.DataFrame) -> _Kept:
         counted = [column for column in rows.columns if column.startswith(COUNT)]
         about, alike = rows[["sample", *SITE, "label", *counted]], self._about[run.partition_id, split]
-        if not any(about.equals(one) for one in alike):
-            alike.append(about)
-        first = next(one for one in alike if about.equals(one))
+        first = next((one for one in alike if about.equals(one)), None)
+        if first is None:
+            alike.append(first := about)
         return _Kept(first, rows[probabilities(rows)].to_numpy(dtype=float))
 
 

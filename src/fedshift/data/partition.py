@@ -389,14 +389,15 @@ def _balanced(
     names, share = list(shares), np.array(list(shares.values()))
     goal = share[:, None] * counts.sum(0)
     rng = stream(seed, "split", site)
+    cuts = (np.cumsum(share)[:-1] * len(counts)).round().astype(int)
+    sizes = np.diff([0, *cuts, len(counts)])
+    for poor in np.flatnonzero(sizes < 1):
+        sizes[poor] += 1
+        sizes[sizes.argmax()] -= 1
+    ordered = np.repeat(np.arange(len(names)), sizes)
     best, best_cost = None, np.inf
     for _ in range(tries):
-        cuts = (np.cumsum(share)[:-1] * len(counts)).round().astype(int)
-        sizes = np.diff([0, *cuts, len(counts)])
-        for poor in np.flatnonzero(sizes < 1):
-            sizes[poor] += 1
-            sizes[sizes.argmax()] -= 1
-        draw = np.repeat(np.arange(len(names)), sizes)[rng.permutation(len(counts))]
+        draw = ordered[rng.permutation(len(counts))]
         got = np.stack([counts[draw == k].sum(0) for k in range(len(names))])
         cost = np.abs(got - goal).sum()
         if cost < best_cost:
