@@ -31,12 +31,16 @@ def test_plugin(args: argparse.Namespace) -> int:
 
     cls = registry.add_file(args.file)
     print(f"{cls.kind} {cls.name}: {cls.summary()}")
-    results = []
+    results, first = [], dict[str, str]()
     for case in cases(cls):
         words = _fault(case, Path(inspect.getfile(cls)).parent)
         results.append(not words)
+        if words in first:
+            words = f"as in {first[words]!r}"
+        elif words:
+            first[words] = case.title
         print(f"failed  {case.title}: {words}" if words else f"passed  {case.title}", flush=True)
-    more = "" if all(results) else "; docs/contract.md says more"
+    more = "" if all(results) else "; fedshift's docs/contract.md says more"
     print(f"{sum(results)} of {len(results)} checks passed{more}")
     return 0 if all(results) else 1
 

@@ -79,7 +79,7 @@ def trains(cls: Kind, bn: str, norm: str) -> None:
     changed = differing(resumed.run().tensors(), whole.tensors())
     require(not changed, f"other bits after a resume; keep in server_state or client_state what must last: {changed}")
     changed = differing(federation(cls, bn, norm, names="cab", **options).run().tensors(), whole.tensors())
-    require(not changed, f"the order of clients changes bits, see docs/add-an-algorithm.md: {changed}")
+    require(not changed, f"the order of clients changes bits, see fedshift's docs/add-an-algorithm.md: {changed}")
     generators.require_unchanged()
 
 
