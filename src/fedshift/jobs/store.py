@@ -125,11 +125,12 @@ def twin(file: Path, other: Path) -> None:
 
     The checksum that is recorded for `file` is recorded for `other` too.
     """
-    if other.exists() and file.samefile(other):
+    if not (other.exists() and file.samefile(other)):
+        with atomic(other) as temporary:
+            if file.stat().st_size <= COPIED or not _linked(file, temporary):
+                shutil.copyfile(file, temporary)
+    elif checksums.recorded(other):  # a kill may have left a link without a record
         return
-    with atomic(other) as temporary:
-        if file.stat().st_size <= COPIED or not _linked(file, temporary):
-            shutil.copyfile(file, temporary)
     checksums.copy_record(file, other)
 
 
