@@ -18,6 +18,7 @@ from slide_files import PINK, WHITE, asap, disc, inside_disc, square
 
 from fedshift import study
 from fedshift.cli import main
+from fedshift.core.errors import UserError
 from fedshift.datasets.own_images import OwnImages
 from fedshift.slides.annotations import GROUPS
 from fedshift.slides.pyramid import Pyramid, on_white, opened
@@ -153,6 +154,38 @@ def test_further_slides_change_nothing_and_the_seed_does(slides: Path, tmp_path:
     assert two_of_b != {name.removeprefix("one") for name in a}, "each slide has a draw of its own"
     rows = pd.read_csv(tmp_path / "a" / "images.csv").groupby("label")["weight"].agg(["size", "first"])
     assert rows.loc["tumour"].tolist() == [9, 1.0] and rows.loc["normal"].tolist() == [11, 123 / 11]
+
+
+def test_slides_that_are_cut_at_the_same_time_come_to_the_same_bytes(slides: Path, tmp_path: Path) -> None:
+    names = [f"{site}{n}" for site in ("north", "south") for n in range(3)]
+    for name in names:
+        shutil.copy(slides / "one.tif", tmp_path / f"{name}.tif")
+        shutil.copy(slides / "one.xml", tmp_path / f"{name}.xml")
+    table(tmp_path, *(f"{name}.tif,{name}.xml,{name[:-1]},{name}" for name in names))
+    for threads in "14":
+        assert patches(tmp_path, tmp_path / threads, "--per-slide", "20", "--threads", threads) == 0
+    assert digests(tmp_path / "1") == digests(tmp_path / "4")
+    assert {"contact-north.png", "contact-south.png", "images.csv"} <= digests(tmp_path / "4").keys()
+
+
+def test_a_slide_that_cannot_be_read_ends_all_of_them(
+    slides: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is found in the middle of the work: its header is sound, and a region of it is not."""
+    for name in ("one", "two", "three"):
+        shutil.copy(slides / "one.tif", tmp_path / f"{name}.tif")
+    table(tmp_path, *(f"{name}.tif,,north,{name},normal" for name in ("one", "two", "three")), head=f"{HEAD},label")
+    read = Pyramid.read
+
+    def broken(self: Pyramid, *args: Any) -> np.ndarray:
+        if self.path.stem == "two":
+            raise UserError(self.path, "cannot be read", "scan it again")
+        return read(self, *args)
+
+    monkeypatch.setattr(Pyramid, "read", broken)
+    assert patches(tmp_path, tmp_path / "out", "--threads", "2") == 2
+    assert "two.tif: cannot be read; scan it again" in capsys.readouterr().err
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["one.tif", "slides.csv", "three.tif", "two.tif"]
 
 
 def test_pseudonyms_need_the_key(slides: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from ..core.console import say
+from ..core.console import Progress, say
 from ..core.errors import UserError, require_none
 from ..io.disk import atomic_folder
 from ..io.text import write_json
@@ -63,10 +64,12 @@ class _Cut:
     tile: Tile
 
 
-def cut(table: Path, out: Path, settings: Settings, *, version: str, key: Path | None = None) -> Written:
+def cut(
+    table: Path, out: Path, settings: Settings, *, version: str, key: Path | None = None, threads: int = 1
+) -> Written:
     """Cut all slides of a table, and write `out`, whole or not at all.
 
-    `version` is that of this package, for the account.
+    `version` is that of this package, for the account. As many slides as there are `threads` are cut at a time.
     `key` is the file with the secret of pseudonyms for patients and slides; without it they keep their names. Raises
     UserErrors for all faults of settings, table, slides and annotations before anything is written, and UserError for a
     folder that is there already.
@@ -80,7 +83,7 @@ def cut(table: Path, out: Path, settings: Settings, *, version: str, key: Path |
     slides = sorted(_sound(table, settings), key=lambda slide: slide.site)
     names = _names(slides, Pseudonyms.read(key) if key is not None else None)
     with atomic_folder(out) as new:
-        written, accounts = _write(list(zip(slides, names, strict=True)), new, out, settings)
+        written, accounts = _write(list(zip(slides, names, strict=True)), new, out, settings, threads)
         write_json(new / ACCOUNT, _account(version, settings, accounts))
     return written
 
@@ -137,26 +140,28 @@ def _names(slides: Sequence[Slide], pseudonyms: Pseudonyms | None) -> list[_Name
 
 
 def _write(
-    slides: Sequence[tuple[Slide, _Names]], new: Path, out: Path, settings: Settings
+    slides: Sequence[tuple[Slide, _Names]], new: Path, out: Path, settings: Settings, threads: int
 ) -> tuple[Written, list[dict[str, Any]]]:
     """Write patches, table and contact sheets into the empty folder `new`, which is to become `out`.
 
     Returns what was written, and the account of each slide.
     """
     numbers, accounts, sheets = Counter[str](), list[dict[str, Any]](), list[Path]()
-    for site, of_site in itertools.groupby(slides, key=lambda pair: pair[0].site):
-        members = list(of_site)
-        for start in range(0, len(members), SHEET):
-            tiles = list[Tile]()
-            for slide, names in members[start : start + SHEET]:
-                done = _cut(slide, names, new, settings)
-                _append(new / TABLE, done.rows)
-                numbers.update(row["label"] for row in done.rows)
-                accounts.append(done.account)
-                tiles.append(done.tile)
-            name = f"contact-{site}{f'-{start // SHEET + 1}' if start else ''}.png"
-            sheet(tiles).save(new / name)
-            sheets.append(out / name)
+    with ThreadPoolExecutor(threads) as pool, Progress("cut", len(slides), "slides") as bar:
+        cuts = pool.map(lambda pair: _cut(*pair, new, settings), slides)
+        for site, of_site in itertools.groupby(slides, key=lambda pair: pair[0].site):
+            many = len(list(of_site))
+            for start in range(0, many, SHEET):
+                tiles = list[Tile]()
+                for done in itertools.islice(cuts, min(SHEET, many - start)):
+                    _append(new / TABLE, done.rows)
+                    numbers.update(row["label"] for row in done.rows)
+                    accounts.append(done.account)
+                    tiles.append(done.tile)
+                    bar.update()
+                name = f"contact-{site}{f'-{start // SHEET + 1}' if start else ''}.png"
+                sheet(tiles).save(new / name)
+                sheets.append(out / name)
     if not numbers:
         raise UserError(out, "no slide has a single square for a patch", "lower --tissue-share, or set --tissue 20")
     return Written(out / TABLE, dict(numbers), tuple(sheets)), accounts
