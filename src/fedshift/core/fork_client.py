@@ -16,7 +16,7 @@ ADDRESS = "FEDSHIFT_FORK_SERVER"
 """The environment variable with the path of the server's socket."""
 LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables that limit the threads of numeric libraries, which read them when they are loaded."""
-OWN_THREADS = ("prepare",)
+OWN_THREADS = ("patches", "prepare", "verify")
 """Commands whose threads are Python's: each of these calls numeric libraries, which use one thread then."""
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
