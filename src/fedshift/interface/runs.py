@@ -26,6 +26,7 @@ from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..transforms import Transform, greys_after
 from .evaluation import InferenceSpec, inference_of, require_network, require_site, scores, without_labels
+from .projects import inside, project_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +44,7 @@ def open_run(run: str | Path, *, device: torch.device | str = "cpu") -> TrainedR
     Returns
     -------
     The run. Its files were read against their recorded checksums; its prepared data are needed by some methods only.
+    Plug-ins of its project are found.
 
     Raises
     ------
@@ -100,9 +102,13 @@ class TrainedRun:
     """
 
     def __init__(self, folder: Path, device: torch.device) -> None:
-        self.device, self.run = device, load_run(folder)
-        self.manifest: dict[str, Any] = read_manifest(RunFiles(folder).manifest)
+        self.device, project = device, project_of(folder)
         self.folder = folder.absolute()  # files are read later, when another folder may be the current one
+        here = folder if project == Path() else self.folder
+        with inside(project):
+            self.run = load_run(here)
+            _ = self.run.id, self.run.data.id, self.run.partition_id  # kept: own images' depend on the current folder
+        self.manifest: dict[str, Any] = read_manifest(RunFiles(folder).manifest)
 
     def __repr__(self) -> str:
         return f"TrainedRun({str(self.folder)!r})"
@@ -353,7 +359,6 @@ class TrainedRun:
     @functools.cached_property
     def _prepared(self) -> _Images:
         """The prepared data and the partition of the run. Raises UserError where they are not in this project."""
-        above = self.folder.resolve().parents
-        paths = Paths(above[2]) if [folder.name for folder in above[:2]] == ["runs", "results"] else Paths()
+        paths = Paths(project_of(self.folder))
         require([*paths.data_files(self.run.data.id).written, paths.partition(self.run.partition_id)])
         return _Images(self.run, paths)

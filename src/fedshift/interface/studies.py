@@ -12,6 +12,7 @@ from ..core.errors import UserError, did_you_mean
 from ..datasets import Scale
 from ..io.paths import STUDIES, Paths
 from ..study import plan as plans
+from .projects import inside
 
 if TYPE_CHECKING:
     import torch
@@ -21,18 +22,21 @@ if TYPE_CHECKING:
     from .tables import StudyTables
 
 
-def load_study(study: str | Path, scale: Scale = "mini", *, studies: str | Path = STUDIES) -> LoadedStudy:
+def load_study(
+    study: str | Path, scale: Scale = "mini", *, project: str | Path = ".", studies: str | Path = STUDIES
+) -> LoadedStudy:
     """Read a study, check it and expand it to its runs. Nothing is run, and nothing is written.
 
     Parameters
     ----------
     study : name of a study, or path to its YAML file
     scale : `mini` or `paper`, where the study makes a difference between them
+    project : folder of the project: the other paths count from it, its own plug-ins are found, and results lie in it
     studies : folder of the studies that are named; those that come with fedshift are found, too
 
     Returns
     -------
-    The study. The current folder is taken for that of the project, where its results lie.
+    The study.
 
     Raises
     ------
@@ -48,7 +52,8 @@ def load_study(study: str | Path, scale: Scale = "mini", *, studies: str | Path 
     >>> len(study.runs), [condition.title for condition in study.conditions.values()]
     (2, ['FedAvg, local BN'])
     """
-    return LoadedStudy(plans.load(plans.find(str(study), Path(studies)), scale), Path.cwd())
+    with inside(Path(project)):
+        return LoadedStudy(plans.load(plans.find(str(study), Path(studies)), scale), Path.cwd())
 
 
 def results(study: str | Path | LoadedStudy) -> StudyTables:

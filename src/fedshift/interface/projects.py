@@ -1,0 +1,36 @@
+"""The folder of a project, in which paths of own images count, plug-ins of one's own are found and results lie."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..core import registry
+from ..core.errors import UserError
+from ..io.plugin_folders import plugin_folders
+
+
+@contextlib.contextmanager
+def inside(project: Path) -> Iterator[None]:
+    """Make the folder of a project the current one inside the block, and let its plug-ins be found, also after it.
+
+    Raises UserError where there is no such folder, or one of plug-ins, and for a damaged config/config.yaml.
+    """
+    if not project.is_dir():
+        raise UserError(project, "no such folder", "name the folder of a project")
+    with contextlib.chdir(project):
+        for folder in plugin_folders():
+            registry.add_folder(folder)
+        yield
+
+
+def project_of(folder: Path) -> Path:
+    """Return the project of a run's folder, `results/runs/ID` in it; the current folder for a run that lies elsewhere.
+
+    The current folder is `.`, so that messages name files as their reader does.
+    """
+    above = folder.resolve().parents
+    if [parent.name for parent in above[:2]] != ["runs", "results"] or above[2] == Path.cwd():
+        return Path()
+    return above[2]

@@ -1,0 +1,81 @@
+"""A project is opened from Python wherever the current folder is: its own images, its plug-ins and its results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from my_study import NAME, STUDY
+
+import fedshift
+from fedshift.core import registry
+
+SLOWER = '''"""An algorithm of the project's own."""
+
+from fedshift.algorithms import Algorithm
+
+
+class Slower(Algorithm):
+    """A server that goes half the way."""
+
+    def update(self, server, mean):
+        server.shared.lerp_(mean["shared"], 0.5)
+'''
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder."""
+    (folder := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def without_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(registry, "_added", [])
+    registry.forget()
+    yield
+    registry.forget()
+
+
+def test_own_images_have_their_ids_from_every_folder(project: Path, elsewhere: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(project)
+        inside = fedshift.load_study(NAME)
+        ids, (one, *_) = list(inside.runs), inside.runs.values()
+        data, partition = one.data.id, one.partition_id
+        images = inside.open_run(ids[0]).images("far")
+    study = fedshift.load_study(NAME, project=project)
+    assert list(study.runs) == ids
+    assert {run.partition_id for run in study.runs.values()} == {partition}
+    assert study.results().scores["run"].isin(ids).all()
+    for run in (study.open_run(ids[0]), fedshift.open_run(project / "results" / "runs" / ids[0])):
+        assert (run.id, run.run.data.id) == (ids[0], data)
+        for found, right in zip(run.images("far"), images, strict=True):
+            np.testing.assert_array_equal(found, right)
+    assert not list(elsewhere.iterdir())
+
+
+def test_plug_ins_of_the_project_are_found(tmp_path: Path, elsewhere: Path, without_plugins: None) -> None:
+    project = tmp_path / "project"
+    for file, text in {
+        "config/config.yaml": "plugins: plugins\n",
+        "config/studies/slow.yaml": yaml.safe_dump(STUDY | {"runs": [{"algorithm": "slower"}]}),
+        "plugins/slower.py": SLOWER,
+    }.items():
+        (project / file).parent.mkdir(parents=True, exist_ok=True)
+        (project / file).write_text(text, encoding="utf-8")
+    study = fedshift.load_study("slow", project=project)
+    assert {run.algorithm.name for run in study.runs.values()} == {"slower"}
+    again = fedshift.load_study("config/studies/slow.yaml", project=str(project))
+    assert list(again.runs) == list(study.runs)
+    assert Path.cwd() == elsewhere
+
+
+def test_a_folder_that_is_not_there_is_one_line(elsewhere: Path) -> None:
+    with pytest.raises(fedshift.UserError, match=r"^nowhere: no such folder; name the folder of a project$"):
+        fedshift.load_study("demo", project="nowhere")
