@@ -148,7 +148,7 @@ def _write(
     """
     numbers, accounts, sheets = Counter[str](), list[dict[str, Any]](), list[Path]()
     with ThreadPoolExecutor(threads) as pool, Progress("cut", len(slides), "slides") as bar:
-        cuts = pool.map(lambda pair: _cut(*pair, new, settings), slides)
+        cuts = pool.map(lambda pair: _cut(pair[0], pair[1], new, settings), slides)
         for site, of_site in itertools.groupby(slides, key=lambda pair: pair[0].site):
             many = len(list(of_site))
             for start in range(0, many, SHEET):
