@@ -395,8 +395,11 @@ def test_no_numeric_library_gets_more_threads_than_the_job() -> None:
 
 
 @pytest.mark.parametrize("command", ["check tiny", "list algorithms"])
-def test_short_commands_import_no_torch(command: str, project: Path) -> None:
-    code = f"import sys; from fedshift.cli import main; main({command.split()!r}); assert 'torch' not in sys.modules"
+def test_short_commands_import_neither_torch_nor_scipy(command: str, project: Path) -> None:
+    code = (
+        f"import sys; from fedshift.cli import main; main({command.split()!r}); "
+        "assert not {'torch', 'scipy'} & sys.modules.keys()"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=project)
 
 

@@ -17,8 +17,6 @@ from ..study import Plan
 
 def inspected(plan: Plan) -> list[str]:
     """Return what is in the tables of the user's own images, one text for each. Raises UserErrors for all faults."""
-    from ..analysis import subgroups
-
     texts = list[str]()
     faults = dict[str, UserError]()
     for key, data in plan.data.items():
@@ -27,7 +25,10 @@ def inspected(plan: Plan) -> list[str]:
         samples, wrong = data.dataset.examine(Path())
         runs = [run for run in plan.runs.values() if run.data.id == key]
         uses = {(run.partition_id, run.training.batch_size): (run.partition, run.training) for run in runs}
-        subgroups.require(plan, ", ".join(map(str, tables)), further_columns(samples))
+        if plan.study.subgroups:
+            from ..analysis import subgroups  # imports the statistics of SciPy
+
+            subgroups.require(plan, ", ".join(map(str, tables)), further_columns(samples))
         inspection = inspect(samples, data.dataset.classes, list(uses.values()))
         faults |= {str(fault): fault for fault in (*wrong, *inspection.faults)}
         texts.append("\n".join(lines(", ".join(map(str, tables)), inspection)))
