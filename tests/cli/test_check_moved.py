@@ -41,5 +41,8 @@ def test_a_table_with_the_rows_of_one_that_has_results(tmp_path: Path, monkeypat
     (hint,) = moved(plan(tmp_path, table="new.csv"), paths)
     assert hint == "  warning: old.csv has the same rows, and results: was it moved? See moved_from"
     assert list(moved(plan(tmp_path, table="new.csv", moved_from="old.csv"), paths)) == []
+    for written in ("old.csv", "./old.csv", str(tmp_path / "old.csv")):
+        (tmp_path / "old.csv").write_text(new.read_text())
+        assert list(moved(plan(tmp_path, table=written, size=32), paths)) == [], "another size, the same table"
     new.write_text("path,label,site\na.png,1,A\n")
     assert list(moved(plan(tmp_path, table="new.csv"), paths)) == [], "other rows"

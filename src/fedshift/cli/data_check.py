@@ -8,7 +8,7 @@ from pathlib import Path
 from ..core import digest
 from ..core.errors import UserError, require_none
 from ..data.inspection import Inspection, SiteSamples, inspect
-from ..datasets.own_images import TABLE, further_columns
+from ..datasets.own_images import TABLE, further_columns, one_spelling
 from ..io.contents import remembered
 from ..io.paths import Paths, memory
 from ..io.text import read_json
@@ -78,7 +78,7 @@ def _line(site: SiteSamples, classes: tuple[str, ...]) -> str:
 
 
 def moved(plan: Plan, paths: Paths) -> Iterator[str]:
-    """Yield a hint for each table of own images that has no results here, where one with the same rows has."""
+    """Yield a hint for each table of own images without results, where one elsewhere with the same rows has some."""
     for key, data in plan.data.items():
         files = data.dataset.own_files()
         if TABLE not in files or paths.data(key).exists():
@@ -86,7 +86,8 @@ def moved(plan: Plan, paths: Paths) -> Iterator[str]:
         rows = digest.of_file(files[TABLE])
         for card in sorted(paths.data("*").parent.glob(f"*/{paths.data_files(key).card.name}")):
             earlier = read_json(card)["dataset"].get("table")
-            if remembered(memory(card.parent)).get(TABLE) == rows:
+            elsewhere = earlier is not None and one_spelling(Path(earlier)) != data.dataset.identity().get("table")
+            if elsewhere and remembered(memory(card.parent)).get(TABLE) == rows:
                 yield f"  warning: {earlier} has the same rows, and results: was it moved? See moved_from"
 
 
