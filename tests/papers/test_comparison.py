@@ -9,7 +9,7 @@ from typing import Any
 
 import papers_study
 import pytest
-from papers_study import WORDS, made, read, table
+from papers_study import WORDS, compared, made, read, table
 
 from fedshift.analysis import score
 from fedshift.core.errors import UserError
@@ -39,7 +39,7 @@ def test_the_combined_uncertainty(given: tuple[float, int, float, int], wanted: 
 
 
 def rows(root: Path, text: str, **changes: Any) -> list[dict[str, Any]]:
-    return read(*made(root, text, **changes), "comparison").to_dict("records")  # type: ignore[return-value]
+    return read(*compared(root, text, **changes), "comparison").to_dict("records")  # type: ignore[return-value]
 
 
 def test_values_are_held_against_the_cell_that_they_are_of(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_value_that_two_tables_print_counts_once(tmp_path: Path) -> None:
     """0.7 +- 0.1 is 70, and far from 20; the first table's verdict is the one that counts."""
     table(tmp_path, "FedBN,base,H4,20,1", "second")
     published = {"tables": ["fake-table1", "second"], "words": WORDS}
-    found = read(*made(tmp_path, "FedBN,base,H4,70,10 FedBN,tsmobn,H4,20,1", published=published), "comparison")
+    found = read(*compared(tmp_path, "FedBN,base,H4,70,10 FedBN,tsmobn,H4,20,1", published=published), "comparison")
     assert list(found["verdict"]) == ["within", "outside", "outside"]
     assert comparison.counts(found)["within"] == 1
     assert comparison.counts(found)["outside"] == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fake_study import EVIL
-from papers_study import WORDS, made, read
+from papers_study import WORDS, compared, read
 
 from fedshift.core.errors import UserError
 
@@ -16,7 +16,7 @@ SIDES = {"claim": "Local BN is better outside", "better": {"bn": "local"}, "than
 
 
 def row(root: Path, rows: str = "", trend: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    plan, paths = made(root, rows, trends=[SIDES | {"at": "external"} | (trend or {})], **changes)
+    plan, paths = compared(root, rows, trends=[SIDES | {"at": "external"} | (trend or {})], **changes)
     (found,) = read(plan, paths, "trends").to_dict("records")
     return {str(k): v for k, v in found.items()}
 
@@ -33,7 +33,7 @@ def test_a_trend_that_holds(tmp_path: Path) -> None:
 
 def test_the_ids_of_both_sides_are_listed(tmp_path: Path) -> None:
     """Each side has one condition under one inference, or under none where the record of the rounds is compared."""
-    plan, paths = made(tmp_path, trends=[SIDES | {"at": "external"}, SIDES | {"of": "step_loss"}])
+    plan, paths = compared(tmp_path, trends=[SIDES | {"at": "external"}, SIDES | {"of": "step_loss"}])
     ids = {run.bn: run.condition for run in plan.runs.values()}
     scored, recorded = read(plan, paths, "trends").to_dict("records")
     assert (scored["better_ids"], scored["than_ids"]) == (f"{ids['local']}/source", f"{ids['aggregated']}/source")

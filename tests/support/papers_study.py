@@ -10,8 +10,13 @@ import pandas as pd
 from scored_study import scored
 
 from fedshift.analysis import study_tables
+from fedshift.analysis.results import load
 from fedshift.io.paths import Paths
+from fedshift.io.tables import write_table
 from fedshift.io.text import write_text
+from fedshift.papers import comparison, trends
+from fedshift.papers.values import Values
+from fedshift.papers.words import Words
 from fedshift.report import summary
 from fedshift.study.plan import Plan
 
@@ -39,10 +44,25 @@ def table(root: Path, rows: str, name: str = "fake-table1") -> None:
     write_text(root / "config" / "published" / f"{name}.csv", HEAD + "".join(lines))
 
 
-def made(
-    root: Path, rows: str = "", scale: Any = "paper", right: fake_study.Right = by_seed, **changes: Any
+def made(root: Path, rows: str = "", **changes: Any) -> tuple[Plan, Paths]:
+    """Write all tables of the study, as if at scale paper with real data."""
+    plan, paths = _scored(root, rows, **changes)
+    summary.summarise(plan, paths)
+    return plan, paths
+
+
+def compared(root: Path, rows: str = "", **changes: Any) -> tuple[Plan, Paths]:
+    """Write comparison.csv and trends.csv alone, as `made` does."""
+    plan, paths = _scored(root, rows, **changes)
+    words, values, files = Words(plan), Values(load(plan, paths)), paths.study_files(plan.name)
+    write_table(files.comparison, comparison.table(words, values))
+    write_table(files.trends, trends.table(words, values))
+    return plan, paths
+
+
+def _scored(
+    root: Path, rows: str, scale: Any = "paper", right: fake_study.Right = by_seed, **changes: Any
 ) -> tuple[Plan, Paths]:
-    """Turn predictions into comparison.csv and trends.csv, as if at scale paper with real data."""
     if rows:
         table(root, rows)
         changes = {"published": {"tables": "fake-table1", "words": WORDS}} | changes
@@ -50,7 +70,6 @@ def made(
         root, right, **({"synthetic": False, "figures": [], "metrics": ["accuracy", "brier"]} | changes)
     )
     plan.scale = scale
-    summary.summarise(plan, paths)
     return plan, paths
 
 
