@@ -30,6 +30,7 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
     """A search whose two candidates are trained; the chosen one's files are copied, or linked as large files are."""
     if request.param:
         monkeypatch.setattr(store, "COPIED", 0)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # syncs count, but nobody waits for the disk
     training = {"rounds": 4, "lr": LRS}
     plan, paths = fake_study.build(
         tmp_path, training=training, runs=[{"algorithm": "fedavg"}], seeds=[0], figures=[], control=False
