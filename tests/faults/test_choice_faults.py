@@ -10,16 +10,14 @@ from pathlib import Path
 import fake_study
 import harm
 import pytest
+from searched_study import trained
 
 from fedshift.io import checksums
 from fedshift.io.paths import Paths
-from fedshift.io.tables import write_table
-from fedshift.io.text import write_json
 from fedshift.jobs import store
 from fedshift.jobs.choose import choose
 from fedshift.study.plan import Plan
 
-LRS = [0.3, 0.2]
 KILL = harm.Fault("signal")
 CUTS = [harm.Fault("no space"), harm.Fault("cut and kill")]
 
@@ -30,19 +28,11 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
     if request.param:
         monkeypatch.setattr(store, "COPIED", 0)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # syncs count, but nobody waits for the disk
-    training = {"rounds": 4, "lr": LRS}
+    training = {"rounds": 4, "lr": [0.3, 0.2]}
     plan, paths = fake_study.build(
         tmp_path, training=training, runs=[{"algorithm": "fedavg"}], seeds=[0], figures=[], control=False
     )
-    (run,) = plan.searches.values()
-    for value, (key, candidate) in enumerate(run.candidates.items()):
-        files = paths.run_files(key)
-        write_json(files.spec, candidate.spec)
-        write_table(files.rounds, fake_study.rounds(candidate))
-        for file in (files.model, files.clients):
-            file.write_text(f"{file.name} of {key}")
-        write_json(files.manifest, fake_study.manifest(candidate) | {"best_value": value})
-        checksums.record(*files.trained)
+    trained(plan, paths, {0: [0.0, 1.0]})
     return plan, paths
 
 

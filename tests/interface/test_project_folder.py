@@ -60,6 +60,16 @@ def test_own_images_have_their_ids_from_every_folder(project: Path, elsewhere: P
     assert not list(elsewhere.iterdir())
 
 
+def test_a_run_of_the_current_folder_stays_open_in_another_one(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = fedshift.open_run(next(iter(fedshift.load_study(NAME).runs)))
+    first = run.images("far")
+    monkeypatch.chdir(tmp_path)
+    for again, right in zip(run.images("far"), first, strict=True):
+        np.testing.assert_array_equal(again, right)
+
+
 def test_plug_ins_of_the_project_are_found(tmp_path: Path, elsewhere: Path, without_plugins: None) -> None:
     project = tmp_path / "project"
     for file, text in {

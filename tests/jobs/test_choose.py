@@ -8,6 +8,7 @@ from typing import Any
 
 import fake_study
 import pytest
+from searched_study import trained
 
 from fedshift.analysis import results, score
 from fedshift.core.errors import UserError
@@ -27,19 +28,6 @@ SETTINGS: dict[str, Any] = {
     "figures": [],
     "control": False,
 }
-
-
-def trained(plan: Plan, paths: Paths, values: dict[int, list[float | None]]) -> None:
-    """Write files of the candidates, whose validation values are given by seed in the order of the learning rates."""
-    for run in plan.searches.values():
-        for value, (key, candidate) in zip(values[run.seed], run.candidates.items(), strict=True):
-            files = paths.run_files(key)
-            write_json(files.spec, candidate.spec)
-            write_table(files.rounds, fake_study.rounds(candidate))
-            for file in (files.model, files.clients):
-                file.write_text(f"{file.name} of {key}")
-            write_json(files.manifest, fake_study.manifest(candidate) | {"best_value": value})
-            checksums.record(*files.trained)
 
 
 def chosen(plan: Plan, paths: Paths) -> list[float]:

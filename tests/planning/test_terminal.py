@@ -15,6 +15,7 @@ from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultForma
 from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from fedshift.core import console
 from fedshift.planning import terminal
 from fedshift.planning.terminal import MOST, OneLineAJob, say_pages, take_over
 
@@ -192,7 +193,7 @@ def test_the_end_says_where_the_pages_are(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ends: list[Callable[[], None]] = []
-    monkeypatch.setattr(terminal.atexit, "register", ends.append)
+    monkeypatch.setattr(console.atexit, "register", ends.append)
     monkeypatch.chdir(tmp_path)
     say_pages([Path(f"reports/{n}.html") for n in range(count)], Path("reports/index.html"))
     for end in ends:

@@ -104,12 +104,12 @@ class Predictions:
         return self._partitions[id_]
 
     def _wanted(self, id_: str, split: str, sites: Collection[str]) -> pd.DataFrame:
-        """Return site and role, by sample, of a partition's split at some sites, sorted as predictions are."""
+        """Return sample, site and role of a partition's split at some sites, sorted as predictions are."""
         key = id_, split, frozenset(sites)
         if key not in self._splits:
             table = self.partition(id_)
             rows = table[(table["split"] == split) & table["site"].astype(str).isin(sites)][["sample", *SITE]]
-            self._splits[key] = rows.astype(str).sort_values(["site", "sample"]).set_index("sample")
+            self._splits[key] = rows.astype(str).sort_values(["site", "sample"], ignore_index=True)
         return self._splits[key]
 
     def readable(self, runs: Iterable[Run], inference: str) -> Iterator[tuple[Run, pd.DataFrame]]:
@@ -170,16 +170,16 @@ class Predictions:
 
     def _not_whole(self, run: Run, table: pd.DataFrame, split: str) -> str:
         """Return what is wrong with sorted predictions that lack samples, have others, or some twice; else nothing."""
-        partition = self.paths.partition(run.partition_id)
-        if partition.exists():
-            sites = run.tested if split == "test" else tuple(table["site"].unique())
-            wanted = self._wanted(run.partition_id, split, sites)
-            if wanted.index.is_unique and table[["sample", *SITE]].equals(wanted.reset_index()):
-                return ""
         if table["sample"].duplicated().any():
             return f"sample {table.loc[table['sample'].duplicated(), 'sample'].iloc[0]!r} is predicted twice"
+        partition = self.paths.partition(run.partition_id)
         if not partition.exists():
             return f"its partition {partition.name} is missing"
+        sites = run.tested if split == "test" else tuple(table["site"].unique())
+        wanted = self._wanted(run.partition_id, split, sites)
+        if table[["sample", *SITE]].equals(wanted):
+            return ""
+        wanted = wanted.set_index("sample")
         members, predicted = set(wanted.index), set(table["sample"])
         if members - predicted:
             return f"partial: {len(members - predicted)} of {len(members)} {split} samples are not predicted"

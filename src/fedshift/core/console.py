@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,12 @@ T = TypeVar("T")
 def say(line: str) -> None:
     """Print one line on standard error, at once."""
     print(line, file=sys.stderr, flush=True)
+
+
+def say_at_end(lines: Iterable[str]) -> None:
+    """Print lines, if there are any, on standard error when this process ends, after all that others print."""
+    if text := "\n".join(lines):
+        atexit.register(lambda: say(text))
 
 
 def duration(seconds: float) -> str:

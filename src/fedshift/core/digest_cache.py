@@ -60,7 +60,7 @@ class DigestCache:
         return known if whole else {}
 
     def _tidy(self) -> None:
-        """Remove the files of the sources that were used longest ago."""
+        """Remove the files that were written longest ago."""
         files = sorted(self.path.parent.glob("code-*.json"), key=lambda file: file.stat().st_mtime)
         for file in files[:-MOST]:
             file.unlink(missing_ok=True)

@@ -26,11 +26,10 @@ def inside(project: Path) -> Iterator[None]:
 
 
 def project_of(folder: Path) -> Path:
-    """Return the project of a run's folder, `results/runs/ID` in it; the current folder for a run that lies elsewhere.
+    """Return the absolute path of the project that has a run's folder, `results/runs/ID`, in it.
 
-    The current folder is `.`, so that messages name files as their reader does.
+    For a run that lies elsewhere or is not there, it is `.`, the current folder.
     """
     above = folder.resolve().parents
-    if [parent.name for parent in above[:2]] != ["runs", "results"] or above[2] == Path.cwd():
-        return Path()
-    return above[2]
+    at_home = folder.is_dir() and [parent.name for parent in above[:2]] == ["runs", "results"]
+    return above[2] if at_home else Path()

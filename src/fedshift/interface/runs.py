@@ -104,7 +104,7 @@ class TrainedRun:
     def __init__(self, folder: Path, device: torch.device) -> None:
         self.device, project = device, project_of(folder)
         self.folder = folder.absolute()  # files are read later, when another folder may be the current one
-        here = folder if project == Path() else self.folder
+        here = folder if project in (Path(), Path.cwd()) else self.folder  # messages name it as its reader does
         with inside(project):
             self.run = load_run(here)
             _ = self.run.id, self.run.data.id, self.run.partition_id  # kept: own images' depend on the current folder

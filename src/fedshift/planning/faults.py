@@ -5,12 +5,11 @@ Imports neither torch nor pandas: Snakemake loads it before anything runs.
 
 from __future__ import annotations
 
-import atexit
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..core.console import say_at_end
 from .run_state import NORMAL, PIECE, last_line, tail
 
 FAILED = re.compile(r"^ +log: (.+) \(check log file\(s\) for error details\)$", re.MULTILINE)
@@ -24,8 +23,7 @@ MOST = 5
 
 def say_last(logs: Iterable[str | Path]) -> None:
     """Print the faults of failed jobs when this process ends, after everything that Snakemake prints itself."""
-    if block := faults(map(Path, logs)):
-        atexit.register(lambda: print("\n".join(block), file=sys.stderr, flush=True))
+    say_at_end(faults(map(Path, logs)))
 
 
 def faults(logs: Iterable[Path]) -> list[str]:

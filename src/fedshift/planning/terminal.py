@@ -5,11 +5,9 @@ Imports neither torch nor pandas: Snakemake loads it before anything runs.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import re
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..core.console import duration
+from ..core.console import duration, say_at_end
 from ..study.run import Run
 from .run_state import last_line
 
@@ -229,8 +227,5 @@ def say_pages(pages: Sequence[Path], index: Path) -> None:
 
     It is printed after everything that Snakemake prints itself.
     """
-    lines = [f"The page: {page.absolute()}" for page in pages]
-    if len(pages) > MOST:
-        lines = [f"{len(pages)} pages, all listed in {index.absolute()}"]
-    if lines:
-        atexit.register(lambda: print("\n".join(lines), file=sys.stderr, flush=True))
+    many = [f"{len(pages)} pages, all listed in {index.absolute()}"]
+    say_at_end(many if len(pages) > MOST else [f"The page: {page.absolute()}" for page in pages])
