@@ -41,7 +41,7 @@ def torch_stream(*key: object) -> torch.Generator:
 def keyed(*key: object, device: torch.device | None = None) -> Iterator[None]:
     """Seed torch's default generators by `key` inside the block, and restore them after it."""
     with undisturbed(device):
-        reseed(*key, device=device)
+        reseed(seed_of(*key), device)
         yield
 
 
@@ -81,11 +81,10 @@ def undisturbed(device: torch.device | None = None) -> Iterator[None]:
         set_generators(before, device)
 
 
-def reseed(*key: object, device: torch.device | None = None) -> None:
-    """Seed torch's default generators by `key`. To be called inside `undisturbed`."""
+def reseed(seed: int, device: torch.device | None = None) -> None:
+    """Seed torch's default generators. To be called inside `undisturbed`."""
     import torch
 
-    seed = seed_of(*key)
     torch.random.default_generator.manual_seed(seed)
     if device is not None and device.type not in SHARED:
         state = torch.Generator(device).manual_seed(seed).get_state()

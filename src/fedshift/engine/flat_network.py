@@ -71,6 +71,8 @@ class FlatNetwork:
         self.shared, self.params = self.state_vector[self.travels], self.state_vector[trained]
         self.grad = self.all_grad[trained]
         self.trainable = slice(0, trained.stop - trained.start)
+        around = self.state_vector[: self.travels.start], self.state_vector[self.travels.stop :]
+        self._staying, self._nothing = [piece for piece in around if len(piece)], self.state_vector[:0].cpu()
         lower = training.precision == "bfloat16"
         self.autocast: AbstractContextManager[None] = (
             torch.autocast(device.type, dtype=torch.bfloat16) if lower else nullcontext()
@@ -104,19 +106,16 @@ class FlatNetwork:
             state_vector[:lo] = own[:lo]
             state_vector[hi:] = own[lo:]
 
-    @torch.no_grad()
     def settle(self) -> None:
         """Copy buffers that a module has replaced, rather than changed, back into the state vector."""
         for owner, leaf, view in self.buffers:
             if (current := owner._buffers[leaf]) is not view and current is not None:
-                view.copy_(current)
+                view.copy_(current.detach())
                 owner._buffers[leaf] = view
 
     def own(self) -> Tensor:
         """Return a copy, on the CPU, of the tensors that stay at the client."""
-        if self.travels == slice(0, self.layout.size):
-            return self.state_vector[:0].cpu()
-        return torch.cat([self.state_vector[: self.travels.start], self.state_vector[self.travels.stop :]]).cpu()
+        return torch.cat(self._staying).cpu() if self._staying else self._nothing
 
     @property
     def own_names(self) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -20,7 +19,7 @@ from ..addons import Addon, home_names
 from ..algorithms import Algorithm, Blend, Local, Phase, Training, cross_entropy
 from ..core.console import say
 from ..core.errors import Interrupted
-from ..core.rng import Draws, generator_state, reseed, set_generators, stream, torch_stream, undisturbed
+from ..core.rng import Draws, generator_state, reseed, seed_of, set_generators, stream, torch_stream, undisturbed
 from ..data.samples import Samples, labels_of
 from ..nn.batchnorm import untracked
 from ..nn.bn_policy import BNPolicy
@@ -32,7 +31,7 @@ from .optimiser import SGD, Adam, optimiser
 from .ranks import Ranks
 from .read_ahead import read_ahead, wait_for
 from .round_state import RoundState, SiteRecord
-from .tally import Tally, diverged
+from .tally import Tally
 
 LARGE = 100_000
 """Average number of floats in a tensor above which memory limits the speed of a step."""
@@ -93,6 +92,8 @@ class LocalTrainer(FlatNetwork, Local):
         large = len(self.all_grad) > LARGE * len(self._leaves)
         self._together = not large or gradients_together(algorithm) or training.clip_norm is not None
         self._must_be_finite = self._finite_tensors()
+        private, end = self.layout.private.stop, self.layout.trainable.stop
+        self._spans = {"all": slice(0, end), "home": slice(0, private), "rest": slice(private, end)}
         self.end_turn()
 
     # ---- whose turn it is
@@ -209,19 +210,23 @@ class LocalTrainer(FlatNetwork, Local):
             clip_grad_norm_(clipped, self.training.clip_norm)
         if slot not in self._slots:
             self._slots[slot] = optimiser(self.training, [params])
-        with torch.no_grad():
-            self._slots[slot].step([grad], self.lr)
+        self._slots[slot].step([grad], self.lr)
 
     # ---- local steps
 
+    def turn(self, client: Client, number: int) -> Turn:
+        """Return what a client's local training in a round draws at random; nothing is read before it is asked for."""
+        key = self.seed, number, client.name
+        return Turn(self.batches(client.train, *key), seed_of(*key, "dropout"))
+
     def batches(self, samples: Samples, *key: object, purpose: str = "", endless: bool = False) -> Iterator[Batch]:
-        """Yield the batches of one client's round, on the device; all random draws depend on `key` and `purpose`."""
+        """Return the batches of one client's round, on the device; all random draws depend on `key` and `purpose`."""
         order = torch_stream(*key, f"{purpose}batches")
         augmentation = stream(*key, f"{purpose}augmentation") if samples.random else None
         indices = batch_stream(len(samples), self.training, order)
         steps = None if endless else sum(self.steps_in_phases(samples))
         batches = (self.to_device(*samples.batch(index, augmentation)) for index in itertools.islice(indices, steps))
-        yield from batches if endless else read_ahead(batches, self.device)
+        return batches if endless else read_ahead(batches, self.device)
 
     def steps_in_phases(self, samples: Samples) -> list[int]:
         """Return the number of local steps in each phase of a client's round."""
@@ -229,27 +234,26 @@ class LocalTrainer(FlatNetwork, Local):
 
     def _parts(self) -> Iterator[_Part]:
         """Yield what each local step of the current client trains; each phase has its own optimiser."""
-        private, end = self.layout.private.stop, self.layout.trainable.stop
-        spans = {"all": slice(0, end), "home": slice(0, private), "rest": slice(private, end)}
-        for phase, steps in zip(self.phases, self.steps_in_phases(self.samples), strict=True):
+        phases = self.phases
+        for phase, steps in zip(phases, phase_steps(len(self.samples), self.training, phases), strict=True):
+            span = self._spans[phase.trains]
             leaves: list[Tensor] = [p for p, _ in self._leaves]
-            params = [self.all_params[spans[phase.trains]]] if self._together else leaves
-            part = self._part(params, spans[phase.trains], phase.freezes_statistics)
-            yield from itertools.repeat(part, steps)
+            params = [self.all_params[span]] if self._together else leaves
+            yield from itertools.repeat(self._part(params, span, phase.freezes_statistics), steps)
 
     def train(
-        self, batches: Iterator[Batch], should_stop: Callable[[], bool], tally: Tally, first: FirstStep | None = None
+        self, turn: Turn, should_stop: Callable[[], bool], tally: Tally, first: FirstStep | None = None
     ) -> dict[str, Tensor]:
         """Take the current client's local steps of one round, and return what the algorithm reports.
 
         `first` is the first step if all clients took it together. This seeds torch's default generators: call it inside
-        `rng.undisturbed`. Raises UserError if a loss or a weight is not finite, and Interrupted if `should_stop`
-        returns True between batches.
+        `rng.undisturbed`. Raises UserError if a loss is not finite, and Interrupted if `should_stop` returns True
+        between batches; `tally` tells later of a weight that is not finite after the last step.
         """
         algorithm, parts = self.algorithm, self._parts()
         frozen = algorithm.freezes_statistics(self.round)
         self.mode(train=True, frozen_statistics=frozen)
-        reseed(*self.key, "dropout", device=self.device)
+        reseed(turn.dropout, self.device)
         algorithm.begin(self)
         if first:
             self.state_vector[self.layout.statistics] = first.statistics
@@ -259,7 +263,7 @@ class LocalTrainer(FlatNetwork, Local):
             self._step(self._part([self.all_params[span]], span), [self.all_grad[span]])  # as in the reference code
             tally.add(self.client, first.logits, first.y)
         try:
-            for (x, y), part in zip(batches, parts, strict=True):
+            for (x, y), part in zip(turn.batches, parts, strict=True):
                 if should_stop():
                     raise Interrupted
                 self.mode(train=True, frozen_statistics=frozen or part.frozen_statistics)
@@ -271,9 +275,7 @@ class LocalTrainer(FlatNetwork, Local):
             for parameter, view in () if self._together else self._leaves:
                 parameter.grad = view
         self.settle()
-        if not math.isfinite(sum(float(tensor.sum()) for tensor in self._must_be_finite)):
-            tally.read()
-            raise diverged(self.round, self.client, "a weight is not finite after the last step")
+        tally.add_weights(self.client, self._must_be_finite)
         return algorithm.report(self)
 
     def _finite_tensors(self) -> list[Tensor]:
@@ -304,25 +306,49 @@ class LocalTrainer(FlatNetwork, Local):
 
     def _part(self, params: list[Tensor], span: slice, frozen_statistics: bool = False) -> _Part:
         """Return a part of local training with an optimiser of its own."""
-        return _Part(params, span, optimiser(self.training, params), frozen_statistics)
+        rests = span != self._spans["all"]
+        return _Part(params, span, rests, optimiser(self.training, params), frozen_statistics)
 
     def _step(self, part: _Part, grads: list[Tensor]) -> None:
         """Take one step along the gradients, after the algorithm has corrected them, and they were clipped."""
         self.algorithm.correct(self)
-        if part.span != slice(0, len(self.all_grad)):  # what rests enters no norm of a gradient
+        if part.rests:  # what rests enters no norm of a gradient
             self.all_grad[: part.span.start] = self.all_grad[part.span.stop :] = 0
         if self.training.clip_norm is not None:
             clip_grad_norm_(self.all_params, self.training.clip_norm)
-        with torch.no_grad():
-            part.optimiser.step(grads, self.lr)
+        part.optimiser.step(grads, self.lr)
         self.steps += 1
+
+    def leave(self, client: Client) -> None:
+        """Give a client what stays there between rounds, and end its turn."""
+        client.own, client.state = self.own(), at_home(self.state)
+        if self.layout.counters:
+            client.counters.copy_(self.counters)
+        self.end_turn()
+
+
+class Turn(NamedTuple):
+    """What one client's local training in a round draws at random: its batches, and the seed of dropout."""
+
+    batches: Iterator[Batch]
+    dropout: int
 
 
 class _Part(NamedTuple):
-    """A part of local training: its parameters, their slice of all that is trained, an optimiser, and how BN acts."""
+    """A part of local training.
+
+    Attributes
+    ----------
+    params : the parameters that it trains, as one vector or each for itself
+    span : their slice of all that can be trained
+    rests : whether anything else could be trained
+    optimiser : an optimiser without memory of earlier steps
+    frozen_statistics : whether BN normalises with fixed running statistics
+    """
 
     params: list[Tensor]
     span: slice
+    rests: bool
     optimiser: SGD | Adam
     frozen_statistics: bool = False
 
@@ -336,11 +362,9 @@ def finish(trainer: LocalTrainer, rounds: RoundState, should_stop: Callable[[], 
     for client in rounds.here:
         trainer.take_turn(client, rounds, broadcast)
         trainer.finishing = True
-        trainer.train(trainer.batches(client.train, *trainer.key), should_stop, tally)
+        trainer.train(trainer.turn(client, trainer.round), should_stop, tally)
         tally.read()
-        client.own, client.state = trainer.own(), at_home(trainer.state)
-        client.counters.copy_(trainer.counters)
-        trainer.end_turn()
+        trainer.leave(client)
 
 
 class LocalRound:
@@ -360,7 +384,7 @@ class LocalRound:
         weights = list(trainer.algorithm.round_weights(rounds.server, weights))
         self.weights = [weight for client, weight in zip(participants, weights, strict=True) if client.here]
         number = rounds.round + 1
-        self.batches = [trainer.batches(client.train, trainer.seed, number, client.name) for client in self.clients]
+        self.turns = [trainer.turn(client, number) for client in self.clients]
         self.mean: dict[str, Tensor] = {}
         self.first: Sequence[FirstStep | None] = [None] * len(self.clients)
         self.floats = self.messages = 0
@@ -373,7 +397,7 @@ class LocalRound:
         if joint is None:
             return
         began = time.perf_counter()
-        batches = [next(client_batches) for client_batches in self.batches]
+        batches = [next(turn.batches) for turn in self.turns]
         images = list(itertools.chain(*self.ranks.each(lambda: [len(y) for _, y in batches])))
         if number == 1 and not np.allclose(self.weights, [len(y) / sum(images) for _, y in batches]):
             say(
@@ -397,18 +421,18 @@ class LocalRound:
         batches.
         """
         tally, costs = Tally(self.rounds.round + 1), dict[str, tuple[float, int, int, int]]()
-        for turn in zip(self.clients, self.weights, self.batches, self.first, strict=True):
-            costs[turn[0].name] = self._turn(*turn, should_stop, tally)
+        for client, weight, turn, first in zip(self.clients, self.weights, self.turns, self.first, strict=True):
+            costs[client.name] = self._train(client, weight, turn, first, should_stop, tally)
         return [
             SiteRecord(site, *tally.means(site), seconds, down, up, messages)
             for site, (seconds, down, up, messages) in costs.items()
         ]
 
-    def _turn(
+    def _train(
         self,
         client: Client,
         weight: float,
-        batches: Iterator[Batch],
+        turn: Turn,
         first: FirstStep | None,
         should_stop: Callable[[], bool],
         tally: Tally,
@@ -416,12 +440,10 @@ class LocalRound:
         """Train one client, and return seconds, floats down, floats up and messages."""
         began, trainer, shared = time.perf_counter(), self.trainer, self.rounds.server.shared
         trainer.take_turn(client, self.rounds, self.broadcast)
-        report = trainer.train(batches, should_stop, tally, first)
+        report = trainer.train(turn, should_stop, tally, first)
         trainer.variances.gather(trainer.shared, shared)
         self._add(report, client, weight)
-        client.own, client.state = trainer.own(), at_home(trainer.state)
-        client.counters.copy_(trainer.counters)
-        trainer.end_turn()
+        trainer.leave(client)
         down, up = shared.numel() + _floats(self.broadcast) + self.floats, _floats(report) + self.floats
         return self.seconds + time.perf_counter() - began, down, up, self.messages + bool(down)
 

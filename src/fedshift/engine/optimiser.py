@@ -25,23 +25,34 @@ class SGD:
     """
 
     def __init__(self, training: Training, params: Sequence[Tensor]) -> None:
-        self.training, self.params = training, list(params)
+        self.training, self.params = training, [p.detach() for p in params]
         self.momentum: list[Tensor | None] = [None] * len(self.params)
 
     def step(self, grads: list[Tensor], lr: float) -> None:
         """Take one step along the gradients, one for each parameter."""
-        sgd(
-            self.params,
-            grads,
-            self.momentum,
-            weight_decay=self.training.weight_decay,
-            momentum=self.training.momentum,
-            lr=lr,
-            dampening=0,
-            nesterov=False,
-            maximize=False,
-            foreach=len(self.params) > 1,
-        )
+        decay, momentum = self.training.weight_decay, self.training.momentum
+        if len(self.params) > 1:
+            sgd(
+                self.params,
+                grads,
+                self.momentum,
+                weight_decay=decay,
+                momentum=momentum,
+                lr=lr,
+                dampening=0,
+                nesterov=False,
+                maximize=False,
+                foreach=True,
+            )
+            return
+        # On one small vector torch's function would take longer for its checks than for the arithmetic.
+        (param,), (grad,), (buffer,) = self.params, grads, self.momentum
+        if decay:
+            grad = grad.add(param, alpha=decay)
+        if momentum:
+            grad = grad.clone() if buffer is None else buffer.mul_(momentum).add_(grad)
+            self.momentum = [grad]
+        param.add_(grad, alpha=-lr)
 
 
 class Adam:
@@ -56,7 +67,7 @@ class Adam:
     """
 
     def __init__(self, training: Training, params: Sequence[Tensor]) -> None:
-        self.training, self.params = training, list(params)
+        self.training, self.params = training, [p.detach() for p in params]
         self.means, self.squares = ([torch.zeros_like(p) for p in self.params] for _ in range(2))
         self.steps = [torch.zeros(()) for _ in self.params]
 

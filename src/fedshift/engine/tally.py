@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -26,7 +28,8 @@ class Tally:
     def __init__(self, number: int) -> None:
         self.round = number
         self.steps: list[tuple[str, Tensor, Tensor]] = []
-        self.sums: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(3))
+        self.weights: list[tuple[str, Tensor]] = []
+        self.sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
 
     def add(self, client: str, logits: Tensor, y: Tensor) -> None:
         """Add one step: logits (batch, classes) and labels (batch,)."""
@@ -34,28 +37,46 @@ class Tally:
         if len(self.steps) == EVERY:
             self.read()
 
+    def add_weights(self, client: str, tensors: Iterable[Tensor]) -> None:
+        """Add the weights with which a client ends its local training, of which only the sums are kept."""
+        self.weights += [(client, tensor.sum()) for tensor in tensors]
+
     def read(self) -> None:
-        """Read all steps so far from the device. Raises UserError if a loss is not finite."""
-        if not self.steps:
-            return
+        """Read all steps and weights so far from the device. Raises UserError if a loss or a weight is not finite."""
+        if self.steps:
+            self._read_steps()
+        if self.weights:
+            clients, sums = zip(*self.weights, strict=True)
+            self.weights = []
+            for client, total in zip(clients, torch.stack(sums).tolist(), strict=True):
+                if not math.isfinite(total):
+                    raise diverged(self.round, client, "a weight is not finite after the last step")
+
+    def _read_steps(self) -> None:
         clients, outputs, labels = zip(*self.steps, strict=True)
         self.steps = []
         logits, truth = torch.cat(outputs), torch.cat(labels)
         logits = logits.float() if logits.dtype.itemsize < 4 else logits
-        losses, correct = cross_entropy(logits, truth, reduction="none").double(), (logits.argmax(1) == truth).double()
+        # The samples take the place of pixels, since a softmax over a short last dimension is slow on the CPU.
+        losses = cross_entropy(logits.t()[None], truth[None], reduction="none")[0]
+        measured = torch.stack([losses.double(), (logits.argmax(1) == truth).double()]).cpu().numpy()
         sizes = [len(y) for y in labels]
-        starts = np.cumsum([0, *sizes[:-1]])
-        loss, right = np.add.reduceat(torch.stack([losses, correct]).cpu().numpy(), starts, axis=1)
-        for client, step in zip(clients, np.stack([loss, right, sizes], 1), strict=True):
-            self.sums[client] += step
-            if not math.isfinite(step[0]):
-                raise diverged(self.round, client, f"the training loss is {step[0] / step[2]}")
+        starts = list(itertools.accumulate(sizes[:-1], initial=0))
+        for client, loss, right, seen in zip(
+            clients, *np.add.reduceat(measured, starts, axis=1).tolist(), sizes, strict=True
+        ):
+            if not math.isfinite(loss):
+                raise diverged(self.round, client, f"the training loss is {loss / seen}")
+            sums = self.sums[client]
+            sums[0] += loss
+            sums[1] += right
+            sums[2] += seen
 
     def means(self, client: str) -> tuple[float, float]:
         """Return mean loss and accuracy of one client."""
         self.read()
         loss, right, seen = self.sums[client]
-        return float(loss / seen), float(right / seen)
+        return loss / seen, right / seen
 
 
 def diverged(number: int, client: str, what: str) -> UserError:

@@ -24,7 +24,8 @@ def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
 def array_to_device(array: np.ndarray, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Return an array as a tensor on the device of another tensor; see `to_device`. It keeps its type by default."""
     tensor = torch.from_numpy(array)
-    return to_device(tensor if dtype is None else tensor.to(dtype), like.device)
+    tensor = tensor if dtype is None else tensor.to(dtype)
+    return tensor if like.is_cpu else to_device(tensor, like.device)
 
 
 @functools.lru_cache(64)
