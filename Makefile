@@ -113,7 +113,7 @@ faults: $(EXPORTS_STAMP) ## disturb the workflow FAULTS times (120), damage and 
 	$(EXPORTS)/python tests/faults/misread.py
 
 bench: $(STAMP) ## measure speed and memory as ratios; writes benchmarks/results/DATE.json
-	@$(BIN)/python benchmarks/run.py
+	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/run.py # processor time, in which threads that wait would count
 
 COMPILE = env -u UV_TORCH_BACKEND $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-header --no-annotate

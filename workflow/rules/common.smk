@@ -104,6 +104,16 @@ def launch(wildcards, output):
     return f"torch.distributed.run --standalone --nproc-per-node={processes} -m" if processes > 1 else ""
 
 
+def prepared(data):
+    """Return the files of a prepared dataset as inputs of a job.
+
+    The card has the checksums of the arrays. So their times need not count, and arrays of any size that come out equal
+    leave later jobs alone.
+    """
+    files = PATHS.data_files(data.id)
+    return [ancient(files.images), ancient(files.samples), files.card]
+
+
 def named(wildcards):
     """Return the arguments that name the study of a page."""
     return f"{quote(str(PLANS[wildcards.study].path))} --scale {config['scale']}{OWN}"

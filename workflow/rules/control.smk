@@ -3,9 +3,7 @@
 
 rule control:
     input:
-        images=lambda w: PATHS.data_files(CONTROLS[w.partition].data.id).images,
-        samples=lambda w: PATHS.data_files(CONTROLS[w.partition].data.id).samples,
-        card=lambda w: PATHS.data_files(CONTROLS[w.partition].data.id).card,
+        data=lambda w: prepared(CONTROLS[w.partition].data),
         partition=lambda w: PATHS.partition(w.partition),
     output:
         PATHS.control("{partition}"),

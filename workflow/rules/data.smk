@@ -42,7 +42,7 @@ rule prepare:
 
 rule partition:
     input:
-        samples=lambda w: PATHS.data_files(PARTITIONS[w.partition].data.id).samples,
+        data=lambda w: prepared(PARTITIONS[w.partition].data),
     output:
         PATHS.partition("{partition}"),
     log:

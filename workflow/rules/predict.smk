@@ -1,7 +1,6 @@
 rule predict:
     input:
-        images=lambda w: PATHS.data_files(RUNS[w.run].data.id).images,
-        samples=lambda w: PATHS.data_files(RUNS[w.run].data.id).samples,
+        data=lambda w: prepared(RUNS[w.run].data),
         partition=lambda w: PATHS.partition(RUNS[w.run].partition_id),
         model=PATHS.run_files("{run}").model,
         clients=PATHS.run_files("{run}").clients,

@@ -21,7 +21,7 @@ rule score:
 
 rule ledger:
     input:
-        lambda w: [PATHS.data_files(key).images for key, d in PLANS[w.study].data.items() if not d.dataset.shape],
+        lambda w: [file for data in PLANS[w.study].data.values() if not data.dataset.shape for file in prepared(data)],
     output:
         PATHS.study_files("{study}").ledger,
     log:

@@ -4,9 +4,7 @@
 
 rule train:
     input:
-        images=lambda w: PATHS.data_files(RUNS[w.run].data.id).images,
-        samples=lambda w: PATHS.data_files(RUNS[w.run].data.id).samples,
-        card=lambda w: PATHS.data_files(RUNS[w.run].data.id).card,
+        data=lambda w: prepared(RUNS[w.run].data),
         partition=lambda w: PATHS.partition(RUNS[w.run].partition_id),
     output:
         spec=PATHS.run_files("{run}").spec,
