@@ -18,7 +18,8 @@ from ..nn.bn_policy import POLICIES
 from .case import Case, Generators, made, refusal, require
 from .toy import LARGE, NORMS, clients, differing, network
 
-SETTINGS = {"rounds": 3, "local_epochs": 2, "batch_size": 4, "lr": 0.02}
+SETTINGS = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.02}
+"""Settings with which the three clients take two, three and one steps in an epoch."""
 SHORT: dict[str, dict[str, Any]] = {"fedtan2": {"exchange_rounds": 2}, "fedrep": {"head_epochs": 1}}
 """Settings of known algorithms that make three rounds worth testing; others run with their defaults."""
 Kind = type[Algorithm]
@@ -39,9 +40,10 @@ def cases(cls: Kind) -> Iterator[Case]:
 
 def federation(cls: Kind, bn: str, norm: str = "batch norm", names: str = "abc", **options: Any) -> Federation:
     """Return a federation that trains with an algorithm."""
-    data = clients()
+    dtype = torch.float32 if norm == LARGE else torch.float64
+    data = clients(dtype=dtype)
     return Federation(
-        network(norm, dropout=0.2),
+        network(norm, dropout=0.2, dtype=dtype),
         {name: data[name] for name in names},
         validation={name: data[name] for name in names},
         algorithm=made(cls, **SHORT.get(cls.name, {})),
@@ -67,8 +69,8 @@ def trains(cls: Kind, bn: str, norm: str) -> None:
     trained = federation(cls, bn, norm, **options).run(2)
     require(all(bool(v.isfinite().all()) for v in trained.tensors().values()), "a tensor is not finite")
     require(all(math.isfinite(row["loss"]) for row in trained.history), "a loss is not finite")
-    start = network(norm).state_dict()["0.weight"]
-    require(not torch.equal(trained.global_state()["0.weight"], start), "the model does not change")
+    start, weight = network(norm).state_dict()["0.weight"], trained.global_state()["0.weight"]
+    require(not torch.equal(weight, start.to(weight)), "the model does not change")
     network(norm).load_state_dict(trained.global_state())
     network(norm).load_state_dict(_state_of(trained, "b"))
 
