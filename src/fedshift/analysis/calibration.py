@@ -16,7 +16,6 @@ import pandas as pd
 from scipy.special import expit, logit
 from scipy.stats import rankdata
 
-from . import predictions
 from .clusters import clusters
 from .conditions import ALL, CONDITION, Condition
 from .estimates import Estimate, over_sites, over_trainings, scaled
@@ -293,12 +292,10 @@ def _measured(
     """Return what each training of a condition that is there gives, by role and site."""
     measured: dict[tuple[str, str], list[Measured]] = defaultdict(list)
     known = functools.cache(functools.partial(clusters, samples))
-    for run, rows in predicted.readable(condition.runs.values(), key):
-        classes = predictions.probabilities(rows)
-        for (role, site), part in rows.groupby(predictions.SITE[::-1], sort=False):
-            cluster = known(run.data.id).at_sites(part)
-            y, p = target(part["label"].to_numpy(), part[classes].to_numpy(dtype=float))
-            measured[str(role), str(site)].append(measure(y, p, cluster))
+    for run, parts in predicted.by_site(condition.runs.values(), key):
+        for part in parts:
+            cluster = known(run.data.id).at_site(part.samples, part.site)
+            measured[part.role, part.site].append(measure(*target(part.label, part.probability), cluster))
     return measured
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from scipy.special import entr
 
-from ..inferences import COUNT, Inference
+from ..inferences import Inference
 from ..study.run import Run
-from . import effects, predictions
+from . import effects
 from .conditions import CONDITION
 from .names import IDS, Names
-from .predictions import INFERENCE, SITE, Predictions
+from .predictions import INFERENCE, Part, Predictions
 
 MEASURES = ("spread", "spread_source", "top_share", "entropy", "agreement")
 """The numbers of a site that are not counts; each from 0 to 1."""
@@ -93,49 +93,46 @@ def _of_run(predicted: Predictions, run: Run, inferences: tuple[str, ...]) -> It
     """Yield the rows of a run, without inferences that were not predicted."""
     plan = predicted.plan
     baseline = effects.plain(plan)
-    tables = {key: table for key in inferences for _, table in predicted.readable([run], key)}
+    tables = {key: parts for key in inferences for _, parts in predicted.by_site([run], key)}
     source = tables.pop(baseline, None) if baseline else None
     if not tables:
         return
-    stored = predicted.partition(run.partition_id)["sample"].astype(str)
-    for key, table in tables.items():
-        for (site, role), part in table.groupby(SITE, sort=False):
-            before = None if source is None else source[source["site"] == site].set_index("sample").loc[part["sample"]]
-            place = {"inference_id": key, "role": role, "site": site, "run": run.id, "seed": run.seed}
-            yield place | _measured(part, before) | _counted(part) | _found(part, stored, plan.inferences[key])
+    stored = pd.Index(predicted.partition(run.partition_id)["sample"].astype(str))
+    for key, parts in tables.items():
+        for part in parts:
+            before = None if source is None else _baseline(part, source)
+            place = {"inference_id": key, "role": part.role, "site": part.site, "run": run.id, "seed": run.seed}
+            counted = {name: int(part.counted[name]) for name in COUNTS if name in part.counted}
+            yield place | _measured(part.probability, before) | counted | _found(part, stored, plan.inferences[key])
 
 
-def _measured(part: pd.DataFrame, before: pd.DataFrame | None) -> dict[str, Any]:
-    """Return the number of images, MEASURES and `collapsed` of a site's predictions, and of the baseline's."""
-    p = _probabilities(part)
+def _baseline(part: Part, source: list[Part]) -> np.ndarray:
+    """Return the probabilities (n, classes) that the baseline gives to the samples of a site's predictions."""
+    at_site = next(one for one in source if one.site == part.site)
+    if at_site.samples is part.samples:
+        return at_site.probability
+    return at_site.probability[at_site.samples.get_indexer(part.samples)]
+
+
+def _measured(p: np.ndarray, before: np.ndarray | None) -> dict[str, Any]:
+    """Return the number of images, MEASURES and `collapsed` of a site's probabilities, and of the baseline's."""
     predicted = p.argmax(1)
-    source = math.nan if before is None else spread(_probabilities(before))
+    source = math.nan if before is None else spread(before)
     one, share = spread(p), top_share(predicted)
     return {
-        "n": len(part),
+        "n": len(p),
         "spread": one,
         "spread_source": source,
         "top_share": share,
         "entropy": entropy(p),
-        "agreement": math.nan if before is None else float((_probabilities(before).argmax(1) == predicted).mean()),
+        "agreement": math.nan if before is None else float((before.argmax(1) == predicted).mean()),
         "collapsed": collapsed(one, source, share, p.shape[1]),
     }
 
 
-def _probabilities(part: pd.DataFrame) -> np.ndarray:
-    return part[predictions.probabilities(part)].to_numpy(dtype=float)
-
-
-def _counted(part: pd.DataFrame) -> dict[str, Any]:
-    """Return what the inference counted at the site, None where it counted nothing."""
-    known = {name: part[f"{COUNT}{name}"].iloc[0] for name in COUNTS if f"{COUNT}{name}" in part}
-    return {name: int(value) for name, value in known.items() if pd.notna(value)}
-
-
-def _found(part: pd.DataFrame, stored: pd.Series, inference: Inference) -> dict[str, float]:
+def _found(part: Part, stored: pd.Index, inference: Inference) -> dict[str, float]:
     """Return the first batch with collapsed predictions; none where labelled images are left out of the order."""
     if inference.uses_labels:
         return {"first_batch": math.nan}
-    classes = pd.Series(_probabilities(part).argmax(1), index=part["sample"])
-    predicted = classes.loc[stored[stored.isin(classes.index)]].to_numpy()
+    predicted = part.probability.argmax(1)[np.argsort(stored.get_indexer(part.samples))]
     return {"first_batch": first_batch(predicted[inference.image_order(len(predicted))], inference.batch_size)}

@@ -21,7 +21,7 @@ from ..metrics import Metric, Resampler
 from ..study.plan import Plan
 from ..study.run import Run
 from ..study.selector import BASELINE
-from . import crossed, predictions, score
+from . import crossed, score
 from .auc import logit_interval
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition, several
@@ -275,13 +275,11 @@ def _per_sample(predicted: Predictions, runs: list[Run], clusters: Clusters, arm
     count: dict[tuple[str, ...], int] = defaultdict(int)
     scorers: dict[str, Scorers] = defaultdict(lambda: defaultdict(list))
     headline = predicted.plan.study.headline
-    for run, inference, table in predicted.every(runs):
-        classes = predictions.probabilities(table)
-        for _, rows in table.groupby(predictions.SITE, sort=False):
-            site, role = str(rows["site"].iloc[0]), str(rows["role"].iloc[0])
-            label, probability = rows["label"].to_numpy(), rows[classes].to_numpy(dtype=float)
-            cluster = clusters.of(pd.Index(rows["sample"]))
-            for metric in score.metrics(predicted.plan):
+    metrics = score.metrics(predicted.plan)
+    for run, inference in predicted.every(runs):
+        for site, role, samples, label, probability, _ in predicted.parts(run, inference):
+            cluster = clusters.of(samples)
+            for metric in metrics:
                 each = metric.per_sample(label, probability)
                 if each is None:
                     continue
@@ -292,7 +290,7 @@ def _per_sample(predicted: Predictions, runs: list[Run], clusters: Clusters, arm
                     scorers[site][run.condition, role, site, inference, metric.name].append((cluster, scorer))
                 for part, values in enumerate(each.reshape(len(label), -1).T):
                     column = (run.condition, role, site, inference, metric.name, str(part))
-                    added = pd.Series(values, rows["sample"])
+                    added = pd.Series(values, samples)
                     total[site][column] = total[site][column] + added if column in total[site] else added
                     count[column] += 1
     wide = {

@@ -14,7 +14,7 @@ from .clusters import Clusters, clusters
 from .conditions import CONDITION, Condition
 from .names import IDS, Names
 from .operating_point import Scored, scored, two_classes
-from .predictions import INFERENCE, SITE, Predictions, Samples
+from .predictions import INFERENCE, Predictions, Samples
 from .statistics import bootstrap, interval
 
 FIGURE = "decision_curve"
@@ -100,7 +100,7 @@ def _by_site(
 ) -> dict[tuple[str, str], list[Scored]]:
     """Return the test samples of each site and role, as each training that can be read scores them."""
     parts: dict[tuple[str, str], list[Scored]] = defaultdict(list)
-    for _, test in predicted.readable(condition.runs.values(), key):
-        for (site, role), rows in test.groupby(SITE, sort=False):
-            parts[str(site), str(role)].append(scored(predicted.plan.study, rows, patients))
+    for _, test in predicted.by_site(condition.runs.values(), key):
+        for part in test:
+            parts[part.site, part.role].append(scored(predicted.plan.study, part, patients))
     return parts

@@ -15,7 +15,7 @@ from ..study.threshold import Threshold
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition
 from .names import IDS, Names
-from .predictions import INFERENCE, SITE, Missing, Predictions, Samples
+from .predictions import INFERENCE, Missing, Part, Predictions, Samples
 from .statistics import FEWEST, bootstrap, interval, wilson
 from .values import NAN, Value
 
@@ -245,11 +245,16 @@ class Scored(NamedTuple):
     patient: np.ndarray
 
 
-def scored(study: Study, rows: pd.DataFrame, patients: Clusters) -> Scored:
-    """Return labels, scores and patients of predictions; a sample of an unknown patient is one of its own."""
+def scored(study: Study, part: Part, patients: Clusters) -> Scored:
+    """Return labels, scores and patients of a site; a sample of an unknown patient is one of its own."""
     positive = positive_class(study)
-    patient = patients.of(pd.Index(rows["sample"]))
-    return Scored((rows["label"] == positive).to_numpy(), rows[f"p{positive}"].to_numpy(dtype=float), patient)
+    return Scored(part.label == positive, part.probability[:, positive], patients.of(part.samples))
+
+
+def _together(places: Sequence[Scored]) -> Scored:
+    """Return the samples of several sites as one set."""
+    none = Scored(np.empty(0, dtype=bool), np.empty(0), np.empty(0, dtype=object))
+    return Scored(*map(np.concatenate, zip(none, *places, strict=True)))
 
 
 class _Training(NamedTuple):
@@ -264,15 +269,14 @@ def _trainings(
 ) -> Iterator[tuple[str, _Training]]:
     """Yield the trainings of a condition by run, without those whose predictions cannot be read."""
     study = predicted.plan.study
-    for run, test in predicted.readable(condition.runs.values(), key):
+    for run, test in predicted.by_site(condition.runs.values(), key):
         try:
-            val = predicted.read(run, key, "val")
+            val = predicted.parts(run, key, "val")
         except Missing:
-            val = test[:0]
-        home = scored(study, val, patients)
+            val = []
+        home = _together([scored(study, part, patients) for part in val])
         places = {(VALIDATION, ALL): home}
-        for (site, role), rows in test.groupby(SITE):
-            places[str(role), str(site)] = scored(study, rows, patients)
+        places |= {(part.role, part.site): scored(study, part, patients) for part in test}
         yield run.id, _Training(choose(study.threshold, home.positive, home.score), places)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -61,10 +61,37 @@ def _groups(keyed: Iterable[tuple[str, Hashable]]) -> list[list[str]]:
     return list(groups.values())
 
 
-class _Kept(NamedTuple):
-    """Predictions in two parts: the columns that runs share, and the probabilities (n, classes)."""
+class Part(NamedTuple):
+    """The predictions of a run at one site, or at several.
 
-    about: pd.DataFrame
+    Attributes
+    ----------
+    site, role : name of the site and its role in the partition
+    samples : names of the samples (n,); the same object for all runs that predict these samples
+    label : classes of the samples (n,)
+    probability : predicted probabilities (n, classes)
+    counted : what the inference counted at the site, by name
+    """
+
+    site: str
+    role: str
+    samples: pd.Index
+    label: np.ndarray
+    probability: np.ndarray
+    counted: Mapping[str, float]
+
+
+class _About(NamedTuple):
+    """The columns that predictions of several runs share, and where in them each site stands, without probabilities."""
+
+    table: pd.DataFrame
+    sites: list[tuple[np.ndarray, Part]]
+
+
+class _Kept(NamedTuple):
+    """Predictions in two parts: what runs share, and the probabilities (n, classes)."""
+
+    about: _About
     probability: np.ndarray
 
 
@@ -80,7 +107,7 @@ class Predictions:
         self._partitions: dict[str, pd.DataFrame] = {}
         self._splits: dict[tuple[str, str, frozenset[str]], pd.DataFrame] = {}
         self._known: dict[tuple[str, str, str], _Kept | Missing] = {}
-        self._about: dict[tuple[str, str], list[pd.DataFrame]] = defaultdict(list)
+        self._about: dict[tuple[str, str], list[_About]] = defaultdict(list)
 
     def read(self, run: Run, inference: str, split: str = "test") -> pd.DataFrame:
         """Return the predictions of a run: sample, site, role, label, p0, p1, ... of every test sample, sorted.
@@ -90,12 +117,22 @@ class Predictions:
         samples of internal sites instead, without sites that were not predicted. Raises Missing where the file is not
         there or is incomplete, or has no samples of the split, and UserError where it cannot be read.
         """
+        kept = self._kept(run, inference, split)
+        return kept.about.table.assign(**{f"p{k}": column for k, column in enumerate(kept.probability.T)})
+
+    def parts(self, run: Run, inference: str, split: str = "test") -> list[Part]:
+        """Return the predictions of a run by site, in the order of sites; see `read`, whose errors it raises."""
+        kept = self._kept(run, inference, split)
+        return [part._replace(probability=kept.probability[rows]) for rows, part in kept.about.sites]
+
+    def _kept(self, run: Run, inference: str, split: str) -> _Kept:
+        """Return predictions, which are loaded when they are first asked for. Raises Missing and UserError."""
         if (run.id, inference, split) not in self._known:
             self._load(run, self.plan.predictions(run.id)[inference])
         kept = self._known[run.id, inference, split]
         if isinstance(kept, Missing):
             raise kept
-        return kept.about.assign(**{f"p{k}": column for k, column in enumerate(kept.probability.T)})
+        return kept
 
     def partition(self, id_: str) -> pd.DataFrame:
         """Return the table of a partition. Raises UserError where it cannot be read."""
@@ -115,16 +152,27 @@ class Predictions:
     def readable(self, runs: Iterable[Run], inference: str) -> Iterator[tuple[Run, pd.DataFrame]]:
         """Yield each run that has all test predictions, with them. Raises UserError for a file that is unreadable."""
         for run in runs:
-            try:
+            if self._has(run, inference):
                 yield run, self.read(run, inference)
-            except Missing:
-                continue  # score() lists it in missing.json
 
-    def every(self, runs: Iterable[Run]) -> Iterator[tuple[Run, str, pd.DataFrame]]:
-        """Yield run, inference and test predictions of all inferences of `runs` that have them all."""
+    def by_site(self, runs: Iterable[Run], inference: str) -> Iterator[tuple[Run, list[Part]]]:
+        """Yield each run that has all test predictions, with them by site; see `readable`."""
         for run in runs:
-            for inference in self.plan.predictions(run.id):
-                yield from ((run, inference, table) for _, table in self.readable([run], inference))
+            if self._has(run, inference):
+                yield run, self.parts(run, inference)
+
+    def _has(self, run: Run, inference: str) -> bool:
+        """Return whether all test predictions are there. Raises UserError for a file that is unreadable."""
+        try:
+            self._kept(run, inference, "test")
+        except Missing:
+            return False  # score() lists it in missing.json
+        return True
+
+    def every(self, runs: Iterable[Run]) -> Iterator[tuple[Run, str]]:
+        """Yield run and inference of all inferences of `runs` that have all test predictions."""
+        for run in runs:
+            yield from ((run, inference) for inference in self.plan.predictions(run.id) if self._has(run, inference))
 
     def _load(self, run: Run, job: str) -> None:
         """Keep all that a file of predictions holds, or why it cannot be used."""
@@ -193,11 +241,22 @@ class Predictions:
 
     def _shared(self, run: Run, split: str, rows: pd.DataFrame) -> _Kept:
         counted = [column for column in rows.columns if column.startswith(COUNT)]
-        about, alike = rows[["sample", *SITE, "label", *counted]], self._about[run.partition_id, split]
-        first = next((one for one in alike if about.equals(one)), None)
-        if first is None:
-            alike.append(first := about)
-        return _Kept(first, rows[probabilities(rows)].to_numpy(dtype=float))
+        table, alike = rows[["sample", *SITE, "label", *counted]], self._about[run.partition_id, split]
+        about = next((one for one in alike if table.equals(one.table)), None)
+        if about is None:
+            about = _divided(table, counted)
+            alike.append(about)
+        return _Kept(about, rows[probabilities(rows)].to_numpy(dtype=float))
+
+
+def _divided(table: pd.DataFrame, counted: Sequence[str]) -> _About:
+    """Return the columns that runs share by site. `counted` are those of what an inference counted there."""
+    sites = []
+    for (site, role), rows in table.groupby(SITE, sort=False):
+        known = {name.removeprefix(COUNT): float(rows[name].iloc[0]) for name in counted if rows[name].notna().iloc[0]}
+        samples, label = rows.set_index("sample").index, rows["label"].to_numpy()
+        sites.append((rows.index.to_numpy(), Part(str(site), str(role), samples, label, np.empty((0, 0)), known)))
+    return _About(table, sites)
 
 
 def probabilities(table: pd.DataFrame) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,18 +52,16 @@ def _score_rows(plan: Plan, paths: Paths, missing: list[dict[str, str]]) -> Iter
     """Yield the rows of scores.csv. Adds to `missing` the predictions that are not there."""
     condition = {name: one.words for one in conditions(plan).values() for name in one.runs}
     inference, predicted = predictions.inferences(plan), predictions.Predictions(plan, paths)
+    measured = metrics(plan)
     for name, run in plan.runs.items():
         for key in plan.predictions(name):
             try:
-                table = predicted.read(run, key)
+                parts = predicted.parts(run, key)
             except predictions.Missing as error:
                 missing.append({"run": name, "inference": key, "why": error.what})
                 continue
             about = {"study": plan.name, "run": name, "seed": run.seed, **condition[name], **inference[key]}
-            classes = predictions.probabilities(table)
-            for (site, role), rows in table.groupby(SITE, sort=False):
-                label, probability = rows["label"].to_numpy(), rows[classes].to_numpy(dtype=float)
-                for metric in metrics(plan):
-                    value = metric.value(label, probability)
-                    place = {"site": site, "role": role, "metric": metric.name}
-                    yield {**about, **place, "value": value, "n": len(rows)}
+            for part, metric in itertools.product(parts, measured):
+                value = metric.value(part.label, part.probability)
+                place = {"site": part.site, "role": part.role, "metric": metric.name}
+                yield {**about, **place, "value": value, "n": len(part.label)}

@@ -44,8 +44,8 @@ def _values_by_run(predicted: Predictions, samples: Samples) -> Iterator[dict[st
     trained_on = functools.cache(lambda data, partition: _trained_on(predicted, samples, data, partition))
     for run in plan.runs.values():
         known = trained_on(run.data.id, run.partition_id)
-        for _, key, table in predicted.every([run]) if known.any() else ():
-            for seen, outside in _outside(table, known):
+        for _, key in predicted.every([run]) if known.any() else ():
+            for seen, outside in _outside(predicted.read(run, key), known):
                 classes = predictions.probabilities(outside)
                 values = [
                     metric.value(site["label"].to_numpy(), site[classes].to_numpy(dtype=float))
