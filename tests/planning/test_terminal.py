@@ -181,7 +181,7 @@ def test_snakemake_keeps_its_own_lines_where_more_or_less_is_asked_for(setting: 
     plain.name = "DefaultStreamHandler"
     logger.handlers[:] = [plain, file]
     try:
-        take_over(workflow(**({setting: True} if setting else {})), {})
+        take_over(workflow(**({setting: True} if setting else {})), {}, lambda: None)
         kinds = [type(h) for h in logger.handlers]
     finally:
         logger.handlers[:] = before

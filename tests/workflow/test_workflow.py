@@ -139,10 +139,12 @@ def test_every_job_has_a_log_and_nothing_temporary_stays(project: Project) -> No
     assert not [name for name in found if ".tmp-" in name]
 
 
-def test_a_second_call_does_nothing(project: Project) -> None:
+def test_a_second_call_does_nothing_and_says_where_the_page_is(project: Project) -> None:
     again = project.build()
     assert again.returncode == 0
-    assert "Nothing to be done" in again.stdout + again.stderr
+    said = (again.stdout + again.stderr).splitlines()
+    assert said[-2].startswith("Nothing to be done")
+    assert said[-1] == f"The page: {project.root}/reports/tiny.html"
     assert project.jobs() == set()
 
 

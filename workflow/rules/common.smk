@@ -83,7 +83,7 @@ OWN = "".join(f" --plugins {quote(str(folder))}" for folder in PLUGINS)
 
 
 if not IMPORTED:
-    take_over(workflow, RUNS)
+    take_over(workflow, RUNS, idle=lambda: say_pages([PATHS.page(plan.name) for plan in PAGES], INDEX))
 
 
 # A job finds its run through its study: no setting of a run is on a command line. Snakemake compares a parameter with its

@@ -23,7 +23,7 @@ class Clusters:
         self._known: dict[int, tuple[pd.Index, np.ndarray]] = {}
 
     def of(self, samples: pd.Index) -> np.ndarray:
-        """Return the cluster of each sample (n,), which are looked up once for each object. Do not change it.
+        """Return the cluster of each sample (n,): the same array for the same object, so do not change it.
 
         A sample without a known cluster stands alone.
         """

@@ -62,7 +62,7 @@ def _groups(keyed: Iterable[tuple[str, Hashable]]) -> list[list[str]]:
 
 
 class Part(NamedTuple):
-    """The predictions of a run at one site, or at several.
+    """The predictions of a run at one site.
 
     Attributes
     ----------

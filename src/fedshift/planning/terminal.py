@@ -10,7 +10,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ ROUTINE = re.compile(
 """Lines of Snakemake that are about its own work."""
 STATUS = re.compile(r"RuleException:.*\bCalledProcessError\b.* returned non-zero exit status [12]\.$", re.DOTALL)
 """Snakemake's words on a job that ended with a fault of its own, which stands in its log."""
+IDLE = "Nothing to be done"
+"""How Snakemake begins to say that everything that was asked for is there."""
 LEFT = re.compile(r"(?:.*: )?(round \d+/\d+|\d+/\d+ \w+ \(\d+%\)).*(ETA [\d:]+)")
 """A line of a job's log that says how far it is, and what time is left."""
 
@@ -62,11 +64,18 @@ class OneLineAJob(logging.Handler):
     plain : Snakemake's own handler, whose stream and filters are taken over
     words : the names of runs, partitions and other values of wildcards, in words
     waits : whether jobs run here, so that their logs show how far they are
+    idle : called where there is nothing to be done
     """
 
-    def __init__(self, plain: logging.StreamHandler[Any], words: Mapping[str, str], waits: bool = True) -> None:
+    def __init__(
+        self,
+        plain: logging.StreamHandler[Any],
+        words: Mapping[str, str],
+        waits: bool = True,
+        idle: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(plain.level)
-        self.plain, self.words, self.filters = plain, words, plain.filters
+        self.plain, self.words, self.idle, self.filters = plain, words, idle, plain.filters
         self.jobs: dict[int, _Job] = {}
         self.finished: list[int] = []
         self.failed: set[int] = set()
@@ -94,6 +103,8 @@ class OneLineAJob(logging.Handler):
                     show(record)
             elif not (STATUS if record.levelno > logging.INFO else ROUTINE).match(str(record.msg)):
                 self._pass_on(record)
+                if str(record.msg).startswith(IDLE):
+                    self.idle()
             self._draw()
         except Exception:
             self.handleError(record)
@@ -206,8 +217,8 @@ def _held_out(run: Run) -> str:
     return f"held out {run.partition.title}" if run.partition.title else "no site held out"
 
 
-def take_over(workflow: Any, runs: Mapping[str, Run]) -> None:
-    """Let one line a job take the place of what Snakemake prints.
+def take_over(workflow: Any, runs: Mapping[str, Run], idle: Callable[[], None]) -> None:
+    """Let one line a job take the place of what Snakemake prints, and call `idle` where there is nothing to be done.
 
     Does nothing in a dry run, in a job of Snakemake's own, if more or less is asked for (--verbose, --debug-dag,
     --quiet), or if another logger was chosen. Snakemake's log file stays as it is.
@@ -219,7 +230,7 @@ def take_over(workflow: Any, runs: Mapping[str, Run]) -> None:
     logger = logging.getLogger("snakemake.logging")
     for handler in [h for h in logger.handlers if h.name == "DefaultStreamHandler"]:
         logger.removeHandler(handler)
-        logger.addHandler(OneLineAJob(handler, in_words(runs), workflow.local_exec))  # type: ignore[arg-type]
+        logger.addHandler(OneLineAJob(handler, in_words(runs), workflow.local_exec, idle))  # type: ignore[arg-type]
 
 
 def say_pages(pages: Sequence[Path], index: Path) -> None:
