@@ -86,6 +86,6 @@ def reseed(seed: int, device: torch.device | None = None) -> None:
     import torch
 
     torch.random.default_generator.manual_seed(seed)
-    if device is not None and device.type not in SHARED:
-        state = torch.Generator(device).manual_seed(seed).get_state()
-        torch.get_device_module(device).set_rng_state(state, device)
+    if (apart := _apart(device)) is not None:
+        state = torch.Generator(apart).manual_seed(seed).get_state()
+        torch.get_device_module(apart).set_rng_state(state, apart)

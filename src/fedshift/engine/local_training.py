@@ -215,7 +215,7 @@ class LocalTrainer(FlatNetwork, Local):
     # ---- local steps
 
     def turn(self, client: Client, number: int) -> Turn:
-        """Return what a client's local training in a round draws at random; nothing is read before it is asked for."""
+        """Return the batches of a client's local training in a round, without reading any, and the seed of dropout."""
         key = self.seed, number, client.name
         return Turn(self.batches(client.train, *key), seed_of(*key, "dropout"))
 
@@ -234,8 +234,7 @@ class LocalTrainer(FlatNetwork, Local):
 
     def _parts(self) -> Iterator[_Part]:
         """Yield what each local step of the current client trains; each phase has its own optimiser."""
-        phases = self.phases
-        for phase, steps in zip(phases, phase_steps(len(self.samples), self.training, phases), strict=True):
+        for phase, steps in zip(self.phases, self.steps_in_phases(self.samples), strict=True):
             span = self._spans[phase.trains]
             leaves: list[Tensor] = [p for p, _ in self._leaves]
             params = [self.all_params[span]] if self._together else leaves
@@ -306,13 +305,12 @@ class LocalTrainer(FlatNetwork, Local):
 
     def _part(self, params: list[Tensor], span: slice, frozen_statistics: bool = False) -> _Part:
         """Return a part of local training with an optimiser of its own."""
-        rests = span != self._spans["all"]
-        return _Part(params, span, rests, optimiser(self.training, params), frozen_statistics)
+        return _Part(params, span, optimiser(self.training, params), frozen_statistics)
 
     def _step(self, part: _Part, grads: list[Tensor]) -> None:
         """Take one step along the gradients, after the algorithm has corrected them, and they were clipped."""
         self.algorithm.correct(self)
-        if part.rests:  # what rests enters no norm of a gradient
+        if part.span != self._spans["all"]:  # what rests enters no norm of a gradient
             self.all_grad[: part.span.start] = self.all_grad[part.span.stop :] = 0
         if self.training.clip_norm is not None:
             clip_grad_norm_(self.all_params, self.training.clip_norm)
@@ -328,27 +326,17 @@ class LocalTrainer(FlatNetwork, Local):
 
 
 class Turn(NamedTuple):
-    """What one client's local training in a round draws at random: its batches, and the seed of dropout."""
+    """The batches of one client's local training in a round, and the seed of its dropout."""
 
     batches: Iterator[Batch]
     dropout: int
 
 
 class _Part(NamedTuple):
-    """A part of local training.
-
-    Attributes
-    ----------
-    params : the parameters that it trains, as one vector or each for itself
-    span : their slice of all that can be trained
-    rests : whether anything else could be trained
-    optimiser : an optimiser without memory of earlier steps
-    frozen_statistics : whether BN normalises with fixed running statistics
-    """
+    """A part of local training: its parameters, their slice of all that is trained, an optimiser, and how BN acts."""
 
     params: list[Tensor]
     span: slice
-    rests: bool
     optimiser: SGD | Adam
     frozen_statistics: bool = False
 
