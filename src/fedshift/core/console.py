@@ -18,7 +18,8 @@ def say(line: str) -> None:
 
 def say_at_end(lines: Iterable[str]) -> None:
     """Print lines, if there are any, on standard error when this process ends, after all that others print."""
-    if text := "\n".join(lines):
+    text = "\n".join(lines)
+    if text:
         atexit.register(lambda: say(text))
 
 
@@ -37,9 +38,13 @@ class Progress:
     """
 
     def __init__(self, what: str, total: int, unit: str = "it", every: float = 10.0, out: IO[str] | None = None):
-        self.what, self.total, self.unit, self.every = what, total, unit, every
+        self.what = what
+        self.total = total
+        self.unit = unit
+        self.every = every
         self.out = out or sys.stderr
-        self.done, self.start, self.last = 0, time.monotonic(), time.monotonic()
+        self.done = 0
+        self.start = self.last = time.monotonic()
         self._bar = None
         if self.out.isatty():
             from tqdm import tqdm
@@ -65,9 +70,13 @@ class Progress:
 
     def _line(self) -> None:
         seconds = time.monotonic() - self.start
+        # The first line may come within the resolution of the clock.
         rate = self.done / max(seconds, 1e-9)
-        share = f"{self.done / self.total:.0%}" if self.total else "?"
-        left = duration((self.total - self.done) / rate) if rate and self.total else "?"
+        share = left = "?"
+        if self.total:
+            share = f"{self.done / self.total:.0%}"
+        if self.total and rate:
+            left = duration((self.total - self.done) / rate)
         self.say(f"{self.what}: {self.done}/{self.total} {self.unit} ({share}), {rate:.0f} {self.unit}/s, ETA {left}")
 
     def __enter__(self) -> Progress:

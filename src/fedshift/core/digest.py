@@ -1,42 +1,35 @@
-"""Identities: of a specification (its canonical JSON), of a file, and of the code that acts on them."""
+"""Identities: of a specification (its canonical JSON), of a file, and of the code behind a job."""
 
 from __future__ import annotations
 
+import ast
 import functools
+import gc
 import hashlib
+import importlib.util
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-from .definitions import Meaning, Sources, sha256
-from .digest_cache import DigestCache
 
 PACKAGE = "fedshift"
 ROOT = Path(__file__).parents[1]
 """The folder of this package."""
 
-INFRASTRUCTURE = {
-    "core": "errors, discovery, digests and the console",
-    "io": "files are whole or not there, wherever and however they are written",
-    "planning": "forecasts and states of jobs",
-    "cli": "arguments and what is printed",
-    "jobs.accept": "records of what was accepted as unchanged",
-    "jobs.devices": "which GPU a job takes",
-    "jobs.provenance": "what a manifest says",
-    "jobs.round_log": "how the rounds of a run are kept on disk",
-    "jobs.store": "where finished runs are kept",
-    "engine.checkpoint": "how a state is saved and found again",
-}
-"""Rooms and modules that shape no result, and what they are for: a change there makes nothing anew.
+SHAPES_NO_RESULT = (
+    *("fedshift.cli.", "fedshift.contract.", "fedshift.core.", "fedshift.export.", "fedshift.interface."),
+    *("fedshift.io.", "fedshift.planning.", "fedshift.report.", "fedshift.engine.checkpoint.", "fedshift.jobs.accept."),
+    *("fedshift.jobs.devices.", "fedshift.jobs.provenance.", "fedshift.jobs.round_log.", "fedshift.jobs.store."),
+)
+"""Folders and modules of this package that say how work is started, stored and shown: an edit there reruns nothing.
 
-They still count for a job whose own module lies in one of these rooms, such as the ledger's in `planning`.
+A job whose own module lies in one of these folders, such as the page's in `report`, reruns for an edit in that folder.
 """
-COUNTED = {
-    "core.rng": "says what is drawn",
-    "io.images": "says which pixels are read from a file",
-}
-"""Modules in these rooms that do shape results."""
+SHAPES_RESULTS = ("fedshift.core.rng", "fedshift.io.images")
+"""Modules in these folders that do shape results: they say what is drawn, and which pixels are read from a file."""
+
+LIBRARIES = {"site-packages", "dist-packages"}
+"""Names of folders of installed libraries. A module there is part of a plug-in only if it lies in its package."""
 
 
 def canonical(spec: Any) -> str:
@@ -55,23 +48,19 @@ def of_file(path: Path, algorithm: str = "sha256") -> str:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
-def of_code(entry: Iterable[str]) -> str:
-    """Return a digest of some modules, of this package or of plug-ins, and of all definitions that they use.
+def of_code(stage: str, *plugins: object) -> str:
+    """Return a digest of the code behind a job: its module, its plug-ins, and all modules that these import.
 
-    Only what a definition does counts, not where it stands: comments, docstrings, layout, annotations of functions,
-    words of errors, limits (see `limits`), names of modules and all of INFRASTRUCTURE leave the digest as it is.
-    The same holds for plug-ins from outside, with what lies in their folder or package. Libraries do not count.
-    Plug-ins are found by discovery, not by name: list those that a job uses. Raises ModuleNotFoundError.
+    Comments, docstrings and layout do not count, nor do libraries and SHAPES_NO_RESULT. Plug-ins are found by their
+    names and imported by no module of the engine, so that a job reruns for an edit of its own plug-ins alone.
+    Raises ModuleNotFoundError.
+
+    Parameters
+    ----------
+    stage : module of the job, such as "jobs.train"
+    plugins : plug-ins that the job uses, or their classes, of this package or from outside of it
     """
-    modules = frozenset(entry)
-    if any(module.partition(".")[0] != PACKAGE for module in modules):
-        return _installed().digest(modules)
-    known = _computed_before()
-    digest = known.get(modules)
-    if digest is None:
-        digest = _installed().digest(modules)
-        known.put(modules, digest)
-    return digest
+    return _installed().digest(frozenset([f"{PACKAGE}.{stage}", *(plugin.__module__ for plugin in plugins)]))
 
 
 @functools.cache
@@ -79,61 +68,140 @@ def _installed() -> Code:
     return Code(ROOT)
 
 
-@functools.cache
-def _computed_before() -> DigestCache:
-    """Return the digests of code of this package alone, on which no other file has an influence."""
-    return DigestCache(ROOT)
-
-
-def shapes_results(module: str) -> bool:
-    """Return whether a change of a module can change a result: of all but this package's infrastructure, it can."""
-    package, *parts = module.split(".")
-    if package != PACKAGE:
-        return True
-    names = {".".join(parts[:n]) for n in range(1, len(parts) + 1)}
-    return bool(parts) and (bool(names & COUNTED.keys()) or not names & INFRASTRUCTURE.keys())
-
-
 class Code:
-    """The code of a package and its plug-ins, parsed once: a change of their files after that is not seen."""
+    """The source files of this package and of plug-ins. Each is parsed once, and never imported.
+
+    Snakemake asks for digests before any numeric library is loaded, so an import would cost it seconds.
+
+    Parameters
+    ----------
+    root : folder of this package
+    """
 
     def __init__(self, root: Path) -> None:
-        self.sources = Sources(root, PACKAGE)
+        self.roots = {PACKAGE: root}
+        """The folder of each top-level package that is followed, or the file of a top-level module."""
         self.digest = functools.cache(self._digest)
-        self._reached = functools.cache(self._follow)
-        self._fingerprint = functools.cache(self._of_statement)
+        self._reached = functools.cache(self.modules)
+        self._parsed = functools.cache(self._parse)
+        self._found = functools.cache(self._find)
 
-    def _digest(self, entry: frozenset[str]) -> str:
-        for module in entry:
-            self.sources.add(module.partition(".")[0])
-        return of(sorted(frozenset[str]().union(*map(self._reached, entry))), 12)
+    def _digest(self, entries: frozenset[str]) -> str:
+        """Return a digest of some modules and of all that they import."""
+        # Trees of all modules are many objects: looking for garbage among them would take a fifth of the time.
+        gc.disable()
+        try:
+            reached = set[str]().union(*map(self._reached, entries))
+        finally:
+            gc.enable()
+        # The top-level package is left out: that of a project's own plug-ins is named by the path of their folder.
+        return of(sorted((name.partition(".")[2], self._parsed(name)[0]) for name in reached), 12)
 
-    def _follow(self, entry: str) -> frozenset[str]:
-        """Return the fingerprints of all statements of a module, and of those that they use, directly or not."""
-        room = ".".join(entry.split(".")[:2])
-        todo, seen = list(self._statements(Meaning(entry, ""))), set[tuple[str, int]]()
-        while todo:
-            if (statement := todo.pop()) in seen:
-                continue
-            seen.add(statement)
-            content = self.sources.content(*statement)
-            for use in (*content.uses, *content.hints):
-                if self._counts(use) or (not shapes_results(entry) and f"{use.module}.".startswith(f"{room}.")):
-                    todo += self._statements(use)
-        return frozenset(self._fingerprint(*statement) for statement in seen)
+    def modules(self, entry: str) -> set[str]:
+        """Return the names of a module and of all that it imports, directly or not. Raises ModuleNotFoundError."""
+        self._add(entry.partition(".")[0])
+        left_out = tuple(name for name in SHAPES_NO_RESULT if not f"{entry}.".startswith(name))
+        reached = set[str]()
+        waiting = {entry}
+        while waiting:
+            module = waiting.pop()
+            reached.add(module)
+            imported = self._parsed(module)[1]
+            waiting |= {n for n in imported if not f"{n}.".startswith(left_out) or n in SHAPES_RESULTS} - reached
+        return reached
 
-    def _counts(self, use: Meaning) -> bool:
-        return not use.foreign and shapes_results(use.module)
+    def _add(self, package: str) -> None:
+        """Follow the top-level package, or the top-level module, of a plug-in from outside."""
+        if package in self.roots:
+            return
+        spec = importlib.util.find_spec(package)
+        if spec and spec.submodule_search_locations:
+            self.roots[package] = Path(next(iter(spec.submodule_search_locations)))
+        elif spec and spec.origin and spec.has_location:
+            self.roots[package] = Path(spec.origin)
 
-    def _statements(self, use: Meaning) -> Iterator[tuple[str, int]]:
-        """Yield the statements that a name stands for, and those of its module that are there for their effect."""
-        for number in (*self.sources.statements(use), *self.sources.module(use.module).effects):
-            yield use.module, number
+    def _parse(self, module: str) -> tuple[str, frozenset[str]]:
+        """Return a digest of a module without docstrings, and the names of the followed modules that it imports."""
+        file = self._file(module)
+        if file is None:
+            raise ModuleNotFoundError(module)
+        tree = ast.parse(file.read_bytes())
+        package = module
+        if file.name != "__init__.py":
+            package = module.rpartition(".")[0]
+        statements = list(_statements(tree))
+        names = {name for statement in statements for name in self._imports(statement, package)}
+        # The package's own module holds the version alone, and must not connect a job with the Python interface.
+        names.discard(PACKAGE)
+        importer = module.partition(".")[0]
+        followed = {n for n in names if self._is_followed(n.partition(".")[0], importer) and self._file(n)}
+        return hashlib.sha256(_written(tree).encode()).hexdigest(), frozenset(followed)
 
-    def _of_statement(self, module: str, number: int) -> str:
-        """Return a digest of a statement's text and of what the names in it stand for, in their order.
+    def _imports(self, statement: ast.stmt, package: str) -> Iterator[str]:
+        """Yield the full names of the modules that a statement of a module in `package` imports."""
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            base = importlib.util.resolve_name("." * statement.level + (statement.module or ""), package)
+            for alias in statement.names:
+                # `from .folder import name` imports a module of the folder, or what its __init__.py defines.
+                submodule = f"{base}.{alias.name}"
+                yield submodule if self._file(submodule) else base
 
-        Names alone would not do: two modules may give one name to different things.
+    def _is_followed(self, package: str, importer: str) -> bool:
+        """Return whether a top-level package is followed from a module of another one, or of the same.
+
+        From a plug-in outside of this package, modules that lie beside its package are followed too.
         """
-        content = self.sources.content(module, number)
-        return sha256([content.text, [self.sources.plain(u) for u in content.uses if u.foreign or self._counts(u)]])
+        if package in (PACKAGE, importer):
+            return True
+        folder = self.roots[importer].parent
+        if importer == PACKAGE or LIBRARIES & set(folder.parts):
+            return False
+        for path in (folder / package, folder / f"{package}.py"):
+            if path.exists():
+                self.roots.setdefault(package, path)
+                return True
+        return False
+
+    def _file(self, module: str) -> Path | None:
+        """Return the source file of a module of a package that is followed; None for all others."""
+        package, _, names = module.partition(".")
+        root = self.roots.get(package)
+        if root is None:
+            return None
+        return self._found(root, names)
+
+    def _find(self, root: Path, names: str) -> Path | None:
+        if root.is_file():
+            return None if names else root
+        stem = root.joinpath(*names.split("."))
+        files = (stem / "__init__.py", stem.with_name(f"{stem.name}.py"))
+        return next((file for file in files if file.is_file()), None)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield the statements below a node that run, and take away those that are a string alone, such as docstrings."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        nodes = getattr(node, block, [])
+        nodes[:] = [n for n in nodes if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
+        if block == "body" and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue  # what only type checkers import is passed in by a caller, or is no part of the job
+        for inner in nodes:
+            if isinstance(inner, ast.stmt):
+                yield inner
+            yield from _statements(inner)
+
+
+def _written(node: object) -> str:
+    """Return a syntax tree as text, without what is empty: `ast.dump` shows that in some versions of Python only."""
+    if isinstance(node, list):
+        return f"[{','.join([_written(item) for item in node])}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if value is not None and value != [] and name not in ("ctx", "kind", "type_comment"):
+            fields.append(f"{name}={_written(value)}")
+    return f"{type(node).__name__}({','.join(fields)})"

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable
 
-from .limits import Limit
-
-T = TypeVar("T")
-SHOWN: Limit[int] = 20
+SHOWN = 20
 """The most faults of one kind that are printed one by one."""
 
 
@@ -36,8 +32,13 @@ class UserError(ValueError):
     exit_code = 2
 
     def __init__(self, where: object, what: str, remedy: str = "") -> None:
-        self.where, self.what, self.remedy = str(where), what, remedy
-        text = f"{self.where}: {what}" + (f"; {remedy}" if remedy else "")
+        self.where = str(where)
+        self.what = what
+        self.remedy = remedy
+        text = f"{self.where}: {what}"
+        if remedy:
+            text += f"; {remedy}"
+        # An error is one line, also where a path or a library's message has line breaks.
         super().__init__(" ".join(text.split()))
 
     def __reduce__(self) -> tuple[type[UserError], tuple[str, str, str]]:
@@ -57,7 +58,8 @@ class UserErrors(UserError):  # noqa: N818 - they are several
 
 def require_none(faults: Iterable[UserError]) -> None:
     """Raise UserErrors with all faults, if there are any."""
-    if found := list(faults):
+    found = list(faults)
+    if found:
         raise UserErrors(found)
 
 
@@ -77,25 +79,14 @@ def out_of_memory(error: BaseException) -> bool:
 def shortened(faults: Iterable[UserError], number: int, where: object) -> list[UserError]:
     """Return the first 20 of `number` faults of one kind and, if there are more, an error that counts the others."""
     first = list(itertools.islice(faults, SHOWN))
-    others = number - len(first)
-    return [*first, UserError(where, f"{others:,} more like these")] if others else first
-
-
-class Known(dict[str, T]):
-    """Things of one kind by their ids. One that is not there is a UserError."""
-
-    def __init__(self, kind: str, things: Mapping[str, T]) -> None:
-        super().__init__(things)
-        self.kind = kind
-
-    def __missing__(self, key: str) -> T:
-        raise UserError(
-            f"{self.kind} {key!r}", "is in no study of this call", "fedshift check STUDY --ids lists all ids"
-        )
+    hidden = number - len(first)
+    if hidden:
+        first.append(UserError(where, f"{hidden:,} more like these"))
+    return first
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a remedy that names the closest known word, or all known words if none is close."""
-    known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
+    words = sorted(known)
+    close = difflib.get_close_matches(word, words, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(words) or 'none'}"

@@ -17,5 +17,5 @@ def extra(name: str, what_for: str = "") -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        what = f"needs packages that are not installed ({error.name or error})"
-        raise UserError(what_for or f"export to {name}", what, f"pip install 'fedshift[{name}]'") from error
+        problem = f"needs packages that are not installed ({error.name or error})"
+        raise UserError(what_for or f"export to {name}", problem, f"pip install 'fedshift[{name}]'") from error

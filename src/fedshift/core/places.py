@@ -98,7 +98,7 @@ def installed(kind: str) -> Iterator[Found]:
         origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
         where = f"{origin}, entry point {point.name}"
         if not NAME.fullmatch(point.name):
-            raise UserError(where, "is no name for a plug-in", "the package must use letters, digits and underscores")
+            raise UserError(where, "cannot name a plug-in", "the package must use letters, digits and underscores")
         with _importing(where):
             cls = point.load()
         yield Found(point.name, _require(cls, kind, point.value, where), origin)
@@ -106,7 +106,9 @@ def installed(kind: str) -> Iterator[Found]:
 
 def files(place: Path) -> list[Path]:
     """Return the files of plug-ins in a folder, in order, or the one file itself."""
-    return sorted(f for f in place.glob("*.py") if not f.name.startswith(("_", "."))) if place.is_dir() else [place]
+    if not place.is_dir():
+        return [place]
+    return sorted(f for f in place.glob("*.py") if not f.name.startswith(("_", ".")))
 
 
 def in_file(file: Path) -> Found:
@@ -116,13 +118,15 @@ def in_file(file: Path) -> Found:
     """
     shown = _shown(file.absolute())
     if not (NAME.fullmatch(file.stem) and file.suffix == ".py"):
-        raise UserError(shown, "is no name for a plug-in", "use letters, digits and underscores, such as my_method.py")
+        raise UserError(shown, "cannot name a plug-in", "use letters, digits and underscores, such as my_method.py")
     folder = file.parent.resolve()
     with _importing(shown, folder):
         module = importlib.import_module(f"{_package(folder)}.{file.stem}")
     classes = _plugins(module)
     if len(classes) != 1:
-        remedy = "give each a file of its own" if classes else "begin the name of a helper with an underscore"
+        remedy = "begin the name of a helper with an underscore"
+        if classes:
+            remedy = "give each its own file"
         raise UserError(shown, f"holds {len(classes)} plug-ins, and must hold exactly one", remedy)
     return Found(file.stem, classes[0], shown)
 
@@ -130,18 +134,22 @@ def in_file(file: Path) -> Found:
 def _package(folder: Path) -> str:
     """Make a folder a package, whose name is that of no other folder, and return the name."""
     name = f"{digest.PACKAGE}_plugins_{digest.of(str(folder), 8)}"
-    if name not in sys.modules:
-        start = folder / "__init__.py"
-        spec = importlib.util.spec_from_file_location(name, start) if start.exists() else ModuleSpec(name, None)
-        assert spec
-        spec.submodule_search_locations = [str(folder)]
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        if start.exists() and spec.loader:
-            try:
-                spec.loader.exec_module(module)
-            except Exception:
-                del sys.modules[name]
-                raise
+    if name in sys.modules:
+        return name
+    start = folder / "__init__.py"
+    spec: ModuleSpec | None = ModuleSpec(name, None)
+    if start.exists():
+        spec = importlib.util.spec_from_file_location(name, start)
+    assert spec
+    spec.submodule_search_locations = [str(folder)]
+    # The module is there before its code runs, as in any import: its files may import each other from it.
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    if spec.loader:
+        try:
+            spec.loader.exec_module(module)
+        except Exception:
+            del sys.modules[name]
+            raise
     return name
 
 
@@ -158,8 +166,8 @@ def _importing(where: object, folder: Path | None = None) -> Iterator[None]:
         yield
     except Exception as error:
         first = str(error.msg if isinstance(error, SyntaxError) else error).partition("\n")[0]
-        what = f"cannot be imported: {type(error).__name__}: {first}"
-        raise UserError(line_of(error, folder) or where, what, _remedy(error, folder)) from error
+        problem = f"cannot be imported: {type(error).__name__}: {first}"
+        raise UserError(line_of(error, folder) or where, problem, _remedy(error, folder)) from error
 
 
 def line_of(error: Exception, folder: Path | None) -> str:
@@ -171,10 +179,12 @@ def line_of(error: Exception, folder: Path | None) -> str:
 
 
 def _remedy(error: Exception, folder: Path | None) -> str:
-    name = error.name if isinstance(error, ModuleNotFoundError) else None
-    if name and folder and (folder / f"{name}.py").exists():
-        return f"{name}.py lies beside it: write `from .{name} import ...`"
-    return "correct the file" if folder else ""
+    if not folder:
+        return ""
+    # The folder is a package of its own and on no path, so its files import each other with a dot.
+    if isinstance(error, ModuleNotFoundError) and error.name and (folder / f"{error.name}.py").exists():
+        return f"{error.name}.py lies beside it: write `from .{error.name} import ...`"
+    return "correct the file"
 
 
 def _shown(path: Path) -> str:
@@ -200,7 +210,7 @@ def at_path(kind: str, path: str, where: str) -> type[Plugin]:
     path = path.replace("--", ":").replace("-", ".")
     name, _, attribute = path.partition(":")
     if not NAME.fullmatch(path.replace(".", "_").replace(":", "_")) or not (name and attribute):
-        raise UserError(where, f"{path!r} is no path of a class", "write module:Class, such as my_methods:FedHalf")
+        raise UserError(where, f"{path!r} is not the path of a class", "write module:Class, such as my_methods:FedHalf")
     _look_in_the_current_folder(name.partition(".")[0])
     try:
         with _importing(where):
@@ -214,14 +224,15 @@ def at_path(kind: str, path: str, where: str) -> type[Plugin]:
     try:
         cls = operator.attrgetter(attribute)(module)
     except AttributeError:
-        known = [cls.__name__ for cls in _plugins(module) if cls.kind == kind]
-        raise UserError(where, f"{path!r}: {name} has no {attribute!r}", did_you_mean(attribute, known)) from None
+        classes = [cls.__name__ for cls in _plugins(module) if cls.kind == kind]
+        raise UserError(where, f"{path!r}: {name} has no {attribute!r}", did_you_mean(attribute, classes)) from None
     return _require(cls, kind, path, where)
 
 
 def _look_in_the_current_folder(package: str) -> None:
     """Append the current folder to the path for imports if a package is found nowhere on it: it hides nothing there."""
     here = str(Path.cwd())
+    # Appended, not put in front: a file of the project must not hide an installed module of the same name.
     if package and importlib.util.find_spec(package) is None and here not in sys.path:
         sys.path.append(here)
 
@@ -230,11 +241,13 @@ def _require(cls: object, kind: str, path: str, where: str) -> type[Plugin]:
     """Return a class if it is a plug-in of a kind. Raises UserError if it is not."""
     if inspect.isclass(cls) and issubclass(cls, Plugin) and cls.kind == kind:
         return cls
-    what = f"{path!r} is {_described(cls)}, and no plug-in of the kind {kind}"
-    raise UserError(where, what, f"give a class of the kind {kind}")
+    problem = f"{path!r} is {_described(cls)}, and no plug-in of the kind {kind}"
+    raise UserError(where, problem, f"give a class of the kind {kind}")
 
 
-def _described(one: object) -> str:
-    if inspect.isclass(one) and issubclass(one, Plugin):
-        return f"a plug-in of the kind {one.kind}"
-    return "another class" if inspect.isclass(one) else "no class"
+def _described(thing: object) -> str:
+    if not inspect.isclass(thing):
+        return "no class"
+    if issubclass(thing, Plugin):
+        return f"a plug-in of the kind {thing.kind}"
+    return "another class"

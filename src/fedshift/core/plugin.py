@@ -19,7 +19,7 @@ class Plugin(Frozen, allow_inf_nan=False):
     display_name: ClassVar[str] = ""
     """The name on pages, by default that of its class. It is part of no identity."""
     libraries: ClassVar[tuple[str, ...]] = ()
-    """Slow modules that it imports when it works: they are imported ahead of local trainings."""
+    """Slow modules of other packages that it uses in a training: they are imported once for all local trainings."""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Earlier names, oldest first, which studies and old specifications may still use."""
     identity_name: ClassVar[str] = ""
@@ -57,8 +57,8 @@ class Plugin(Frozen, allow_inf_nan=False):
     @property
     def label(self) -> str:
         """Return the name with the settings that differ from their defaults: `fedprox(mu=0.1)`."""
-        settings, changed = self.model_dump(mode="json"), self.model_dump(mode="json", exclude_defaults=True)
-        inside = ", ".join(f"{k}={v}" for k, v in settings.items() if k in changed or k in self.label_fields)
+        shown = self.label_fields | self.model_dump(mode="json", exclude_defaults=True).keys()
+        inside = ", ".join(f"{key}={value}" for key, value in self.model_dump(mode="json").items() if key in shown)
         return f"{self.name}({inside})" if inside else self.name
 
     @classmethod

@@ -22,9 +22,6 @@ from .places import Found
 from .plugin import KINDS as KINDS
 from .plugin import Plugin
 
-HERE = "."
-"""The place that a validator inside a model gives for its error: the model replaces it by the real place."""
-
 _added: list[Path] = []
 """Folders and single files of plug-ins of this process, in the order in which they were added."""
 
@@ -41,19 +38,20 @@ def add_folder(folder: Path) -> None:
 
 def add_file(file: Path) -> type[Plugin]:
     """Return the plug-in in a file, which is found by its name from now on. Raises UserError if it holds none."""
-    known = [cls for kind in KINDS for cls in discover(kind).values()]
-    at_home = [cls for cls in known if file.exists() and Path(inspect.getfile(cls)).resolve() == file.resolve()]
-    if at_home:
-        return at_home[0]
     if not file.is_file():
         raise UserError(file, "no such file", "give the file of one plug-in")
+    for kind in KINDS:
+        for cls in discover(kind).values():
+            if Path(inspect.getfile(cls)).resolve() == file.resolve():
+                return cls
     found = places.in_file(file)
     _add(file)
     return discover(found.plugin.kind)[found.name]
 
 
 def _add(place: Path) -> None:
-    if (resolved := place.resolve()) not in _added:
+    resolved = place.resolve()
+    if resolved not in _added:
         _added.append(resolved)
         forget()
 
@@ -77,8 +75,8 @@ def _found(kind: str) -> dict[str, Found]:
         words: set[str | type[Plugin]] = {found.name, *found.plugin.aliases, found.plugin}
         for word in words:
             if word in known:
-                what = f"there is another {kind} {found.name!r}: {known[word].place}"
-                raise UserError(found.origin, what, "rename one of the two")
+                problem = f"there is another {kind} {found.name!r}: {known[word].place}"
+                raise UserError(found.origin, problem, "rename one of the two")
             known[word] = found
         found.plugin.call_it(found.name)
     return {found.name: found for found in known.values()}
@@ -129,22 +127,27 @@ def _alone(kind: str, name: str) -> type[Plugin] | None:
     return places.built_in_file(kind, name).plugin
 
 
-def get(kind: str, name: str, where: str = "") -> type[Plugin]:
+def get(kind: str, name: str, where: str | None = None) -> type[Plugin]:
     """Return the plug-in class with that name, with that earlier name, or at that path, `module:Class`.
 
-    Raises UserError, which suggests the closest present name, for an unknown one.
+    Raises UserError, which suggests the closest present name, for an unknown one. `where` is the place that it names,
+    by default the kind.
     """
-    if cls := _alone(kind, name):
-        return cls
+    alone = _alone(kind, name)
+    if alone:
+        return alone
     plugins = discover(kind)
+    place = where
+    if place is None:
+        place = kind
     if places.is_path(name):
-        cls = places.at_path(kind, name, where or kind)
+        cls = places.at_path(kind, name, place)
         if cls not in plugins.values():
             cls.call_it(places.name_of(cls))
         return cls
     present = _aliases(kind).get(name, name)
     if present not in plugins:
-        raise UserError(where or kind, f"unknown {kind} {name!r}", did_you_mean(name, plugins))
+        raise UserError(place, f"unknown {kind} {name!r}", did_you_mean(name, plugins))
     return plugins[present]
 
 
@@ -154,23 +157,27 @@ def packages() -> set[str]:
 
 
 def _subclasses(cls: type[Plugin]) -> Iterator[type[Plugin]]:
-    for one in cls.__subclasses__():
-        yield one
-        yield from _subclasses(one)
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
 
 
-def build(kind: str, spec: str | dict[str, Any] | Plugin, where: str = "") -> Any:
+def build(kind: str, spec: str | dict[str, Any] | Plugin, where: str | None = None) -> Any:
     """Make a plug-in from `name` or `{name: ..., setting: value}`; return one that is made already as it is.
 
-    `where` is the place that errors name. Raises UserErrors that name each wrong key, with the closest known one.
+    `where` is the place that errors name, by default the kind; "" in a validator inside a model, which adds the place
+    of its value. Raises UserErrors that name each wrong key, with the closest known one.
     """
-    where = where or kind
     if isinstance(spec, Plugin):
         return spec
+    if where is None:
+        where = kind
     if isinstance(spec, str):
         spec = {"name": spec}
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
-        article = "an" if kind[0] in "aeiou" else "a"
+        article = "a"
+        if kind[0] in "aeiou":
+            article = "an"
         raise UserError(where, f"{article} {kind} is a name, or a mapping with the key 'name'", f"got {spec!r}")
     cls = get(kind, spec["name"], where)
     return validated(cls, {k: v for k, v in spec.items() if k != "name"}, f"{where} ({spec['name']})")
@@ -188,7 +195,9 @@ def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any
     """Return a UserError for each error of pydantic."""
     lines: list[UserError] = []
     for item in error.errors():
-        loc, value, context = item["loc"], item["input"], item.get("ctx", {})
+        loc = item["loc"]
+        value = item["input"]
+        context = item.get("ctx", {})
         place = ".".join([where, *_path(loc, values)])
         cause = context.get("error")
         if isinstance(cause, UserErrors):
@@ -199,16 +208,21 @@ def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any
             key = str(loc[-1])
             lines.append(UserError(place, f"unknown key {key!r}", did_you_mean(key, _keys(cls, loc))))
         elif item["type"] == "string_type" and isinstance(value, bool | int | float):
-            meaning = "true or false, as YAML reads no, yes, off and on" if isinstance(value, bool) else "a number"
+            meaning = "a number"
+            if isinstance(value, bool):
+                meaning = "true or false, as YAML reads no, yes, off and on"
             lines.append(UserError(place, f"must be text, and is {meaning} (got {value!r})", "put it in quotes"))
         elif item["type"] == "literal_error":
-            known = [a or b for a, b in re.findall(r"'([^']*)'|(\d+)", str(context["expected"]))]
-            lines.append(UserError(place, f"unknown value {value!r}", did_you_mean(str(value), known)))
+            # pydantic gives the values in words: 'a', 'b' or 'c'.
+            allowed = [a or b for a, b in re.findall(r"'([^']*)'|(\d+)", str(context["expected"]))]
+            lines.append(UserError(place, f"unknown value {value!r}", did_you_mean(str(value), allowed)))
         elif item["type"] == "too_short" and len(value) >= context["min_length"]:
-            continue  # its wrong items make it too short, and each has a line of its own
+            continue  # its wrong items make it too short, and each of them has a line
         else:
-            shown = "" if item["type"] == "missing" else f" (got {value!r})"
-            lines.append(UserError(place, item["msg"] + shown[:120]))
+            text = item["msg"]
+            if item["type"] != "missing":
+                text += f" (got {value!r})"[:120]
+            lines.append(UserError(place, text))
     return lines
 
 
@@ -228,10 +242,15 @@ def _path(loc: tuple[int | str, ...], values: Any) -> list[str]:
 
 
 def _inside(place: str, inner: str) -> str:
-    """Return the full place of an error that a validator inside the value at `place` raised about `inner`."""
-    if inner.startswith(HERE):
-        return place + inner.removeprefix(HERE)
-    return place if place.endswith(f".{inner}") else f"{place}.{inner}"
+    """Return the full place of an error that a validator inside the value at `place` raised about `inner`.
+
+    A validator counts from its value where it names nothing, or begins with a dot (a key) or a space (a plug-in).
+    """
+    if not inner or inner.startswith((".", " ")):
+        return place + inner
+    if place.endswith(f".{inner}"):
+        return place
+    return f"{place}.{inner}"
 
 
 def _keys(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:

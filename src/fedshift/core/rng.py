@@ -1,4 +1,4 @@
-"""Random streams from keys such as (seed, round, client, purpose); there is no global generator."""
+"""Random streams from keys such as (seed, round, client, purpose); no draw uses a global generator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
 
 SHARED = ("cpu", "meta", "mps")
-"""Types of devices without a generator of their own that could be seeded here."""
+"""Types of devices that draw from the CPU's generator, or from one that cannot be seeded here."""
 
 
 def _entropy(key: tuple[object, ...]) -> int:
@@ -22,6 +22,7 @@ def _entropy(key: tuple[object, ...]) -> int:
 
 def stream(*key: object) -> np.random.Generator:
     """Return a NumPy generator that depends on `key` alone, such as `(seed, round, client, "batches")`."""
+    # PCG64 by name: `default_rng` may choose another generator in a later NumPy, and all draws would change.
     return np.random.Generator(np.random.PCG64(_entropy(key)))
 
 
@@ -54,7 +55,9 @@ def generator_state(device: torch.device | None = None) -> Draws:
     import torch
 
     apart = _apart(device)
-    return torch.random.get_rng_state(), torch.get_device_module(apart).get_rng_state(apart) if apart else None
+    if apart is None:
+        return torch.random.get_rng_state(), None
+    return torch.random.get_rng_state(), torch.get_device_module(apart).get_rng_state(apart)
 
 
 def set_generators(state: Draws, device: torch.device | None = None) -> None:
@@ -62,13 +65,14 @@ def set_generators(state: Draws, device: torch.device | None = None) -> None:
     import torch
 
     torch.random.set_rng_state(state[0])
-    if (apart := _apart(device)) is not None and state[1] is not None:
+    apart = _apart(device)
+    if apart is not None and state[1] is not None:
         torch.get_device_module(apart).set_rng_state(state[1], apart)
 
 
 def _apart(device: torch.device | None) -> torch.device | None:
-    """Return the device if it has a generator of its own."""
-    return device if device is not None and device.type not in SHARED else None
+    """Return the device if it has its own generator."""
+    return None if device is None or device.type in SHARED else device
 
 
 @contextmanager
@@ -86,6 +90,7 @@ def reseed(seed: int, device: torch.device | None = None) -> None:
     import torch
 
     torch.random.default_generator.manual_seed(seed)
-    if (apart := _apart(device)) is not None:
+    apart = _apart(device)
+    if apart is not None:
         state = torch.Generator(apart).manual_seed(seed).get_state()
         torch.get_device_module(apart).set_rng_state(state, apart)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 def plain(name: str) -> str:
     """Return a name without what readers overlook: spaces around it, case, and its Unicode form (NFC or NFD)."""
+    # Decomposed first, as in the canonical caseless matching of Unicode.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold()).strip()
 
 

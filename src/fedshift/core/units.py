@@ -4,7 +4,9 @@ from __future__ import annotations
 
 FLOAT_BYTES = 4
 """Bytes of a float: models travel, and are stored, as float32."""
-MIB, GIB = 2**20, 2**30
-"""Bytes of a binary megabyte and gigabyte."""
+MIB = 2**20
+"""Bytes of a binary megabyte."""
+GIB = 2**30
+"""Bytes of a binary gigabyte."""
 GBIT = 2**27
 """Bytes of a binary gigabit: 2^30 bits."""
