@@ -1,8 +1,8 @@
 """Acceptance of finished work after a change of code that leaves results as they are.
 
-Snakemake makes a file again when the digest of the code behind it is another than the one it recorded. Where a person
-says that a change does not matter, the ledger `results/accepted.json` maps today's digest to the recorded one, file by
-file. If the code changes again, its digest is unknown there, and the file is made again.
+Snakemake makes a file again when the digest of its code differs from the one that it recorded. Where a person says that
+a change does not matter, the ledger `results/accepted.json` maps today's digest to the recorded one, file by file. If
+the code changes again, the ledger does not have its digest, and the file is made again.
 
 Imports neither torch nor pandas: Snakemake reads the ledger before anything runs.
 """
@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..core.digest import of_code
 from ..core.errors import UserError
+from ..data.partition import Partition
 from ..io import checksums
 from ..io.disk import locked
 from ..io.paths import Paths
 from ..io.text import read_json, write_json
-from ..study.plan import Plan, code
+from ..study.plan import Plan
 from ..study.run import Data, Run
 from . import provenance, store
 
@@ -31,26 +33,26 @@ Record = dict[str, Any]
 
 def download_code(data: Data) -> str:
     """Return the digest of the code that draws a miniature; "" for data that are downloaded."""
-    return code("datasets._base", data.dataset) if data.synthetic else ""
+    return of_code("datasets._base", data.dataset) if data.synthetic else ""
 
 
 def prepare_code(data: Data) -> str:
     """Return the digest of the code that prepares a dataset."""
-    return code("jobs.prepare", data.dataset, *data.prepare)
+    return of_code("jobs.prepare", data.dataset, *data.prepare)
 
 
 def partition_code() -> str:
     """Return the digest of the code that assigns samples to sites and splits."""
-    return code("data.partition")
+    return of_code("jobs.assign", Partition)
 
 
 def train_code(run: Run) -> str:
     """Return the digest of the code that trains a run."""
-    return code("jobs.train", *run.plugins)
+    return of_code("jobs.train", *run.plugins)
 
 
 class Ledger:
-    """The accepted work of a project: records by rule, by the id of what it makes, and by accepted digest.
+    """The accepted work of a project: records by rule, by the id of what the rule makes, and by accepted digest.
 
     Raises UserError for a file that cannot be read.
     """
@@ -58,53 +60,40 @@ class Ledger:
     def __init__(self, paths: Paths) -> None:
         self.file = paths.accepted
         self.records: dict[str, dict[str, dict[str, Record]]] = {}
-        if not self.file.exists():
-            return
-        self.records = read_json(self.file)
+        if self.file.exists():
+            self.records = read_json(self.file)
+            self._require_stamps()
+
+    def _require_stamps(self) -> None:
         try:
-            stamps = [r["stamp"] for ids in self.records.values() for codes in ids.values() for r in codes.values()]
+            records = [record for ids in self.records.values() for codes in ids.values() for record in codes.values()]
+            whole = all(isinstance(record["stamp"], str) for record in records)
         except (AttributeError, KeyError, TypeError):
-            stamps = [None]
-        if not all(isinstance(stamp, str) for stamp in stamps):
-            remedy = "restore it, or remove it: what it says is accepted will be made again"
-            raise UserError(self.file, "is no ledger of accepted code", remedy)
+            whole = False
+        if not whole:
+            remedy = "restore it; or remove it, and accepted work is made again"
+            raise UserError(self.file, "is not a ledger of accepted code", remedy)
 
     def stamp(self, rule: str, key: str, today: str) -> str:
         """Return the digest that Snakemake recorded if today's was accepted in its place, else today's."""
         record = self.records.get(rule, {}).get(key, {}).get(today)
         return str(record["stamp"]) if record else today
 
-    def download(self, data: Data) -> str:
-        """Return what rule download passes as `code`."""
-        return self.stamp("download", data.raw, download_code(data))
-
-    def prepare(self, data: Data) -> str:
-        """Return what rule prepare passes as `code`."""
-        return self.stamp("prepare", data.id, prepare_code(data))
-
-    def partition(self, key: str) -> str:
-        """Return what rule partition passes as `code`."""
-        return self.stamp("partition", key, partition_code())
-
-    def train(self, run: Run) -> str:
-        """Return what rule train passes as `code`."""
-        return self.stamp("train", run.id, train_code(run))
+    def has(self, made: Made) -> bool:
+        """Return whether today's code was accepted for a file."""
+        return made.today in self.records.get(made.rule, {}).get(made.key, {})
 
     def add(self, made: Made, record: Record) -> None:
         """Take up an acceptance. The stamp is that of the code which made the file, whatever was accepted since."""
         stamp = self.stamp(made.rule, made.key, made.by)
         self.records.setdefault(made.rule, {}).setdefault(made.key, {})[made.today] = {**record, "stamp": stamp}
 
-    def write(self) -> None:
-        """Write the ledger, whole or not at all."""
-        write_json(self.file, self.records)
-
 
 @dataclass(frozen=True)
 class Made:
-    """A finished file of a rule: made `by` code of one digest, which has another `today`.
+    """A finished file of a rule: the digest of the code that it was made `by`, and that of the code of `today`.
 
-    `accepted` are the digests that the file itself says were accepted since; only manifests do.
+    `accepted` are the digests that were accepted since, as the file itself says; only manifests do.
     """
 
     rule: str
@@ -114,16 +103,9 @@ class Made:
     today: str
     accepted: tuple[str, ...] = ()
 
-    def settled(self, ledger: Ledger) -> bool:
-        """Return whether today's code made the file, or was accepted already."""
-        written = self.rule != "train" or self.today in self.accepted
-        known = self.today in ledger.records.get(self.rule, {}).get(self.key, {})
-        return self.by == self.today or (written and known)
-
-    @property
-    def was(self) -> str:
-        """The digest that counted before."""
-        return self.accepted[-1] if self.accepted else self.by
+    def is_settled(self, ledger: Ledger) -> bool:
+        """Return whether today's code made the file, or was accepted already, in the ledger and in the manifest."""
+        return self.by == self.today or (ledger.has(self) and (self.rule != "train" or self.today in self.accepted))
 
 
 def accepted_codes(manifest: Mapping[str, Any]) -> list[str]:
@@ -133,7 +115,7 @@ def accepted_codes(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def finished(plans: Iterable[Plan], paths: Paths) -> Iterator[Made]:
-    """Yield what of some studies is there and says by which code it was made."""
+    """Yield the finished files of some studies that say by which code they were made."""
     for plan in plans:
         for data in plan.data.values():
             yield from _made("download", data.raw, paths.source(data.raw), download_code(data))
@@ -145,21 +127,20 @@ def finished(plans: Iterable[Plan], paths: Paths) -> Iterator[Made]:
 
 
 def _made(rule: str, key: str, file: Path, today: str) -> Iterator[Made]:
-    if today and file.exists():
-        content = _partition_notes(file) if rule == "partition" else read_json(file)
-        if isinstance(content, dict) and content.get("code"):
-            yield Made(rule, key, file, str(content["code"]), today, tuple(accepted_codes(content)))
+    if not today or not file.exists():
+        return
+    if rule == "partition":
+        from ..io.tables import read_table
 
-
-def _partition_notes(file: Path) -> dict[str, Any]:
-    from ..io.tables import read_table
-
-    attrs: dict[Any, Any] = read_table(file).attrs
-    return attrs
+        content: Any = read_table(file).attrs
+    else:
+        content = read_json(file)
+    if isinstance(content, dict) and content.get("code"):
+        yield Made(rule, key, file, str(content["code"]), today, tuple(accepted_codes(content)))
 
 
 def accept(plans: Iterable[Plan], paths: Paths, reason: str) -> list[Made]:
-    """Accept today's code for all that is finished of some studies, and return what was accepted.
+    """Accept today's code for all finished work of some studies, and return what was accepted.
 
     The golden loss curves must hold. They guard training; for datasets, miniatures and partitions, `reason` is all
     there is. It is kept in the ledger and in each run's manifest. Raises UserError, with nothing written, for an empty
@@ -169,7 +150,7 @@ def accept(plans: Iterable[Plan], paths: Paths, reason: str) -> list[Made]:
         raise UserError("--reason", "is empty", "say why the change leaves all results as they are")
     with locked(paths.accepted.with_suffix(".lock")):
         ledger = Ledger(paths)
-        due = [made for made in dict.fromkeys(finished(plans, paths)) if not made.settled(ledger)]
+        due = [made for made in dict.fromkeys(finished(plans, paths)) if not made.is_settled(ledger)]
         if not due:
             return []
         checksums.require(made.file for made in due)
@@ -178,10 +159,11 @@ def accept(plans: Iterable[Plan], paths: Paths, reason: str) -> list[Made]:
         golden.require()
         date = datetime.now(UTC).isoformat(timespec="seconds")
         common = {"reason": reason.strip(), "date": date, "version": __version__, "git": provenance.git()}
-        records = [{"code": made.today, "was": made.was, **common} for made in due]
+        records = [{"code": made.today, "was": [made.by, *made.accepted][-1], **common} for made in due]
         for made, record in zip(due, records, strict=True):
             ledger.add(made, record)
-        ledger.write()  # before the manifests: what is cut off here is accepted by the next call
+        # The ledger is written before the manifests: the next call finishes what is interrupted in between.
+        write_json(ledger.file, ledger.records)
         for made, record in zip(due, records, strict=True):
             if made.rule == "train":
                 manifest = read_json(made.file)
