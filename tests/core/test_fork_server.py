@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+import fedshift
 from fedshift.core.fork_client import ADDRESS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fork server is for Linux")
-LIBRARY = "/pydantic_core/"
+DEMO = Path(__file__).parents[2] / "config" / "studies" / "demo.yaml"
 LIST = ["list", "algorithms"]
 
 
@@ -27,17 +30,20 @@ def _take_ctrl_c() -> None:
 class Warm:
     """A fork server, and commands that use it."""
 
-    def __init__(self, folder: Path, *ahead: str) -> None:
+    def __init__(self, folder: Path, *ahead: str, environment: Mapping[str, str] = os.environ) -> None:
         self.socket = folder / "server" / "socket"
         self.socket.parent.mkdir()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "fedshift.core.fork_server", str(self.socket), *ahead],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        )
-        assert self.process.stdout
-        assert self.process.stdout.readline() == b"ready\n"
+        self.address = f"{sys.prefix}:{self.socket}"
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(self.socket))
+            listener.listen()
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "fedshift.core.fork_server", str(listener.fileno()), *ahead],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**environment, "OPENBLAS_NUM_THREADS": "1"},
+                pass_fds=[listener.fileno()],
+            )
 
     def start(self, arguments: list[str], **options: object) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -46,7 +52,7 @@ class Warm:
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=_take_ctrl_c,
-            **{"env": {**os.environ, ADDRESS: str(self.socket)}, **options},  # type: ignore[call-overload]
+            **{"env": {**os.environ, ADDRESS: self.address}, **options},  # type: ignore[call-overload]
         )
 
     def run(self, arguments: list[str], **options: object) -> tuple[int, str, str]:
@@ -70,6 +76,15 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     yield server
     assert server.end() == 0
     assert not server.socket.parent.exists()
+
+
+@pytest.fixture(autouse=True)
+def project_with_nothing_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder where no run of the study `demo` has begun, so that `status --watch` goes on watching."""
+    studies = tmp_path / "project" / "config" / "studies"
+    studies.mkdir(parents=True)
+    shutil.copy(DEMO, studies)
+    monkeypatch.chdir(tmp_path / "project")
 
 
 def plain(arguments: list[str], **options: object) -> tuple[int, str, str]:
@@ -97,7 +112,7 @@ def test_output_and_exit_code_are_those_of_an_ordinary_start(warm: Warm, argumen
 def test_the_folder_and_the_environment_are_the_clients(warm: Warm, tmp_path: Path) -> None:
     (tmp_path / "config" / "studies").mkdir(parents=True)
     assert warm.run(["check", "x"], cwd=tmp_path) == plain(["check", "x"], cwd=tmp_path)
-    narrow = {**os.environ, ADDRESS: str(warm.socket), "COLUMNS": "50"}
+    narrow = {**os.environ, ADDRESS: warm.address, "COLUMNS": "50"}
     wide = {**narrow, "COLUMNS": "200"}
     usages = [warm.run(["check", "--help"], env=environment)[1] for environment in (narrow, wide)]
     assert usages[0] != usages[1]
@@ -107,27 +122,12 @@ def mapped(pid: int, library: str) -> bool:
     return library in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
 
 
-def test_the_server_loads_the_libraries_that_a_command_loaded(tmp_path: Path) -> None:
-    server = Warm(tmp_path)
-    assert not mapped(server.process.pid, LIBRARY)
-    assert server.run(["--version"])[0] == 0
-    until(lambda: mapped(server.process.pid, LIBRARY))
-    assert server.end() == 0
-
-
 def test_libraries_are_loaded_ahead_while_a_command_works(tmp_path: Path) -> None:
     server, library = Warm(tmp_path, "no_such_module", "sqlite3"), "/_sqlite3."
     assert not mapped(server.process.pid, library), "nothing before the first command"
     assert server.run(LIST)[0] == 0
     assert mapped(server.process.pid, library)
     assert server.end() == 0
-
-
-def test_it_loads_nothing_of_this_package() -> None:
-    code = "import fedshift.study; from fedshift.core.fork_server import installed; print(*installed())"
-    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "pydantic_core" in names
-    assert not [name for name in names if name.startswith("fedshift")]
 
 
 def test_signals_reach_the_command(warm: Warm) -> None:
@@ -161,8 +161,8 @@ def test_a_killed_process_ends_its_client_alike(warm: Warm) -> None:
 @pytest.mark.parametrize("why", ["threads", "no server"])
 def test_other_commands_start_on_their_own(warm: Warm, why: str) -> None:
     arguments = ["status", "demo", "--watch", *(["--threads", "2"] if why == "threads" else [])]
-    socket = warm.socket if why == "threads" else warm.socket.with_name("none")
-    process = warm.start(arguments, env={**os.environ, ADDRESS: str(socket)})
+    address = warm.address if why == "threads" else f"{sys.prefix}:{warm.socket.with_name('none')}"
+    process = warm.start(arguments, env={**os.environ, ADDRESS: address})
     assert process.stdout
     assert process.stdout.readline()
     assert warm.children() == []
@@ -184,9 +184,47 @@ def test_another_python_is_refused(warm: Warm) -> None:
         "import sys; sys.prefix = '/elsewhere'; sys.argv = ['fedshift', '--version']\n"
         "from fedshift.core.fork_client import run_warm; print(run_warm())"
     )
-    environment = {**os.environ, ADDRESS: str(warm.socket)}
+    environment = {**os.environ, ADDRESS: warm.address}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "None\n"
+
+
+def test_a_killed_server_takes_its_commands_along(tmp_path: Path) -> None:
+    server = Warm(tmp_path)
+    process = server.start(["status", "demo", "--watch"])
+    until(server.children)
+    assert process.stdout
+    process.stdout.readline()
+    (job,) = server.children()
+    server.process.kill()
+    server.process.wait(20)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert said == "the fork server was ended, and with it this command\n"
+    until(lambda: not Path(f"/proc/{job}").exists() or " Z " in Path(f"/proc/{job}/stat").read_text(encoding="ascii"))
+
+
+@pytest.mark.parametrize("words", [b"", b"[1]\n", b"{}\n", b'{"folder": 1}\n', b"\xff\n", b"no JSON\n"])
+def test_no_request_ends_the_server(warm: Warm, words: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(warm.socket))
+        with Path(os.devnull).open("r+") as none:
+            socket.send_fds(connection, [b"f"], [none.fileno()] * 3)
+        connection.sendall(words)
+    until(lambda: not warm.children())
+    assert warm.run(["--version"]) == plain(["--version"])
+
+
+def test_a_command_reads_the_sources_as_they_are(tmp_path: Path) -> None:
+    """Also the modules that the server itself consists of."""
+    package = shutil.copytree(Path(fedshift.__file__).parent, tmp_path / "src" / "fedshift")
+    environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+    server = Warm(tmp_path, environment=environment)
+    with (package / "__init__.py").open("a", encoding="utf-8") as file:
+        file.write('__version__ = "edited"\n')
+    _, said, _ = server.run(["--version"], env={**environment, ADDRESS: server.address})
+    assert said == "fedshift edited\n"
+    assert server.end() == 0
 
 
 def test_commands_go_on_when_the_workflow_has_gone(tmp_path: Path) -> None:

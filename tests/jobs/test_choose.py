@@ -69,13 +69,13 @@ def test_an_oracle_looks_at_external_sites_alone(tmp_path: Path) -> None:
     roles = dict.fromkeys(fake_study.INTERNAL, "internal") | dict.fromkeys(fake_study.EXTERNAL, "external")
     table = table.assign(role=table["site"].map(roles))
 
-    def right(run: Run, inference: str, site: str, role: str) -> float:
+    def share_right(run: Run, inference: str, site: str, role: str) -> float:
         outside = {0.3: 0.5, 0.2: 0.5, 0.1: 0.6}[run.training.lr]
         return outside if role == "external" else run.training.lr + 0.6  # inside, the largest rate is best
 
     for run in plan.searches.values():
         for key, candidate in run.candidates.items():
-            predicted = fake_study.predict(table, candidate, "source", right).assign(split="test")
+            predicted = fake_study.predict(table, candidate, "source", share_right).assign(split="test")
             write_table(paths.predictions(key, plan.oracles[key]), predicted)
         choose(run, paths, oracle("accuracy", plan.oracles[key], {"source": plan.inferences["source"]}))
         record = choice(paths.run_files(run.id).manifest, read_json(paths.run_files(run.id).manifest))

@@ -153,7 +153,7 @@ def test_vectors_have_no_control(tmp_path: Path) -> None:
         paths.data(run.data.id) / "images.npy",
         np.zeros((len(read_table(paths.data_files(run.data.id).samples)), 7), np.float32),
     )
-    with pytest.raises(UserError, match="holds no images, so there is no control; set control: false in the study"):
+    with pytest.raises(UserError, match="holds no images, so it has no control; set control: false in the study"):
         control.control(run, paths, tmp_path / "out.parquet")
 
 

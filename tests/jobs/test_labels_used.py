@@ -27,7 +27,7 @@ from fedshift.io.tables import read_table
 from fedshift.io.tensors import read_tensors
 from fedshift.jobs.predict import predict
 from fedshift.report import page, summary
-from fedshift.report.tables import overview
+from fedshift.report.headline_tables import overview
 from fedshift.study.plan import Plan
 
 Array = NDArray[np.float64]

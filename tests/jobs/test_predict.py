@@ -25,6 +25,7 @@ from predicting import (
 )
 
 import fedshift.jobs.predict
+import fedshift.jobs.run_images
 from fedshift.analysis import predictions, score, study_tables
 from fedshift.inferences import Inference
 from fedshift.inferences.source import Source
@@ -114,13 +115,14 @@ def test_model_and_data_are_loaded_once(swept: tuple[Plan, Paths], monkeypatch: 
     plan, paths = swept
     calls: Counter[str] = Counter()
     for name in ("initialise", "Prepared", "read_tensors"):
-        original = getattr(fedshift.jobs.predict, name)
+        module = fedshift.jobs.run_images if name == "Prepared" else fedshift.jobs.predict
+        original = getattr(module, name)
 
         def counted(*args: Any, name: str = name, original: Any = original) -> Any:
             calls[name] += 1
             return original(*args)
 
-        monkeypatch.setattr(fedshift.jobs.predict, name, counted)
+        monkeypatch.setattr(module, name, counted)
     (run,) = plan.runs
     assert len(predicted(plan, paths, run, *plan.inferences)) > 0
     assert calls == {"initialise": 1, "Prepared": 1, "read_tensors": 2}

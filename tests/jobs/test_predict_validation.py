@@ -14,6 +14,7 @@ from fedshift.core.errors import UserError
 from fedshift.datasets.own_images import OwnImages
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
+from fedshift.jobs.run_images import RunImages
 from fedshift.study.plan import Plan
 
 PERSONAL: dict[str, Any] = {"name": "source", "personalise": {"source": "val", "batch_size": 4}}
@@ -21,13 +22,13 @@ INFERENCES = ["source", {"name": "tsmobn", "batch_size": 8}, "tent", PERSONAL]
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Paths]:
+def trained_study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Paths]:
     return trained(tmp_path_factory.mktemp("validation"), inferences=INFERENCES)
 
 
-def test_validation_samples_of_internal_sites_are_predicted_anew(project: tuple[Plan, Paths]) -> None:
+def test_validation_samples_of_internal_sites_are_predicted_anew(trained_study: tuple[Plan, Paths]) -> None:
     """TsmoBN begins with the first batch of validation samples, as if there had been no test samples."""
-    plan, paths = project
+    plan, paths = trained_study
     (run,) = plan.runs
     partition = read_table(paths.partition(plan.runs[run].partition_id))
     for name in list(plan.inferences)[:2]:
@@ -42,13 +43,13 @@ def test_validation_samples_of_internal_sites_are_predicted_anew(project: tuple[
             assert part[["p0", "p1"]].to_numpy() == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
-def test_test_samples_keep_every_bit(project: tuple[Plan, Paths], monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, paths = project
+def test_test_samples_keep_every_bit(trained_study: tuple[Plan, Paths], monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, paths = trained_study
     (run,) = plan.runs
     together = predicted(plan, paths, run, *plan.inferences)
-    by_site = fedshift.jobs.predict._Images.by_site
+    by_site = RunImages.by_site
     monkeypatch.setattr(
-        fedshift.jobs.predict._Images,
+        RunImages,
         "by_site",
         lambda self, split, sites: by_site(self, split, sites) if split == "test" else {},
     )
@@ -60,9 +61,9 @@ def test_test_samples_keep_every_bit(project: tuple[Plan, Paths], monkeypatch: p
 
 
 def test_inferences_that_use_labels_and_many_classes_predict_test_samples_alone(
-    project: tuple[Plan, Paths], tmp_path: Path
+    trained_study: tuple[Plan, Paths], tmp_path: Path
 ) -> None:
-    plan, paths = project
+    plan, paths = trained_study
     (run,) = plan.runs
     assert set(written(plan, paths, run, list(plan.inferences)[-1])["split"]) == {"test"}
     three = OwnImages(table=Path("images.csv"), size=8, classes=("a", "b", "c"))
@@ -72,9 +73,9 @@ def test_inferences_that_use_labels_and_many_classes_predict_test_samples_alone(
 
 
 def test_a_site_with_too_few_validation_samples_is_left_out(
-    project: tuple[Plan, Paths], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trained_study: tuple[Plan, Paths], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan, paths = project
+    plan, paths = trained_study
     (run,), probabilities = plan.runs, fedshift.jobs.predict.probabilities
     few = len(read_table(paths.partition(plan.runs[run].partition_id)).query("split == 'val' and site == 'north'"))
 

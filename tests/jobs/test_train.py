@@ -107,7 +107,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.fixture
-def project(template: Project, tmp_path: Path) -> Project:
+def prepared_project(template: Project, tmp_path: Path) -> Project:
     shutil.copytree(template.root, tmp_path / "project")
     return Project(tmp_path / "project")
 
@@ -193,16 +193,16 @@ def test_the_spec_is_the_run(whole: Project) -> None:
     assert load_run(whole.folder()) == whole.run()
 
 
-def test_twice_the_same_run_is_twice_the_same_bytes(whole: Project, project: Project) -> None:
-    job.train(project.run(), project.paths, code="other code")
-    assert project.models() == whole.models()
+def test_twice_the_same_run_is_twice_the_same_bytes(whole: Project, prepared_project: Project) -> None:
+    job.train(prepared_project.run(), prepared_project.paths, code="other code")
+    assert prepared_project.models() == whole.models()
 
 
-def test_another_seed_is_another_model(whole: Project, project: Project) -> None:
-    run = Run.model_validate({**project.run().spec, "seed": 1})
-    job.train(run, project.paths)
-    assert project.models(run).keys() == whole.models().keys()
-    assert not project.models(run).items() & whole.models().items()
+def test_another_seed_is_another_model(whole: Project, prepared_project: Project) -> None:
+    run = Run.model_validate({**prepared_project.run().spec, "seed": 1})
+    job.train(run, prepared_project.paths)
+    assert prepared_project.models(run).keys() == whole.models().keys()
+    assert not prepared_project.models(run).items() & whole.models().items()
 
 
 def test_predictions_of_clients_use_their_own_batch_norm_and_of_others_the_global(whole: Project) -> None:
@@ -288,34 +288,36 @@ def stop_after(project: Project, number: int, run: Run, code: str = "code") -> N
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_killed_at_any_moment_the_bytes_are_the_same(moment: str, whole: Project, project: Project) -> None:
-    train_and_die(project, project.run(), MOMENTS[moment])
-    assert "manifest.json" not in names(project.folder())
-    assert not [n for n in names(project.folder()) if n.startswith(".")], "nothing half written"
+def test_killed_at_any_moment_the_bytes_are_the_same(moment: str, whole: Project, prepared_project: Project) -> None:
+    train_and_die(prepared_project, prepared_project.run(), MOMENTS[moment])
+    assert "manifest.json" not in names(prepared_project.folder())
+    assert not [n for n in names(prepared_project.folder()) if n.startswith(".")], "nothing half written"
 
-    job.train(project.run(), project.paths, code="code")
-    assert project.models() == whole.models()
-    assert names(project.folder()) == names(whole.folder()), "and the checkpoint is gone"
-    tables = [read_table(p.folder() / "rounds.parquet").drop(columns="seconds") for p in (project, whole)]
+    job.train(prepared_project.run(), prepared_project.paths, code="code")
+    assert prepared_project.models() == whole.models()
+    assert names(prepared_project.folder()) == names(whole.folder()), "and the checkpoint is gone"
+    tables = [read_table(p.folder() / "rounds.parquet").drop(columns="seconds") for p in (prepared_project, whole)]
     pd.testing.assert_frame_equal(*tables, check_exact=True)
-    logged = [json.loads(line)["round"] for line in project.log().read_text().splitlines()]
+    logged = [json.loads(line)["round"] for line in prepared_project.log().read_text().splitlines()]
     assert logged == [1, 2, 3, 4], "a line for each round"
 
 
-def test_killed_twice_and_in_the_middle_of_a_line(whole: Project, project: Project) -> None:
+def test_killed_twice_and_in_the_middle_of_a_line(whole: Project, prepared_project: Project) -> None:
     for number in (1, 3):
-        stop_after(project, number, project.run())
-        with project.log().open("a") as log:
+        stop_after(prepared_project, number, prepared_project.run())
+        with prepared_project.log().open("a") as log:
             log.write('{"round": ')
-    job.train(project.run(), project.paths, code="code")
-    assert project.models() == whole.models()
-    assert [json.loads(line)["round"] for line in project.log().read_text().splitlines()] == [1, 2, 3, 4]
+    job.train(prepared_project.run(), prepared_project.paths, code="code")
+    assert prepared_project.models() == whole.models()
+    assert [json.loads(line)["round"] for line in prepared_project.log().read_text().splitlines()] == [1, 2, 3, 4]
 
 
-def test_a_resume_goes_on_from_the_checkpoint_and_says_so(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
-    stop_after(project, 3, project.run())
+def test_a_resume_goes_on_from_the_checkpoint_and_says_so(
+    prepared_project: Project, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stop_after(prepared_project, 3, prepared_project.run())
     capfd.readouterr()
-    job.train(project.run(), project.paths, code="code")
+    job.train(prepared_project.run(), prepared_project.paths, code="code")
     said = capfd.readouterr().err
     assert "resuming after round 3" in said
     assert "round 4/4" in said
@@ -369,41 +371,41 @@ def test_a_checkpoint_that_does_not_fit_is_not_used(
     code: str,
     said: str,
     whole: Project,
-    project: Project,
+    prepared_project: Project,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    stop_after(project, 2, project.run())
-    spoil(project.checkpoint())
+    stop_after(prepared_project, 2, prepared_project.run())
+    spoil(prepared_project.checkpoint())
     capfd.readouterr()
-    job.train(project.run(), project.paths, code=code)
+    job.train(prepared_project.run(), prepared_project.paths, code=code)
     log = capfd.readouterr().err
     assert re.search(said, log)
     assert "round 1/4" in log
-    assert project.models() == whole.models()
+    assert prepared_project.models() == whole.models()
 
 
-def test_patience_that_has_ended_stays_ended(project: Project) -> None:
-    run = project.run(rounds=50, patience=2)
-    job.train(run, project.paths)
-    stopped = read_json(project.folder(run) / "manifest.json")["rounds"]
+def test_patience_that_has_ended_stays_ended(prepared_project: Project) -> None:
+    run = prepared_project.run(rounds=50, patience=2)
+    job.train(run, prepared_project.paths)
+    stopped = read_json(prepared_project.folder(run) / "manifest.json")["rounds"]
     assert stopped < 50
-    expected = project.models(run)
-    shutil.rmtree(project.folder(run))
-    train_and_die(project, run, MOMENTS["after the last round"], code="")
-    job.train(run, project.paths)
-    assert project.models(run) == expected
-    assert read_json(project.folder(run) / "manifest.json")["rounds"] == stopped
+    expected = prepared_project.models(run)
+    shutil.rmtree(prepared_project.folder(run))
+    train_and_die(prepared_project, run, MOMENTS["after the last round"], code="")
+    job.train(run, prepared_project.paths)
+    assert prepared_project.models(run) == expected
+    assert read_json(prepared_project.folder(run) / "manifest.json")["rounds"] == stopped
 
 
-def test_a_network_is_made_for_images_as_transforms_leave_them(project: Project) -> None:
+def test_a_network_is_made_for_images_as_transforms_leave_them(prepared_project: Project) -> None:
     """Stored with 8 pixels a side, the network sees 12."""
-    run = project.run()
+    run = prepared_project.run()
     larger = Run.model_validate({**run.spec, "transforms": [*run.spec["transforms"], {"name": "resize", "size": 12}]})
-    job.train(larger, project.paths)
-    shared, _ = read_tensors(project.folder(larger) / "model.safetensors")
+    job.train(larger, prepared_project.paths)
+    shared, _ = read_tensors(prepared_project.folder(larger) / "model.safetensors")
     assert shared["1.weight"].shape[1] == 3 * 12 * 12
-    out = project.folder(larger) / "predictions.parquet"
-    predict(project.folder(larger), {"source": Source()}, project.paths, out)
+    out = prepared_project.folder(larger) / "predictions.parquet"
+    predict(prepared_project.folder(larger), {"source": Source()}, prepared_project.paths, out)
     assert len(read_table(out))
 
 
@@ -428,16 +430,18 @@ train.train(run, Paths(), code="code")
 """
 
 
-def test_a_process_killed_by_sigkill(project: Project) -> None:
-    run = project.run(augmented=False)
-    killed = subprocess.run([sys.executable, "-c", SUICIDE], cwd=project.root, capture_output=True, timeout=120)
+def test_a_process_killed_by_sigkill(prepared_project: Project) -> None:
+    run = prepared_project.run(augmented=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", SUICIDE], cwd=prepared_project.root, capture_output=True, timeout=120
+    )
     assert killed.returncode == -signal.SIGKILL
-    assert project.checkpoint(run).exists()
-    job.train(run, project.paths, code="code")
-    got = project.models(run)
-    shutil.rmtree(project.folder(run))
-    job.train(run, project.paths, code="code")
-    assert project.models(run) == got
+    assert prepared_project.checkpoint(run).exists()
+    job.train(run, prepared_project.paths, code="code")
+    got = prepared_project.models(run)
+    shutil.rmtree(prepared_project.folder(run))
+    job.train(run, prepared_project.paths, code="code")
+    assert prepared_project.models(run) == got
 
 
 def torchrun(project: Project, *command: str) -> int:
@@ -446,31 +450,33 @@ def torchrun(project: Project, *command: str) -> int:
     return subprocess.run(launch, cwd=project.root, capture_output=True, timeout=300).returncode
 
 
-def test_two_processes_killed_on_the_way_come_to_the_bytes_of_two_and_the_numbers_of_one(project: Project) -> None:
-    run = project.run(augmented=False)
-    (project.root / "suicide.py").write_text(SUICIDE)
-    assert torchrun(project, "suicide.py")
-    assert json.loads(read_tensors(project.checkpoint(run))[1]["progress"])["round"] == 2
-    (project.root / "train.py").write_text(SUICIDE.replace("server.round == 2", "server.round == 0"))
-    assert torchrun(project, "train.py") == 0
-    gone_on = project.models(run)
-    assert read_json(project.folder(run) / "manifest.json")["processes"] == 2
-    shutil.rmtree(project.folder(run))
-    assert torchrun(project, "train.py") == 0
-    assert project.models(run) == gone_on
-    two = [read_tensors(project.folder(run) / name)[0] for name in project.models(run)]
-    shutil.rmtree(project.folder(run))
-    job.train(run, project.paths, code="code")
-    one = [read_tensors(project.folder(run) / name)[0] for name in project.models(run)]
+def test_two_processes_killed_on_the_way_come_to_the_bytes_of_two_and_the_numbers_of_one(
+    prepared_project: Project,
+) -> None:
+    run = prepared_project.run(augmented=False)
+    (prepared_project.root / "suicide.py").write_text(SUICIDE)
+    assert torchrun(prepared_project, "suicide.py")
+    assert json.loads(read_tensors(prepared_project.checkpoint(run))[1]["progress"])["round"] == 2
+    (prepared_project.root / "train.py").write_text(SUICIDE.replace("server.round == 2", "server.round == 0"))
+    assert torchrun(prepared_project, "train.py") == 0
+    gone_on = prepared_project.models(run)
+    assert read_json(prepared_project.folder(run) / "manifest.json")["processes"] == 2
+    shutil.rmtree(prepared_project.folder(run))
+    assert torchrun(prepared_project, "train.py") == 0
+    assert prepared_project.models(run) == gone_on
+    two = [read_tensors(prepared_project.folder(run) / name)[0] for name in prepared_project.models(run)]
+    shutil.rmtree(prepared_project.folder(run))
+    job.train(run, prepared_project.paths, code="code")
+    one = [read_tensors(prepared_project.folder(run) / name)[0] for name in prepared_project.models(run)]
     torch.testing.assert_close(two, one, rtol=1e-6, atol=1e-6)
 
 
-def test_sigterm_saves_and_exits_with_143(project: Project) -> None:
+def test_sigterm_saves_and_exits_with_143(prepared_project: Project) -> None:
     """The saved state is that after the last whole round, as in an undisturbed training."""
-    run = project.run("long", augmented=False)
+    run = prepared_project.run("long", augmented=False)
     command = [sys.executable, "-m", "fedshift", "train", "long.yaml", run.id, "--scale", "paper"]
-    log = project.log(run)
-    with subprocess.Popen(command, cwd=project.root, stderr=subprocess.PIPE, text=True) as process:
+    log = prepared_project.log(run)
+    with subprocess.Popen(command, cwd=prepared_project.root, stderr=subprocess.PIPE, text=True) as process:
         end = time.monotonic() + 120
         while not (log.exists() and len(log.read_text().splitlines()) > 1):
             assert process.poll() is None, process.stderr.read() if process.stderr else ""
@@ -481,20 +487,20 @@ def test_sigterm_saves_and_exits_with_143(project: Project) -> None:
     assert process.returncode == 143
     assert said.splitlines()[-1] == "stopped; start again to go on from the last round"
     assert "Traceback" not in said
-    assert names(project.folder(run)) == ["checkpoint", "rounds.jsonl"]
+    assert names(prepared_project.folder(run)) == ["checkpoint", "rounds.jsonl"]
 
-    tensors, meta = read_tensors(project.checkpoint(run))
+    tensors, meta = read_tensors(prepared_project.checkpoint(run))
     done = json.loads(meta["progress"])["round"]
     assert len(log.read_text().splitlines()) == done >= 2
-    shutil.rmtree(project.folder(run))
-    stop_after(project, done, run, code=study.code("jobs.train", *run.plugins))
-    again, same = read_tensors(project.checkpoint(run))
+    shutil.rmtree(prepared_project.folder(run))
+    stop_after(prepared_project, done, run, code=study.code("jobs.train", *run.plugins))
+    again, same = read_tensors(prepared_project.checkpoint(run))
     assert same["identity"] == meta["identity"]
     assert all(torch.equal(again[k], tensors[k]) for k in tensors.keys() | again.keys())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_act_between_batches_and_only_while_training(number: int, project: Project) -> None:
+def test_signals_act_between_batches_and_only_while_training(number: int, prepared_project: Project) -> None:
     before = signal.getsignal(number)
     loss = Algorithm.loss
 
@@ -505,27 +511,27 @@ def test_signals_act_between_batches_and_only_while_training(number: int, projec
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
         patch.setattr(Algorithm, "loss", signalled)
-        job.train(project.run(), project.paths)
+        job.train(prepared_project.run(), prepared_project.paths)
     assert signal.getsignal(number) is before
-    assert json.loads(read_tensors(project.checkpoint())[1]["progress"])["round"] == 2
+    assert json.loads(read_tensors(prepared_project.checkpoint())[1]["progress"])["round"] == 2
 
 
 # ---- bad input
 
 
-def test_a_client_with_less_than_a_batch_is_an_error_before_anything_is_written(project: Project) -> None:
-    run = project.run(batch_size=13)
+def test_a_client_with_less_than_a_batch_is_an_error_before_anything_is_written(prepared_project: Project) -> None:
+    run = prepared_project.run(batch_size=13)
     with pytest.raises(UserError, match="client 'east': has 12 training images, fewer than one batch of 13; lower"):
-        job.train(run, project.paths)
-    assert not project.folder(run).exists()
+        job.train(run, prepared_project.paths)
+    assert not prepared_project.folder(run).exists()
 
 
-def test_missing_data_are_named(project: Project) -> None:
-    run = project.run()
-    project.paths.partition(run.partition_id).unlink()
+def test_missing_data_are_named(prepared_project: Project) -> None:
+    run = prepared_project.run()
+    prepared_project.paths.partition(run.partition_id).unlink()
     with pytest.raises(UserError, match=rf"{run.partition_id}\.parquet: no such file"):
-        job.train(run, project.paths)
-    assert not project.folder(run).exists()
+        job.train(run, prepared_project.paths)
+    assert not prepared_project.folder(run).exists()
 
 
 # ---- memory
@@ -547,7 +553,9 @@ class Recorder:
         return out
 
 
-def test_a_training_step_reads_one_batch_from_the_memory_map(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_step_reads_one_batch_from_the_memory_map(
+    prepared_project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorders = []
 
     def load(path: Path, mmap_mode: str) -> Recorder:
@@ -556,14 +564,14 @@ def test_a_training_step_reads_one_batch_from_the_memory_map(project: Project, m
         return recorders[-1]
 
     monkeypatch.setattr(np, "load", load)
-    job.train(project.run(rounds=2), project.paths)
+    job.train(prepared_project.run(rounds=2), prepared_project.paths)
     (recorder,) = recorders
     # 18, 15 and 12 train in batches of 8; 6, 5 and 4 validate
     expected = {"east": [8, 4], "north": [8, 8, 2], "south, or so": [8, 7]}
     assert recorder.taken == 2 * [*(n for site in sorted(expected) for n in expected[site]), 4, 6, 5]
 
 
-def test_an_epoch_is_each_of_the_clients_own_images_once_with_its_label(project: Project) -> None:
+def test_an_epoch_is_each_of_the_clients_own_images_once_with_its_label(prepared_project: Project) -> None:
     seen: dict[str, list[tuple[bytes, int]]] = {site: [] for site in CLIENTS}
 
     class Watching(Algorithm):
@@ -572,10 +580,10 @@ def test_an_epoch_is_each_of_the_clients_own_images_once_with_its_label(project:
             seen[local.client] += [(image.tobytes(), int(label)) for image, label in zip(pixels, y, strict=True)]
             return super().loss(local, x, y)
 
-    run = project.run(augmented=False, rounds=1)
-    job.train(run.model_copy(update={"algorithm": Watching()}), project.paths)
-    prepared = Prepared(project.paths.data(run.data.id))
-    partition = read_table(project.paths.partition(run.partition_id))
+    run = prepared_project.run(augmented=False, rounds=1)
+    job.train(run.model_copy(update={"algorithm": Watching()}), prepared_project.paths)
+    prepared = Prepared(prepared_project.paths.data(run.data.id))
+    partition = read_table(prepared_project.paths.partition(run.partition_id))
     for site, given in seen.items():
         mine = partition.loc[(partition["site"] == site) & (partition["split"] == "train"), "sample"]
         rows = prepared.samples.index[prepared.samples["sample"].isin(mine)]
