@@ -98,7 +98,7 @@ def test_a_large_file_is_read_once_after_its_time_changed(file: Path, monkeypatc
 
 def test_a_small_file_is_always_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bits that a disk loses by itself change neither size nor times."""
-    monkeypatch.setattr(checksums, "_stamp", lambda path: "1 2 3 4")
+    monkeypatch.setattr(checksums, "stamp", lambda path: [1, 2, 3, 4])
     checksums.record(file)
     flip(file)
     assert "is damaged" in checksums.damage(file)

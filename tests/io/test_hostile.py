@@ -117,7 +117,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Paths]:
 
 
 @pytest.fixture
-def project(trained: tuple[Plan, Paths], tmp_path: Path) -> tuple[Plan, Paths]:
+def trained_study(trained: tuple[Plan, Paths], tmp_path: Path) -> tuple[Plan, Paths]:
     shutil.copytree(trained[1].root, tmp_path / "project")
     return trained[0], Paths(tmp_path / "project")
 
@@ -134,9 +134,9 @@ def test_the_payloads_would_work(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", PICKLES)
 def test_a_pickle_in_the_place_of_tensors_is_refused_unread(
-    project: tuple[Plan, Paths], tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
+    trained_study: tuple[Plan, Paths], tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    plan, paths = project
+    plan, paths = trained_study
     (run,) = plan.runs.values()
     folder, mark = paths.run(run.id), tmp_path / "executed"
     content, good = PICKLES[kind](Payload(mark)), {}
@@ -162,9 +162,9 @@ def test_a_pickle_in_the_place_of_tensors_is_refused_unread(
 
 @pytest.mark.parametrize("kind", PICKLES)
 def test_a_pickle_in_the_place_of_images_is_refused_unread(
-    project: tuple[Plan, Paths], tmp_path: Path, kind: str
+    trained_study: tuple[Plan, Paths], tmp_path: Path, kind: str
 ) -> None:
-    plan, paths = project
+    plan, paths = trained_study
     (data,) = plan.data
     mark = tmp_path / "executed"
     (paths.data(data) / "images.npy").write_bytes(PICKLES[kind](Payload(mark)))
@@ -362,7 +362,7 @@ def work(plan: Plan, paths: Paths) -> list[Path]:
 def test_a_study_whose_name_could_be_more_than_a_name_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"{name}.yaml"
     shutil.copy(ROOT / "config" / "studies" / "demo.yaml", path)
-    with pytest.raises(UserError, match=r"is no name for a study: .*; rename the file"):
+    with pytest.raises(UserError, match=r"cannot name a study: .*; rename the file"):
         study.load(path, "mini")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
-import io
 import lzma
 import stat
 import struct
@@ -13,34 +11,31 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from ..core.console import Progress
 from ..core.errors import UserError
-from ..core.limits import Limit
 from . import disk
 
 CHUNK = 1 << 20
-BOMB = 1.2  # an archive may grow to this many times its announced size
-RATIO: Limit[int] = 100
-"""An archive whose unpacked size is not announced may grow to this many times its own size, and ALLOWANCE."""
-ALLOWANCE: Limit[int] = 1 << 30
-"""Bytes that any archive may unpack to."""
-ENTRIES: Limit[int] = 2_000_000
-"""Most files and folders in an archive."""
-HEADER: Limit[int] = 1 << 20
-"""Most bytes of a name or of another extra header in a tar, which are held in memory at once."""
+BOMB = 1.2
+"""An archive may grow to this many times its announced size."""
 DO_NOT_USE = "nothing was unpacked, do not use this archive"
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, IndexError, OverflowError)
+BAD_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL)
+"""Error numbers that names of members cause. All others, such as a full disk, are not the archive's fault."""
+
+Member = tuple[str, bool, int, Callable[[Path], Any]]
+"""Name, whether it is a plain file or a folder, size in bytes, and the function that writes it into a folder."""
 
 
 def extract(archive: Path, folder: Path, *, unpacked_size: int | None = None) -> None:
     """Unpack a tar (of any compression) or zip archive to `folder`, completely or not at all.
 
     Raises UserError for members that would be written elsewhere, for links, devices and sparse files, and for an
-    archive that is damaged, has more than ENTRIES members, or grows far beyond `unpacked_size` bytes (where that is
-    None, beyond what images and text compress to).
+    archive that is damaged, or that grows far beyond `unpacked_size` bytes.
     """
     with disk.atomic_folder(folder) as new:
         unpack(archive, new, unpacked_size)
@@ -51,93 +46,41 @@ def unpack(archive: Path, folder: Path, unpacked_size: int | None) -> None:
     if not archive.is_file():
         raise UserError(archive, "no such file")
     disk.require_space(folder, unpacked_size or 0)
-    total, members = 0, 0
-    known = unpacked_size is not None
-    expected = unpacked_size if unpacked_size is not None else ALLOWANCE + RATIO * archive.stat().st_size
-    with _damage(archive), _watched(archive) as file:
-        is_zip = not _is_tar(file) and zipfile.is_zipfile(file)
-        file.seek(0)
-        for name, plain, size, write in _zip(file) if is_zip else _tar(file):
+    total = 0
+    bar = Progress(f"unpack {archive.name}", archive.stat().st_size, "B")
+    with _damage(archive), archive.open("rb") as file, bar:
+        for name, plain, size, write in _members(file):
             path = PurePosixPath(name.replace("\\", "/"))
             if path.is_absolute() or ".." in path.parts:
                 raise UserError(archive, f"member {name!r} leads out of the folder", DO_NOT_USE)
             if not plain:
                 raise UserError(archive, f"member {name!r} is a link or a device, or sparse", DO_NOT_USE)
-            total, members = total + size, members + 1
-            if members > ENTRIES:
-                raise UserError(archive, f"has more than {ENTRIES} members", DO_NOT_USE)
-            if total > expected * (BOMB if known else 1):
-                what = f"unpacks to {total} bytes or more, expected {'' if known else 'at most '}{expected}"
-                raise UserError(archive, what, DO_NOT_USE)
+            total += size
+            if unpacked_size is not None and total > BOMB * unpacked_size:
+                problem = f"unpacks to {total} bytes or more, expected {unpacked_size}"
+                raise UserError(archive, problem, DO_NOT_USE)
             disk.require_space(folder, size)
             write(folder)
+            bar.update(max(file.tell() - bar.done, 0))
+        bar.update(bar.total - bar.done)
 
 
-class _Watched(io.FileIO):
-    """A file that shows on a progress bar how far it was read."""
-
-    def __init__(self, path: Path, bar: Progress) -> None:
-        super().__init__(path)
-        self.bar = bar
-
-    def readinto(self, buffer: Any) -> int | None:
-        count = super().readinto(buffer)
-        self.bar.update(self.tell() - self.bar.done)
-        return count
-
-
-@contextlib.contextmanager
-def _watched(path: Path) -> Iterator[IO[bytes]]:
-    bar = Progress(f"unpack {path.name}", path.stat().st_size, "B")
-    with bar, io.BufferedReader(_Watched(path, bar), CHUNK) as file:
-        yield file
-
-
-Member = tuple[str, bool, int, Callable[[Path], Any]]  # name, plain file or folder?, size, writer
-
-
-class _Bounded:
-    """The content of a tar, of which no more than HEADER bytes are read at once: only headers ask for more."""
-
-    def __init__(self, file: Any) -> None:
-        self.file = file
-
-    def read(self, size: int) -> bytes:
-        if size > max(HEADER, CHUNK):
-            raise tarfile.ReadError(f"a header of {size} bytes")
-        content: bytes = self.file.read(size)
-        return content
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
-
-
-class _Tar(tarfile.TarFile):
-    """A tar whose headers are bounded."""
-
-    def __init__(self, name: Any = None, mode: Any = "r", fileobj: Any = None, **options: Any) -> None:
-        super().__init__(name, mode, _Bounded(fileobj), **options)
-
-
-def _is_tar(file: IO[bytes]) -> bool:
-    """Return whether a file begins as a tar does, of any compression."""
-    try:
-        _Tar.open(fileobj=file).close()
-    except tarfile.TarError:
-        return False
-    finally:
-        file.seek(0)
-    return True
+def _members(file: IO[bytes]) -> Iterator[Member]:
+    # tar is tried first, since one that ends with a zip also looks like a zip
+    is_tar = tarfile.is_tarfile(file)
+    file.seek(0)
+    return _zip(file) if not is_tar and zipfile.is_zipfile(file) else _tar(file)
 
 
 def _tar(file: IO[bytes]) -> Iterator[Member]:
     tar: Any
-    with _Tar.open(fileobj=file) as tar:
+    file.seek(0)
+    with tarfile.open(fileobj=file) as tar:
         while (member := tar.next()) is not None:
-            write = functools.partial(tar.extract, member, filter="data")
             plain = (member.isreg() or member.isdir()) and not member.issparse()
-            yield member.name, plain, member.size, write
-            tar.members.clear()  # or half a million of them stay in memory
+            yield member.name, plain, member.size, partial(tar.extract, member, filter="data")
+            # tarfile keeps every member that it has read: half a million of them would fill the memory
+            tar.members.clear()
         # tarfile takes a damaged header for the end: look for the true end, and for the checksum behind it
         tar.fileobj.seek(tar.offset)
         if tar.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
@@ -148,13 +91,12 @@ def _tar(file: IO[bytes]) -> Iterator[Member]:
 
 def _zip(file: IO[bytes]) -> Iterator[Member]:
     with zipfile.ZipFile(file) as archive:
-        if len(archive.infolist()) > ENTRIES:
-            raise zipfile.BadZipFile(f"more than {ENTRIES} members")
         for info in archive.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
             plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
-            info.filename = info.filename.replace("\\", "/")  # as some programs of Windows write it
-            yield info.filename, plain, info.file_size, functools.partial(archive.extract, info)
+            # some programs of Windows write backslashes between folders
+            info.filename = info.filename.replace("\\", "/")
+            yield info.filename, plain, info.file_size, partial(archive.extract, info)
 
 
 @contextlib.contextmanager
@@ -165,8 +107,8 @@ def _damage(archive: Path) -> Iterator[None]:
     except UserError:
         raise
     except (OSError, EOFError, RuntimeError, ValueError, *DAMAGE) as error:
-        known = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL)
-        if isinstance(error, OSError) and error.errno not in (None, *known):  # None: the decompressors set none
+        # the decompressors raise OSError without a number
+        if isinstance(error, OSError) and error.errno not in (None, *BAD_NAMES):
             raise
-        what = f"damaged, or neither tar nor zip: {error}"
-        raise UserError(archive, what, "delete it and get it again") from error
+        problem = f"damaged, or neither tar nor zip: {error}"
+        raise UserError(archive, problem, "delete it and get it again") from error

@@ -25,16 +25,19 @@ class GrowingArray:
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype, identity: str) -> None:
         import numpy as np
 
-        self.path, self.total = path, shape[0]
+        self.path = path
+        self.total = shape[0]
         self.row = np.dtype(dtype).itemsize * int(np.prod(shape[1:], dtype=np.int64))
         self.state = path.with_suffix(".json")
         path.parent.mkdir(parents=True, exist_ok=True)
         with disk_errors(path):
-            self.identity, self.rows = identity, self._whole(identity)
+            self.identity = identity
+            self.rows = self._whole(identity)
             write_json(self.state, {"identity": identity, "rows": self.rows})
             self._file = path.open("r+b" if self.rows else "w+b")
             header = np.lib.format.header_data_from_array_1_0(np.empty((0, *shape[1:]), dtype))
-            np.lib.format.write_array_header_1_0(self._file, header | {"shape": shape})  # over the same bytes, if any
+            # of a continued file, these are the bytes that are there already
+            np.lib.format.write_array_header_1_0(self._file, header | {"shape": shape})
             self.start = self._file.tell()
             self._file.truncate(self.start + self.rows * self.row)
 
@@ -80,15 +83,16 @@ class GrowingArray:
         self.state.unlink()
 
 
-def map_array(path: Path) -> np.ndarray:
+def map_array(path: Path, remedy: str = "") -> np.ndarray:
     """Return the array of a .npy file, memory-mapped.
 
-    Raises UserError for a file that is no array, or that holds Python objects, which are never loaded.
+    Raises UserError for another kind of file, and for one that holds Python objects, which are never loaded.
     """
     import numpy as np
 
-    with readable(path, "array"):
-        array: np.ndarray = np.load(path, mmap_mode="r")  # by default it refuses pickles
+    with readable(path, "array", remedy):
+        # without allow_pickle it refuses Python objects, which would run code
+        array: np.ndarray = np.load(path, mmap_mode="r")
         if not hasattr(array, "shape"):
             raise ValueError("an archive of several")
         return array

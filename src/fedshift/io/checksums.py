@@ -9,7 +9,6 @@ loses bits by itself changes none of them; `damage` with `whole` reads every byt
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,12 +16,12 @@ from shlex import quote
 
 from ..core import digest
 from ..core.errors import UserError, require_none, shortened
-from ..core.limits import Limit
+from .contents import stamp
 from .guards import irregular
 from .paths import checksum
 from .text import write_text
 
-LARGE: Limit[int] = 1 << 24
+LARGE = 1 << 24
 """Bytes from which a file is not read whole if its size, times and inode are those of its last check."""
 MISSING = "is missing"
 """Fault of a file that is not there."""
@@ -32,8 +31,9 @@ _RECORD = re.compile(r"([0-9a-f]{64})  ([^\n]+)\n(?:# (\d+ \d+ \d+ \d+)\n)?")
 def record(*files: Path) -> None:
     """Record the checksums of files that were just written."""
     for file in files:
-        stamp = _stamp(file)
-        _write(file, digest.of_file(file), stamp)
+        # before the file is read, so that a later change of it cannot go unseen
+        before = _stamp(file)
+        _write(file, digest.of_file(file), before)
 
 
 def copy_record(file: Path, copy: Path) -> None:
@@ -56,18 +56,20 @@ def damage(file: Path, whole: bool = False) -> str:
     if not recorded(file):
         return ""
     try:
-        expected, stamp = _read(file)
+        expected, earlier = _read(file)
     except UserError as error:
         return f"has no readable checksum: {error.what}"
     now = _stamp(file)
-    if not file.stat().st_size and expected != _EMPTY:
+    size = file.stat().st_size
+    if not size and expected != _EMPTY:
         return "is empty, and was not when it was written"
-    if stamp == now and file.stat().st_size >= LARGE and not whole:
+    if earlier == now and size >= LARGE and not whole:
         return ""
     if digest.of_file(file) != expected:
         return "is damaged or was changed: its SHA-256 checksum is not the one recorded when it was written"
-    if stamp != now and file.stat().st_size >= LARGE:
-        with contextlib.suppress(OSError, UserError):  # a disk that can only be read: the next job reads it all again
+    if earlier != now and size >= LARGE:
+        # on a disk that can only be read, the next job reads the whole file again
+        with contextlib.suppress(OSError, UserError):
             _write(file, expected, now)
     return ""
 
@@ -77,21 +79,28 @@ def require(files: Iterable[Path], call: Callable[[], str] = lambda: "the same c
 
     Files that are absent are left to their reader, which knows what that means.
     """
-    faults = [UserError(f, what, remedy([f], call())) for f in files if f.exists() and (what := damage(f))]
+    damages = {file: damage(file) for file in files if file.exists()}
+    faults = [UserError(file, problem, remedy([file], call())) for file, problem in damages.items() if problem]
     require_none(shortened(faults, len(faults), "results"))
 
 
 def remedy(files: Iterable[Path], call: str) -> str:
     """Return the words that tell how to make files again by a call of Snakemake, which is forced if any are named."""
     names = [quote(str(file)) for file in files]
-    return f"make it again: {' '.join([call, *(['--forcerun'] if names else []), *names])}"
+    if names:
+        call = " ".join([call, "--forcerun", *names])
+    return f"make it again: {call}"
 
 
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+"""The SHA-256 of no bytes."""
 
 
-def _write(file: Path, sha256: str, stamp: str) -> None:
-    write_text(checksum(file), f"{sha256}  {file.name}\n" + (f"# {stamp}\n" if stamp else ""))
+def _write(file: Path, sha256: str, when_read: str) -> None:
+    text = f"{sha256}  {file.name}\n"
+    if when_read:
+        text += f"# {when_read}\n"
+    write_text(checksum(file), text)
 
 
 def _read(file: Path) -> tuple[str, str]:
@@ -102,11 +111,9 @@ def _read(file: Path) -> tuple[str, str]:
     except (OSError, UnicodeDecodeError):
         found = None
     if not found or found[2] != file.name:
-        raise UserError(place, f"{place.name} is no record of a checksum", "make the file again")
+        raise UserError(place, f"{place.name} is not a record of a checksum", "make the file again")
     return found[1], found[3] or ""
 
 
 def _stamp(file: Path) -> str:
-    """Return size, times and inode of a file: every change that goes through the file system changes one of them."""
-    about: os.stat_result = file.stat()
-    return f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
+    return " ".join(map(str, stamp(file)))

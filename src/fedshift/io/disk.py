@@ -34,11 +34,12 @@ def disk_errors(path: Path) -> Iterator[None]:
         if error.errno in FULL:
             remedy = "free some space and start again: no half-written file was left"
             raise UserError(path, "no space left on the disk", remedy) from error
-        about = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
-        if about != path and not about.name.startswith(f".{path.name}{_mark()}"):
-            raise
-        what = f"cannot be written: {error.strerror or error}"
-        raise UserError(path, what, "check the path and its permissions, or choose another folder") from error
+        if isinstance(error.filename, str | bytes):
+            file = Path(os.fsdecode(error.filename))
+            if file != path and not file.name.startswith(f".{path.name}{_mark()}"):
+                raise
+        problem = f"cannot be written: {error.strerror or error}"
+        raise UserError(path, problem, "check the path and its permissions, or choose another folder") from error
 
 
 def try_lock(file: IO[Any], shared: bool = False) -> bool:
@@ -49,7 +50,10 @@ def try_lock(file: IO[Any], shared: bool = False) -> bool:
     import fcntl
 
     try:
-        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        kind = fcntl.LOCK_EX
+        if shared:
+            kind = fcntl.LOCK_SH
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -84,8 +88,8 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _no_locks(path: Path, error: OSError) -> UserError:
-    what = f"its file system has no locks: {error.strerror}"
-    return UserError(path.parent, what, "mount it with flock, or choose another disk")
+    problem = f"its file system has no locks: {error.strerror}"
+    return UserError(path.parent, problem, "mount it with flock, or choose another disk")
 
 
 def _is_at(file: IO[Any], path: Path) -> bool:
@@ -112,7 +116,8 @@ def in_turn(path: Path, wait: Callable[[], object]) -> Iterator[None]:
             if not try_lock(file):
                 wait()
                 fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_at(file, path):  # else who held it has removed it, and a third may hold a new one
+            # who held the lock may have removed its file, and a third process may hold a new one
+            if _is_at(file, path):
                 break
         except OSError as error:
             file.close()
@@ -134,9 +139,11 @@ def require_space(folder: Path, needed_bytes: float) -> None:
     """Raise UserError where the disk that holds (or will hold) `folder` has too little free space."""
     free = shutil.disk_usage(existing(folder)).free
     if free < needed_bytes:
-        unit, size = ("GB", 1e9) if needed_bytes >= 1e8 else ("MB", 1e6)
-        what = f"needs {needed_bytes / size:.2f} {unit} of disk space, {free / size:.2f} {unit} are free"
-        raise UserError(folder, what, "free some space or choose another disk")
+        unit, size = "MB", 1e6
+        if needed_bytes >= 1e8:
+            unit, size = "GB", 1e9
+        problem = f"needs {needed_bytes / size:.2f} {unit} of disk space, {free / size:.2f} {unit} are free"
+        raise UserError(folder, problem, "free some space or choose another disk")
 
 
 def _temporary(path: Path) -> Path:
@@ -180,15 +187,18 @@ def atomic(path: Path) -> Iterator[Path]:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Give an empty folder beside `path`. It replaces `path` if the block succeeds, and is removed if not."""
     path = Path(path)
-    new, old = _temporary(path), _temporary(path)
+    new = _temporary(path)
+    old = _temporary(path)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent, glob.escape(path.name))
         new.mkdir()
         try:
             yield new
-            os.sync()  # one call for what may be half a million files
-            if path.exists():  # a folder cannot be renamed onto a full one: the old one steps aside
+            # one call for what may be half a million files
+            os.sync()
+            # a folder cannot be renamed onto a full one: the old one steps aside
+            if path.exists():
                 path.rename(old)
             new.rename(path)
             _sync(path.parent)

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from ..core import digest
 from ..core.console import Progress, say
 from ..core.errors import UserError
-from ..core.limits import Limit
 from . import disk, text
 from .archive import unpack
 
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 BACKOFF = 0.5  # seconds before the second try; doubles with each further one
 TIMEOUT = (15, 60)  # seconds to connect, and between bytes
 CHUNK = 1 << 20
-PROGRESS: Limit[int] = 1 << 20
+PROGRESS = 1 << 20
 """Number of new bytes after which the tries are counted from the start again."""
-LONGEST_WAIT: Limit[float] = 120.0
+LONGEST_WAIT = 120.0
 """Most seconds that a server's `Retry-After` is waited for, before each try."""
-UNTOLD: Limit[int] = 4 << 30
+UNTOLD = 4 << 30
 """Most bytes that are taken of a file whose size neither the server nor the dataset tells."""
 CONTACT = "FEDSHIFT_CONTACT"
 """Variable of the environment with an address that servers are told, for example mailto:me@example.org."""
@@ -86,7 +85,9 @@ class Source:
     def unpacked_name(self) -> str:
         """Return the name of the unpacked folder: `camelyon` for `camelyon.tar.gz`."""
         name = re.sub(r"(?<=.)(\.tar)?\.(tar|tgz|tbz2?|txz|gz|bz2|xz|zip)$", "", self.filename)
-        return name if name != self.filename else f"{name}.unpacked"
+        if name == self.filename:
+            return f"{name}.unpacked"
+        return name
 
 
 def fetch(source: Source, folder: Path, mirror: Path | None, *, retries: int = 5, copy: bool = True) -> Path:
@@ -106,7 +107,8 @@ def fetch(source: Source, folder: Path, mirror: Path | None, *, retries: int = 5
 
 def _fetch(source: Source, folder: Path, mirror: Path | None, retries: int, copy: bool) -> Path:
     """Get a file as `fetch` does, while no other process gets it into this folder."""
-    target, unpacked = folder / source.filename, folder / source.unpacked_name
+    target = folder / source.filename
+    unpacked = folder / source.unpacked_name
     identity = {"content": source.sha256 or source.md5 or source.url}
     if source.unpack and unpacked.exists():
         if not (unpacked / MARKER).is_file():
@@ -132,8 +134,10 @@ def _obtain(source: Source, target: Path, mirror: Path | None, retries: int, cop
         return target
     if mirror is None or not (original := mirror / source.filename).is_file():
         if source.url is None:
-            where = f", from {source.page}" if source.page else ""
-            raise SourceError(source.filename, f"no lasting address is known: get it by hand{where}", USE_MIRROR)
+            problem = "no lasting address is known: get it by hand"
+            if source.page:
+                problem += f", from {source.page}"
+            raise SourceError(source.filename, problem, USE_MIRROR)
         _download(source, source.url, target, retries)
         return target
     _verify(original, source, "check this file of the mirror, or get it again")
@@ -152,11 +156,14 @@ def _verify(path: Path, source: Source, remedy: str) -> None:
     suffix = Path(source.filename).suffix.lower()
     if PAGE.match(start) and suffix not in (".html", ".htm"):
         raise UserError(path, "is a web page, and not the data", remedy)
-    for kind in ("size", "sha256", "md5"):
+    size = path.stat().st_size
+    if source.size is not None and size != source.size:
+        raise UserError(path, f"size is {size}, expected {source.size}", remedy)
+    for kind in ("sha256", "md5"):
         expected = getattr(source, kind)
         if expected is not None:
-            value = str(path.stat().st_size) if kind == "size" else digest.of_file(path, kind)
-            if value != str(expected).lower():
+            value = digest.of_file(path, kind)
+            if value != expected.lower():
                 raise UserError(path, f"{kind} is {value}, expected {expected}", remedy)
     if source.sha256 or source.md5:
         return
@@ -180,11 +187,15 @@ def _download(source: Source, url: str, target: Path, retries: int) -> None:
             _continue(source, url, part, state, retries)
             break
         except _BrokenOffError as error:
-            tries = 1 if _size(part) - before >= PROGRESS else tries + 1
+            tries += 1
+            if _size(part) - before >= PROGRESS:
+                tries = 1
             if tries > retries:
-                times = f"{tries} times, at last" if tries > 1 else "once,"
-                what = f"{source.filename} broke off {times} because {error}"
-                raise SourceError(url, what, f"start again to resume, or {USE_MIRROR}") from error
+                times = "once,"
+                if tries > 1:
+                    times = f"{tries} times, at last"
+                problem = f"{source.filename} broke off {times} because {error}"
+                raise SourceError(url, problem, f"start again to resume, or {USE_MIRROR}") from error
             say(f"{source.filename}: {error}; trying again")
             time.sleep(BACKOFF * 2 ** (tries - 1))
     complete = dataclasses.replace(source, sha256=source.sha256 or _told_sha256(state))
@@ -199,7 +210,9 @@ def _download(source: Source, url: str, target: Path, retries: int) -> None:
 
 
 def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    if path.exists():
+        return path.stat().st_size
+    return 0
 
 
 def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -> None:
@@ -209,24 +222,29 @@ def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -
         return
     with _get(source.filename, url, have, version, retries) as response:
         if response.status_code == 200:
-            have, total = 0, _told_size(source, url, response)
+            have = 0
+            total = _told_size(source, url, response)
             part.unlink(missing_ok=True)
-            known = {"url": url, "version": _version(response), "total": total, "sha256": _linked_sha256(response)}
-            text.write_json(state, known)
+            facts = {"url": url, "version": _version(response), "total": total, "sha256": _linked_sha256(response)}
+            text.write_json(state, facts)
         elif not _fits(response, have, version, total):
             state.unlink(missing_ok=True)
             raise _BrokenOffError("the file changed on the server")
         if source.size is not None and total != source.size:
-            what = f"{source.filename} has {total} bytes there, expected {source.size}"
-            raise SourceError(url, what, USE_MIRROR)
-        unpacked = source.unpacked_size if source.unpack else None
-        disk.require_space(part.parent, (total or 0) - have + (unpacked or 0))
+            problem = f"{source.filename} has {total} bytes there, expected {source.size}"
+            raise SourceError(url, problem, USE_MIRROR)
+        needed = (total or 0) - have
+        if source.unpack:
+            needed += source.unpacked_size or 0
+        disk.require_space(part.parent, needed)
         bar = Progress(f"download {source.filename}", (total or have) - have, "B")
         if not _append(response, part, bar, (total or UNTOLD) - have):
             part.unlink()
             state.unlink(missing_ok=True)
-            more = f"{total} bytes that it should have" if total else f"{UNTOLD} bytes, and its size is not told"
-            raise SourceError(url, f"{source.filename} has more than the {more}: it was deleted", USE_MIRROR)
+            limit = f"{UNTOLD} bytes, and its size is not told"
+            if total:
+                limit = f"{total} bytes that it should have"
+            raise SourceError(url, f"{source.filename} has more than the {limit}: it was deleted", USE_MIRROR)
     if total is not None and part.stat().st_size != total:
         raise _BrokenOffError(f"{part.stat().st_size} of {total} bytes arrived")
 
@@ -243,8 +261,8 @@ def _told_size(source: Source, url: str, response: requests.Response) -> int | N
         return int(told)
     ends = "chunked" in response.headers.get("Transfer-Encoding", "").lower() or source.unpack
     if source.size is None and not (ends or source.sha256 or source.md5):
-        what = f"the server does not tell the size of {source.filename}: a part could be taken for the whole"
-        raise SourceError(url, what, USE_MIRROR)
+        problem = f"the server does not tell the size of {source.filename}: a part could be taken for the whole"
+        raise SourceError(url, problem, USE_MIRROR)
     return source.size
 
 
@@ -257,7 +275,8 @@ def _append(response: requests.Response, part: Path, progress: Progress, most: i
             for chunk in response.raw.stream(CHUNK, decode_content=False):
                 file.write(chunk[:most])
                 bar.update(len(chunk))
-                if (most := most - len(chunk)) < 0:
+                most = most - len(chunk)
+                if most < 0:
                     return False
         except urllib3.exceptions.HTTPError as error:
             raise _BrokenOffError(f"the connection was lost: {error}") from error
@@ -267,27 +286,28 @@ def _append(response: requests.Response, part: Path, progress: Progress, most: i
 def _resumable(url: str, part: Path, state: Path) -> tuple[int, str, int | None]:
     """Return how many bytes are there to continue from, and the version and total size of their file."""
     with contextlib.suppress(UserError, OSError, KeyError, TypeError, ValueError):
-        known = text.read_json(state)
-        version, total = known["version"], known["total"]
-        if known["url"] == url and isinstance(version, str) and version.isprintable() and int(total) == total > 0:
+        facts = text.read_json(state)
+        version = facts["version"]
+        total = facts["total"]
+        if facts["url"] == url and isinstance(version, str) and version.isprintable() and int(total) == total > 0:
             return part.stat().st_size, version, total
     return 0, "", None
 
 
-def polite_headers() -> dict[str, str]:
+def _headers() -> dict[str, str]:
     """Return the headers of every request.
 
-    The name of the program is its own, since some servers refuse those of common libraries, with the contact that the
+    The program names itself, since some servers refuse those of common libraries, with the contact that the
     environment variable FEDSHIFT_CONTACT gives. Files are asked for as they are, to be counted and resumed.
     """
-    contact = os.environ.get(CONTACT, "").strip()
-    agent = f"fedshift (federated-learning studies in medical imaging{f'; {contact}' if contact else ''})"
+    words = ["federated-learning studies in medical imaging", os.environ.get(CONTACT, "").strip()]
+    agent = f"fedshift ({'; '.join(filter(None, words))})"
     return {"Accept-Encoding": "identity", "User-Agent": agent}
 
 
-def reason(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Return why a request failed, without the address and the classes that `requests` and urllib3 wrap around it."""
-    inner = getattr(error.args[0], "reason", None) if error.args else None
+    inner = getattr((*error.args, None)[0], "reason", None)
     return re.sub(r"^\w+\(host=[^)]*\): ", "", str(inner or error)) or type(error).__name__
 
 
@@ -303,13 +323,17 @@ def _told_sha256(state: Path) -> str | None:
         told = text.read_json(state)["sha256"]
     except (UserError, OSError, KeyError, TypeError):
         return None
-    return told if isinstance(told, str) and SHA256.fullmatch(told) else None
+    if isinstance(told, str) and SHA256.fullmatch(told):
+        return told
+    return None
 
 
 def _version(response: requests.Response) -> str | None:
     """Return a version that the header If-Range accepts: a strong ETag, or a date."""
     etag = response.headers.get("ETag", "W/")
-    return response.headers.get("Last-Modified") if etag.startswith("W/") else etag
+    if etag.startswith("W/"):
+        return response.headers.get("Last-Modified")
+    return etag
 
 
 def _fits(response: requests.Response, have: int, version: str, total: int | None) -> bool:
@@ -325,7 +349,7 @@ def _get(name: str, url: str, have: int, version: str, retries: int) -> Iterator
     import requests
     import urllib3
 
-    headers = polite_headers()
+    headers = _headers()
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": version}
     with requests.Session() as session:
@@ -335,11 +359,11 @@ def _get(name: str, url: str, have: int, version: str, retries: int) -> Iterator
         try:
             response = session.get(url, headers=headers, stream=True, timeout=TIMEOUT)
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
-            raise SourceError(url, f"cannot get {name}: {reason(error)}", USE_MIRROR) from error
+            raise SourceError(url, f"cannot get {name}: {_reason(error)}", USE_MIRROR) from error
         with response:
             if response.status_code not in (200, 206, 416):
-                what = f"cannot get {name}: {response.status_code} {response.reason}"
-                raise SourceError(url, what, USE_MIRROR)
+                problem = f"cannot get {name}: {response.status_code} {response.reason}"
+                raise SourceError(url, problem, USE_MIRROR)
             yield response
 
 

@@ -41,7 +41,9 @@ def irregular(path: Path) -> str:
         return ""
     if stat.S_ISREG(mode):
         return ""
-    return f"is {'a folder' if stat.S_ISDIR(mode) else 'a pipe, a device or a socket'}, and not a file"
+    if stat.S_ISDIR(mode):
+        return "is a folder, and not a file"
+    return "is a pipe, a device or a socket, and not a file"
 
 
 def require_regular(path: Path) -> None:
@@ -49,23 +51,24 @@ def require_regular(path: Path) -> None:
 
     A path where nothing is passes: to open it raises an error that says so.
     """
-    if what := irregular(path):
-        raise UserError(path, what, "put the file there, or remove it")
+    problem = irregular(path)
+    if problem:
+        raise UserError(path, problem, "put the file there, or remove it")
 
 
 def require_object(
-    path: Path, content: Any, needed: Mapping[str, str], known: Mapping[str, str] | None = None, remedy: str = ""
+    path: Path, content: Any, needed: Mapping[str, str], optional: Mapping[str, str] | None = None, remedy: str = ""
 ) -> dict[str, Any]:
     """Return the content of a JSON file, a mapping whose values are of the right kinds (see KINDS).
 
-    Keys in `known` may be absent or null. Raises UserError for all else.
+    Keys in `optional` may be absent or null. Raises UserError for all else.
     """
     if not isinstance(content, dict):
         raise UserError(path, "does not hold a mapping of names to values", remedy)
     for key, kind in needed.items():
         if not KINDS[kind](content.get(key)):
             raise UserError(path, f"{key!r} is not there, or is not {kind}", remedy)
-    for key, kind in (known or {}).items():
+    for key, kind in (optional or {}).items():
         if content.get(key) is not None and not KINDS[kind](content[key]):
             raise UserError(path, f"{key!r} is not {kind}", remedy)
     return content
@@ -73,17 +76,21 @@ def require_object(
 
 def require_columns(path: Path, table: pd.DataFrame, kinds: Mapping[str, str], remedy: str = "") -> None:
     """Raise UserError for a table that lacks a column, or has one that does not hold what it should (see COLUMNS)."""
-    if absent := [name for name in kinds if name not in table]:
+    absent = [name for name in kinds if name not in table]
+    if absent:
         raise UserError(path, f"no column {', '.join(map(repr, absent))}", remedy)
     for name, kind in kinds.items():
         if not COLUMNS[kind](table[name]):
-            raise UserError(path, f"the column {name!r} does not hold {kind} alone", remedy)
+            raise UserError(path, f"the column {name!r} must hold only {kind}", remedy)
 
 
 def require_unique(path: Path, table: pd.DataFrame, columns: list[str], remedy: str = "") -> None:
     """Raise UserError for a table that has two rows with the same values in `columns`."""
-    if columns and (again := table.duplicated(columns)).any():
-        row = ", ".join(str(value) for value in table.loc[again, columns].iloc[0])
+    if not columns:
+        return
+    repeated = table.duplicated(columns)
+    if repeated.any():
+        row = ", ".join(str(value) for value in table.loc[repeated, columns].iloc[0])
         raise UserError(path, f"has two rows of {row}", remedy)
 
 
@@ -92,7 +99,9 @@ def tell_outside(table: Path, paths: Iterable[str]) -> None:
     top = os.path.normpath(table.parent.absolute())
     elsewhere = [path for path in paths if not _inside(path, top)]
     if elsewhere:
-        more = f", as {len(elsewhere) - 1:,} more do" if elsewhere[1:] else ""
+        more = ""
+        if len(elsewhere) > 1:
+            more = f", as {len(elsewhere) - 1:,} more do"
         say(f"{table}: {elsewhere[0]!r} leads out of its folder{more}; such images are read, and pages may show them")
 
 

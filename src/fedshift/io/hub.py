@@ -5,25 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import UserError
-from ..core.limits import Limit
 from .download import Source
 from .guards import require_regular
 
 ENDPOINT = "HF_ENDPOINT"
 """Variable of the environment that names another server with the same paths, as the Hub's own programs read it."""
-ROWS: Limit[int] = 64
+ROWS = 64
 """Rows of a shard that are held in memory at once."""
-BUFFER: Limit[int] = 1 << 20
+BUFFER = 1 << 20
 """Bytes of a column that are read ahead: a row group is never held as a whole."""
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,9 @@ class Hub:
         """
         server = os.environ.get(ENDPOINT, "").strip().rstrip("/") or "https://huggingface.co"
         if not server.startswith(("http://", "https://")):
-            raise UserError(ENDPOINT, f"{server!r} is no address of a server", "give one such as https://hub.example")
+            raise UserError(
+                ENDPOINT, f"{server!r} is not the address of a server", "give one such as https://hub.example"
+            )
         url = f"{server}/datasets/{self.dataset}/resolve/{self.revision}/{path}"
         return Source(url, path.rpartition("/")[2], page=self.page, **known)
 
@@ -69,13 +67,20 @@ def rows(shard: Path, columns: Sequence[str], remedy: str = "delete it and start
         file = pq.ParquetFile(shard, pre_buffer=False, buffer_size=BUFFER, page_checksum_verification=True)
     with file:
         names = file.schema_arrow.names
-        if missing := [name for name in columns if name not in names]:
-            what = f"no column {', '.join(map(repr, missing))}: it has {', '.join(names)}"
-            raise UserError(shard, what, "check that it is a shard of this dataset")
+        missing = [name for name in columns if name not in names]
+        if missing:
+            problem = f"no column {', '.join(map(repr, missing))}: it has {', '.join(names)}"
+            raise UserError(shard, problem, "check that it is a shard of this dataset")
         for group in range(file.num_row_groups):
             batches = file.iter_batches(ROWS, row_groups=[group], columns=list(columns), use_threads=False)
-            while (batch := _next(batches, shard, group, remedy)) is not None:
-                yield from batch
+            while True:
+                # only the reading is guarded: what a caller does with a row raises its own errors
+                with _damage(shard, f"row group {group} ", remedy):
+                    batch = next(batches, None)
+                    found = [] if batch is None else batch.to_pylist()
+                if not found:
+                    break
+                yield from found
 
 
 def number_of_rows(shard: Path, remedy: str = "delete it and start again") -> int:
@@ -96,13 +101,6 @@ def class_names(shard: Path, column: str) -> list[str]:
         return [str(name) for name in head["info"]["features"][column]["names"]]
 
 
-def _next(batches: Iterator[Any], shard: Path, group: int, remedy: str) -> list[dict[str, Any]] | None:
-    """Return the rows of the next batch, None after the last."""
-    with _damage(shard, f"row group {group} ", remedy):
-        batch = next(batches, None)
-        return None if batch is None else list(batch.to_pylist())
-
-
 @contextlib.contextmanager
 def _damage(shard: Path, place: str, remedy: str) -> Iterator[None]:
     """Raise UserError about a shard where Arrow, whose errors are of many classes, cannot read it."""
@@ -114,22 +112,3 @@ def _damage(shard: Path, place: str, remedy: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise UserError(shard, f"{place}cannot be read: {str(error)[:200] or type(error).__name__}", remedy) from error
-
-
-def png_size(content: bytes) -> tuple[int, int]:
-    """Return width and height of a PNG whose every chunk is whole; its pixels are not decoded.
-
-    Raises ValueError for another kind of file, one that is cut off, and one with a wrong checksum.
-    """
-    if content[:8] != PNG:
-        raise ValueError("it does not begin as a PNG file does")
-    place, kind = 8, b""
-    while kind != b"IEND":
-        length, kind = struct.unpack(">I4s", content[place : place + 8].ljust(8, b"\0"))
-        if (end := place + 8 + length) + 4 > len(content):
-            raise ValueError("the PNG is cut off")
-        if content[end : end + 4] != zlib.crc32(content[place + 4 : end]).to_bytes(4, "big"):
-            raise ValueError("the PNG is damaged: a checksum is wrong")
-        place = end + 4
-    width, height = struct.unpack(">II", content[16:24])
-    return width, height

@@ -43,8 +43,11 @@ def read_image(path: Path, *, own: bool = False, remedy: str = ANEW) -> np.ndarr
                 raise ValueError("PostScript, which would be run as a program: convert it")
             if opened.mode in ("I", "F"):
                 raise ValueError("32 bits a pixel: bring it to 8 or 16")
-            image = ImageOps.exif_transpose(opened) if own else opened
-            if image.mode.startswith("I;16"):  # Pillow's own conversion makes all but the darkest white
+            image: Image.Image = opened
+            if own:
+                image = ImageOps.exif_transpose(opened)
+            if image.mode.startswith("I;16"):
+                # Pillow's own conversion cuts values above 255, and so makes all but the darkest pixels white
                 deep = np.asarray(image)
                 if own:
                     _require_range(path, int(deep.max()))
@@ -55,19 +58,17 @@ def read_image(path: Path, *, own: bool = False, remedy: str = ANEW) -> np.ndarr
     except FileNotFoundError:
         raise UserError(path, "no such image", remedy) from None
     except Image.DecompressionBombError as error:
-        what = f"has too many pixels to be read at once, as a whole slide has ({error})"
-        raise UserError(path, what, "cut it into patches first: fedshift patches") from None
+        problem = f"has too many pixels to be read at once, as a whole slide has ({error})"
+        raise UserError(path, problem, "cut it into patches first: fedshift patches") from None
     except DAMAGE as error:
         if is_dicom(path):
             raise UserError(path, "is a DICOM file, which is not read here", TO_PNG) from None
-        empty = path.is_file() and not path.stat().st_size
-        what = "the file is empty" if empty else f"cannot be read as an image ({_without(path, error)})"
-        raise UserError(path, what, remedy) from None
-
-
-def _without(path: Path, error: BaseException) -> str:
-    """Return an error's words with the name of a file instead of its path, which the message gives anyway."""
-    return str(error).replace(str(path), path.name)
+        # the message begins with the path, so Pillow's words need only the name
+        words = str(error).replace(str(path), path.name)
+        problem = f"cannot be read as an image ({words})"
+        if path.is_file() and not path.stat().st_size:
+            problem = "the file is empty"
+        raise UserError(path, problem, remedy) from None
 
 
 def shorter_side(path: Path) -> int:
@@ -95,5 +96,5 @@ def is_dicom(path: Path) -> bool:
 def _require_range(path: Path, most: int) -> None:
     """Raise UserError where 16-bit values use 12 bits or fewer, as in many exports of X-ray and CT."""
     if 0 < most < TWELVE_BITS:
-        what = f"has 16 bits a pixel, but its brightest is {most} of 65535: it would be almost black"
-        raise UserError(path, what, "rescale it to the full range of 16 bits, or export it with 8")
+        problem = f"has 16 bits a pixel, but its brightest is {most} of 65535: it would be almost black"
+        raise UserError(path, problem, "rescale it to the full range of 16 bits, or export it with 8")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..core.console import say
 from ..core.errors import UserError
@@ -21,6 +20,10 @@ class Receipt:
     origin: str
     verified: tuple[str, ...] = ()
     unverified: tuple[str, ...] = ()
+
+    def also(self, verified: str) -> Receipt:
+        """Return this record with one more thing that was verified."""
+        return replace(self, verified=(*self.verified, verified))
 
 
 @dataclass(frozen=True)
@@ -75,14 +78,17 @@ def checked(sources: Sequence[Source]) -> tuple[tuple[str, ...], tuple[str, ...]
     sums = [source for source in sources if source.sha256 or source.md5]
     sizes = [source for source in sources if source.size is not None and source not in sums]
     neither = [source for source in sources if source not in (*sums, *sizes)]
-    verified = [f"published checksum of {_named(sums)}"] if sums else []
-    verified += [f"published size of {_named(sizes)}"] if sizes else []
-    unverified = [f"content of {_named([*sizes, *neither])}: no checksum is published"] if sizes or neither else []
+    verified = [f"published checksum of {names}" for names in _named(sums)]
+    verified += [f"published size of {names}" for names in _named(sizes)]
+    unverified = [f"content of {names}: no checksum is published" for names in _named([*sizes, *neither])]
     return tuple(verified), tuple(unverified)
 
 
-def _named(sources: Sequence[Source]) -> str:
-    return sources[0].filename if len(sources) == 1 else f"{len(sources)} files"
+def _named(sources: Sequence[Source]) -> list[str]:
+    """Return words for some files: the name of a single one, or their number; an empty list for none."""
+    if len(sources) > 1:
+        return [f"{len(sources)} files"]
+    return [source.filename for source in sources]
 
 
 def obtain(origins: Sequence[Origin], raw: Path, mirror: Path | None) -> Receipt:
@@ -104,20 +110,19 @@ def obtain(origins: Sequence[Origin], raw: Path, mirror: Path | None) -> Receipt
             continue
         _forget(origins, origin, raw)
         return receipt
-    raise next(iter(dead.values())) if len(dead) == 1 else _none_gives(dead)
-
-
-def _none_gives(dead: dict[str, SourceError]) -> UserError:
+    if len(dead) == 1:
+        raise next(iter(dead.values()))
     whys = "; ".join(f"{name} ({fault.where}: {fault.what})" for name, fault in dead.items())
-    return UserError(f"{len(dead)} sources", f"none of them gives the files: {whys}", USE_MIRROR)
+    raise UserError(f"{len(dead)} sources", f"none of them gives the files: {whys}", USE_MIRROR)
 
 
 def _forget(origins: Sequence[Origin], used: Origin, raw: Path) -> None:
     """Remove what other origins have begun: it may be many gigabytes."""
-    needed: set[Any] = {*used.begun(raw), *(raw / source.filename for source in used.sources)}
-    for origin in origins:
-        for path in origin.begun(raw) if origin is not used else ():
-            if path in needed:
-                continue
-            with contextlib.suppress(OSError):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    needed = {*used.begun(raw), *(raw / source.filename for source in used.sources)}
+    begun = {path for origin in origins if origin is not used for path in origin.begun(raw)}
+    for path in begun - needed:
+        with contextlib.suppress(OSError):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()

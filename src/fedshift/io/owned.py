@@ -15,10 +15,15 @@ def require_own(out: Path, marker: str, option: str) -> None:
     """
     if not out.exists():
         return
-    known = read_json(out / marker) if (out / marker).is_file() else None
-    listed = known.get("files") if isinstance(known, dict) else None
-    written = {marker, *map(str, listed if isinstance(listed, list) else ())}
-    names = (path.relative_to(out).as_posix() for path in out.rglob("*")) if out.is_dir() else iter((out.name,))
-    if foreign := next((name for name in names if name not in written), ""):
-        what = f"holds {foreign}, which fedshift did not write there"
-        raise UserError(out, what, f"choose another folder with {option}, or remove it yourself")
+    written = {marker}
+    if (out / marker).is_file():
+        content = read_json(out / marker)
+        if isinstance(content, dict) and isinstance(content.get("files"), list):
+            written.update(map(str, content["files"]))
+    names = [out.name]
+    if out.is_dir():
+        names = [path.relative_to(out).as_posix() for path in out.rglob("*")]
+    for name in names:
+        if name not in written:
+            problem = f"holds {name}, which fedshift did not write there"
+            raise UserError(out, problem, f"choose another folder with {option}, or remove it yourself")

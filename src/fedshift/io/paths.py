@@ -1,6 +1,6 @@
 """Names of all files that pass between the steps of the workflow, and of the folders that hold them.
 
-The Snakefile, the command line and every room spell a file by asking here. The classes below hold paths alone: they
+All other modules and the Snakefile spell a file by asking here. The classes below hold paths alone: they
 open no file, and `{wildcards}` of Snakemake may stand in place of a name.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from .result_tables import SUMMARISED
 from .shipped import SHIPPED
 
 SOURCE = "source.json"
@@ -158,71 +159,24 @@ class StudyFiles(_Files):
         return self.folder / "summary.csv"
 
     @property
-    def effects(self) -> Path:
-        """Paired differences from the baseline. Written by `fedshift summarise`."""
-        return self.folder / "effects.csv"
-
-    @property
-    def comparisons(self) -> Path:
-        """Paired differences between conditions. Written by `fedshift summarise`."""
-        return self.folder / "comparisons.csv"
-
-    @property
-    def comparison(self) -> Path:
-        """Our numbers beside the published ones. Written by `fedshift summarise`."""
-        return self.folder / "comparison.csv"
-
-    @property
-    def trends(self) -> Path:
-        """The orderings and gains that papers claim, held against our numbers. Written by `fedshift summarise`."""
-        return self.folder / "trends.csv"
-
-    @property
-    def unseen(self) -> Path:
-        """External scores, apart for images that clients trained on in another variant. By `fedshift summarise`."""
-        return self.folder / "unseen.csv"
-
-    @property
-    def subgroups(self) -> Path:
-        """Scores of groups of test images, by further columns of the table. Written by `fedshift summarise`."""
-        return self.folder / "subgroups.csv"
-
-    @property
-    def operating_points(self) -> Path:
-        """Counts and rates at the threshold that each training carries to every site. By `fedshift summarise`."""
-        return self.folder / "operating_points.csv"
-
-    @property
-    def net_benefit(self) -> Path:
-        """Net benefit over a range of thresholds, for the figure decision_curve. Written by `fedshift summarise`."""
-        return self.folder / "net_benefit.csv"
-
-    @property
-    def controls(self) -> Path:
-        """The levels of the controls without a network, and what each condition adds to them. `fedshift summarise`."""
-        return self.folder / "controls.csv"
-
-    @property
-    def calibration(self) -> Path:
-        """How well probabilities agree with frequencies, site by site. Written by `fedshift summarise`."""
-        return self.folder / "calibration.csv"
-
-    @property
-    def collapse(self) -> Path:
-        """What test-time adaptation did to the predictions of each site. Written by `fedshift summarise`."""
-        return self.folder / "collapse.csv"
-
-    @property
     def headline(self) -> Path:
         """The outcome in a few numbers, for the index of all studies. Written by `fedshift page`."""
         return self.folder / "headline.json"
 
+    def result(self, name: str) -> Path:
+        """Return the file of a table of numbers by its name in `result_tables`."""
+        return self.folder / f"{name}.csv"
+
     @property
     def summarised(self) -> tuple[Path, ...]:
         """All files that `fedshift summarise` writes: the outputs of the workflow's rule `summarise`."""
-        tables = (self.table(name, form) for name in TABLES for form in FORMS)
-        made = (self.summary, self.effects, self.comparisons, self.comparison, self.trends, self.unseen, self.subgroups)
-        return *made, self.operating_points, self.net_benefit, self.controls, self.calibration, self.collapse, *tables
+        people = (self.table(name, form) for name in TABLES for form in FORMS)
+        return *(self.result(table.name) for table in SUMMARISED), *people
+
+    @property
+    def drawn(self) -> tuple[Path, ...]:
+        """The tables that figures are drawn from: inputs of the workflow's rule `figure`."""
+        return tuple(self.result(table.name) for table in SUMMARISED if table.drawn)
 
     def table(self, name: str, form: str) -> Path:
         """Return the file of a table for people; `form` is csv, md or tex. Written by `fedshift summarise`."""

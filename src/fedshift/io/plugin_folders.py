@@ -13,13 +13,17 @@ CONFIG = Path("config", "config.yaml")
 
 
 def plugin_folders(project: Path = Path()) -> list[Path]:
-    """Return the folders that the key `plugins` of a project's configuration names, none without such a file.
+    """Return the folders that the key `plugins` of a project's configuration names; an empty list without such a file.
 
-    Raises UserError for a file that cannot be read, and for a value that is no path or list of paths.
+    Raises UserError for a file that cannot be read, and for a value other than a path or a list of paths.
     """
     file = project / CONFIG
-    config = read_yaml(file) if file.is_file() else {}
-    return folders(config.get("plugins") if isinstance(config, dict) else None, project, str(file))
+    if not file.is_file():
+        return []
+    config = read_yaml(file)
+    if not isinstance(config, dict):
+        return []
+    return folders(config.get("plugins"), project, str(file))
 
 
 def folders(value: Any, project: Path, where: str) -> list[Path]:
@@ -27,7 +31,10 @@ def folders(value: Any, project: Path, where: str) -> list[Path]:
 
     Relative paths count from the project's folder. Raises UserError for any other value.
     """
-    listed = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(isinstance(one, str) and one for one in listed):
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        value = [value]
+    if not all(isinstance(folder, str) and folder for folder in value):
         raise UserError(f"{where}.plugins", f"is {value!r}", "give a folder, or a list of folders")
-    return [project / one for one in listed]
+    return [project / folder for folder in value]

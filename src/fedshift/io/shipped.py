@@ -1,6 +1,6 @@
 """The files that come with fedshift beside its code: workflow, profiles, environments, studies and published tables.
 
-In a clone they are those of the repository. An installed package holds them in a folder of its own.
+In a clone they are those of the repository. An installed package holds them in its folder `shipped`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def has_workflow(folder: Path) -> bool:
 
 def workflow_of(folder: Path) -> Path:
     """Return the Snakefile for a folder: its own if that is or includes the workflow of fedshift, or else SNAKEFILE."""
-    return folder / SNAKEFILE.name if has_workflow(folder) else SNAKEFILE
+    if has_workflow(folder):
+        return folder / SNAKEFILE.name
+    return SNAKEFILE
 
 
 def python_path(workflow: Any) -> Path | None:

@@ -47,25 +47,29 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool =
         texts = read_texts(path).reset_index(drop=True)
         return texts[_wanted(path, [*texts.columns], columns)]
     with readable(path, "table"):
-        known = list(pd.read_csv(path, nrows=0).columns) if is_csv else pq.read_schema(path).names
-        wanted = _wanted(path, known, columns)
         if not is_csv:
+            wanted = _wanted(path, pq.read_schema(path).names, columns)
             table = pd.read_parquet(path, engine="pyarrow", columns=wanted)
             for column in table.select_dtypes(exclude="number"):
-                table[column].to_numpy(dtype=object)  # texts are decoded when they are asked for: damage shows here
+                # texts are decoded when they are asked for: damage shows here
+                table[column].to_numpy(dtype=object)
             return table
+        wanted = _wanted(path, list(pd.read_csv(path, nrows=0).columns), columns)
         options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
         if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
-            options["float_precision"] = "round_trip"  # later versions read all digits by themselves
+            # later versions read all digits by themselves
+            options["float_precision"] = "round_trip"
         return pd.read_csv(path, usecols=wanted, **options)[wanted]
 
 
-def _wanted(path: Path, known: Sequence[str], columns: Sequence[str] | None) -> list[str]:
+def _wanted(path: Path, present: Sequence[str], columns: Sequence[str] | None) -> list[str]:
     """Return the columns to read: all if none are named. Raises UserError for one that the table does not have."""
-    wanted = list(known if columns is None else columns)
-    if missing := [c for c in wanted if c not in known]:
-        raise UserError(path, f"no column {', '.join(map(repr, missing))}", f"it has {', '.join(known)}")
-    return wanted
+    if columns is None:
+        return list(present)
+    missing = [name for name in columns if name not in present]
+    if missing:
+        raise UserError(path, f"no column {', '.join(map(repr, missing))}", f"it has {', '.join(present)}")
+    return list(columns)
 
 
 def read_texts(path: Path, called: Callable[[str], str] = str) -> pd.DataFrame:
@@ -80,7 +84,8 @@ def read_texts(path: Path, called: Callable[[str], str] = str) -> pd.DataFrame:
     if _is_csv(path):
         return _csv_texts(path, called)
     table = read_table(path)
-    names, texts = [called(str(c)) for c in table], table.astype(str).where(table.notna(), None)
+    names = [called(str(c)) for c in table]
+    texts = table.astype(str).where(table.notna(), None)
     _require_names(path, names)
     return texts.set_axis(names, axis=1).set_axis(pd.RangeIndex(1, len(table) + 1, name="row"))
 
@@ -94,12 +99,14 @@ def _csv_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
         first, head = next(rows, (0, []))
         if not head:
             raise ValueError("it is empty")
-        _require_names(f"{path}, line {first}", names := [called(name) for name in head])
-        lines, columns = list[int](), [list[str | None]() for _ in names]
+        names = [called(name) for name in head]
+        _require_names(f"{path}, line {first}", names)
+        lines = list[int]()
+        columns = [list[str | None]() for _ in names]
         for line, cells in rows:
             if len(cells) > len(names):
-                what = f"has {len(cells)} cells, but the header has {len(names)}"
-                raise UserError(f"{path}, line {line}", what, "put a cell that holds a comma into quotes")
+                problem = f"has {len(cells)} cells, but the header has {len(names)}"
+                raise UserError(f"{path}, line {line}", problem, "put a cell that holds a comma into quotes")
             lines.append(line)
             for column, cell in itertools.zip_longest(columns, cells):
                 column.append(cell or None)
@@ -109,7 +116,8 @@ def _csv_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
 
 def _rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a CSV, each with the line on which it begins. Blank lines are left out."""
-    reader, line = csv.reader(file, strict=True), 1
+    reader = csv.reader(file, strict=True)
+    line = 1
     try:
         for cells in reader:
             if len(cells) > 1 or "".join(cells).strip():
@@ -126,5 +134,6 @@ def _require_names(where: object, names: list[str]) -> None:
     for mark, word in ((";", "semicolons"), ("\t", "tabs")):
         if len(names) == 1 and mark in names[0]:
             raise UserError(where, f"has {word} between its columns", "separate them with commas")
-    if twice := [name for name in names if name and names.count(name) > 1]:
+    twice = [name for name in names if name and names.count(name) > 1]
+    if twice:
         raise UserError(where, f"the column {twice[0]!r} appears twice", "rename one of them")

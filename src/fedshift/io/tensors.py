@@ -20,7 +20,8 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[s
     import torch
     from safetensors.torch import save
 
-    layout = {"memory_format": torch.contiguous_format}  # tensors that share memory are not accepted
+    # safetensors refuses tensors that share memory: copies do not
+    layout = {"memory_format": torch.contiguous_format}
     content = save({k: tensors[k].detach().cpu().clone(**layout) for k in sorted(tensors)})
     # metadata are added here, since the library's order of them differs from process to process
     end = 8 + int.from_bytes(content[:8], "little")
@@ -54,7 +55,8 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         return {k: tensors[k] for k in sorted(tensors)}, metadata
 
 
-_META, _SUM = "__metadata__", "crc32"
+_META = "__metadata__"
+_SUM = "crc32"
 
 
 def _checksum(header: dict[str, Any], data: memoryview) -> str:

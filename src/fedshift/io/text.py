@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UserError
-from ..core.limits import Limit
 from .disk import atomic
 from .guards import require_regular
 
 UTF8 = "save it as UTF-8"
-JSON_LIMIT: Limit[int] = 1 << 28
+JSON_LIMIT = 1 << 28
 """Bytes that a JSON file may have."""
 LARGEST = 2**63
 """All whole numbers in a JSON or YAML file must be smaller than this."""
@@ -23,7 +22,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @contextlib.contextmanager
-def readable(path: Path, kind: str) -> Iterator[None]:
+def readable(path: Path, kind: str, remedy: str = "") -> Iterator[None]:
     """Raise UserError about `path` where the block, which reads that `kind` of file and does nothing else, fails.
 
     Readers raise any error for a damaged file, from KeyError to Arrow's own. Raises UserError, too, before the block
@@ -35,12 +34,16 @@ def readable(path: Path, kind: str) -> Iterator[None]:
     except UserError:
         raise
     except FileNotFoundError:
-        raise UserError(path, "no such file") from None
+        raise UserError(path, "no such file", remedy) from None
     except MemoryError as error:
         raise UserError(path, f"this {kind} file does not fit into the memory", "is it the right one?") from error
     except Exception as error:
-        remedy = UTF8 if isinstance(error, UnicodeDecodeError) and kind == "table" else ""
-        words = str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
+        if isinstance(error, UnicodeDecodeError) and kind == "table":
+            remedy = UTF8
+        words = f"{type(error).__name__}: {error}"
+        # their words say what is wrong; a KeyError holds a key alone
+        if isinstance(error, OSError | ValueError):
+            words = str(error)
         raise UserError(path, f"not a readable {kind} file: {words[:500]}", remedy) from error
 
 
@@ -58,11 +61,12 @@ def write_json(path: Path, obj: Any) -> None:
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file.
 
-    Raises UserError if it cannot be read, is larger than JSON_LIMIT, or holds half of a surrogate pair, which is no
-    character and could not be written again.
+    Raises UserError if it cannot be read, is larger than JSON_LIMIT, or holds half of a surrogate pair, which
+    could not be written again.
     """
     with readable(path, "JSON"):
-        if (size := Path(path).stat().st_size) > JSON_LIMIT:
+        size = Path(path).stat().st_size
+        if size > JSON_LIMIT:
             raise ValueError(f"{size} bytes are too many (limit {JSON_LIMIT})")
         content = Path(path).read_bytes()
         loaded = json.loads(content, parse_int=_whole)
@@ -72,11 +76,14 @@ def read_json(path: Path) -> Any:
 
 
 def _whole(digits: str) -> int:
-    if not abs(number := int(digits)) < LARGEST:
+    number = int(digits)
+    if not abs(number) < LARGEST:
         raise ValueError(f"a number of {len(digits)} digits")
     return number
 
 
 def inert(cell: str) -> str:
     """Return the text of a cell; one that a spreadsheet would run as a formula gets an apostrophe in front."""
-    return f"'{cell}" if cell.startswith(FORMULA) else cell
+    if cell.startswith(FORMULA):
+        return f"'{cell}"
+    return cell
