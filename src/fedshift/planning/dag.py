@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import re
 from collections.abc import Iterator, Mapping
@@ -61,10 +62,6 @@ def _no_new_folder(folder: Path) -> Iterator[None]:
                     path.rmdir()
 
 
-MISSING = "missing output files"
-"""The reason of a job some of whose files do not exist."""
-
-
 def pending_jobs(config: Mapping[str, Any]) -> list[Job]:
     """Return the jobs that `snakemake --config` with these values would run now, in the current folder.
 
@@ -76,8 +73,12 @@ def pending_jobs(config: Mapping[str, Any]) -> list[Job]:
 
     snakefile = workflow_of(Path())
     listener = _Listener()
-    with _no_new_folder(Path(".snakemake")), SnakemakeApi(OutputSettings(dryrun=True)) as api:
-        logger.handlers[:] = [listener]
+    with (
+        _no_new_folder(Path(".snakemake")),
+        contextlib.redirect_stderr(io.StringIO()),
+        SnakemakeApi(OutputSettings(dryrun=True)) as api,
+    ):
+        logger.addHandler(listener)
         try:
             workflow = api.workflow(
                 resource_settings=ResourceSettings(cores=1),

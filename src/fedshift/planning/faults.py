@@ -17,6 +17,8 @@ FAILED = re.compile(r"^ +log: (.+) \(check log file\(s\) for error details\)$", 
 FAULT = re.compile(r"\S.*?: \S")
 """A line that says where something is wrong, and what."""
 PROGRESS = re.compile(r".*\(\d+%\)|wrote ")
+WHOLE = 1 << 30
+"""More bytes than a log has."""
 MOST = 5
 """Lines that are shown of one log."""
 
@@ -31,17 +33,21 @@ def faults(logs: Iterable[Path]) -> list[str]:
 
     Empty if the logs name no failed job.
     """
-    failed = dict.fromkeys(name for log in logs for name in FAILED.findall(_text(log)))
+    failed = dict.fromkeys(name for log in logs for name in FAILED.findall(tail(log, WHOLE)[0]))
     places: dict[tuple[str, ...], list[str]] = {}
     for name in failed:
         places.setdefault(tuple(_faults(Path(name))), []).append(name)
     if not places:
         return []
-    jobs = "One job" if len(failed) == 1 else f"{len(failed)} jobs"
+    jobs = f"{len(failed)} jobs"
+    if len(failed) == 1:
+        jobs = "One job"
     block = ["", f"{jobs} failed. Finished work is kept: when this is corrected, the same call goes on from there."]
     for lines, names in places.items():
-        more = f", and {len(names) - 1} more with the same fault" if len(names) > 1 else ""
-        block += [f"{names[0]}{more}:", *(f"  {line}" for line in lines or ("its log is empty",))]
+        title = names[0]
+        if len(names) > 1:
+            title += f", and {len(names) - 1} more with the same fault"
+        block += [f"{title}:", *(f"  {line}" for line in lines or ("its log is empty",))]
     return block
 
 
@@ -57,11 +63,3 @@ def _faults(log: Path) -> list[str]:
             break
         last.insert(0, line)
     return last or [line for line in [last_line(log)] if line]
-
-
-def _text(log: Path) -> str:
-    """Return the text of a log; empty where it cannot be read."""
-    try:
-        return log.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

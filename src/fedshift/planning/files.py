@@ -60,15 +60,19 @@ def predictions(plan: Plan, paths: Paths) -> list[Path]:
 
 def read_by(rule: str, plan: Plan, paths: Paths) -> list[Path]:
     """Return the files of a study that a rule from `score` on reads, as far as other rules write them."""
-    study, data = paths.study_files(plan.name), [paths.data_files(key) for key in plan.data]
-    tables, partitions = [d.samples for d in data], [paths.partition(key) for key in _partitions(plan)]
+    study = paths.study_files(plan.name)
+    data = [paths.data_files(key) for key in plan.data]
+    images = [files.images for files in data]
+    tables = [files.samples for files in data]
+    pixels = [files.pixels for files in data]
+    cards = [files.card for files in data]
+    partitions = [paths.partition(key) for key in _partitions(plan)]
     runs = [paths.run_files(run) for run in plan.runs]
-    rounds, manifests = [run.rounds for run in runs], [run.manifest for run in runs]
-    cards = [d.card for d in data]
+    rounds = [run.rounds for run in runs]
+    manifests = [run.manifest for run in runs]
     scored = [study.scores, study.missing]
-    shown = [study.scores, study.summary, study.effects, study.comparisons, study.net_benefit, study.calibration]
+    shown = [study.scores, *study.drawn]
     controls = [paths.control(key) for key in plan.controls]
-    images, pixels = [d.images for d in data], [d.pixels for d in data]
     predicted = predictions(plan, paths)
     return {
         "score": [*predicted, *tables, *partitions],

@@ -1,22 +1,27 @@
-"""The plan of a call of Snakemake: jobs by rule, time and disk space, and the source of each estimate."""
+"""The plan of a call of Snakemake: its jobs by rule, and the hours that finished runs let expect."""
 
 from __future__ import annotations
 
-import shutil
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import csv
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from ..core import digest
+from ..core.errors import UserError
 from ..io.paths import Paths
+from ..io.text import read_json
 from ..papers.words import of_ledger
 from ..study.plan import Plan
-from ..study.run import Run
-from . import disk as sizes
-from .dag import MISSING, Job
-from .hours import Clock, timed
+from .dag import Job
 from .run_state import State, state_of
-from .sample_counts import SampleCounts
+
+CONDITION = "median of finished runs of the same condition"
+RELATED = "median of finished runs with the same dataset and network: rough"
+UNKNOWN = "no run with the same dataset and network has finished in this folder"
 
 
 @dataclass(frozen=True)
@@ -32,13 +37,13 @@ class Count:
 
 @dataclass(frozen=True)
 class Need:
-    """Hours or bytes that some jobs of a rule need together.
+    """Hours that some jobs of a rule need together.
 
     Attributes
     ----------
-    amount : hours of a GPU or of one core of a CPU, or bytes; None where unknown
+    amount : hours of a GPU or of one core of a CPU; None where unknown
     source : source of the estimate
-    device : name of the device that hours are for; "" where it was not recorded
+    device : name of the device
     """
 
     rule: str
@@ -50,13 +55,12 @@ class Need:
 
 @dataclass(frozen=True)
 class Survey:
-    """Jobs of studies, and what those that would run need.
+    """Jobs of studies, and the hours of those that would run.
 
     Attributes
     ----------
     counts : jobs by rule
-    hours, bytes : needs of the jobs that would run
-    free_bytes : free space of the disk
+    hours : hours of the trainings and predictions that would run
     at_work : runs to train that are being trained now
     going_on : runs to train that resume from a checkpoint
     may_end_early : runs to train that have a patience
@@ -64,45 +68,28 @@ class Survey:
 
     counts: list[Count]
     hours: list[Need]
-    bytes: list[Need]
-    free_bytes: int
     at_work: int
     going_on: int
     may_end_early: int
 
-    def plain(self) -> dict[str, Any]:
-        """Return all fields as mappings and lists."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A prediction job of a run, with one or several inferences."""
-
-    run: Run
-    sweep: str
-    inferences: int
-
 
 def survey(plans: Mapping[str, Plan], pending: Sequence[Job], paths: Paths) -> Survey:
-    """Return the jobs of studies, and the hours and bytes that the `pending` ones need."""
+    """Return the jobs of studies, and the hours that the `pending` ones need."""
     runs = {key: run for plan in plans.values() for key, run in (plan.runs | plan.candidates).items()}
-    predictions = {
-        f"{run}-{sweep}": Prediction(runs[run], sweep, len(plan.sweeps[sweep]))
-        for plan in plans.values()
-        for run, sweep in plan.predicted
-    }
+    predictions = {f"{run}-{sweep}": (run, sweep) for plan in plans.values() for run, sweep in plan.predicted}
     states = {job.id: state_of(runs[job.id], paths) for job in pending if job.rule == "train"}
-    counts, known = SampleCounts(paths), list(timed(runs, states, paths))
-    models = sizes.Models((one.run for one in known), counts, paths)
-    missing = [job for job in pending if job.reason == MISSING]
+    clock = Clock(paths)
+    # Jobs of other rules take seconds and are left out.
+    needs = [clock.train(runs[key].spec, _rounds_left(state)) for key, state in states.items()]
+    for job in pending:
+        if job.rule == "predict":
+            run, sweep = predictions[job.id]
+            needs.append(clock.predict(runs[run].spec, sweep))
     return Survey(
         counts=[_count(rule, jobs, pending) for rule, jobs in job_counts(plans).items() if jobs],
-        hours=_gathered(_hours(pending, states, runs, predictions, Clock(known, counts, paths))),
-        bytes=_gathered(_bytes(missing, runs, predictions, models, counts)),
-        free_bytes=shutil.disk_usage(paths.root).free,
+        hours=_sums(needs),
         at_work=sum(state.state == "running" for state in states.values()),
-        going_on=sum(state.state != "running" and _left(state) < 1 for state in states.values()),
+        going_on=sum(state.state != "running" and _rounds_left(state) < state.rounds for state in states.values()),
         may_end_early=sum(runs[key].training.patience is not None for key in states),
     )
 
@@ -127,75 +114,100 @@ def job_counts(plans: Mapping[str, Plan]) -> dict[str, int]:
     }
 
 
-def _count(rule: str, jobs: int, pending: Iterable[Job]) -> Count:
+def _count(rule: str, jobs: int, pending: Sequence[Job]) -> Count:
     why = Counter(job.reason for job in pending if job.rule == rule)
     return Count(rule, jobs, jobs - why.total(), why.total(), dict(why))
 
 
-def _left(state: State) -> float:
-    """Return the share of a run's rounds that is left to train, if its checkpoint has the same code and data."""
-    passed = {"running": state.round, "done": 0}.get(state.state, state.checkpoint)
-    return 1 - (passed or 0) / state.rounds
+def _rounds_left(state: State) -> int:
+    """Return the rounds that are left to train, if code and data are those of the checkpoint."""
+    if state.state == "done":  # it would be trained anew
+        return state.rounds
+    if state.state == "running":
+        return state.rounds - (state.round or 0)
+    return state.rounds - (state.checkpoint or 0)
 
 
-def _hours(
-    pending: Iterable[Job],
-    states: Mapping[str, State],
-    runs: Mapping[str, Run],
-    predictions: Mapping[str, Prediction],
-    clock: Clock,
-) -> Iterator[Need]:
-    """Yield the hours of each training and prediction. Jobs of other rules are not timed."""
-    for job in pending:
-        if job.rule == "train":
-            estimate, share = clock.train(runs[job.id]), _left(states[job.id])
-        elif job.rule == "predict":
-            one = predictions[job.id]
-            estimate, share = clock.predict(one.run, one.sweep, one.inferences), 1.0
-        else:
-            continue
-        hours = None if estimate.seconds is None else estimate.seconds * share / 3600
-        yield Need(job.rule, 1, hours, estimate.source, estimate.device)
+class Clock:
+    """The finished runs of a project folder, and estimates of hours from their times."""
+
+    def __init__(self, paths: Paths) -> None:
+        self.paths = paths
+        self.finished: dict[str, list[tuple[str, float, str]]] = defaultdict(list)
+        """The id, the seconds of a round and the device of runs, by each of their keys."""
+        for files in paths.every_run():
+            try:
+                manifest = read_json(files.manifest)
+                device = str(manifest["device"])
+                seconds = float(manifest["seconds"])
+                if device.startswith("CPU"):
+                    seconds *= int(manifest["threads"])  # CPU-hours are those of one core
+                for key in _keys(read_json(files.spec)).values():
+                    self.finished[key].append((files.folder.name, seconds / int(manifest["rounds"]), device))
+            except (UserError, KeyError, TypeError, ValueError, ZeroDivisionError):
+                continue  # not finished, or written by an earlier version
+
+    def train(self, spec: Mapping[str, Any], rounds: int) -> Need:
+        """Estimate the hours of some rounds of a training."""
+        for source, key in _keys(spec).items():
+            times = [(seconds, device) for _, seconds, device in self.finished[key]]
+            if times:
+                return _median("train", times, source, rounds)
+        return Need("train", 1, None, UNKNOWN)
+
+    def predict(self, spec: Mapping[str, Any], sweep: str) -> Need:
+        """Estimate the hours of a prediction job from jobs with the same inferences."""
+        for source, key in _keys(spec).items():
+            times = []
+            for run, _, device in self.finished[key]:
+                seconds = _measured(self.paths.benchmark("predict", f"{run}-{sweep}"), device)
+                if seconds is not None:
+                    times.append((seconds, device))
+            if times:
+                return _median("predict", times, source)
+        return Need("predict", 1, None, UNKNOWN)
 
 
-def _bytes(
-    missing: Iterable[Job],
-    runs: Mapping[str, Run],
-    predictions: Mapping[str, Prediction],
-    models: sizes.Models,
-    counts: SampleCounts,
-) -> Iterator[Need]:
-    """Yield the bytes of each job whose files do not exist yet. Tables and pages are too small to count."""
-    data = {run.data.raw: run.data for run in runs.values()}
-    for job in missing:
-        if job.rule == "download":
-            size = sizes.raw(data[job.id])
-        elif job.rule == "prepare":
-            size = sizes.ARRAYS
-        elif job.rule == "train":
-            size = models.size(runs[job.id])
-        elif job.rule == "predict":
-            one = predictions[job.id]
-            size = sizes.predictions(one.run, counts.predicted(one.run), one.inferences)
-        else:
-            continue
-        if size.bytes != 0:
-            yield Need(job.rule, 1, size.bytes, size.source)
+def _keys(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a run has in common with others whose time tells of its own, closest first, by the source."""
+    return {CONDITION: digest.of({**spec, "seed": None}), RELATED: digest.of([spec["data"], spec["model"]])}
 
 
-def _gathered(needs: Iterable[Need]) -> list[Need]:
-    """Return needs in which those of one rule, source and device are added up."""
-    sums: dict[tuple[str, str, str], Need] = {}
+def _median(rule: str, times: list[tuple[float, str]], source: str, rounds: int = 1) -> Need:
+    """Return the median of seconds, with the device of that job."""
+    # The lower of two middle values is the time of a job, whose device goes with it.
+    seconds, device = statistics.median_low(times)
+    return Need(rule, 1, seconds * rounds / 3600, source, device)
+
+
+def _measured(benchmark: Path, device: str) -> float | None:
+    """Return the seconds of a job: of all cores on a CPU, else elapsed. None where its benchmark cannot be read."""
+    try:
+        row = list(csv.DictReader(benchmark.read_text(encoding="utf-8").splitlines(), delimiter="\t"))[-1]
+        return float(row["cpu_time" if device.startswith("CPU") else "s"])
+    except (OSError, KeyError, ValueError, TypeError, IndexError):
+        return None
+
+
+def _sums(needs: Sequence[Need]) -> list[Need]:
+    """Return the needs with those of one rule, source and device added up."""
+    groups: dict[tuple[str, str, str], list[Need]] = {}
     for need in needs:
-        key = need.rule, need.source, need.device
-        so_far = sums.get(key, replace(need, jobs=0, amount=None if need.amount is None else 0.0))
-        amount = None if need.amount is None else need.amount + (so_far.amount or 0)
-        sums[key] = replace(so_far, jobs=so_far.jobs + 1, amount=amount)
-    return list(sums.values())
+        groups.setdefault((need.rule, need.source, need.device), []).append(need)
+    return [
+        Need(rule, len(group), _sum(need.amount for need in group), source, device)
+        for (rule, source, device), group in groups.items()
+    ]
+
+
+def _sum(hours: Iterable[float | None]) -> float | None:
+    """Return a sum; None where a part is unknown."""
+    parts = list(hours)
+    return None if None in parts else sum(filter(None, parts))
 
 
 def lines(survey: Survey) -> Iterator[str]:
-    """Yield the lines of a plan: a table of jobs, then what they need and the source of each estimate."""
+    """Yield the lines of a plan: a table of jobs, then the hours of training and prediction with their source."""
     yield f"{'rule':10} {'jobs':>6} {'cached':>7} {'to run':>7}"
     for c in survey.counts:
         why = ", ".join(f"{n} {reason}" for reason, n in c.why.items())
@@ -205,34 +217,29 @@ def lines(survey: Survey) -> Iterator[str]:
     if survey.at_work or survey.going_on:
         resumed = f"resume from a checkpoint (if code and data have not changed): {survey.going_on}"
         yield f"Runs to train: running now: {survey.at_work}; {resumed}."
-    yield from _part("Time for training and prediction", survey.hours, _hours_in_words)
+    totals: dict[str, float] = defaultdict(float)
+    for need in survey.hours:
+        if need.amount is not None:
+            totals[need.device] += need.amount
+    total = " and ".join(_in_words(amount, device) for device, amount in totals.items()) or "unknown"
+    if not survey.hours:
+        total = "none"
+    elif totals and any(need.amount is None for need in survey.hours):
+        total = f"at least {total}"
+    yield f"Time for training and prediction: {total}"
+    for need in survey.hours:
+        amount = _in_words(need.amount, need.device)
+        yield f"  {need.rule:8} {need.jobs:6}   {amount:16} {need.source}"
     if survey.may_end_early:
         yield f"  runs that may end early because of their patience, and are counted in full: {survey.may_end_early}"
-    yield from _part("Disk space", survey.bytes, _bytes_in_words)
-    needed = sum(need.amount or 0 for need in survey.bytes)
-    yield f"  free: {_bytes_in_words(survey.free_bytes)}" + ", which is too little" * (needed > survey.free_bytes)
 
 
-def _part(title: str, needs: Sequence[Need], in_words: Callable[[float, str], str]) -> Iterator[str]:
-    """Yield the sum of needs for each device, then each need. Where one is unknown, the sum is a lower bound."""
-    sums: dict[str, float] = {}
-    for need in needs:
-        if need.amount is not None:
-            sums[need.device] = sums.get(need.device, 0) + need.amount
-    least = "at least " if sums and any(need.amount is None for need in needs) else ""
-    total = " and ".join(in_words(amount, device) for device, amount in sums.items())
-    yield f"{title}: {least}{total or ('unknown' if needs else 'none')}"
-    for need in needs:
-        amount = "unknown" if need.amount is None else in_words(need.amount, need.device)
-        yield f"  {need.rule:8} {need.jobs:6}   {amount:16} {need.source}"
-
-
-def _hours_in_words(hours: float, device: str) -> str:
-    amount, unit = (hours, "hours") if hours >= 0.1 else (60 * hours, "minutes")
+def _in_words(hours: float | None, device: str) -> str:
+    if hours is None:
+        return "unknown"
+    amount = f"{hours:.2f} {{}}-hours"
+    if hours < 0.1:
+        amount = f"{60 * hours:.2f} {{}}-minutes"
     if device.startswith("CPU"):
-        return f"{amount:.2f} CPU-{unit}"
-    return f"{amount:.2f} GPU-{unit} ({device})" if device else f"{amount:.2f} {unit} (device not recorded)"
-
-
-def _bytes_in_words(n: float, _: str = "") -> str:
-    return f"{n / 1e9:.2f} GB" if n >= 1e8 else f"{n / 1e6:.2f} MB"
+        return amount.format("CPU")
+    return f"{amount.format('GPU')} ({device})"

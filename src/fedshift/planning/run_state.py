@@ -68,14 +68,18 @@ class State:
 
 def state_of(run: Run, paths: Paths, code: str = "") -> State:
     """Return the state of a run. `code` is the digest of the code that would train it today."""
-    files, log = paths.run_files(run.id), paths.log("train", run.id)
+    files = paths.run_files(run.id)
+    log = paths.log("train", run.id)
     locked = is_locked(files.lock)
     if not locked and all(file.exists() for file in files.trained):
         return _done(run, files.manifest, code)
     entry = last_round(files.round_log)
     number, pace, eta = _pace(entry, run.training.rounds)
-    times = [t for path in (files.round_log, files.lock, files.state, log) if (t := modified(path)) is not None]
-    silent = max(0.0, time.time() - max(times)) if times else None
+    times = [modified(path) for path in (files.round_log, files.lock, files.state, log)]
+    latest = max((changed for changed in times if changed is not None), default=None)
+    silent = None
+    if latest is not None:
+        silent = max(0.0, time.time() - latest)
     state = State(
         run.id,
         run.partition.title,
@@ -89,15 +93,21 @@ def state_of(run: Run, paths: Paths, code: str = "") -> State:
         checkpoint=checkpoint_round(files),
         log=str(log),
     )
-    last, fresh = last_line(log), silent is not None and silent < max(QUIET, 3 * (pace or 0))
+    last = last_line(log)
+    fresh = silent is not None and silent < max(QUIET, 3 * (pace or 0))
     opening = log.exists() and not last
     closing = number == run.training.rounds and not _trouble(last)
+    # Where the file system has no locks, the times of files and the last line of the log decide.
     if locked or (fresh and (locked is None or opening or closing)):
-        return replace(state, eta=None if eta is None else max(0.0, eta - min(silent or 0, pace or 0)))
+        if eta is not None:
+            # The time since the last round counts, up to the length of a round.
+            eta = max(0.0, eta - min(silent or 0, pace or 0))
+        return replace(state, eta=eta)
     if _trouble(last):
         return replace(state, state="failed", message=last)
     if number or state.checkpoint or files.checkpoint.exists():
-        return replace(state, state="stopped", message=last if KILLED.match(last) else "")
+        killed = KILLED.match(last)
+        return replace(state, state="stopped", message=last if killed else "")
     return replace(state, state="waiting", silent=None, message=_awaited(run, paths))
 
 
@@ -162,7 +172,10 @@ def last_round(log: Path) -> dict[str, Any]:
     size = PIECE
     while True:
         text, whole = tail(log, size)
-        for line in reversed(text.split("\n")[0 if whole else 1 : -1]):
+        lines = text.split("\n")[:-1]  # without a line that is being written
+        if not whole:
+            lines = lines[1:]  # its beginning is cut off
+        for line in reversed(lines):
             try:
                 entry = json.loads(line)
                 return {**entry, "round": int(entry["round"])}
@@ -175,7 +188,9 @@ def last_round(log: Path) -> dict[str, Any]:
 
 def last_line(log: Path) -> str:
     """Return the last line of a log that has a letter or a digit; empty if there is none."""
-    lines = tail(log, PIECE)[0].replace("\r", "\n").replace("\0", "").split("\n")
+    text, _ = tail(log, PIECE)
+    # A progress bar goes back to the start of its line; zeros are what a crash of the machine leaves.
+    lines = text.replace("\r", "\n").replace("\0", "").split("\n")
     return next((line.rstrip() for line in reversed(lines) if any(c.isalnum() for c in line)), "")
 
 
@@ -200,7 +215,8 @@ def _pace(entry: dict[str, Any], rounds: int) -> tuple[int | None, float | None,
     """Return the number of the last logged round, mean seconds a round since the process started, and seconds left."""
     if not entry:
         return None, None, None
-    number, eta = entry["round"], entry.get("eta")
+    number = entry["round"]
+    eta = entry.get("eta")
     if eta is not None and number < rounds:
         return number, eta / (rounds - number), eta
     return number, entry.get("seconds"), eta
@@ -209,7 +225,11 @@ def _pace(entry: dict[str, Any], rounds: int) -> tuple[int | None, float | None,
 def _awaited(run: Run, paths: Paths) -> str:
     """Return what a run waits for: its data, with the last line of their log; its partition; or its turn."""
     if not paths.data_files(run.data.id).card.exists():
-        logs = paths.log("prepare", run.data.id), paths.log("download", run.data.raw)
-        line = next(filter(None, map(last_line, logs)), "")
-        return f"its data ({line})" if line else "its data"
-    return "its turn" if paths.partition(run.partition_id).exists() else "its partition"
+        for log in (paths.log("prepare", run.data.id), paths.log("download", run.data.raw)):
+            line = last_line(log)
+            if line:
+                return f"its data ({line})"
+        return "its data"
+    if not paths.partition(run.partition_id).exists():
+        return "its partition"
+    return "its turn"

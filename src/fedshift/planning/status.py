@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any, get_args
 
 from ..core.console import duration
@@ -34,22 +35,24 @@ def total(states: Iterable[State]) -> dict[str, Any]:
     as those of runs so far. It is None where nothing is running or no time is known.
     """
     states = list(states)
-    counts = Counter(state.state for state in states)
     running = [s for s in states if s.state == "running"]
     paces = [s.seconds_a_round for s in running if s.seconds_a_round is not None]
     paces += [s.seconds / s.round for s in states if s.seconds is not None and s.round]
-    pace = sum(paces) / len(paces) if paces else None
+    eta = None
+    if running and paces:
+        pace = fmean(paces)
+        longest = max(_left(state, pace) for state in running)
+        all_left = sum(_left(s, pace) for s in states if s.state in ("running", "stopped", "waiting"))
+        eta = max(longest, all_left / len(running))
+    counts = Counter(state.state for state in states)
+    return {**{name: counts[name] for name in get_args(StateName)}, "eta": eta}
 
-    def left(state: State) -> float:
-        return state.eta if state.eta is not None else (pace or 0) * (state.rounds - (state.checkpoint or 0))
 
-    ahead = [left(s) for s in states if s.state in ("running", "stopped", "waiting")]
-    longest = max(map(left, running), default=0.0)
-    known = running and pace is not None
-    return {
-        **{name: counts[name] for name in get_args(StateName)},
-        "eta": max(longest, sum(ahead) / len(running)) if known else None,
-    }
+def _left(state: State, pace: float) -> float:
+    """Return the seconds that a run needs until it is trained, if a round takes `pace` seconds in other runs."""
+    if state.eta is not None:
+        return state.eta
+    return pace * (state.rounds - (state.checkpoint or 0))
 
 
 def lines(states: Iterable[State], again: str, unlock: str = "") -> list[str]:
@@ -59,8 +62,9 @@ def lines(states: Iterable[State], again: str, unlock: str = "") -> list[str]:
     Snakemake has locked it: it is at work there, or was killed before it could unlock it.
     """
     states = list(states)
-    several = len({s.held_out for s in states}) > 1
-    names = [f"{s.run}  {s.held_out}" if several else s.run for s in states]
+    names = [s.run for s in states]
+    if len({s.held_out for s in states}) > 1:
+        names = [f"{s.run}  {s.held_out}" for s in states]
     width = max(map(len, names), default=0)
     out = [
         f"{name:{width}}  seed {s.seed:<3} {s.state:8} {_words(s, again)}"
@@ -79,11 +83,12 @@ def lines(states: Iterable[State], again: str, unlock: str = "") -> list[str]:
 
 def total_line(states: Iterable[State]) -> str:
     """Return the line for all runs: how many are in each state, and the least time that is left."""
-    counts, number = total(states := list(states)), len(states)
+    states = list(states)
+    counts = total(states)
     parts = [f"{counts[name]} {name}" for name in get_args(StateName) if counts[name]]
     if counts["eta"] is not None:
         parts.append(f"at least {duration(counts['eta'])} left, with {counts['running']} at once as now")
-    return f"{number} runs: {', '.join(parts)}"
+    return f"{len(states)} runs: {', '.join(parts)}"
 
 
 def is_locked(root: Path) -> bool:
@@ -93,32 +98,59 @@ def is_locked(root: Path) -> bool:
 
 def _words(s: State, again: str) -> str:
     """Return the state of one run in words."""
-    fresh = (s.silent or 0) <= max(QUIET, 3 * (s.seconds_a_round or 0))
-    resumes = f"resumes after round {s.checkpoint}" if s.checkpoint else "starts again from round 1"
+    resumes = "starts again from round 1"
+    if s.checkpoint:
+        resumes = f"resumes after round {s.checkpoint}"
     if s.state == "done":
-        took = f" in {duration(s.seconds)}" if s.seconds is not None else ""
-        best = f", best {s.best_value:.4f} in round {s.best_round}" if s.best_value is not None else ""
-        return f"{s.finished}, {s.round} rounds{took}{best}" + "; trained with other code" * s.changed
+        return _result(s)
     if s.state == "running":
-        return _progress(s) + ("" if fresh else _silence(s))
-    if s.state == "stopped":
-        message = f" ({s.message})" if s.message else ""
-        unseen = ", unless it is still running on another node, whose locks are not visible here" if fresh else ""
-        return f"after round {s.round or 0}/{s.rounds}{_silence(s)}{message}; {resumes}{unseen}"
+        return _progress(s)
     if s.state == "failed":
         return f"{s.message} (see {s.log}); when this is fixed, it {resumes}: {again.replace('RUN', s.run)}"
-    return f"for {s.message}"
+    if s.state == "waiting":
+        return f"for {s.message}"
+    message = ""
+    if s.message:
+        message = f" ({s.message})"
+    unseen = ""
+    if _is_fresh(s):
+        unseen = ", unless it is still running on another node, whose locks are not visible here"
+    return f"after round {s.round or 0}/{s.rounds}{_silence(s)}{message}; {resumes}{unseen}"
+
+
+def _is_fresh(s: State) -> bool:
+    """Return whether a run's files have changed lately, by the length of its rounds."""
+    return (s.silent or 0) <= max(QUIET, 3 * (s.seconds_a_round or 0))
+
+
+def _result(s: State) -> str:
+    words = f"{s.finished}, {s.round} rounds"
+    if s.seconds is not None:
+        words += f" in {duration(s.seconds)}"
+    if s.best_value is not None:
+        words += f", best {s.best_value:.4f} in round {s.best_round}"
+    if s.changed:
+        words += "; trained with other code"
+    return words
 
 
 def _progress(s: State) -> str:
-    if s.round is None:
-        return "in its first round"
-    loss = f", loss {s.loss:.4f}" if s.loss is not None else ""
-    seconds = s.seconds_a_round
-    pace = f", {seconds:.{1 if seconds >= 1 else 2}f} s a round" if seconds is not None else ""
-    eta = f", ETA {duration(s.eta)}" if s.eta is not None else ""
-    return f"round {s.round}/{s.rounds}{loss}{pace}{eta}"
+    words = "in its first round"
+    if s.round is not None:
+        words = f"round {s.round}/{s.rounds}"
+        if s.loss is not None:
+            words += f", loss {s.loss:.4f}"
+        if s.seconds_a_round is not None:
+            digits = 1 if s.seconds_a_round >= 1 else 2
+            words += f", {s.seconds_a_round:.{digits}f} s a round"
+        if s.eta is not None:
+            words += f", ETA {duration(s.eta)}"
+    if not _is_fresh(s):
+        words += _silence(s)
+    return words
 
 
 def _silence(s: State) -> str:
-    return f", no output for {duration(s.silent)}" if s.silent is not None else ""
+    if s.silent is None:
+        return ""
+    return f", no output for {duration(s.silent)}"
