@@ -50,7 +50,7 @@ PATHS = Paths()
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with one study, entered, in which it is always NOW."""
     (tmp_path / "config" / "studies").mkdir(parents=True)
     (tmp_path / "config" / "studies" / "tiny.yaml").write_text(STUDY)
@@ -416,8 +416,8 @@ def test_the_same_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_reader_that_has_enough_is_no_error() -> None:
-    call = f"{sys.executable} -m fedshift status tiny | true"
-    done = subprocess.run(["bash", "-c", call], capture_output=True, text=True, check=True)
+    call = ['"$0" -m fedshift status tiny | true', sys.executable]
+    done = subprocess.run(["bash", "-c", *call], capture_output=True, text=True, check=True)
     assert done.stderr == ""
 
 

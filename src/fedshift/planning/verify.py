@@ -62,8 +62,8 @@ def damaged_store(plan: Plan, paths: Paths) -> Iterator[tuple[Kept, str]]:
 
 def lines(checked: list[Checked]) -> list[str]:
     """Return a line for each fault, and one for each rule with files that have no recorded checksum."""
-    out = [f"{file}: {what} (rule {one.output.rule})" for one in checked for file, what in one.faults.items()]
-    unrecorded = Counter(one.output.rule for one in checked for _ in one.unrecorded)
+    out = [f"{file}: {fault} (rule {job.output.rule})" for job in checked for file, fault in job.faults.items()]
+    unrecorded = Counter(job.output.rule for job in checked for _ in job.unrecorded)
     out += [
         f"{number} files of rule {rule} have no recorded checksum and were not checked: an earlier version wrote them"
         for rule, number in unrecorded.items()
@@ -76,5 +76,9 @@ def forced(checked: list[Checked]) -> list[Path]:
 
     A call of Snakemake makes results that are missing by itself, but neither data nor partitions.
     """
-    gone = [all(what == MISSING for what in one.faults.values()) and one.output.rule not in SOURCES for one in checked]
-    return [next(iter(one.faults)) for one, lost in zip(checked, gone, strict=True) if one.faults and not lost]
+    files = []
+    for job in checked:
+        missing = all(fault == MISSING for fault in job.faults.values())
+        if job.faults and (not missing or job.output.rule in SOURCES):
+            files.append(next(iter(job.faults)))
+    return files

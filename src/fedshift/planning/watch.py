@@ -28,11 +28,18 @@ def watch(
     only when it has changed, so that a log stays short. `again` is the command that trains RUN by hand.
     """
     out = out or sys.stdout
-    show = _Screen(out) if out.isatty() else _Lines(out)
+    shown: list[str] = []
+    counts = ""
     try:
         while True:
             states = look()
-            show(states, again)
+            if out.isatty():
+                # The cursor goes up to the first line that was drawn, and all below is erased.
+                back = f"\x1b[{len(shown)}F\x1b[J" * bool(shown)
+                shown = _screen(states, again)
+                print(back + "\n".join(shown), file=out, flush=True)
+            else:
+                counts = _print_changes(states, counts, out)
             if all(state.state in ("done", "failed") for state in states):
                 return
             sleep(interval)
@@ -40,36 +47,24 @@ def watch(
         return
 
 
-class _Lines:
-    """Lines for a log: the time of day, and the count of runs in each state."""
-
-    def __init__(self, out: IO[str]) -> None:
-        self.out, self.counts = out, ""
-
-    def __call__(self, states: list[State], again: str) -> None:
-        line = total_line(states)
-        counts = line.partition(", at least ")[0]
-        if counts != self.counts:
-            print(f"{time.strftime('%H:%M:%S')}  {line}", file=self.out, flush=True)
-            for state in states if self.counts else []:
-                if state.state == "failed":
-                    print(f"          {state.run} failed: {state.message}", file=self.out, flush=True)
-        self.counts = counts
+def _print_changes(states: list[State], before: str, out: IO[str]) -> str:
+    """Print the number of runs in each state, with those that have failed, unless it is `before`. Return it."""
+    line = total_line(states)
+    counts = line.partition(", at least ")[0]
+    if counts != before:
+        print(f"{time.strftime('%H:%M:%S')}  {line}", file=out, flush=True)
+        for state in states:
+            if before and state.state == "failed":
+                print(f"          {state.run} failed: {state.message}", file=out, flush=True)
+    return counts
 
 
-class _Screen:
-    """The lines of `fedshift status`, cut to the size of the terminal, each time in the place of the last ones."""
-
-    def __init__(self, out: IO[str]) -> None:
-        self.out, self.drawn = out, 0
-
-    def __call__(self, states: list[State], again: str) -> None:
-        columns, height = shutil.get_terminal_size()
-        shown = [f"{time.strftime('%H:%M:%S')}  Ctrl-C leaves; the runs go on.", *lines(states, again)]
-        if len(shown) >= height:
-            head, each = shown[0], list(zip(states, shown[1:], strict=False))
-            busy = [line for state, line in each if state.state not in QUIET][: max(0, height - 4)]
-            shown = [head, *busy, total_line(states)]
-        back = f"\x1b[{self.drawn}F\x1b[J" if self.drawn else ""
-        print(back + "\n".join(line[: columns - 1] for line in shown), file=self.out, flush=True)
-        self.drawn = len(shown)
+def _screen(states: list[State], again: str) -> list[str]:
+    """Return the lines of `fedshift status`, cut to the size of the terminal."""
+    columns, height = shutil.get_terminal_size()
+    head = f"{time.strftime('%H:%M:%S')}  Ctrl-C leaves; the runs go on."
+    shown = [head, *lines(states, again)]
+    if len(shown) >= height:
+        busy = [line for state, line in zip(states, shown[1:], strict=False) if state.state not in QUIET]
+        shown = [head, *busy[: max(0, height - 4)], total_line(states)]
+    return [line[: columns - 1] for line in shown]
