@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,13 +13,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter
+from snakemake.logging import DefaultFilter, DefaultFormatter
 from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.common import LogEvent
+from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
+import snakemake_logger_plugin_fedshift as terminal
 from fedshift.core import console
-from fedshift.planning import terminal
-from fedshift.planning.terminal import MOST, OneLineAJob, say_pages, take_over
+from fedshift.planning.terminal import MOST, say_pages
+from snakemake_logger_plugin_fedshift import Call, LogHandler
 
 WORDS = {"fedavg-local-1": "fedavg, bn local, held out C, seed 0"}
 ROUND = "round 3/20  loss 0.5012  val accuracy A 0.750, B 0.333  1.2 s  ETA 1:02:40\n"
@@ -28,11 +32,23 @@ class Terminal(io.StringIO):
         return True
 
 
-def handler(out: io.StringIO, quiet: Quietness | None = None, waits: bool = False) -> OneLineAJob:
-    plain = ColorizingTextHandler(nocolor=True, stream=out)
-    plain.addFilter(DefaultFilter({quiet} if quiet else None, False, False, False, False))
-    plain.setFormatter(DefaultFormatter(show_failed_logs=True))
-    return OneLineAJob(plain, WORDS, waits)
+@pytest.fixture(autouse=True)
+def idle(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was called because nothing was to be done."""
+    called: list[str] = []
+    monkeypatch.setattr(terminal, "CALL", Call(WORDS, lambda: called.append("idle")))
+    return called
+
+
+def handler(out: io.StringIO, **settings: Any) -> LogHandler:
+    """Return the plug-in's handler as Snakemake makes it, with a stream of the test."""
+    defaults = {"dryrun": False, "verbose": False, "debug_dag": False, "quiet": None, "stdout": False, "nocolor": True}
+    made = LoggerPluginRegistry().get_plugin("fedshift").log_handler(SimpleNamespace(**defaults | settings), None)
+    made.setStream(out)
+    made.in_place = out.isatty()
+    made.addFilter(DefaultFilter(settings.get("quiet"), False, False, False, False))
+    made.setFormatter(DefaultFormatter(show_failed_logs=True))
+    return made
 
 
 @pytest.fixture
@@ -41,29 +57,29 @@ def out() -> io.StringIO:
 
 
 @pytest.fixture
-def calm(out: io.StringIO) -> Iterator[OneLineAJob]:
+def calm(out: io.StringIO) -> Iterator[LogHandler]:
     yield (calm := handler(out))
     calm.close()
 
 
-def say(calm: OneLineAJob, message: str | None, level: int = logging.INFO, **extra: Any) -> None:
+def say(calm: LogHandler, message: str | None, level: int = logging.INFO, **extra: Any) -> None:
     record = logging.makeLogRecord(
         {"msg": message, "levelno": level, "levelname": logging.getLevelName(level), **extra}
     )
     calm.handle(record)
 
 
-def begin(calm: OneLineAJob, key: int, log: Path | str = "x.log") -> None:
+def begin(calm: LogHandler, key: int, log: Path | str = "x.log") -> None:
     extra = {"rule_name": "train", "wildcards": {"run": "fedavg-local-1"}, "log": [str(log)]}
     say(calm, "Rule: train", event=LogEvent.JOB_INFO, jobid=key, **extra)
 
 
-def finish(calm: OneLineAJob, key: int, done: int, total: int = 12) -> None:
+def finish(calm: LogHandler, key: int, done: int, total: int = 12) -> None:
     say(calm, f"Finished jobid: {key}", event=LogEvent.JOB_FINISHED, job_id=key)
     say(calm, None, event=LogEvent.PROGRESS, done=done, total=total)
 
 
-def fail(calm: OneLineAJob, key: int, message: str | None = None) -> None:
+def fail(calm: LogHandler, key: int, message: str | None = None) -> None:
     rest = {"input": [], "output": ["y"], "conda_env": None, "shellcmd": "false", "aux": {}}
     extra = {"rule_name": "train", "rule_msg": message, "log": ["x.log"], **rest}
     say(calm, "Error in rule train", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=key, **extra)
@@ -76,7 +92,7 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> None:
     assert condition()
 
 
-def test_a_job_is_one_line(calm: OneLineAJob, out: io.StringIO) -> None:
+def test_a_job_is_one_line(calm: LogHandler, out: io.StringIO) -> None:
     for line in ("Building DAG of jobs...", "Using shell: /bin/bash", "Select jobs to execute..."):
         say(calm, line)
     say(calm, "Job stats: ...", event=LogEvent.RUN_INFO, stats={"prepare": 1, "train": 11, "total": 12})
@@ -89,7 +105,7 @@ def test_a_job_is_one_line(calm: OneLineAJob, out: io.StringIO) -> None:
     assert out.getvalue().splitlines() == ["12 jobs: 1 prepare, 11 train", f" 1 {line}", f" 2 {line}"]
 
 
-def test_a_failed_job_is_one_line_however_often_it_is_reported(calm: OneLineAJob, out: io.StringIO) -> None:
+def test_a_failed_job_is_one_line_however_often_it_is_reported(calm: LogHandler, out: io.StringIO) -> None:
     begin(calm, 7)
     status = "RuleException:\nCalledProcessError in file x, line 2:\nCommand 'x' returned non-zero exit status 2."
     say(calm, status, logging.ERROR, event=LogEvent.ERROR, exception="RuleException")
@@ -113,19 +129,18 @@ def test_a_failed_job_is_one_line_however_often_it_is_reported(calm: OneLineAJob
         ("RuleException:\nCalledProcessError in file x, line 2:\nCommand 'x' died with SIGKILL.", logging.ERROR),
     ],
 )
-def test_all_that_is_no_routine_passes(calm: OneLineAJob, out: io.StringIO, message: str, level: int) -> None:
+def test_all_that_is_no_routine_passes(calm: LogHandler, out: io.StringIO, message: str, level: int) -> None:
     say(calm, message, level)
     assert out.getvalue() == f"{message}\n"
 
 
-def test_an_error_of_a_job_that_was_never_announced_is_told_in_full(calm: OneLineAJob, out: io.StringIO) -> None:
+def test_an_error_of_a_job_that_was_never_announced_is_told_in_full(calm: LogHandler, out: io.StringIO) -> None:
     fail(calm, 9)
     assert "Error in rule train:" in out.getvalue()
 
 
 def test_quiet_calls_stay_quiet(out: io.StringIO) -> None:
-    calm = handler(out, Quietness.PROGRESS)
-    begin(calm, 7)
+    calm = handler(out, quiet={Quietness.PROGRESS})
     finish(calm, 7, 1)
     assert not out.getvalue()
     say(calm, "no such file", logging.ERROR)
@@ -136,7 +151,7 @@ def test_one_waits_with_round_and_eta(out: io.StringIO, monkeypatch: pytest.Monk
     """Where lines cannot be drawn in place, those of jobs at work come again after a pause, without control codes."""
     monkeypatch.setattr(terminal, "EVERY", 0.05)
     (log := tmp_path / "train.log").write_text(f"starting\n{ROUND}")
-    calm = handler(out, waits=True)
+    calm = handler(out)
     begin(calm, 7, log)
     until(lambda: "ETA" in out.getvalue())
     calm.close()
@@ -168,24 +183,35 @@ def test_many_jobs_at_work_are_not_all_drawn(out: io.StringIO) -> None:
     assert calm._at_work(5)[5:] == ["and 15 more jobs"]
 
 
-def workflow(**settings: Any) -> Any:
-    output = SimpleNamespace(**{"dryrun": False, "verbose": False, "debug_dag": False, "quiet": None, **settings})
-    return SimpleNamespace(output_settings=output, is_main_process=True, local_exec=False)
+@pytest.mark.parametrize(
+    "settings", [{"dryrun": True}, {"verbose": True}, {"debug_dag": True}, {"quiet": {Quietness.RULES}}]
+)
+def test_snakemake_keeps_its_own_lines_where_more_or_less_is_asked_for(
+    settings: dict[str, Any], out: io.StringIO
+) -> None:
+    calm = handler(out, **settings)
+    say(calm, "Building DAG of jobs...")
+    say(calm, "Job stats: ...", event=LogEvent.RUN_INFO, stats={"train": 1, "total": 1})
+    assert out.getvalue() == "Building DAG of jobs...\nJob stats: ...\n"
 
 
-@pytest.mark.parametrize("setting", [None, "dryrun", "verbose", "debug_dag", "quiet"])
-def test_snakemake_keeps_its_own_lines_where_more_or_less_is_asked_for(setting: str | None) -> None:
-    """Its log file stays in any case."""
-    logger, file = logging.getLogger("snakemake.logging"), logging.NullHandler()
-    before, plain = list(logger.handlers), ColorizingTextHandler(nocolor=True, stream=io.StringIO())
-    plain.name = "DefaultStreamHandler"
-    logger.handlers[:] = [plain, file]
-    try:
-        take_over(workflow(**({setting: True} if setting else {})), {}, lambda: None)
-        kinds = [type(h) for h in logger.handlers]
-    finally:
-        logger.handlers[:] = before
-    assert kinds == ([ColorizingTextHandler, logging.NullHandler] if setting else [logging.NullHandler, OneLineAJob])
+def test_other_workflows_keep_snakemakes_lines(out: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "CALL", None)
+    say(handler(out), "Building DAG of jobs...")
+    assert out.getvalue() == "Building DAG of jobs...\n"
+
+
+def test_the_workflow_hears_that_nothing_is_to_be_done(calm: LogHandler, idle: list[str]) -> None:
+    say(calm, "Building DAG of jobs...")
+    assert not idle
+    say(calm, "Nothing to be done (all requested files are present and up to date).")
+    assert idle == ["idle"]
+
+
+def test_the_plug_in_imports_nothing_of_fedshift() -> None:
+    """It is imported before the workflow, whose own sources may be others."""
+    code = "import sys, snakemake_logger_plugin_fedshift; assert 'fedshift' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("count", [0, 1, MOST, MOST + 1])
