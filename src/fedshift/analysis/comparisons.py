@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
 from ..algorithms import Collaboration
-from ..core import registry
-from ..metrics import Metric
-from . import crossed, multiple
+from . import estimates, multiple
 from .conditions import ALL, Condition, averaged, several
-from .effects import Arm, Group, Measured, reported
+from .effects import Estimates, reported
+from .estimates import Estimate
 from .names import Names
-from .statistics import LEVEL, interval
 from .values import Value
+
+Arm = tuple[str, str]
+"""The ids of a condition, or family, and of an inference."""
 
 
 class Difference(NamedTuple):
@@ -73,8 +73,6 @@ COLUMNS = [
 _BOUNDS = ("", "_patients", "_trainings")
 FEWEST_TRAININGS = 3
 """With fewer trainings of a condition nothing is said of it as a method, and no p is given."""
-MOST_FLIPS = 20
-"""More differences have too many patterns of signs."""
 _EXACT = 12
 """Decimals that count: the rest is noise of floating-point numbers."""
 
@@ -114,7 +112,9 @@ class Entry:
 
 def role(all_: Iterable[Condition]) -> str:
     """Return the role of the sites at which conditions are compared: external, unless the study has none."""
-    return "external" if any(one.partition.external for one in all_) else "internal"
+    if any(one.partition.external for one in all_):
+        return "external"
+    return "internal"
 
 
 def entry(names: Names, condition_id: str, inference: str = "") -> Entry:
@@ -122,7 +122,8 @@ def entry(names: Names, condition_id: str, inference: str = "") -> Entry:
 
     By default, its inference is the one whose levels are reported.
     """
-    one, all_ = names.conditions[condition_id], list(names.conditions.values())
+    one = names.conditions[condition_id]
+    all_ = list(names.conditions.values())
     inference = inference or reported(names.plan, one)
     if not averaged(all_):
         return Entry(one.id, inference, (one,))
@@ -142,23 +143,18 @@ def groups(compared: Iterable[Entry], role: str) -> list[list[Entry]]:
     return [members for tested, members in alike.items() if tested]
 
 
-def arms(compared: Iterable[Entry]) -> set[Arm]:
-    """Return the conditions and inferences whose influences a comparison of entries needs."""
-    return {(member.id, one.inference) for one in compared for member in one.members}
-
-
-def table(numbers: Measured, declared: Sequence[tuple[Entry, Entry]] = ()) -> pd.DataFrame:
+def table(study: Estimates, declared: Sequence[tuple[Entry, Entry]] = ()) -> pd.DataFrame:
     """Return comparisons.csv: the paired differences of the headline metric, with the columns COLUMNS.
 
     Every two entries that are tested at the same sites have a row for the mean over these (site ALL), the first minus
     the second. Rows of single sites are there for the entry with the best mean and for declared pairs. `p` and `p_holm`
     are given for the family: the `declared` pairs or, without any, all pairs. All other rows are exploratory.
     """
-    maker = _Maker(numbers)
+    maker = _Maker(study)
     out = pd.DataFrame([row for pair in maker.pairs(declared) for row in maker.rows(*pair)], columns=COLUMNS)
-    known = out["p"].notna().to_numpy()
-    out.loc[known, "p_holm"] = multiple.holm(out.loc[known, "p"].to_numpy(dtype=float))
-    out.loc[known, "family"] = known.sum()
+    tested = out["p"].notna().to_numpy()
+    out.loc[tested, "p_holm"] = multiple.holm(out.loc[tested, "p"].to_numpy(dtype=float))
+    out.loc[tested, "family"] = tested.sum()
     return out
 
 
@@ -173,13 +169,16 @@ class _Place(NamedTuple):
 class _Maker:
     """The rows of comparisons.csv."""
 
-    def __init__(self, numbers: Measured) -> None:
-        self.numbers, self.names, self.plan = numbers, numbers.names, numbers.names.plan
+    def __init__(self, study: Estimates) -> None:
+        self.study = study
+        self.names = study.names
+        self.plan = study.names.plan
         conditions = list(self.names.conditions.values())
-        self.role, self.several = role(conditions), several(conditions)
-        self.metric: Metric = registry.build("metric", self.plan.study.headline)
+        self.role = role(conditions)
+        self.several = several(conditions)
+        self.metric = study.metrics[self.plan.study.headline]
         self.groups = groups(filter(self._scored, entries(self.names)), self.role)
-        means = {one.id: float(self._level(numbers.by_seed, one).mean()) for members in self.groups for one in members}
+        means = {entry.id: self._level(entry).mean for members in self.groups for entry in members}
         self.best = [best_of(members, means, self.metric.higher_is_better) for members in self.groups]
 
     def pairs(self, declared: Sequence[tuple[Entry, Entry]]) -> list[tuple[Entry, Entry, bool]]:
@@ -187,110 +186,84 @@ class _Maker:
         family = [pair for pair in declared if all(map(self._scored, pair))]
         others = [pair for members in self.groups for pair in itertools.combinations(members, 2)]
         done = {frozenset(pair) for pair in family}
-        rest = [(*pair, not declared) for pair in others if frozenset(pair) not in done]
-        return [*((*pair, True) for pair in family), *rest]
+        exploratory = [(*pair, not declared) for pair in others if frozenset(pair) not in done]
+        return [*((*pair, True) for pair in family), *exploratory]
 
     def rows(self, first: Entry, second: Entry, tested: bool) -> Iterator[dict[str, Any]]:
         """Yield the row of the mean over sites, and those of single sites."""
         places = self._places(first, second)
-        by_seed, by_draw = (
-            self._level(table, first) - self._level(table, second)
-            for table in (self.numbers.by_seed, self.numbers.by_draw)
-        )
-        whole = self._row(by_seed, by_draw, places, first, second)
-        whole["patients"] = self.numbers.patients((first.id, self.role, ALL, *self._of(first), "level"))
-        means = np.array([self._at(place, self.numbers.seeds, first, second).mean() for place in places])
-        known = means[~np.isnan(means)]
-        whole |= dict(zip(("sign_flip_sites", "smallest_sites"), _flips(known), strict=True), sites=len(known))
+        at_sites = [self._at(place, first, second) for place in places]
+        whole = _row(estimates.minus(self._level(first), self._level(second)))
+        means = np.array([estimate.mean for estimate in at_sites if not math.isnan(estimate.mean)])
+        flips = multiple.sign_flip(means)
+        whole |= {"sign_flip_sites": flips.p, "smallest_sites": flips.smallest, "sites": len(means)}
         if not tested or whole["seeds"] < FEWEST_TRAININGS:
             whole["p"] = math.nan
         yield self._about(first, second, _Place(first.id, second.id, ALL)) | whole | {"tested": tested}
         if (tested and self.plan.study.primary) or {first, second} & set(self.best):
-            for place in places:
-                single = self._single(place, first, second) | {"tested": False, "p": math.nan}
+            for place, estimate in zip(places, at_sites, strict=True):
+                single = _row(estimate) | {"tested": False, "p": math.nan}
                 yield self._about(first, second, place) | single
 
-    def _scored(self, one: Entry) -> bool:
-        return bool(self._level(self.numbers.by_seed, one).notna().any())
+    def _scored(self, entry: Entry) -> bool:
+        return not math.isnan(self._level(entry).mean)
 
-    def _of(self, one: Entry) -> tuple[str, str]:
-        return one.inference, self.metric.name
+    def _level(self, entry: Entry) -> Estimate:
+        """Return the mean over sites; without any training where there is none."""
+        found = self.study.level(entry.id, self.role, entry.inference, self.metric.name)
+        return found or estimates.NOTHING
 
-    def _level(self, table: pd.DataFrame, one: Entry) -> pd.Series:
-        """Return the mean over sites by seed or by resample; empty where there is none."""
-        return _column(table, (one.id, self.role, ALL, *self._of(one), "level"))
-
-    def _places(self, first: Entry, second: Entry) -> dict[_Place, float]:
-        """Return the sites at which both are tested and the metric is defined, with their shares of the mean."""
+    def _places(self, first: Entry, second: Entry) -> list[_Place]:
+        """Return the sites at which both are tested and the metric is defined."""
         others = {site: member.id for member, site in second.sites(self.role)}
-        left_out = self.numbers.left_out
-        places = [
+        return [
             _Place(member.id, others[site], site)
             for member, site in first.sites(self.role)
-            if site in others and (member.run.partition_id, self.role, site, self.metric.name) not in left_out
+            if site in others
+            and (member.run.partition_id, self.role, site, self.metric.name) not in self.study.left_out
         ]
-        count = Counter(place.first for place in places)
-        return {place: 1 / (count[place.first] * len(count)) for place in places}
 
-    def _at(self, place: _Place, table: pd.DataFrame, first: Entry, second: Entry) -> pd.Series:
-        """Return the difference at one site by seed or by resample."""
-        left, right = (
-            _column(table, (id_, self.role, place.site, *self._of(one)))
-            for id_, one in ((place.first, first), (place.second, second))
-        )
-        return left - right
-
-    def _single(self, place: _Place, first: Entry, second: Entry) -> dict[str, Any]:
-        """Return the numbers of one site."""
-        by_seed, by_draw = (
-            self._at(place, table, first, second) for table in (self.numbers.seeds, self.numbers.resampled.draws)
-        )
-        row = self._row(by_seed, by_draw, {place: 1.0}, first, second)
-        return row | {
-            "patients": self.numbers.patients((place.first, self.role, place.site, *self._of(first), "level"))
-        }
-
-    def _row(
-        self, by_seed: pd.Series, draws: pd.Series, places: Mapping[_Place, float], first: Entry, second: Entry
-    ) -> dict[str, Any]:
-        """Return the numbers of a difference, given its values by seed and by resample, and its sites."""
-        values = by_seed.dropna().round(_EXACT)
-        mean, seeds = float(values.mean()), len(values)
-        low, high = interval(draws.to_numpy(dtype=float)) if seeds else (math.nan, math.nan)
-        row = {"mean": mean, "std": float(values.std()), "seeds": seeds, "p": math.nan}
-        row |= {"low_patients": low, "high_patients": high, "low": low, "high": high}
-        row |= dict(zip(("low_trainings", "high_trainings"), _over_trainings(values.to_numpy()), strict=True))
-        row |= dict(zip(("sign_flip_seeds", "smallest_seeds"), _flips(values.to_numpy()), strict=True))
-        row["same_sign"] = int((np.sign(values) == np.sign(mean)).sum())
-        row["undefined"] = float(draws.isna().mean()) if len(draws) else math.nan
-        if seeds > 1 and not math.isnan(low):
-            tables = self._influences(list(values.index), places, first, second)
-            spread = crossed.truncated(crossed.parts(values.to_numpy(), tables))
-            row["low"], row["high"] = crossed.interval(mean, spread)
-            row["p"] = crossed.two_sided_p(mean, spread)
-        return row
-
-    def _influences(
-        self, seeds: list[int], places: Mapping[_Place, float], first: Entry, second: Entry
-    ) -> list[np.ndarray]:
-        """Return by how much each patient moves a difference (seeds, patients), a table for each group of patients."""
-        known, group = self.numbers.resampled.influences, self.numbers.resampled.group
-        total: dict[Group, pd.DataFrame] = {}
-        for place, share in places.items():
-            left = known[place.first, self.role, place.site, first.inference].loc[seeds]
-            right = known[place.second, self.role, place.site, second.inference].loc[seeds]
-            part = left.sub(right, fill_value=0.0) * share
-            patients = group[place.first, self.role, place.site]
-            total[patients] = total[patients].add(part, fill_value=0.0) if patients in total else part
-        return [table.to_numpy().round(_EXACT) for table in total.values()]
+    def _at(self, place: _Place, first: Entry, second: Entry) -> Estimate:
+        """Return the difference at one site; without any training where either has no score there."""
+        left = self.study.level(place.first, self.role, first.inference, self.metric.name, place.site)
+        right = self.study.level(place.second, self.role, second.inference, self.metric.name, place.site)
+        if left is None or right is None:
+            return estimates.NOTHING
+        return estimates.minus(left, right)
 
     def _about(self, first: Entry, second: Entry, place: _Place) -> dict[str, Any]:
         ids = (place.first, first.inference, place.second, second.inference, self.role, place.site, self.metric.name)
-        titles = [one.condition.full_title(self.several and len(one.members) == 1) for one in (first, second)]
-        inferences = [self.names.inferences[one.inference]["inference"] for one in (first, second)]
+        titles = [entry.condition.full_title(self.several and len(entry.members) == 1) for entry in (first, second)]
+        inferences = [self.names.inferences[entry.inference]["inference"] for entry in (first, second)]
         words = {"condition": titles[0], "than_condition": titles[1]}
         words |= {"inference": inferences[0], "than_inference": inferences[1]}
         return dict(zip(KEYS, ids, strict=True)) | words
+
+
+def _row(exact: Estimate) -> dict[str, Any]:
+    """Return the numbers of a difference."""
+    difference = exact.rounded(_EXACT)
+    values = difference.values
+    low, high = difference.interval()
+    low_patients, high_patients = difference.interval_over_patients()
+    trainings = estimates.NO_INTERVAL
+    p = math.nan
+    if len(values) > 1:
+        trainings = estimates.bounds(difference.mean, difference.over_trainings)
+        p = difference.p
+    flips = multiple.sign_flip(values)
+    return {
+        "mean": difference.mean,
+        "std": difference.std,
+        "seeds": len(values),
+        "patients": sum(difference.patients.values()),
+        **{"low": low, "high": high, "low_patients": low_patients, "high_patients": high_patients},
+        **{"low_trainings": trainings[0], "high_trainings": trainings[1]},
+        "same_sign": int((np.sign(values) == np.sign(difference.mean)).sum()),
+        "undefined": 0.0 if difference.known else math.nan,
+        "p": p,
+        **{"sign_flip_seeds": flips.p, "smallest_seeds": flips.smallest},
+    }
 
 
 def by_pair(table: pd.DataFrame) -> dict[tuple[Arm, Arm, str, str], Difference]:
@@ -303,11 +276,6 @@ def by_pair(table: pd.DataFrame) -> dict[tuple[Arm, Arm, str, str], Difference]:
     }
 
 
-def _column(table: pd.DataFrame, name: tuple[str, ...]) -> pd.Series:
-    """Return a column; empty where the table does not have it."""
-    return table[name] if name in table.columns else pd.Series(dtype=float)
-
-
 def best_of(group: Sequence[Entry], means: dict[str, float], higher: bool) -> Entry | None:
     """Return the federated entry with the best mean over sites, of several the first; a control if there is no other.
 
@@ -316,18 +284,3 @@ def best_of(group: Sequence[Entry], means: dict[str, float], higher: bool) -> En
     known = [one for one in group if not math.isnan(means.get(one.id, math.nan))]
     candidates = [one for one in known if not one.control] or known
     return (max if higher else min)(candidates, key=lambda one: means[one.id], default=None)
-
-
-def _over_trainings(values: np.ndarray) -> tuple[float, float]:
-    """Return the t interval of the mean of values (seeds,) over trainings, with the patients fixed."""
-    if len(values) < 2:
-        return math.nan, math.nan
-    half = student.ppf((1 + LEVEL) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
-    return float(values.mean() - half), float(values.mean() + half)
-
-
-def _flips(values: np.ndarray) -> tuple[float, float]:
-    """Return the p of sign flips and the smallest one that is possible; NaN for no or too many values."""
-    if not 0 < len(values) <= MOST_FLIPS:
-        return math.nan, math.nan
-    return multiple.sign_flip(values)

@@ -1,33 +1,24 @@
-"""Levels, gaps between sites, and gains of an inference over the baseline, with their intervals.
-
-A table here is wide: a column for each (condition, role, site, inference, metric), and a row for each seed, or for each
-resample of patients. The same arithmetic on columns then gives the spread over seeds, or an interval.
-"""
+"""The estimates of a study: levels, gaps between sites, and gains of an inference over the baseline: effects.csv."""
 
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import defaultdict
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..core.rng import stream
-from ..metrics import Metric, Resampler
+from ..metrics import Metric
 from ..study.plan import Plan
-from ..study.run import Run
 from ..study.selector import BASELINE
-from . import crossed, score
-from .auc import logit_interval
+from . import estimates, score
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition, several
+from .estimates import Estimate
 from .names import IDS, LEVELS, Names
 from .predictions import INFERENCE, Predictions, Samples
-from .statistics import FEWEST, bootstrap, by_cluster, interval, resamples
 
 COLUMNS = [
     *(*IDS, *CONDITION, "role", "site", "metric", "quantity"),
@@ -35,6 +26,8 @@ COLUMNS = [
 ]
 Where = tuple[str, str, str, str]
 """Partition, role, site and metric."""
+Level = tuple[str, str, str, str, str]
+"""The values of LEVELS; the first is the id of a condition or, for means over partitions, of a family of them."""
 _PLACE = ["role", "site", "metric"]
 
 
@@ -43,105 +36,9 @@ def undefined(conditions: Mapping[str, Condition], scores: pd.DataFrame) -> set[
 
     `scores` has the columns condition_id, role, site, metric and value.
     """
-    partition = scores["condition_id"].map({key: one.run.partition_id for key, one in conditions.items()})
+    partition = scores["condition_id"].map({key: condition.run.partition_id for key, condition in conditions.items()})
     counts = scores.groupby([partition, *_PLACE], sort=False)["value"].count()
     return set(counts.index[counts == 0])
-
-
-def effects(
-    wide: pd.DataFrame,
-    conditions: Mapping[str, Condition],
-    baseline: str | None,
-    left_out: set[Where] | frozenset[Where] = frozenset(),
-) -> pd.DataFrame:
-    """Return a wide table with the column levels LEVELS + quantity, from one with LEVELS.
-
-    level : mean over the sites of a role, each site counted once
-    gap : mean of the internal sites minus mean of the external ones
-    loss : mean of the internal sites minus the value of an external site
-    gain : what an inference adds to the baseline inference, at each site and for the mean of a role
-
-    Sites in `left_out` (see `undefined`) count in no mean. A mean over sites one of which has no value for any other
-    reason has none either. Where there are several partitions, the mean over them has the family of a condition as
-    condition_id; partitions in which one role has no value do not count in it.
-    """
-    places = [(conditions[c].run.partition_id, *rest) for c, *rest in _tuples(wide, ["condition_id", *_PLACE])]
-    level = _mean_over_sites(wide.loc[:, [place not in left_out for place in places]])
-    if several(conditions[c] for c in set(wide.columns.get_level_values("condition_id"))):
-        level = pd.concat([level, _mean_over_partitions(level, wide, conditions)], axis=1)
-    inside, outside = (_part(level, "role", role) for role in ("internal", "external"))
-    quantities = {"level": level, "gap": _minus(inside, outside, "role"), "loss": _losses(wide, inside)}
-    if baseline is not None:
-        both = pd.concat([wide, level], axis=1)
-        others = both.loc[:, both.columns.get_level_values("inference_id") != baseline]
-        quantities["gain"] = _minus(others, _part(both, "inference_id", baseline), "inference_id")
-    parts = [
-        part.T.assign(quantity=quantity).set_index("quantity", append=True).T
-        for quantity, part in quantities.items()
-        if len(part.T)
-    ]
-    return pd.concat(parts, axis=1) if parts else _no_columns([*LEVELS, "quantity"])
-
-
-def _losses(wide: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of the internal sites minus the value of each external site."""
-    at_home = _replaced(inside, role=["external"] * len(inside.columns)) if len(inside.columns) else inside
-    return -_minus(_part(wide, "role", "external"), at_home, "site")
-
-
-def _no_columns(levels: list[str]) -> pd.DataFrame:
-    return pd.DataFrame(columns=pd.MultiIndex.from_tuples([], names=levels), dtype=float)
-
-
-def _tuples(wide: pd.DataFrame, levels: list[str]) -> list[tuple[str, ...]]:
-    return list(wide.columns.to_frame(index=False)[levels].itertuples(index=False, name=None))
-
-
-def _mean_over_sites(wide: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean over the sites of each role, whose site then reads ALL."""
-    return _mean(_replaced(wide, site=[ALL] * len(wide.columns))) if len(wide.columns) else wide
-
-
-def _mean_over_partitions(level: pd.DataFrame, wide: pd.DataFrame, conditions: Mapping[str, Condition]) -> pd.DataFrame:
-    """Return the mean over the partitions that have a mean for each role that has sites."""
-
-    def roles(table: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
-        present: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for condition, role, metric in _tuples(table, ["condition_id", "role", "metric"]):
-            present[conditions[condition].run.partition_id, metric].add(role)
-        return present
-
-    known, wanted = roles(level), roles(wide)
-    partitions = [(conditions[c].run.partition_id, metric) for c, metric in _tuples(level, ["condition_id", "metric"])]
-    whole = level.loc[:, [known[partition] == wanted[partition] for partition in partitions]]
-    families = [conditions[c].family for c in whole.columns.get_level_values("condition_id")]
-    return _mean(_replaced(whole, condition_id=families)) if len(whole.columns) else whole
-
-
-def _replaced(wide: pd.DataFrame, **levels: list[str]) -> pd.DataFrame:
-    """Return the table with other values in some levels of its columns."""
-    return wide.set_axis(pd.MultiIndex.from_frame(wide.columns.to_frame(index=False).assign(**levels)), axis=1)
-
-
-def _mean(wide: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of the columns that agree in LEVELS; NaN where one of them is NaN."""
-    grouped = wide.T.groupby(level=LEVELS, sort=False)
-    size = grouped.size()
-    total = np.zeros((len(size), len(wide)))
-    np.add.at(total, grouped.ngroup().to_numpy(), wide.T.to_numpy())
-    return pd.DataFrame(total / size.to_numpy()[:, None], index=size.index, columns=wide.index).T
-
-
-def _part(wide: pd.DataFrame, level: str, value: str) -> pd.DataFrame:
-    return wide.loc[:, wide.columns.get_level_values(level) == value]
-
-
-def _minus(left: pd.DataFrame, right: pd.DataFrame, level: str) -> pd.DataFrame:
-    """Return `left` minus the columns of `right` that agree in all levels but one, where there are any."""
-    bare = right.droplevel(level, axis=1)
-    match = bare.columns.get_indexer(left.droplevel(level, axis=1).columns)
-    both = left.loc[:, match >= 0]
-    return both - bare.iloc[:, match[match >= 0]].to_numpy()
 
 
 def plain(plan: Plan) -> str | None:
@@ -153,310 +50,180 @@ def reported(plan: Plan, condition: Condition) -> str:
     """Return the inference whose levels are reported: the baseline if the study has it, else the first."""
     unlabelled = [k for k in condition.inferences if not plan.inferences[k].uses_labels]
     baseline = plain(plan)
-    return baseline if baseline in unlabelled else (unlabelled or condition.inferences)[0]
+    if baseline in unlabelled:
+        return baseline
+    return (unlabelled or condition.inferences)[0]
 
 
-def by_seed(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return scores that have the columns LEVELS as a wide table with a row for each seed."""
-    return scores.pivot(index="seed", columns=LEVELS, values="value")
+class Estimates:
+    """The estimates of a study, each by the ids of condition and inference, role, site and metric.
 
+    Sites at which a metric is not defined count in no mean. Where there are several partitions, the mean over them has
+    the family of a condition as its id.
 
-Arm = tuple[str, str]
-"""The ids of a condition and an inference."""
-Group = tuple[str, str]
-"""Data and site whose patients are drawn together; an empty site for all sites that show the same images."""
-
-
-class Resampled(NamedTuple):
-    """Resamples of patients.
-
-    Attributes
+    Parameters
     ----------
-    draws : a wide table with a row for each resample
-    patients : the number of patients behind each column
-    group : the patients that each column is about, by the first three of LEVELS
-    influences : by how much each patient moves the headline metric of an arm at a site, a row for each training
-        (seeds, patients); by condition, role, site and inference
+    scores : the rows of scores.csv, with the columns LEVELS, seed and value
     """
 
-    draws: pd.DataFrame
-    patients: pd.Series
-    group: dict[tuple[str, str, str], Group]
-    influences: dict[tuple[str, str, str, str], pd.DataFrame]
-
-
-Scorers = dict[tuple[str, ...], list[tuple[np.ndarray, Resampler]]]
-"""The cluster of each sample, and what scores resamples of them, of each training; by LEVELS."""
-
-
-class _Contributions(NamedTuple):
-    """Contributions of the samples of a partition to scores.
-
-    Attributes
-    ----------
-    scores : by site, a row for each sample, and LEVELS + part (the columns of `Metric.per_sample`) as columns
-    influences : those of `Resampled`
-    scorers : by site, those of metrics that score resamples themselves
-    """
-
-    scores: dict[str, pd.DataFrame]
-    influences: dict[tuple[str, str, str, str], pd.DataFrame]
-    scorers: dict[str, Scorers]
-
-
-def by_draw(names: Names, predicted: Predictions, samples: Samples, arms: Collection[Arm] = ()) -> Resampled:
-    """Return resamples of patients, for metrics that have intervals.
-
-    Scores of samples are first averaged over seeds; metrics that score resamples themselves (`Metric.resampler`) do so
-    for each training, and are averaged then. Sites are resampled independently of each other, unless they show
-    the same images under different corruptions: then an image has the same weight at all of them. All conditions,
-    inferences and partitions see the same resamples of a site, a patient with the same weight in all of them: their
-    differences are paired, and their means do not count a patient as several. Influences are kept of `arms` alone.
-    """
-    plan = names.plan
-    by_data = {data: clusters(samples, data) for data in plan.data}
-    tables: dict[tuple[str, str], list[tuple[pd.DataFrame, pd.DataFrame]]] = defaultdict(list)
-    everyone: dict[str, set[str]] = defaultdict(set)
-    group: dict[tuple[str, str, str], Group] = {}
-    influences: dict[tuple[str, str, str, str], pd.DataFrame] = {}
-    scorers: dict[tuple[str, str], Scorers] = defaultdict(dict)
-    for partition in dict.fromkeys(run.partition_id for run in plan.runs.values()):
-        runs = {key: run for key, run in plan.runs.items() if run.partition_id == partition}
-        data = next(iter(runs.values())).data.id
-        contributions = _per_sample(predicted, list(runs.values()), by_data[data], arms)
-        influences |= contributions.influences
-        for site, values in contributions.scores.items():
-            scorers[data, site] |= contributions.scorers[site]
-            cluster = by_data[data].of(values.index)
-            tables[data, site].append(by_cluster(values, cluster))
-            everyone[data].update(cluster)
-            drawn_with = (data, "" if by_data[data].shared else site)
-            places = _tuples(values, ["condition_id", "role"])
-            group |= {(condition, role, site): drawn_with for condition, role in places}
-    parts, patients = [], []
-    for (data, site), both in tables.items():
-        sums, counts = (pd.concat(one, axis=1).sort_index().fillna(0.0) for one in zip(*both, strict=True))
-        key = ["bootstrap", data, site]
-        if by_data[data].shared:
-            key = ["bootstrap", data]
-            sums, counts = (t.reindex(sorted(everyone[data]), fill_value=0.0) for t in (sums, counts))
-        draws = bootstrap(sums.to_numpy(), counts.to_numpy(), stream(*key))
-        level = _mean(pd.DataFrame(draws, columns=sums.columns))
-        parts.append(_rescored(level, scorers[data, site], sums.index, stream(*key)))
-        patients.append((counts > 0).sum().groupby(level=LEVELS, sort=False).min())
-    if not parts:
-        return Resampled(_no_columns(LEVELS), pd.Series(dtype=int, index=_no_columns(LEVELS).columns), {}, {})
-    return Resampled(pd.concat(parts, axis=1), pd.concat(patients), group, influences)
-
-
-def _rescored(level: pd.DataFrame, scorers: Scorers, index: pd.Index, rng: np.random.Generator) -> pd.DataFrame:
-    """Return resamples with the columns of metrics that score resamples themselves, unless patients were too few.
-
-    `index` are the clusters that `rng` draws, as it drew them for the other columns.
-    """
-    known = [where for where in scorers if level[where].notna().any()]
-    if not known:
-        return level
-    trainings = {
-        where: [(index.get_indexer(pd.Index(each)), scorer) for each, scorer in scorers[where]] for where in known
-    }
-    most, out = max(len(at) for each in trainings.values() for at, _ in each), np.empty((len(level), len(known)))
-    for part, weight in resamples(len(index), rng, len(level), most):
-        for column, where in enumerate(known):
-            out[part, column] = np.mean([scorer(weight.take(at, axis=1)) for at, scorer in trainings[where]], axis=0)
-    level.loc[:, known] = out
-    return level
-
-
-def _per_sample(predicted: Predictions, runs: list[Run], clusters: Clusters, arms: Collection[Arm]) -> _Contributions:
-    """Return what samples and patients contribute to scores, of the seeds that are there."""
-    single: dict[tuple[str, str, str, str], dict[int, pd.Series]] = defaultdict(dict)
-    total: dict[str, dict[tuple[str, ...], pd.Series]] = defaultdict(dict)
-    count: dict[tuple[str, ...], int] = defaultdict(int)
-    scorers: dict[str, Scorers] = defaultdict(lambda: defaultdict(list))
-    headline = predicted.plan.study.headline
-    metrics = score.metrics(predicted.plan)
-    for run, inference in predicted.every(runs):
-        for site, role, samples, label, probability, _ in predicted.parts(run, inference):
-            cluster = clusters.of(samples)
-            for metric in metrics:
-                each = metric.per_sample(label, probability)
-                if each is None:
-                    continue
-                if metric.name == headline and (run.condition, inference) in arms:
-                    place = (run.condition, role, site, inference)
-                    single[place][run.seed] = influence(each.reshape(len(label), -1), cluster)
-                if scorer := metric.resampler(label, probability):
-                    scorers[site][run.condition, role, site, inference, metric.name].append((cluster, scorer))
-                for part, values in enumerate(each.reshape(len(label), -1).T):
-                    column = (run.condition, role, site, inference, metric.name, str(part))
-                    added = pd.Series(values, samples)
-                    total[site][column] = total[site][column] + added if column in total[site] else added
-                    count[column] += 1
-    wide = {
-        site: pd.DataFrame({c: values / count[c] for c, values in columns.items()}).rename_axis(
-            columns=[*LEVELS, "part"]
-        )
-        for site, columns in total.items()
-    }
-    influences = {place: pd.DataFrame(seeds).T.sort_index() for place, seeds in single.items()}
-    return _Contributions(wide, influences, scorers)
-
-
-def influence(each: np.ndarray, clusters: np.ndarray) -> pd.Series:
-    """Return by how much each cluster moves the mean of column means of `each` (n, columns), to first order.
-
-    NaN does not count. A cluster moves the mean of a column by the sum of its deviations from it, divided by the number
-    of samples that count. Influences sum to zero.
-    """
-    known = ~np.isnan(each)
-    with np.errstate(invalid="ignore", divide="ignore"):  # a column without any sample that counts is NaN
-        mean = np.nansum(each, 0) / known.sum(0)
-        deviation = np.where(known, each - mean, 0.0) / known.sum(0)
-    return pd.Series(deviation.mean(1)).groupby(clusters).sum()
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The numbers of a study by seed and by resample, which all its intervals are made of.
-
-    Attributes
-    ----------
-    seeds, resampled : single sites by LEVELS
-    by_seed, by_draw : levels, gaps and gains, by LEVELS and quantity
-    left_out : where a metric is not defined
-    """
-
-    names: Names
-    seeds: pd.DataFrame
-    resampled: Resampled
-    by_seed: pd.DataFrame
-    by_draw: pd.DataFrame
-    left_out: set[Where]
+    def __init__(self, names: Names, predicted: Predictions, scores: pd.DataFrame, samples: Samples) -> None:
+        self.names = names
+        self.predicted = predicted
+        self.scores = scores
+        self.metrics: dict[str, Metric] = {metric.name: metric for metric in score.metrics(names.plan)}
+        self.left_out = undefined(names.conditions, scores)
+        self.clusters: Mapping[str, Clusters] = {data: clusters(samples, data) for data in names.plan.data}
 
     @functools.cached_property
-    def _sites(self) -> dict[tuple[str, ...], dict[Group, int]]:
-        """The patients of each group behind a level, by the id of a condition or family, role, site and the rest."""
-        conditions, sites = self.names.conditions, dict[tuple[str, ...], dict[Group, int]]()
-        places = self.resampled.patients.reset_index(name="number")[[*LEVELS, "number"]]
-        for condition, role, site, inference, metric, number in places.itertuples(index=False, name=None):
-            partition, group = conditions[condition].run.partition_id, self.resampled.group[condition, role, site]
-            if (partition, role, site, metric) in self.left_out:
-                continue
-            for id_, at in itertools.product((condition, conditions[condition].family), (site, ALL)):
-                known = sites.setdefault((id_, role, at, inference, metric), {})
-                known[group] = max(number, known.get(group, 0))
-        return sites
+    def sites(self) -> dict[Level, Estimate]:
+        """The score of each condition, site, inference and metric, in the order of scores.csv."""
+        influences = self._influences()
+        found: dict[Level, Estimate] = {}
+        for key, rows in self.scores.groupby(LEVELS, sort=False):
+            id_, role, site, inference, metric = map(str, key)
+            level = id_, role, site, inference, metric
+            rows = rows.dropna(subset="value").sort_values("seed")
+            trainings = [
+                influences.get((*level, seed), Estimate(np.array([value]), (seed,)))
+                for seed, value in zip(rows["seed"], rows["value"], strict=True)
+            ]
+            found[level] = estimates.over_trainings(trainings) if trainings else estimates.NOTHING
+        return found
 
-    def patients(self, where: tuple[str, ...]) -> int:
-        """Return the number of patients behind a row of effects.csv, each counted once: both roles behind a gap."""
-        id_, role, site, inference, metric, quantity = where
-        places = [("internal", ALL), ("external", site)] if quantity in ("gap", "loss") else [(role, site)]
-        known = [self._sites.get((id_, *place, inference, metric), {}) for place in places]
-        return sum({group: number for groups in known for group, number in groups.items()}.values())
+    def _influences(self) -> dict[tuple[Any, ...], Estimate]:
+        """Return the estimates of single trainings whose predictions are there, by LEVELS and seed."""
+        found = {}
+        values = self.scores.set_index([*LEVELS, "seed"])["value"].to_dict()
+        for run, inference in self.predicted.every(self.names.plan.runs.values()):
+            people = self.clusters[run.data.id]
+            for part in self.predicted.parts(run, inference):
+                cluster = people.of(part.samples, part.site)
+                group = people.group(part.site)
+                for metric in self.metrics.values():
+                    key = (run.condition, part.role, part.site, inference, metric.name, run.seed)
+                    influence = metric.influence(part.label, part.probability)
+                    if influence is not None and key in values:
+                        found[key] = estimates.single(values[key], influence, cluster, group, run.seed)
+        return found
+
+    @functools.cached_property
+    def levels(self) -> dict[Level, Estimate]:
+        """The means over the sites of each role, each site counted once, then the means of these over partitions."""
+        sites: dict[Level, list[Estimate]] = defaultdict(list)
+        for (id_, role, site, inference, metric), estimate in self.sites.items():
+            if (self._partition(id_), role, site, metric) not in self.left_out:
+                sites[id_, role, ALL, inference, metric].append(estimate)
+        found = {level: estimates.mean(parts) for level, parts in sites.items()}
+        if several(self.names.conditions[id_] for id_, *_ in self.sites):
+            found |= self._over_partitions(found)
+        return found
+
+    def _over_partitions(self, levels: Mapping[Level, Estimate]) -> dict[Level, Estimate]:
+        """Return the means over the partitions in which each role with sites has a mean."""
+        wanted = self._roles(self.sites)
+        there = self._roles(levels)
+        members: dict[Level, list[Estimate]] = defaultdict(list)
+        for (id_, role, site, inference, metric), estimate in levels.items():
+            partition = self._partition(id_), metric
+            if wanted[partition] == there[partition]:
+                members[self.names.conditions[id_].family, role, site, inference, metric].append(estimate)
+        return {level: estimates.mean(parts) for level, parts in members.items()}
+
+    def _roles(self, found: Mapping[Level, Estimate]) -> dict[tuple[str, str], set[str]]:
+        """Return the roles of each partition and metric."""
+        roles: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for id_, role, _, _, metric in found:
+            roles[self._partition(id_), metric].add(role)
+        return roles
+
+    def _partition(self, id_: str) -> str:
+        return self.names.conditions[id_].run.partition_id
+
+    def level(self, id_: str, role: str, inference: str, metric: str, site: str = ALL) -> Estimate | None:
+        """Return the mean over the sites of a role, or the value at one site; None where there is none."""
+        found = self.sites
+        if site == ALL:
+            found = self.levels
+        return found.get((id_, role, site, inference, metric))
+
+    def gap(self, id_: str, inference: str, metric: str) -> Estimate | None:
+        """Return the mean of the internal sites minus the mean of the external ones."""
+        return _difference(*(self.level(id_, role, inference, metric) for role in ("internal", "external")))
+
+    def loss(self, id_: str, inference: str, metric: str, site: str) -> Estimate | None:
+        """Return the mean of the internal sites minus the value of an external site."""
+        inside = self.level(id_, "internal", inference, metric)
+        return _difference(inside, self.level(id_, "external", inference, metric, site))
+
+    def gain(self, id_: str, role: str, inference: str, metric: str, site: str = ALL) -> Estimate | None:
+        """Return what an inference adds to the baseline inference at a site, or to the mean of a role."""
+        baseline = plain(self.names.plan)
+        if baseline is None or inference == baseline:
+            return None
+        both = (self.level(id_, role, key, metric, site) for key in (inference, baseline))
+        return _difference(*both)
+
+    def effects(self) -> Iterator[tuple[Level, str, Estimate]]:
+        """Yield all levels, gaps, losses and gains, with the name of the quantity."""
+        for level, estimate in self.levels.items():
+            yield level, "level", estimate
+        for id_, role, site, inference, metric in self.levels:
+            gap = self.gap(id_, inference, metric)
+            if role == "internal" and gap is not None:
+                yield (id_, role, site, inference, metric), "gap", gap
+        for id_, role, site, inference, metric in self.sites:
+            loss = None
+            if role == "external":
+                loss = self.loss(id_, inference, metric, site)
+            if loss is not None:
+                yield (id_, role, site, inference, metric), "loss", loss
+        for id_, role, site, inference, metric in (*self.sites, *self.levels):
+            gain = self.gain(id_, role, inference, metric, site)
+            if gain is not None:
+                yield (id_, role, site, inference, metric), "gain", gain
 
 
-def measured(
-    names: Names, predicted: Predictions, scores: pd.DataFrame, samples: Samples, arms: Collection[Arm] = ()
-) -> Measured:
-    """Return the numbers behind all intervals. `scores` has the columns LEVELS, seed and value."""
-    seeds, resampled = by_seed(scores), by_draw(names, predicted, samples, arms)
-    left_out = undefined(names.conditions, scores)
-    by_each, by_draw_ = (
-        effects(wide, names.conditions, plain(names.plan), left_out) for wide in (seeds, resampled.draws)
-    )
-    return Measured(names, seeds, resampled, by_each, by_draw_, left_out)
+def _difference(left: Estimate | None, right: Estimate | None) -> Estimate | None:
+    if left is None or right is None:
+        return None
+    return estimates.minus(left, right)
 
 
-def table(numbers: Measured) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return `patients`, `se`, `low` and `high` of the rows of the summary, by LEVELS, and effects.csv.
+def at_sites(study: Estimates) -> pd.DataFrame:
+    """Return `patients`, `se`, `low` and `high` of the rows of summary.csv, by LEVELS: over patients alone."""
+    rows = {}
+    for level, estimate in study.sites.items():
+        low, high = estimate.interval_over_patients(study.metrics[level[-1]].scale)
+        se = patients = np.nan
+        if estimate.known:
+            se = estimate.over_patients.variance**0.5
+        if study.metrics[level[-1]].has_interval:
+            patients = sum(estimate.patients.values())
+        rows[level] = {"patients": patients, "se": se, "low": low, "high": high}
+    index = pd.MultiIndex.from_tuples(rows, names=LEVELS)
+    return pd.DataFrame([*rows.values()], index, ["patients", "se", "low", "high"])
 
-    effects.csv has the columns COLUMNS. The intervals of the summary hold patients alone, and so does `se`, the
-    standard error. Those of effects.csv hold patients and trainings (`low`, `high`), and patients alone
-    (`low_patients`, `high_patients`). With one training both are the same. `patients` are all those behind a number.
+
+def table(study: Estimates) -> pd.DataFrame:
+    """Return effects.csv, with the columns COLUMNS.
+
+    level : mean over the sites of a role
+    gap : mean of the internal sites minus mean of the external ones
+    loss : mean of the internal sites minus the value of an external site
+    gain : what an inference adds to the baseline inference, at each site and for the mean of a role
+
+    `low` and `high` hold patients and trainings, `low_patients` and `high_patients` patients alone. With one training
+    both are the same. `patients` are all those behind a number, each counted once.
     """
-    names, patients = numbers.names, numbers.resampled.patients
-    metrics = {metric.name: metric for metric in score.metrics(names.plan)}
-    bounds = _resampled(numbers.resampled.draws).join(_over_seeds(numbers.seeds)).join(patients.rename("patients"))
-    rows = _rows(bounds)
-    bounds[["low", "high"]] = _pairs([_alone(row, metrics[where[-1]]) for where, row in rows])
-    bounds["se"] = [row.over_patients**0.5 for _, row in rows]
-    out = _over_seeds(numbers.by_seed).join(_resampled(numbers.by_draw))
-    fewest = _fewest(patients, names.conditions)
-    out["patients"] = [fewest.get((where[0], where[4]), 0) for where, _ in _rows(out)]
-    out[["low_patients", "high_patients"]] = out[["low", "high"]]
-    together = [_together(row, metrics[where[4]], where[5] == "level") for where, row in _rows(out)]
-    out[["low", "high"]] = _pairs(together)
-    out["patients"] = [numbers.patients(where) for where, _ in _rows(out)]
-    return bounds[["patients", "se", "low", "high"]], names.described(out.reset_index())[COLUMNS]
-
-
-def _pairs(bounds: list[tuple[float, float]]) -> np.ndarray:
-    return np.array(bounds, dtype=float).reshape(-1, 2)
-
-
-def _over_seeds(wide: pd.DataFrame) -> pd.DataFrame:
-    """Return mean, std and the number of seeds of each column."""
-    tall = wide.T
-    return pd.DataFrame({"mean": tall.mean(axis=1), "std": tall.std(axis=1), "seeds": tall.count(axis=1)})
-
-
-def _resampled(wide: pd.DataFrame) -> pd.DataFrame:
-    """Return `low` and `high` of each column, and its variance over resamples."""
-    bounds = [(*interval(column), column.var()) for column in wide.to_numpy(dtype=float).T]
-    return pd.DataFrame(bounds, index=wide.columns, columns=["low", "high", "variance"], dtype=float)
-
-
-def _rows(table: pd.DataFrame) -> list[tuple[tuple[str, ...], _Row]]:
-    """Return the index and the numbers of each row."""
-    numbers = table.reindex(columns=_Row._fields).astype(float).itertuples(index=False, name=None)
-    return list(zip(table.index, map(_Row._make, numbers), strict=True))
-
-
-class _Row(NamedTuple):
-    """A mean over seeds, its spread over them, and its interval and variance over resamples of so many patients."""
-
-    mean: float
-    std: float
-    seeds: float
-    low: float
-    high: float
-    variance: float
-    patients: float
-
-    @property
-    def over_patients(self) -> float:
-        """The variance over patients. Resampling k of them gives k - 1 parts of k."""
-        return self.variance * self.patients / (self.patients - 1) if self.patients > 1 else float("nan")
-
-
-def _alone(row: _Row, metric: Metric) -> tuple[float, float]:
-    """Return the interval of a level over patients alone; none at 0 or 1 where that is a bound of a score."""
-    if not metric.logit or (metric.has_resampler and 0 < row.mean < 1):
-        return row.low, row.high
-    return logit_interval(row.mean, row.over_patients)
-
-
-def _together(row: _Row, metric: Metric, level: bool) -> tuple[float, float]:
-    """Return the interval over patients and trainings; over patients alone where there is one training.
-
-    Levels of percentages are cut at 0 and 1.
-    """
-    logit = metric.logit and level
-    if row.seeds < 2 or np.isnan(row.over_patients):
-        return _alone(row, metric) if logit else (row.low, row.high)
-    spread = crossed.summed(row.over_patients, int(row.patients), row.std**2, int(row.seeds))
-    if logit:
-        return logit_interval(row.mean, spread.variance, spread.df)
-    low, high = crossed.interval(row.mean, spread)
-    return (max(low, 0.0), min(high, 1.0)) if level and metric.percent else (low, high)
-
-
-def _fewest(patients: pd.Series, conditions: Mapping[str, Condition]) -> dict[tuple[str, str], int]:
-    """Return the fewest patients at any site that has an interval, by the id of a condition or family, and metric."""
-    fewest: dict[tuple[str, str], int] = {}
-    enough = patients[patients >= FEWEST].reset_index(name="number")
-    for condition, metric, number in enough[["condition_id", "metric", "number"]].itertuples(index=False, name=None):
-        for id_ in (condition, conditions[condition].family):
-            fewest[id_, metric] = min(number, fewest.get((id_, metric), number))
-    return fewest
+    rows = []
+    for level, quantity, estimate in study.effects():
+        scale = ""
+        if quantity == "level":
+            scale = study.metrics[level[-1]].scale
+        low, high = estimate.interval(scale)
+        low_patients, high_patients = estimate.interval_over_patients(scale)
+        patients = sum(estimate.patients.values())
+        numbers = (estimate.mean, estimate.std, len(estimate.values), patients, low, high, low_patients, high_patients)
+        rows.append((*level, quantity, *numbers))
+    columns = ["mean", "std", "seeds", "patients", "low", "high", "low_patients", "high_patients"]
+    return study.names.described(pd.DataFrame(rows, columns=[*LEVELS, "quantity", *columns]))[COLUMNS]
