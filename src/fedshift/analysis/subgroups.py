@@ -10,16 +10,14 @@ import pandas as pd
 
 from ..core import registry
 from ..core.errors import UserError
-from ..core.rng import stream
 from ..datasets import SAMPLE_COLUMNS
 from ..metrics import Metric
 from ..study.plan import Plan
-from . import predictions
-from .auc import logit_interval
+from . import estimates, predictions
+from .clusters import Clusters, clusters
 from .conditions import CONDITION, Condition
 from .names import IDS, Names
 from .predictions import INFERENCE, Predictions, Samples
-from .statistics import bootstrap, by_cluster, interval
 
 MOST = 12
 """Groups of a column: the largest ones. A column such as the age in years has too many for a table."""
@@ -78,50 +76,34 @@ def _of_condition(predicted: Predictions, condition: Condition, samples: pd.Data
     metric: Metric = registry.build("metric", plan.study.headline)
     data = condition.run.data.id
     divided = groups(plan, data, samples)
-    unit = samples.set_index("sample")["base" if "base" in samples else "patient"].astype(object)
+    people = clusters(lambda _: samples, data)
     for key in condition.inferences:
         if plan.inferences[key].uses_labels:
             continue
-        tables = [table for _, table in predicted.readable(condition.runs.values(), key)]
-        for column, group in divided.items() if tables else ():
+        trainings = [(run.seed, table) for run, table in predicted.readable(condition.runs.values(), key)]
+        for column, group in divided.items() if trainings else ():
             for name in largest(group):
                 for role in ("external", "internal"):
-                    parts = [t[(t["role"] == role) & (t["sample"].map(group) == name)] for t in tables]
-                    if not all(map(len, parts)):
+                    parts = [(n, t[(t["role"] == role) & (t["sample"].map(group) == name)]) for n, t in trainings]
+                    if not all(len(part) for _, part in parts):
                         continue
-                    found = _score(metric, parts, unit, [data, column, name, role])
+                    found = _score(metric, parts, people)
                     ids = {"condition_id": condition.id, "inference_id": key}
                     yield {**ids, "column": column, "group": name, "role": role, "metric": metric.name, **found}
 
 
-def _score(metric: Metric, parts: list[pd.DataFrame], unit: pd.Series, key: list[str]) -> dict[str, Any]:
-    """Return the numbers of a row from the predictions of a group, a table for each seed."""
-    arrays = [(part["label"].to_numpy(), part[predictions.probabilities(part)].to_numpy(float)) for part in parts]
-    values = np.array([metric.value(label, probability) for label, probability in arrays])
-    samples = parts[0]["sample"]
-    clusters = unit.reindex(samples)
-    clusters = clusters.where(clusters.notna(), clusters.index.to_series()).astype(str)
-    mean, std = values.mean(), values.std(ddof=1) if len(values) > 1 else float("nan")
-    low, high = float("nan"), float("nan")
-    each = [metric.per_sample(*both) for both in arrays]
-    known = [one.reshape(len(samples), -1) for one in each if one is not None]
-    if known and not np.isnan(mean):
-        contributions = pd.DataFrame(np.mean(known, axis=0), index=samples)
-        low, high = _interval(metric, contributions, clusters, float(mean), key)
-    counts = {"n": len(samples), "clusters": clusters.nunique()}
-    return {**counts, "mean": mean, "std": std, "seeds": len(values), "low": low, "high": high}
-
-
-def _interval(
-    metric: Metric, each: pd.DataFrame, clusters: pd.Series, mean: float, key: list[str]
-) -> tuple[float, float]:
-    """Return the interval over clusters of contributions of samples (n, columns), the means over seeds.
-
-    All conditions and inferences see the same resamples of a group.
-    """
-    sums, counts = (t.to_numpy() for t in by_cluster(each, clusters.reindex(each.index).to_numpy()))
-    draws = bootstrap(sums, counts, stream("subgroups", *key)).mean(axis=1)
-    if not metric.logit:
-        return interval(draws)
-    fewest = int((counts > 0).sum(0).min())
-    return logit_interval(mean, float(np.var(draws, ddof=1)) * fewest / max(1, fewest - 1))
+def _score(metric: Metric, parts: list[tuple[int, pd.DataFrame]], people: Clusters) -> dict[str, Any]:
+    """Return the numbers of a row from the predictions of a group: seed and table of each training."""
+    _, first = parts[0]
+    # A group of images may lie at several sites: patients are those of the whole dataset.
+    cluster = people.of(pd.Index(first["sample"]), "")
+    trainings = []
+    for seed, part in parts:
+        label = part["label"].to_numpy()
+        probability = part[predictions.probabilities(part)].to_numpy(float)
+        influence = metric.influence(label, probability)
+        trainings.append(estimates.single(metric.value(label, probability), influence, cluster, people.group(""), seed))
+    score = estimates.over_trainings(trainings)
+    low, high = score.interval_over_patients(metric.scale)
+    counts = {"n": len(first), "clusters": len(np.unique(cluster))}
+    return {**counts, "mean": score.mean, "std": score.std, "seeds": len(parts), "low": low, "high": high}

@@ -1,0 +1,195 @@
+"""Forecasts of traffic, measured in rounds of one client with two random images: no formula is written twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ..core.units import FLOAT_BYTES
+from ..engine.federation import Federation, drawn
+from ..engine.ledger import Traffic
+from ..models import initialise
+
+if TYPE_CHECKING:
+    from ..study.run import Run
+
+
+MANY = 10**6
+"""Number of training images of a client where it is not known: more than an add-on takes."""
+
+
+@dataclass(frozen=True)
+class EqualRounds:
+    """Rounds with the same traffic.
+
+    Attributes
+    ----------
+    rounds : number of these rounds
+    clients : number of clients that take part in one of them
+    parameters, statistics : floats of the model that travel; all other floats are the algorithm's own
+    down, up : floats that one client receives and sends in a round, the model's included
+    messages : messages of a round in one direction
+    unicast : True if the server sends each client other tensors, so that no broadcast can serve them all
+    """
+
+    rounds: int
+    clients: int
+    parameters: int
+    statistics: int
+    down: int
+    up: int
+    messages: int
+    unicast: bool = False
+
+    @property
+    def extra(self) -> int:
+        """Floats that one client receives and sends in a round in addition to the model."""
+        return self.down + self.up - 2 * (self.parameters + self.statistics)
+
+    def floats(self, *, broadcast: bool, statistics: bool = True) -> int:
+        """Return the floats of a round, all clients together. With `broadcast`, what the server sends counts once."""
+        left_out = self.statistics
+        if statistics:
+            left_out = 0
+        return self._of_all(left_out, broadcast)
+
+    def extra_floats(self, *, broadcast: bool) -> int:
+        """Return the floats of a round in addition to the model, all clients together."""
+        return self._of_all(self.parameters + self.statistics, broadcast)
+
+    def _of_all(self, left_out: int, broadcast: bool) -> int:
+        """Return the floats of all clients, without `left_out` of them for each client and direction."""
+        return (self.down - left_out) * (1 if broadcast and not self.unicast else self.clients) + (
+            self.up - left_out
+        ) * self.clients
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The traffic of all rounds of a run.
+
+    Attributes
+    ----------
+    phases : rounds with equal traffic
+    once : floats that clients send in their first rounds alone, all clients together
+    beforehand : what clients exchange before the first round
+    """
+
+    phases: tuple[EqualRounds, ...]
+    once: int = 0
+    beforehand: Traffic = field(default_factory=Traffic)
+
+    @property
+    def rounds(self) -> int:
+        """The number of all rounds."""
+        return sum(p.rounds for p in self.phases)
+
+    @property
+    def messages(self) -> int:
+        """The number of messages in one direction, in all rounds."""
+        return sum(p.rounds * p.messages for p in self.phases) + self.beforehand.messages
+
+    def bytes(self, *, broadcast: bool, statistics: bool = True) -> int:
+        """Return the bytes of all rounds, all clients together; `broadcast` as in `EqualRounds.floats`."""
+        floats = sum(p.rounds * p.floats(broadcast=broadcast, statistics=statistics) for p in self.phases)
+        return FLOAT_BYTES * (floats + self.once + self.beforehand.floats(broadcast))
+
+    def extra_bytes(self, *, broadcast: bool) -> int:
+        """Return the bytes of all rounds in addition to the model; `broadcast` as in `EqualRounds.floats`."""
+        floats = sum(p.rounds * p.extra_floats(broadcast=broadcast) for p in self.phases)
+        return FLOAT_BYTES * (floats + self.once + self.beforehand.floats(broadcast))
+
+
+def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str, int] | None = None) -> Forecast:
+    """Return the traffic of a run on images of `shape` (channels, height, width), if no patience ends it early.
+
+    One round of each kind is measured: rounds with a joint first step, with frozen statistics, with both or neither.
+    What clients send in their first round alone is measured in addition. `images` are the numbers of training images of
+    the internal sites; where they are not known, each has as many as an add-on may want.
+    """
+    training = run.training
+    algorithm = run.algorithm
+    count = len(run.partition.internal)
+    kinds: dict[tuple[bool, bool], list[int]] = {}
+    for number in range(1, training.rounds + 1):
+        kind = algorithm.joint(number) is not None, algorithm.freezes_statistics(number)
+        kinds.setdefault(kind, []).append(number)
+    federation = Federation(
+        initialise(run.model, shape, classes, run.seed),
+        {"client": (torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)), torch.arange(2) % classes)},
+        algorithm=algorithm,
+        bn=run.bn,
+        addon=run.addon,
+        training=training.model_copy(update={"local_epochs": 1, "local_steps": 1, "select": "last", "patience": None}),
+    )
+    statistics = federation.server.statistics
+    phases = []
+    if algorithm.first_round_apart:
+        federation.round()
+    for numbers in kinds.values():
+        federation.server.round = numbers[0] - 1
+        federation.round()
+        row = federation.history[-1]
+        phases.append(
+            EqualRounds(
+                rounds=len(numbers),
+                clients=training.clients_in_round(algorithm.collaboration.count(count)),
+                parameters=federation.server.params.numel(),
+                statistics=statistics.stop - statistics.start,
+                down=row["floats_down"],
+                up=row["floats_up"],
+                messages=row["messages"],
+                unicast=algorithm.has_downloads,
+            )
+        )
+    once = 0
+    if algorithm.first_round_apart:
+        once = _once(run, federation, count)
+    return Forecast(tuple(phases), once, _beforehand(run, shape, classes, images or {}))
+
+
+def _beforehand(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str, int]) -> Traffic:
+    """Return what clients exchange before the first round: offers of an add-on, class counts, site statistics."""
+    together = run.algorithm.collaboration
+    black = torch.zeros(1, *shape)
+    sites = together.clients({site: images.get(site, MANY) for site in run.partition.internal}, sum)
+    statistics = sum(transform.fit([black]).numel() for transform in run.transforms if transform.per_site)
+    total = Traffic.passed_on(dict.fromkeys(sites, statistics), together)
+    if run.addon:
+        offers = {site: run.addon.offer(_Black(n, shape)) for site, n in sites.items()}
+        total += Traffic.passed_on(
+            {site: sum(map(torch.numel, offer.values())) for site, offer in offers.items()}, together
+        )
+    if run.training.class_weights == "balanced":
+        total += Traffic.summed_up(classes, sites, together)
+    return total
+
+
+class _Black:
+    """So many black images of class 0, which exist only by the batch: an add-on's offer has the size of a real one."""
+
+    def __init__(self, n: int, shape: tuple[int, ...]) -> None:
+        self.n = n
+        self.shape = shape
+
+    def __len__(self) -> int:
+        return self.n
+
+    def batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return as many images as there are in `index`."""
+        return torch.zeros(len(index), *self.shape), torch.zeros(len(index), dtype=torch.long)
+
+
+def _once(run: Run, measured: Federation, sites: int) -> int:
+    """Return the floats that clients send in their first rounds alone; each client that is ever drawn counts once."""
+    training = run.training
+    floats = [row["floats_up"] for row in measured.history]
+    clients = run.algorithm.collaboration.count(sites)
+    rounds = range(1, training.rounds + 1)
+    taking_part = training.clients_in_round(clients)
+    met = {client for number in rounds for client in drawn(run.seed, number, clients, taking_part)}
+    return (floats[0] - floats[-1]) * len(met)
