@@ -1,5 +1,5 @@
-"""Numbers from predictions: scores, means over seeds, gaps and gains, and intervals over patients.
+"""Numbers from predictions: scores, means over seeds, gaps and gains, and intervals over patients; and the traffic.
 
 Everything is keyed by the ids of conditions and inferences.
-Words, pages and published values belong to the rooms above.
+Words, pages and published values belong to the layers above.
 """

@@ -16,13 +16,13 @@ import pandas as pd
 from scipy.special import expit, logit
 from scipy.stats import rankdata
 
+from . import estimates
 from .clusters import clusters
 from .conditions import ALL, CONDITION, Condition
-from .estimates import Estimate, over_sites, over_trainings, scaled
+from .estimates import Estimate, Group, wilson_interval
 from .findings import Findings
 from .names import IDS, Names
 from .predictions import INFERENCE, Predictions, Samples
-from .statistics import wilson
 
 COLUMNS = [*IDS, *CONDITION, "role", "site", "of", "quantity", "bin", "p", "n", "patients"]
 COLUMNS += ["mean", "std", "seeds", "low", "high", *INFERENCE]
@@ -36,7 +36,6 @@ TOP_LABEL = "the answer"
 """With more than two classes: the probability of the most probable class, and whether it is right."""
 NUMBERS = ("observed_expected", "intercept", "slope", "ece", "ece_perfect", "squared_error_debiased")
 """The quantities of calibration.csv that are one number of a site."""
-_NOTHING = pd.Series(dtype=float)
 _STEPS = 100
 
 
@@ -97,55 +96,65 @@ def log_odds(p: np.ndarray) -> np.ndarray:
     return np.asarray(logit(np.clip(p, CLIP, 1 - CLIP)))
 
 
-def intercept(y: np.ndarray, p: np.ndarray, cluster: np.ndarray) -> Estimate:
+class People(NamedTuple):
+    """The patients of samples of one site: their numbers (n,), from 0, and the group that they are of."""
+
+    cluster: np.ndarray
+    group: Group
+    seed: int = 0
+
+
+def intercept(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
     """Return calibration in the large: a of logit P(y) = a + logit(p), ideally 0; above it, p is too low.
 
     Not estimable (NaN) where all y are alike.
     """
     if len(np.unique(y)) < 2:
-        return _unknown()
-    return _coefficient(logistic(y, np.ones((len(y), 1)), log_odds(p)), 0, cluster)
+        return _unknown(people)
+    return _coefficient(logistic(y, np.ones((len(y), 1)), log_odds(p)), 0, people)
 
 
-def slope(y: np.ndarray, p: np.ndarray, cluster: np.ndarray) -> Estimate:
+def slope(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
     """Return b of logit P(y) = a + b logit(p), ideally 1; below it, p is too extreme.
 
     Not estimable (NaN) where all y or all p are alike, or where p separates the classes.
     """
     x = log_odds(p)
     if len(np.unique(y)) < 2 or len(np.unique(x)) < 2:
-        return _unknown()
-    low, high = x[y == 0], x[y == 1]
+        return _unknown(people)
+    low = x[y == 0]
+    high = x[y == 1]
     if low.max() <= high.min() or high.max() <= low.min():
-        return _unknown()
-    return _coefficient(logistic(y, np.stack([np.ones(len(x)), x], 1)), 1, cluster)
+        return _unknown(people)
+    return _coefficient(logistic(y, np.stack([np.ones(len(x)), x], 1)), 1, people)
 
 
-def _coefficient(fit: Fit | None, k: int, cluster: np.ndarray) -> Estimate:
+def _coefficient(fit: Fit | None, k: int, people: People) -> Estimate:
     """Return a coefficient with clustered influences, whose squares sum to the diagonal of the sandwich.
 
     The small-sample factor is G / (G - 1) (n - 1) / (n - k) for n samples in G clusters and k coefficients.
     """
     if fit is None:
-        return _unknown()
+        return _unknown(people)
     n, number = fit.influence.shape
-    factor = (n - 1) / (n - number) if n > number else np.nan
-    return Estimate(fit.coefficients[[k]], scaled(fit.influence[:, k], cluster, factor), len(np.unique(cluster)))
+    factor = np.nan
+    if n > number:
+        factor = (n - 1) / (n - number)
+    return estimates.single(fit.coefficients[k], np.sqrt(factor) * fit.influence[:, k], *people)
 
 
-def _unknown() -> Estimate:
-    return Estimate(np.array([np.nan]), _NOTHING, 0)
+def _unknown(people: People) -> Estimate:
+    return estimates.single(np.nan, None, *people)
 
 
-def observed_expected(y: np.ndarray, p: np.ndarray, cluster: np.ndarray) -> Estimate:
+def observed_expected(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
     """Return the logarithm of sum(y) / sum(p), ideally 0; not estimable (NaN) without any y of 1.
 
     The logarithm is what is averaged and has the interval (Snell and others, Stat Methods Med Res 2018;27:3505).
     """
     if not y.any() or not p.any():
-        return _unknown()
-    share = y / y.sum() - p / p.sum()
-    return Estimate(np.log([y.sum() / p.sum()]), scaled(share, cluster), len(np.unique(cluster)))
+        return _unknown(people)
+    return estimates.single(np.log(y.sum() / p.sum()), y / y.sum() - p / p.sum(), *people)
 
 
 # ---- bins
@@ -188,11 +197,6 @@ def squared_error_debiased(y: np.ndarray, p: np.ndarray, bins: np.ndarray) -> fl
     return float((number * (gap**2 - share * (1 - share) / (number - 1))).sum() / len(y))
 
 
-def _bounds(share: float, n: float) -> tuple[float, float]:
-    low, high = wilson(np.array(share), np.array(n))
-    return float(low), float(high)
-
-
 class Point(NamedTuple):
     """A bin of the calibration curve: mean probability, observed share, samples and patients."""
 
@@ -201,29 +205,39 @@ class Point(NamedTuple):
     n: int
 
     @property
+    def patients(self) -> int:
+        """The number of patients in the bin."""
+        return self.share.fewest
+
+    @property
     def interval(self) -> tuple[float, float]:
         """Wilson's interval of the share, for the number of independent samples that would vary as much.
 
         With one sample a patient these are all samples. A share of 0 or 1 counts patients. NaN for one patient.
         """
-        share, variance = self.share.mean, float((self.share.influence**2).sum())
-        if self.share.patients < 2:
-            return float("nan"), float("nan")
-        if self.share.patients == self.n:
-            return _bounds(share, self.n)
-        worth = share * (1 - share) / variance if variance > 0 else self.share.patients
-        return _bounds(share, min(self.n, worth))
+        share = self.share.mean
+        variance = self.share.over_patients.variance
+        if self.patients < 2:
+            return estimates.NO_INTERVAL
+        if self.patients == self.n:
+            return wilson_interval(share, self.n)
+        worth = float(self.patients)
+        if variance > 0:
+            worth = share * (1 - share) / variance
+        return wilson_interval(share, min(self.n, worth))
 
 
-def curve(y: np.ndarray, p: np.ndarray, cluster: np.ndarray, bins: np.ndarray) -> dict[int, Point]:
+def curve(y: np.ndarray, p: np.ndarray, people: People, bins: np.ndarray) -> dict[int, Point]:
     """Return the points of the calibration curve by bin."""
     points = {}
     for k in np.unique(bins):
         members = bins == k
         share = y[members].mean()
-        influence = scaled((y[members] - share) / members.sum(), cluster[members])
-        one = Estimate(np.array([share]), influence, len(influence))
-        points[int(k)] = Point(float(p[members].mean()), one, int(members.sum()))
+        influence = (y[members] - share) / members.sum()
+        at_bin = people._replace(cluster=people.cluster[members])
+        points[int(k)] = Point(
+            float(p[members].mean()), estimates.single(share, influence, *at_bin), int(members.sum())
+        )
     return points
 
 
@@ -245,19 +259,20 @@ def target(label: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.n
     return (probability.argmax(1) == label).astype(float), probability.max(1)
 
 
-def measure(y: np.ndarray, p: np.ndarray, cluster: np.ndarray) -> Measured:
-    """Return the calibration of probabilities p (n,) of outcomes y (n,); samples of one cluster (n,) are dependent."""
-    bins, bar = equal_count(p, BINS), equal_width(p, BARS)
+def measure(y: np.ndarray, p: np.ndarray, people: People) -> Measured:
+    """Return the calibration of probabilities p (n,) of outcomes y (n,); samples of one patient are dependent."""
+    bins = equal_count(p, BINS)
+    bar = equal_width(p, BARS)
     errors = {"ece": ece(y, p, bins), "ece_perfect": ece_perfect(p, bins)}
     errors["squared_error_debiased"] = squared_error_debiased(y, p, bins)
     numbers = {
-        "observed_expected": observed_expected(y, p, cluster),
-        "intercept": intercept(y, p, cluster),
-        "slope": slope(y, p, cluster),
-        **{name: Estimate(np.array([value]), _NOTHING, 0) for name, value in errors.items()},
+        "observed_expected": observed_expected(y, p, people),
+        "intercept": intercept(y, p, people),
+        "slope": slope(y, p, people),
+        **{name: estimates.single(value, None, *people) for name, value in errors.items()},
     }
     bars = {value: np.bincount(bar[y == value], minlength=BARS) for value in (0, 1)}
-    return Measured(numbers, curve(y, p, cluster, bins), bars)
+    return Measured(numbers, curve(y, p, people, bins), bars)
 
 
 def inferences(findings: Findings, condition: Condition) -> list[str]:
@@ -276,7 +291,9 @@ def table(findings: Findings, names: Names, predicted: Predictions, samples: Sam
     patients. The site `*` is the mean over internal sites. NaN stands for what cannot be estimated.
     """
     classes = findings.plan.study.dataset.classes
-    of = classes[1] if len(classes) == 2 else TOP_LABEL
+    of = TOP_LABEL
+    if len(classes) == 2:
+        of = classes[1]
     rows = []
     for condition in findings.conditions:
         for key in inferences(findings, condition):
@@ -294,8 +311,9 @@ def _measured(
     known = functools.cache(functools.partial(clusters, samples))
     for run, parts in predicted.by_site(condition.runs.values(), key):
         for part in parts:
-            cluster = known(run.data.id).at_site(part.samples, part.site)
-            measured[part.role, part.site].append(measure(*target(part.label, part.probability), cluster))
+            patients = known(run.data.id)
+            people = People(patients.of(part.samples, part.site), patients.group(part.site), run.seed)
+            measured[part.role, part.site].append(measure(*target(part.label, part.probability), people))
     return measured
 
 
@@ -305,7 +323,7 @@ def _rows(measured: dict[tuple[str, str], list[Measured]]) -> Iterator[dict[str,
         place = {"role": role, "site": site}
         samples = sum(point.n for point in trainings[0].points.values())
         for name in NUMBERS:
-            one = over_trainings([training.numbers[name] for training in trainings])
+            one = estimates.over_trainings([training.numbers[name] for training in trainings])
             if role == "internal":
                 means[name].append(one)
             yield {**place, **_number(name, one), "n": samples}
@@ -313,16 +331,23 @@ def _rows(measured: dict[tuple[str, str], list[Measured]]) -> Iterator[dict[str,
             for row in (*_points(trainings), *_bars(trainings)):
                 yield place | row
     for name, sites in means.items():
-        yield {"role": "internal", "site": ALL, **_number(name, over_sites(sites))}
+        yield {"role": "internal", "site": ALL, **_number(name, estimates.mean(sites))}
 
 
 def _number(name: str, one: Estimate) -> dict[str, Any]:
     ratio = name == "observed_expected"
-    low, high = one.interval(np.exp if ratio else float)
-    std = float(np.exp(one.values).std(ddof=1)) if ratio and len(one.values) > 1 else one.std
-    mean = float(np.exp(one.mean)) if ratio else one.mean
+    low, high = one.interval()
+    if ratio:
+        low = float(np.exp(low))
+        high = float(np.exp(high))
+    std = one.std
+    if ratio and len(one.values) > 1:
+        std = float(np.exp(one.values).std(ddof=1))
+    mean = one.mean
+    if ratio:
+        mean = float(np.exp(one.mean))
     spread = {"mean": mean, "std": std, "seeds": len(one.values), "low": low, "high": high}
-    return {"quantity": name, "patients": one.patients, **spread}
+    return {"quantity": name, "patients": one.fewest, **spread}
 
 
 def _points(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
@@ -330,11 +355,11 @@ def _points(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
     common = functools.reduce(set.intersection, (set(training.points) for training in trainings))
     for k in sorted(common):
         points = [training.points[k] for training in trainings]
-        share = over_trainings([point.share for point in points])
+        share = estimates.over_trainings([point.share for point in points])
         mean = Point(float(np.mean([point.p for point in points])), share, min(point.n for point in points))
         low, high = mean.interval
         spread = {"mean": share.mean, "std": share.std, "seeds": len(points), "low": low, "high": high}
-        yield {"quantity": "point", "bin": k, "p": mean.p, "n": mean.n, "patients": share.patients, **spread}
+        yield {"quantity": "point", "bin": k, "p": mean.p, "n": mean.n, "patients": share.fewest, **spread}
 
 
 def _bars(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:

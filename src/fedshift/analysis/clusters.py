@@ -1,56 +1,59 @@
-"""Samples that depend on each other and are resampled as a whole: those of a patient, or those that show one image."""
+"""Samples that depend on each other and count together: those of a patient, or those that show one image."""
 
 from __future__ import annotations
+
+from collections import defaultdict
 
 import numpy as np
 import pandas as pd
 
 from ..core.errors import UserError
+from .estimates import Group
 from .predictions import Samples
 
 
 class Clusters:
-    """The cluster of each sample.
+    """The cluster of each sample of a dataset: its patient or, where sites show the same images, its source image.
 
     Parameters
     ----------
-    by_sample : the cluster by the name of the sample, missing where unknown
+    data : the id of the data
+    by_sample : the cluster by the name of the sample, missing where unknown; such a sample stands alone
     shared : whether several sites hold samples of one cluster
     """
 
-    def __init__(self, by_sample: pd.Series, shared: bool) -> None:
-        self.by_sample, self.shared = by_sample, shared
-        self._known: dict[int, tuple[pd.Index, np.ndarray]] = {}
+    def __init__(self, data: str, by_sample: pd.Series, shared: bool) -> None:
+        self.data = data
+        self.by_sample = by_sample
+        self.shared = shared
+        self._numbers: dict[Group, dict[str, int]] = defaultdict(dict)
+        self._known: dict[tuple[int, str], tuple[pd.Index, np.ndarray]] = {}
 
-    def of(self, samples: pd.Index) -> np.ndarray:
-        """Return the cluster of each sample (n,): the same array for the same object, so do not change it.
+    def group(self, site: str) -> Group:
+        """Return the group of the clusters of a site. Patients of two sites are two, also if they have one name."""
+        return self.data, "" if self.shared else site
 
-        A sample without a known cluster stands alone.
+    def of(self, samples: pd.Index, site: str) -> np.ndarray:
+        """Return the number of the cluster of each sample of a site (n,).
+
+        Numbers count from 0 in each group, in the order in which clusters are asked for. For the same `samples` the
+        same array is returned, so do not change it.
         """
-        if id(samples) not in self._known:
-            found = self.by_sample.reindex(samples).fillna(samples.to_series()).to_numpy()
-            self._known[id(samples)] = samples, found  # kept, the object keeps its id
-        return self._known[id(samples)][1]
-
-    def at_sites(self, rows: pd.DataFrame) -> np.ndarray:
-        """Return the cluster (n,) of each row, which has the columns sample and site; see `at_site`."""
-        return self.at_site(pd.Index(rows["sample"]), rows["site"].to_numpy())
-
-    def at_site(self, samples: pd.Index, site: str | np.ndarray) -> np.ndarray:
-        """Return the cluster (n,) of each sample of a site, or of sites (n,).
-
-        Patients of two sites are two, also if they have one name, unless sites share images.
-        """
-        cluster = self.of(samples).astype(str).astype(object)
-        return cluster if self.shared else np.asarray(site + "/" + cluster)
+        key = id(samples), site
+        if key not in self._known:
+            names = self.by_sample.reindex(samples).fillna(samples.to_series()).astype(str)
+            numbers = self._numbers[self.group(site)]
+            found = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=int)
+            self._known[key] = samples, found  # as long as the object is kept, no other one has its id
+        return self._known[key][1]
 
 
 def clusters(samples: Samples, data: str) -> Clusters:
-    """Return the source image of each sample where sites show the same images; otherwise its patient."""
+    """Return the clusters of prepared data; every sample stands alone where its table cannot be read."""
     try:
         table = samples(data)
     except UserError:
-        return Clusters(pd.Series(dtype=object), shared=False)
+        return Clusters(data, pd.Series(dtype=object), shared=False)
     shared = "base" in table
     known = table.set_index("sample")["base" if shared else "patient"].astype(object)
-    return Clusters(known.where(known.isna(), known.astype(str)), shared)
+    return Clusters(data, known.where(known.isna(), known.astype(str)), shared)

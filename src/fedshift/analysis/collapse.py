@@ -66,7 +66,9 @@ def first_batch(predicted: np.ndarray, batch_size: int) -> float:
     sums = counts.cumsum(0)
     windows = sums[WINDOW:] - sums[:-WINDOW]
     ends = np.flatnonzero(windows.max(1) > CERTAIN * windows.sum(1))
-    return float(ends[0] + WINDOW) if len(ends) else math.nan
+    if len(ends):
+        return float(ends[0] + WINDOW)
+    return math.nan
 
 
 def table(names: Names, predicted: Predictions) -> pd.DataFrame:
@@ -94,7 +96,9 @@ def _of_run(predicted: Predictions, run: Run, inferences: tuple[str, ...]) -> It
     plan = predicted.plan
     baseline = effects.plain(plan)
     tables = {key: parts for key in inferences for _, parts in predicted.by_site([run], key)}
-    source = tables.pop(baseline, None) if baseline else None
+    source = None
+    if baseline:
+        source = tables.pop(baseline, None)
     if not tables:
         return
     stored = pd.Index(predicted.partition(run.partition_id)["sample"].astype(str))
@@ -118,7 +122,8 @@ def _measured(p: np.ndarray, before: np.ndarray | None) -> dict[str, Any]:
     """Return the number of images, MEASURES and `collapsed` of a site's probabilities, and of the baseline's."""
     predicted = p.argmax(1)
     source = math.nan if before is None else spread(before)
-    one, share = spread(p), top_share(predicted)
+    one = spread(p)
+    share = top_share(predicted)
     return {
         "n": len(p),
         "spread": one,

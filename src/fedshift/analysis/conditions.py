@@ -73,12 +73,16 @@ class Condition:
         """The name for people, without the partition: `FedAvg, aggregated BN`."""
         run = self.run
         name = self.algorithm.replace(run.algorithm.name, run.algorithm.display_name, 1)
-        addon = f" + {self.addon.replace(run.addon.name, run.addon.display_name, 1)}" if run.addon else ""
+        addon = ""
+        if run.addon:
+            addon = f" + {self.addon.replace(run.addon.name, run.addon.display_name, 1)}"
         return f"{name}{addon}, {self.bn.replace('_', ' ')} BN"
 
     def full_title(self, several: bool) -> str:
         """Return the title, with the partition where the study has several."""
-        return f"{self.title}, held out {self.held_out}" if several else self.title
+        if several:
+            return f"{self.title}, held out {self.held_out}"
+        return self.title
 
     @property
     def tests_inside(self) -> bool:
@@ -158,7 +162,9 @@ def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
     for id_, columns in words.items():
         alike.setdefault(columns, []).append(id_)
     for group in alike.values():
-        settings = {id_: _settings(runs[id_]) for id_ in group} if len(group) > 1 else {}
+        settings = {}
+        if len(group) > 1:
+            settings = {id_: _settings(runs[id_]) for id_ in group}
         names = distinguishing_settings(list(settings.values()))
         for id_, values in settings.items():
             present = {key: values[key] for key in names if values.get(key, _NONE) != _NONE}

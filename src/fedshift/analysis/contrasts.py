@@ -14,8 +14,6 @@ from .values import Value, doubtful
 
 ALPHA = 0.05
 """The probability with which at least one difference of the family is called so by chance."""
-MOST_UNDEFINED = 0.05
-"""With a larger share of resamples without a value nothing is estimated."""
 
 
 class Outcome(StrEnum):
@@ -28,10 +26,9 @@ class Outcome(StrEnum):
     SITES_DISAGREE = "differs between sites"
     FEW_TRAININGS = "too few trainings"
     FEW_PATIENTS = "too few patients"
-    UNDEFINED = "not estimable"
 
 
-TOO_FEW = (Outcome.FEW_TRAININGS, Outcome.FEW_PATIENTS, Outcome.UNDEFINED)
+TOO_FEW = (Outcome.FEW_TRAININGS, Outcome.FEW_PATIENTS)
 """Outcomes of data that are too few to tell."""
 
 
@@ -73,7 +70,8 @@ class Standing:
 
 def standings(findings: Findings) -> list[Standing]:
     """Return the comparison of conditions with the best of them, for each group that is tested at the same sites."""
-    role, made = comparisons.role(findings.conditions), []
+    role = comparisons.role(findings.conditions)
+    made = []
     for members in comparisons.groups(comparisons.entries(findings.names), role):
         levels = {one.id: findings.level(one, role) for one in members}
         means = {id_: level.mean for id_, level in levels.items()}
@@ -90,7 +88,8 @@ def standings(findings: Findings) -> list[Standing]:
 def declared(findings: Findings) -> list[Contrast]:
     """Return the differences that the study declares as its primary comparison."""
     known = {one.family if findings.averaged else one.id: one.id for one in reversed(findings.conditions)}
-    role, made = comparisons.role(findings.conditions), []
+    role = comparisons.role(findings.conditions)
+    made = []
     for pair in findings.primary:
         first, second = (comparisons.entry(findings.names, known[id_], inference) for id_, inference in pair)
         made.append(contrast(findings, first, second, role))
@@ -102,7 +101,8 @@ def contrast(findings: Findings, first: Entry, second: Entry, role: str) -> Cont
     numbers = findings.difference(first.arm, second.arm, role)
     if numbers is None or math.isnan(numbers.mean):
         return None
-    value, sites = findings.better(numbers.value), dict(_sites(findings, first, second, role))
+    value = findings.better(numbers.value)
+    sites = dict(_sites(findings, first, second, role))
     return Contrast(first, second, value, numbers, sites, _outcome(findings, value, numbers, sites))
 
 
@@ -123,8 +123,6 @@ def _outcome(findings: Findings, value: Value, numbers: Difference, sites: dict[
         return Outcome.FEW_PATIENTS
     if value.seeds < FEWEST_TRAININGS:
         return Outcome.FEW_TRAININGS
-    if numbers.undefined > MOST_UNDEFINED:
-        return Outcome.UNDEFINED
     if any(one.low > 0 for one in sites.values()) and any(one.high < 0 for one in sites.values()):
         return Outcome.SITES_DISAGREE
     over_patients = value.low_patients > 0 or value.high_patients < 0

@@ -69,7 +69,9 @@ def of_folder(folder: Path) -> Side:
     runs: dict[Run, dict[str, str] | None] = {}
     for run, seed, *words in rows:
         spec = RunFiles(folder.parent.parent / "runs" / run).spec
-        settings = _settings(read_json(spec)) if spec.exists() else None
+        settings = None
+        if spec.exists():
+            settings = _settings(read_json(spec))
         runs[_label(**dict(zip(CONDITION, words, strict=True))), int(seed)] = settings
     return Side(str(folder), runs, _scores(table))
 
@@ -99,7 +101,9 @@ def _scores(table: pd.DataFrame) -> pd.Series:
 def _inference(inference: str, **options: Any) -> str:
     """Return an inference with its options: `tsmobn (momentum 0.9, batch_size 32)`."""
     known = [f"{name} {value}" for name, value in options.items() if pd.notna(value)]
-    return f"{inference} ({', '.join(known)})" if known else inference
+    if known:
+        return f"{inference} ({', '.join(known)})"
+    return inference
 
 
 def differences(one: Side, other: Side, threshold: float = 0.0) -> Iterator[str]:
@@ -199,8 +203,12 @@ def _place(key: tuple[Any, ...]) -> str:
 
 
 def _number(x: float) -> str:
-    return "not defined" if pd.isna(x) else f"{x:.6g}"
+    if pd.isna(x):
+        return "not defined"
+    return f"{x:.6g}"
 
 
 def _change(old: float, new: float) -> str:
-    return "" if pd.isna(old) or pd.isna(new) else f" ({new - old:+.3g})"
+    if pd.isna(old) or pd.isna(new):
+        return ""
+    return f" ({new - old:+.3g})"

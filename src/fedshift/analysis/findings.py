@@ -10,11 +10,10 @@ import pandas as pd
 from ..metrics import Metric
 from ..study.selector import BASELINE
 from . import comparisons, effects, score
-from .comparisons import Difference, Entry
+from .comparisons import Arm, Difference, Entry
 from .conditions import ALL, Condition, averaged, several
-from .effects import Arm
 from .names import LEVELS, Names
-from .values import NAN, Value
+from .values import DASH, NAN, Share, Value, doubtful
 
 MARGIN = 0.05
 """The margin of a study that declares none, for metrics in percent."""
@@ -42,7 +41,8 @@ class Findings:
         contrasts: pd.DataFrame,
         differences: pd.DataFrame | None = None,
     ) -> None:
-        self.names, self.plan = names, names.plan
+        self.names = names
+        self.plan = names.plan
         self.metrics: dict[str, Metric] = {m.name: m for m in score.metrics(self.plan)}
         self.headline = self.metrics[self.plan.study.headline]
         self.conditions = list(names.conditions.values())
@@ -106,7 +106,9 @@ class Findings:
 
         With `across` it is the mean over the partitions of the condition's family.
         """
-        id_ = condition.family if across else condition.id
+        id_ = condition.id
+        if across:
+            id_ = condition.family
         return self._effects.get((id_, role, site, key, self.headline.name, quantity), Value())
 
     def gap(self, condition: Condition, key: str, across: bool = False) -> Value:
@@ -132,10 +134,11 @@ class Findings:
 
     def difference(self, first: Arm, second: Arm, role: str, site: str = ALL) -> Difference | None:
         """Return the row of comparisons.csv about a pair, either way round; None where it is not there."""
-        if row := self._differences.get((first, second, role, site)):
-            return row
-        row = self._differences.get((second, first, role, site))
-        return row.reversed() if row else None
+        row = self._differences.get((first, second, role, site))
+        turned = self._differences.get((second, first, role, site))
+        if row is None and turned is not None:
+            return turned.reversed()
+        return row
 
     @property
     def primary(self) -> list[tuple[Arm, Arm]]:
@@ -156,11 +159,17 @@ class Findings:
     def margin(self) -> float:
         """The largest loss outside that counts as holding up; 0 where there is none."""
         declared = self.plan.study.margin
-        return declared if declared is not None else MARGIN if self.headline.percent else 0.0
+        if declared is not None:
+            return declared
+        if self.headline.percent:
+            return MARGIN
+        return 0.0
 
     def alike(self, condition: Condition) -> list[Condition]:
         """Return the conditions that a number is averaged over: one for each partition, or the condition alone."""
-        return [c for c in self.conditions if c.family == condition.family] if self.averaged else [condition]
+        if self.averaged:
+            return [c for c in self.conditions if c.family == condition.family]
+        return [condition]
 
     def level_inference(self, condition: Condition) -> str:
         """Return the inference whose levels are reported: the baseline if the study has it, else the first."""
@@ -175,23 +184,36 @@ class Findings:
         """Return `chance` and `majority` of the headline metric, as means over the sites that count in its level."""
         means = []
         for one in self.alike(condition):
-            values = [self.value(one, r, site, key) for r, site in one.sites() if r == role]
-            known = [(value.chance, value.majority) for value in values if value.known]
-            if known:
-                means.append(np.mean(known, axis=0))
+            values = [self.value(one, site_role, site, key) for site_role, site in one.sites() if site_role == role]
+            levels = [(value.chance, value.majority) for value in values if value.known]
+            if levels:
+                means.append(np.mean(levels, axis=0))
         chance, majority = np.mean(means, axis=0) if means else (NAN, NAN)
         return Value(chance=float(chance), majority=float(majority))
 
-    def recovered(self, condition: Condition, key: str, across: bool = False) -> float:
+    def recovered(self, condition: Condition, key: str, across: bool = False) -> Share:
         """Return the share of the external loss that an inference recovers: its external gain by the baseline's gap.
 
-        It is a ratio of two means over seeds; NaN without a gap. It is not the share by which the gap shrinks, since
-        an inference may change internal sites too.
+        It is not the share by which the gap shrinks, since an inference may change internal sites too. Both gap and
+        gain must be established, and the gap must reach the margin.
         """
-        if self.baseline is None or key == self.baseline:
-            return NAN
-        gap = self.gap(condition, self.baseline, across).mean
-        return self.gain(condition, key, "external", across=across).mean / gap if gap > 0 else NAN
+        if self.baseline is None or key == self.baseline or self.plan.inferences[key].uses_labels:
+            return Share(why=DASH)
+        gap = self.gap(condition, self.baseline, across)
+        gain = self.gain(condition, key, "external", across=across)
+        if not (gap.known and gain.known):
+            return Share(why=DASH)
+        if gap.mean <= 0:
+            return Share(why="no gap")
+        if doubtful(gap):
+            return Share(why="gap in doubt")
+        if gap.high < self.margin:
+            return Share(why="gap below the margin")
+        if gain.mean <= 0:
+            return Share(why="no gain")
+        if doubtful(gain):
+            return Share(why="gain in doubt")
+        return Share(gain.mean / gap.mean)
 
     def left_out(self, role: str = "", metric: str = "", conditions: list[Condition] | None = None) -> list[str]:
         """Return the sites at which a metric is not defined, so that they count in no mean over sites."""
@@ -209,7 +231,9 @@ class Findings:
         sites: dict[str, None] = {}
         for condition in conditions:
             for role, site in condition.sites():
-                values = [self.value(condition, role, site, key) for key in self.keys] if role in roles else []
+                values = []
+                if role in roles:
+                    values = [self.value(condition, role, site, key) for key in self.keys]
                 if any(v.known and math.isnan(v.low) for v in values):
                     sites[site] = None
         return list(sites)
@@ -221,10 +245,11 @@ class Findings:
     def worst(self, condition: Condition, key: str) -> str | None:
         """Return the external site with the worst headline value, or None if no value is known."""
         values = {s: self.value(condition, "external", s, key).mean for s in condition.partition.external}
-        known = {s: v for s, v in values.items() if not math.isnan(v)}
-        if not known:
-            return None
-        return (min if self.headline.higher_is_better else max)(known, key=known.__getitem__)
+        defined = {site: value for site, value in values.items() if not math.isnan(value)}
+        worse = max
+        if self.headline.higher_is_better:
+            worse = min
+        return worse(defined, key=defined.__getitem__, default=None)
 
     def name(self, key: str) -> str:
         """Return the name of an inference for people, with settings where several share the name."""
@@ -236,7 +261,9 @@ class Findings:
         settings = [f"{k} {v}" for k, v in single.items() if len({str(s[k]) for s in specs}) > 1]
         if inference.uses_labels:
             settings.append(f"{LABELS}: {inference.labels_used}")
-        return f"{name} ({', '.join(settings)})" if settings else name
+        if settings:
+            return f"{name} ({', '.join(settings)})"
+        return name
 
 
 def _by_level(table: pd.DataFrame, levels: list[str]) -> dict[tuple[str, ...], Value]:

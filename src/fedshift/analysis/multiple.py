@@ -8,7 +8,8 @@ import numpy as np
 from scipy.stats import f as fisher
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
-_CHUNK = 1 << 16
+MOST_FLIPS = 20
+"""More differences have too many patterns of signs."""
 
 
 def holm(p: np.ndarray) -> np.ndarray:
@@ -26,20 +27,19 @@ class SignFlip(NamedTuple):
 
 
 def sign_flip(differences: np.ndarray) -> SignFlip:
-    """Return the exact test that differences (n,), n at most 20, are as likely below zero as above.
+    """Return the exact test that differences (n,) are as likely below zero as above; NaN for none, or more than 20.
 
     The p is the share of all 2 ** n patterns of signs whose mean is as far from zero as that of the data (Fisher, The
     Design of Experiments, 1935). The smallest p is 2 / 2 ** n: five differences never reach 0.05.
     """
     n = len(differences)
-    if n > 20:
-        raise ValueError(f"an exact test of {n} differences has too many sign patterns: at most 20")
-    observed, extreme = abs(float(np.sum(differences))), 0
-    for start in range(0, 2**n, _CHUNK):
-        patterns = np.arange(start, min(start + _CHUNK, 2**n))[:, None] >> np.arange(n) & 1
-        sums = np.abs((1 - 2 * patterns) @ differences)
-        extreme += int((sums >= observed - 1e-12 * np.abs(differences).sum()).sum())
-    return SignFlip(extreme / 2**n, min(1.0, 2 / 2**n))
+    if not 0 < n <= MOST_FLIPS:
+        return SignFlip(float("nan"), float("nan"))
+    observed = abs(float(np.sum(differences))) - 1e-12 * np.abs(differences).sum()
+    sums = np.zeros(1)
+    for difference in differences:
+        sums = np.concatenate([sums + difference, sums - difference])
+    return SignFlip(float((np.abs(sums) >= observed).mean()), min(1.0, 2 / 2**n))
 
 
 class Ranked(NamedTuple):
@@ -62,7 +62,9 @@ def friedman(values: np.ndarray) -> Ranked:
     ranks = rankdata(-values, axis=1).mean(0)
     chi2, chi2_p = friedmanchisquare(*values.T)
     rest = sites * (methods - 1) - chi2
-    ratio = (sites - 1) * chi2 / rest if rest > 1e-12 else np.inf
+    ratio = np.inf
+    if rest > 1e-12:
+        ratio = (sites - 1) * chi2 / rest
     p = fisher.sf(ratio, methods - 1, (methods - 1) * (sites - 1))
     return Ranked(ranks, float(chi2), float(chi2_p), float(ratio), float(p))
 

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..core.rng import stream
+from . import estimates
 from .clusters import Clusters, clusters
 from .conditions import CONDITION, Condition
+from .estimates import Estimate, Group
 from .names import IDS, Names
 from .operating_point import Scored, scored, two_classes
 from .predictions import INFERENCE, Predictions, Samples
-from .statistics import bootstrap, interval
 
 FIGURE = "decision_curve"
 """The figure that needs the table."""
@@ -40,56 +40,54 @@ def benefit(positive: np.ndarray, score: np.ndarray, thresholds: np.ndarray) -> 
     A treated positive adds 1, and a treated negative takes t / (1 - t) at the threshold t, so that the mean is
     TP / n - FP / n t / (1 - t) (Vickers and Elkin, Med Decis Making 2006;26:565). Treating none has a net benefit of 0.
     """
-    positive, score = np.asarray(positive, dtype=bool), np.asarray(score, dtype=float)
+    positive = np.asarray(positive, dtype=bool)
+    score = np.asarray(score, dtype=float)
     everyone = np.where(positive[:, None], 1.0, -thresholds / (1 - thresholds))
     return Benefit(np.where(score[:, None] >= thresholds, everyone, 0.0), everyone)
 
 
-def avoided(model: np.ndarray, everyone: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Return how many treatments a model avoids per 100 samples at the same benefit: 100 (model - all) (1 - t) / t."""
-    return 100 * (model - everyone) * (1 - thresholds) / thresholds
+def difference(given: Benefit, cluster: np.ndarray, group: Group) -> Estimate:
+    """Return the net benefit of the model minus that of the better default, at one threshold of `given` (n,).
 
-
-def bounds(model: np.ndarray, everyone: np.ndarray, patient: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the bounds (2, thresholds) of the model's net benefit minus that of the better default.
-
-    The better of treating all and treating none is chosen anew in each resample of whole patients (n,). NaN below five
-    patients.
+    The better of treating all and treating none is that of these samples.
     """
-    _, index = np.unique(patient.astype(str), return_inverse=True)
-    sums = np.zeros((index.max() + 1, 2 * model.shape[1]))
-    np.add.at(sums, index, np.hstack([model, everyone]))
-    counts = np.repeat(np.bincount(index)[:, None].astype(float), sums.shape[1], axis=1)
-    with_model, without = np.split(bootstrap(sums, counts, rng), 2, axis=1)
-    return np.array([interval(draws) for draws in (with_model - np.maximum(without, 0)).T]).T
+    gained = given.model
+    if given.everyone.mean() > 0:  # else treating none, whose net benefit is 0, is the better default
+        gained = given.model - given.everyone
+    return estimates.single(float(gained.mean()), (gained - gained.mean()) / len(gained), cluster, group)
 
 
 def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
     """Return net_benefit.csv: a row for each condition, inference, site and threshold of the declared range.
 
     `model` is a mean over trainings, and `all` the net benefit of treating everyone. `low` and `high` are the bounds of
-    the difference between the model and the better default (see `bounds`), with trainings fixed. The table is empty
+    the difference between the model and the better default (see `difference`), with trainings fixed. The table is empty
     for studies that do not ask for the figure, or have more than two classes.
     """
-    plan, rows = names.plan, list[dict[str, Any]]()
+    plan = names.plan
+    rows = list[dict[str, Any]]()
     wanted = two_classes(plan) and FIGURE in plan.study.figures
     for condition in names.conditions.values() if wanted else ():
         patients = clusters(samples, condition.run.data.id)
         for key in condition.inferences:
             rows += _rows(predicted, condition, key, patients)
-    return names.described(pd.DataFrame(rows))[COLUMNS] if rows else pd.DataFrame(columns=COLUMNS)
+    if rows:
+        return names.described(pd.DataFrame(rows))[COLUMNS]
+    return pd.DataFrame(columns=COLUMNS)
 
 
 def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
     """Yield the rows of one condition and inference."""
     thresholds = np.linspace(*predicted.plan.study.decision_range, POINTS)
     for (site, role), parts in _by_site(predicted, condition, key, patients).items():
-        each = [benefit(part.positive, part.score, thresholds) for part in parts]
-        model, everyone = np.mean([one.model for one in each], axis=0), each[0].everyone
-        rng = stream("decision curve", condition.run.data.id, site)
-        low, high = bounds(model, everyone, parts[0].patient, rng)
+        trainings = [benefit(part.positive, part.score, thresholds) for part in parts]
+        model = np.mean([training.model for training in trainings], axis=0)
+        everyone = trainings[0].everyone  # the same for all trainings
+        people = parts[0].patient, parts[0].group
+        benefits = [Benefit(*columns) for columns in zip(model.T, everyone.T, strict=True)]
+        low, high = zip(*(difference(given, *people).interval_over_patients() for given in benefits), strict=True)
         about: dict[str, Any] = {"condition_id": condition.id, "inference_id": key, "role": role, "site": site}
-        about |= {"patients": len(set(parts[0].patient)), "samples": len(model)}
+        about |= {"patients": len(np.unique(parts[0].patient)), "samples": len(model)}
         about |= {"prevalence": parts[0].positive.mean()}
         columns = {"threshold": thresholds, "model": model.mean(0), "all": everyone.mean(0), "low": low, "high": high}
         yield from ({**about, **dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True))

@@ -6,7 +6,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import norm
 from scipy.stats import t as student
 
 SMALLEST = 1e-6
@@ -41,19 +40,14 @@ def pool(estimates: np.ndarray, se: np.ndarray) -> Pooled:
     The variance between sites is that of DerSimonian and Laird (Control Clin Trials 1986;7:177):
     max(0, (Q - (k - 1)) / C), where Q = sum w (x - fixed mean)^2, C = sum w - sum w^2 / sum w and w = 1 / se^2.
     """
-    weight, k = 1 / np.asarray(se) ** 2, len(estimates)
+    weight = 1 / np.asarray(se) ** 2
+    k = len(estimates)
     q = (weight * (estimates - np.average(estimates, weights=weight)) ** 2).sum()
     c = weight.sum() - (weight**2).sum() / weight.sum()
     excess = max(0.0, float(q - (k - 1)))
     weight = 1 / (np.asarray(se) ** 2 + excess / c)
     mean = float(np.average(estimates, weights=weight))
     return Pooled(mean, float(1 / np.sqrt(weight.sum())), float(excess / c), float(excess / q) if q else 0.0, k)
-
-
-def mean_interval(pooled: Pooled, level: float = 0.95) -> tuple[float, float]:
-    """Return the normal interval of the mean over sites. It does not say where a new site lies."""
-    half = norm.ppf((1 + level) / 2) * pooled.se
-    return float(pooled.mean - half), float(pooled.mean + half)
 
 
 def prediction_interval(pooled: Pooled, level: float = 0.95) -> tuple[float, float]:
@@ -78,7 +72,8 @@ def predicted(estimates: np.ndarray, se: np.ndarray, logit: bool) -> tuple[float
     With `logit`, estimates are proportions and the interval is made on the logit scale, so that it stays between 0 and
     1. It is NaN below three sites, where a standard error is unknown, and where a proportion is 0 or 1.
     """
-    estimates, se = np.asarray(estimates, dtype=float), np.asarray(se, dtype=float)
+    estimates = np.asarray(estimates, dtype=float)
+    se = np.asarray(se, dtype=float)
     if (
         len(estimates) < 3
         or np.isnan([estimates, se]).any()

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..core.rng import stream
 from ..study.declaration import Study
 from ..study.plan import Plan
 from ..study.threshold import Threshold
+from . import estimates
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition
+from .estimates import Group
 from .names import IDS, Names
 from .predictions import INFERENCE, Missing, Part, Predictions, Samples
-from .statistics import FEWEST, bootstrap, interval, wilson
 from .values import NAN, Value
 
 COUNTS = ("tp", "fp", "fn", "tn")
@@ -58,14 +58,17 @@ class Candidates(NamedTuple):
 
 def candidates(positive: np.ndarray, score: np.ndarray) -> Candidates:
     """Return the thresholds that may be chosen from samples (n,). A sample is positive if its score reaches them."""
-    threshold, sides = np.unique(score), (np.sort(score[positive]), np.sort(score[~positive]))
+    threshold = np.unique(score)
+    sides = (np.sort(score[positive]), np.sort(score[~positive]))
     tp, fp = (len(side) - np.searchsorted(side, threshold) for side in sides)
     return Candidates(threshold, tp, fp, *map(len, sides))
 
 
 def _specificity(c: Candidates, level: float) -> float:
     reached = (c.negatives - c.fp) / c.negatives >= level
-    return float(c.threshold[reached][0]) if reached.any() else float("inf")
+    if reached.any():
+        return float(c.threshold[reached][0])
+    return float("inf")
 
 
 def _sensitivity(c: Candidates, level: float) -> float:
@@ -96,7 +99,8 @@ def choose(rule: Threshold, positive: np.ndarray, score: np.ndarray) -> float:
     """
     if rule.value is not None:
         return rule.value
-    positive, score = np.asarray(positive, dtype=bool), np.asarray(score, dtype=float)
+    positive = np.asarray(positive, dtype=bool)
+    score = np.asarray(score, dtype=float)
     if not 0 < positive.sum() < len(positive):
         return float("nan")
     return CHOICES[rule.rule](candidates(positive, score), rule.level)
@@ -106,39 +110,47 @@ def counted(positive: np.ndarray, score: np.ndarray, threshold: float) -> np.nda
     """Return which of COUNTS each sample adds to, (n, 4); NaN throughout without a threshold."""
     if np.isnan(threshold):
         return np.full((len(positive), 4), np.nan)
-    positive, flagged = np.asarray(positive, dtype=bool), np.asarray(score) >= threshold
+    positive = np.asarray(positive, dtype=bool)
+    flagged = np.asarray(score) >= threshold
     cells = [positive & flagged, ~positive & flagged, positive & ~flagged, ~positive & ~flagged]
     return np.stack(cells, 1).astype(float)
 
 
 def rates(counts: np.ndarray) -> np.ndarray:
     """Return RATES (..., 6) of counts (..., 4); NaN where nothing is below the line."""
-    above, below = counts @ _ABOVE, counts @ _BELOW
+    above = counts @ _ABOVE
+    below = counts @ _BELOW
     return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
 
 
-def bounds(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the bounds (2, 6) of RATES, as means over trainings, from counts (trainings, patients, 4).
+def bounds(counts: np.ndarray, group: Group = ("", "")) -> np.ndarray:
+    """Return the bounds (2, 6) of RATES, as means over trainings, from counts (trainings, patients, 4) of a group.
 
-    Where each patient has one sample, they are Wilson's. Otherwise whole patients are resampled, with trainings and
-    thresholds fixed. A rate that is the same in every resample, such as 0 or 1, has Wilson's bounds with patients
-    counted as samples. NaN where fewer than FEWEST patients have samples below the line.
+    They are over patients, with trainings and thresholds fixed; see `estimates`.
     """
-    mean, below = rates(counts.sum(1)).mean(0), counts @ _BELOW
-    patients = (below > 0).sum(1).min(0)
-    if counts.sum(2).max(initial=0) <= 1:
-        out = wilson(mean, below.sum(1).mean(0))
-    else:
-        sums, totals = (np.moveaxis(x, 0, 1).reshape(counts.shape[1], -1) for x in (counts @ _ABOVE, below))
-        draws = bootstrap(sums, totals, rng).reshape(-1, len(counts), len(RATES)).mean(1)
-        out = np.array([interval(column) for column in draws.T]).T
-        out = np.where(out[0] == out[1], wilson(mean, patients), out)
-    return np.where(patients >= FEWEST, out, np.nan)
+    above = counts @ _ABOVE
+    below = counts @ _BELOW
+    mean = rates(counts.sum(1))
+    people = np.arange(counts.shape[1])
+    with np.errstate(invalid="ignore", divide="ignore"):  # nothing below the line, and thus no rate
+        # A patient moves a ratio of sums by what it adds above the line beyond the rate of what it adds below.
+        moved = (above - mean[:, None] * below) / below.sum(1, keepdims=True)
+    moved = np.where(below > 0, moved, np.nan)
+    out = []
+    for k in range(len(RATES)):
+        alone = below[..., k].max(initial=0) <= 1
+        trainings = [
+            estimates.single(mean[n, k], moved[n, :, k], people, group, n, samples=alone) for n in range(len(counts))
+        ]
+        out.append(estimates.over_trainings(trainings).interval_over_patients("share"))
+    return np.array(out).T
 
 
 def positive_class(study: Study) -> int:
     """Return the number of the positive class of a study with two classes."""
-    return study.dataset.classes.index(study.positive) if study.positive is not None else 1
+    if study.positive is not None:
+        return study.dataset.classes.index(study.positive)
+    return 1
 
 
 def two_classes(plan: Plan) -> bool:
@@ -208,8 +220,11 @@ def predictive_values(point: Point, prevalence: float) -> tuple[Value, Value]:
 
 def _predictive(rate: float, other: float, share: float) -> float:
     """Return the share of right calls among those of a class, given the rates of both classes and its share."""
-    right, wrong = rate * share, (1 - other) * (1 - share)
-    return right / (right + wrong) if right + wrong > 0 else NAN
+    right = rate * share
+    wrong = (1 - other) * (1 - share)
+    if right + wrong > 0:
+        return right / (right + wrong)
+    return NAN
 
 
 Points = dict[tuple[str, str, str, str], Point]
@@ -220,7 +235,8 @@ def points(table: pd.DataFrame) -> Points:
     """Return the rows of operating_points.csv as one point for each condition, inference and place."""
     found: Points = {}
     for place, rows in table.groupby([*IDS, "role", "site"], sort=False):
-        whole, each = rows[rows["run"] == ALL].iloc[0], rows[rows["run"] != ALL]
+        whole = rows[rows["run"] == ALL].iloc[0]
+        each = rows[rows["run"] != ALL]
         rates = {name: _rate(name, whole, each) for name in RATES}
         drifts = {name: float(whole[f"{name}_drift"]) for name in DRIFTS}
         counts = {name: float(whole[name]) for name in COUNTS}
@@ -232,29 +248,39 @@ def points(table: pd.DataFrame) -> Points:
 
 def _rate(name: str, whole: pd.Series, each: pd.DataFrame) -> Value:
     """Return the mean of a rate over trainings with its bounds over patients."""
-    low, high = float(whole[f"{name}_low"]), float(whole[f"{name}_high"])
-    std = float(each[name].std()) if len(each) > 1 else NAN
+    low = float(whole[f"{name}_low"])
+    high = float(whole[f"{name}_high"])
+    std = NAN
+    if len(each) > 1:
+        std = float(each[name].std())
     return Value(float(whole[name]), std, len(each), low, high, int(whole["samples"]), NAN, NAN, low, high)
 
 
 class Scored(NamedTuple):
-    """One sample set of a site: whether samples are positive, their scores, and their patients, each (n,)."""
+    """The samples of a site: whether they are positive, their scores, and the numbers of their patients, each (n,)."""
 
     positive: np.ndarray
     score: np.ndarray
     patient: np.ndarray
+    group: Group
 
 
 def scored(study: Study, part: Part, patients: Clusters) -> Scored:
-    """Return labels, scores and patients of a site; a sample of an unknown patient is one of its own."""
+    """Return labels, scores and patients of a site."""
     positive = positive_class(study)
-    return Scored(part.label == positive, part.probability[:, positive], patients.of(part.samples))
+    people = patients.of(part.samples, part.site)
+    return Scored(part.label == positive, part.probability[:, positive], people, patients.group(part.site))
 
 
 def _together(places: Sequence[Scored]) -> Scored:
-    """Return the samples of several sites as one set."""
-    none = Scored(np.empty(0, dtype=bool), np.empty(0), np.empty(0, dtype=object))
-    return Scored(*map(np.concatenate, zip(none, *places, strict=True)))
+    """Return the samples of several sites as one set, in which equal numbers of two groups are two patients."""
+    if not places:
+        return Scored(np.empty(0, dtype=bool), np.empty(0), np.empty(0, dtype=int), ("", ""))
+    groups = [*dict.fromkeys(place.group for place in places)]
+    people = [place.patient * len(groups) + groups.index(place.group) for place in places]
+    positive = np.concatenate([place.positive for place in places])
+    score = np.concatenate([place.score for place in places])
+    return Scored(positive, score, np.concatenate(people), ("", ""))
 
 
 class _Training(NamedTuple):
@@ -293,7 +319,7 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
         for name, members in groups.items():
             mean = rates(counts[members].sum(1)).mean(0)
             away = mean - home.setdefault(name, mean)  # validation comes first
-            low, high = bounds(counts[members], stream("operating point", condition.run.data.id, site))
+            low, high = bounds(counts[members], parts[0].group)
             yield {
                 **{"condition_id": condition.id, "inference_id": key, "role": role, "site": site, "run": name},
                 "seed": condition.runs[name].seed if name != ALL else None,
@@ -311,7 +337,7 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
 
 def _stacked(parts: Sequence[Scored], thresholds: np.ndarray) -> np.ndarray:
     """Return the counts (trainings, patients, 4) of the samples of one place, which all trainings predict."""
-    _, patient = np.unique(parts[0].patient.astype(str), return_inverse=True)
+    _, patient = np.unique(parts[0].patient, return_inverse=True)
     stacked = np.zeros((len(parts), len(set(patient)), len(COUNTS)))
     for n, (part, threshold) in enumerate(zip(parts, thresholds, strict=True)):
         np.add.at(stacked[n], patient, counted(part.positive, part.score, threshold))

@@ -103,7 +103,8 @@ class Predictions:
     """
 
     def __init__(self, plan: Plan, paths: Paths) -> None:
-        self.plan, self.paths = plan, paths
+        self.plan = plan
+        self.paths = paths
         self._partitions: dict[str, pd.DataFrame] = {}
         self._splits: dict[tuple[str, str, frozenset[str]], pd.DataFrame] = {}
         self._known: dict[tuple[str, str, str], _Kept | Missing] = {}
@@ -178,7 +179,9 @@ class Predictions:
         """Keep all that a file of predictions holds, or why it cannot be used."""
         path = self.paths.predictions(run.id, job)
         members = [key for key, file in self.plan.predictions(run.id).items() if file == job]
-        table = read_table(path) if path.exists() else None
+        table = None
+        if path.exists():
+            table = read_table(path)
         for key, split in itertools.product(members, SPLITS):
             try:
                 if table is None:
@@ -228,7 +231,8 @@ class Predictions:
         if table[["sample", *SITE]].equals(wanted):
             return ""
         wanted = wanted.set_index("sample")
-        members, predicted = set(wanted.index), set(table["sample"])
+        members = set(wanted.index)
+        predicted = set(table["sample"])
         if members - predicted:
             return f"partial: {len(members - predicted)} of {len(members)} {split} samples are not predicted"
         others = len(predicted - members)
@@ -241,7 +245,8 @@ class Predictions:
 
     def _shared(self, run: Run, split: str, rows: pd.DataFrame) -> _Kept:
         counted = [column for column in rows.columns if column.startswith(COUNT)]
-        table, alike = rows[["sample", *SITE, "label", *counted]], self._about[run.partition_id, split]
+        table = rows[["sample", *SITE, "label", *counted]]
+        alike = self._about[run.partition_id, split]
         about = next((one for one in alike if table.equals(one.table)), None)
         if about is None:
             about = _divided(table, counted)
@@ -254,7 +259,8 @@ def _divided(table: pd.DataFrame, counted: Sequence[str]) -> _About:
     sites = []
     for (site, role), rows in table.groupby(SITE, sort=False):
         known = {name.removeprefix(COUNT): float(rows[name].iloc[0]) for name in counted if rows[name].notna().iloc[0]}
-        samples, label = rows.set_index("sample").index, rows["label"].to_numpy()
+        samples = rows.set_index("sample").index
+        label = rows["label"].to_numpy()
         sites.append((rows.index.to_numpy(), Part(str(site), str(role), samples, label, np.empty((0, 0)), known)))
     return _About(table, sites)
 

@@ -23,7 +23,9 @@ def ranking(findings: Findings) -> Ranking:
     members = max(groups, key=len, default=[])
     names = tuple(one.condition.title if findings.averaged else findings.full(one.condition) for one in members)
     values = np.array([_values(findings, one, members[0], role) for one in members]).T
-    sites = len(values) if members else 0
+    sites = 0
+    if members:
+        sites = len(values)
     empty = Ranking(names, role, sites)
     if len(members) < CONDITIONS:
         return empty._replace(why_not=f"it needs {CONDITIONS} conditions that are tested at the same sites")
@@ -33,7 +35,8 @@ def ranking(findings: Findings) -> Ranking:
         return empty._replace(why_not="a condition has no score at one of the sites")
     if (values == values[:, :1]).all():
         return empty._replace(why_not="all conditions have the same scores")
-    ranked, critical = multiple.friedman(values), multiple.critical_difference(len(members), sites)
+    ranked = multiple.friedman(values)
+    critical = multiple.critical_difference(len(members), sites)
     ranks = tuple(ranked.ranks.tolist())
     return empty._replace(ranks=ranks, critical=critical, p=ranked.f_p, related=findings.averaged)
 

@@ -21,7 +21,8 @@ def table(predicted: Predictions, samples: Samples) -> pd.DataFrame:
     `chance` is that of a guess (see `Metric.chance`). `majority` is the score of giving the shares of the
     classes among the test labels of the site for every sample: for accuracy the share of the commonest class.
     """
-    rows, known = [], {run.condition: run for run in predicted.plan.runs.values()}
+    rows = []
+    known = {run.condition: run for run in predicted.plan.runs.values()}
     for condition, run in known.items():
         for place, chance, majority in _by_site(predicted, samples, run):
             rows.append((condition, *place, chance, majority))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -18,51 +19,21 @@ from ..figures import Figure, Results, SiteMistakes
 from ..io.arrays import map_array
 from ..io.guards import require_columns, require_unique
 from ..io.paths import Paths
+from ..io.result_tables import RESULT_TABLES
 from ..io.text import readable, write_text
 from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data
-from . import calibration, collapse, comparisons, controls, mistakes, net_benefit, operating_point, score, study_tables
+from . import controls, mistakes, net_benefit, operating_point, score, study_tables
 from .findings import Findings
-from .names import IDS, LEVELS, Names
-from .predictions import INFERENCE, Predictions
+from .names import Names
+from .predictions import Predictions
 from .ranking import ranking
 
 ROLES = ("internal", "external")
 AGAIN = "score and summarise the study again"
-COLUMNS = {
-    "scores": ["run", "site", "role", *INFERENCE, "seed", "metric", "value", "n"],
-    "summary": [*LEVELS, "mean", "std", "seeds", "low", "high"],
-    "effects": [*LEVELS, "quantity", "mean", "std", "seeds", "low", "high"],
-    "comparisons": comparisons.COLUMNS,
-    "comparison": ["table", "published", "mean", "difference", "combined", "verdict", "reason"],
-    "trends": ["claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites", "doubt", "reason"],
-    "unseen": [*IDS, "trained_on", "metric", "mean", "std", "seeds"],
-    "subgroups": [*IDS, "column", "group", "role", "metric", "n", "clusters", "mean", "std", "seeds", "low", "high"],
-    "operating_points": operating_point.COLUMNS,
-    "net_benefit": net_benefit.COLUMNS,
-    "controls": controls.COLUMNS,
-    "calibration": calibration.COLUMNS,
-    "collapse": collapse.COLUMNS,
-}
-"""The columns of each table that its readers need."""
-KEYS = {
-    "scores": ["run", "site", "role", *INFERENCE, "metric"],
-    "summary": LEVELS,
-    "effects": [*LEVELS, "quantity"],
-    "comparisons": comparisons.KEYS,
-    "comparison": [],
-    "trends": [],
-    "unseen": [*IDS, "trained_on", "metric"],
-    "subgroups": [*IDS, "column", "group", "role", "metric"],
-    "operating_points": [*IDS, "role", "site", "run"],
-    "net_benefit": [*IDS, "role", "site", "threshold"],
-    "controls": ["quantity", "partition", *IDS, "role", "site", "metric"],
-    "calibration": [*IDS, "role", "site", "quantity", "bin"],
-    "collapse": [*IDS, "role", "site", "run"],
-}
-"""The columns of each table in which no two rows agree."""
+PACKAGE = __package__.partition(".")[0]
 PATCHES = 6
 """Images of each site that a figure may show."""
 
@@ -76,13 +47,15 @@ def draw(plan: Plan, paths: Paths, name: str) -> Path:
 
 
 def parsed(name: str, content: bytes, path: Path) -> pd.DataFrame:
-    """Return the table `name` (a key of COLUMNS) in the content of the file `path`.
+    """Return the table `name` (a key of RESULT_TABLES) in the content of the file `path`.
 
     Raises UserError where it is no table, lacks a column, or has a row twice.
     """
+    declared = RESULT_TABLES[name]
+    columns = declared.columns or importlib.import_module(f"{PACKAGE}.{declared.worker}").COLUMNS
     table = study_tables.parse_table(content, path)
-    require_columns(path, table, dict.fromkeys(COLUMNS[name], "anything"), AGAIN)
-    require_unique(path, table, KEYS[name], AGAIN)
+    require_columns(path, table, dict.fromkeys(columns, "anything"), AGAIN)
+    require_unique(path, table, list(declared.keys), AGAIN)
     return table
 
 
@@ -95,11 +68,13 @@ class StudyResults:
     """The files of a study as tables, which have the ids of condition and inference in the columns `names.IDS`."""
 
     def __init__(self, plan: Plan, paths: Paths) -> None:
-        self.plan, self.paths = plan, paths
+        self.plan = plan
+        self.paths = paths
         self.files = paths.study_files(plan.name)
         self.names = Names(plan)
         self._contents: dict[str, bytes] = {}
         self._samples: dict[str, pd.DataFrame] = {}
+        self._tables: dict[str, pd.DataFrame] = {}
 
     def content(self, name: str) -> bytes:
         """Return the bytes of a file of the study's folder. Raises UserError where it is not there."""
@@ -123,89 +98,45 @@ class StudyResults:
         """The predictions of all runs, and the tables of partitions."""
         return Predictions(self.plan, self.paths)
 
-    def _table(self, name: str) -> pd.DataFrame:
-        """Return a table of the study's folder. Raises UserError where it is not one of this study, as it is now."""
-        path = self.files.folder / f"{name}.csv"
-        return parsed(name, self.content(path.name), path)
+    def table(self, name: str) -> pd.DataFrame:
+        """Return a table of the study's folder by its name in `result_tables`.
+
+        Raises UserError where it is not one of this study, as it is now.
+        """
+        if name not in self._tables:
+            path = self.files.result(name)
+            self._tables[name] = parsed(name, self.content(path.name), path)
+        return self._tables[name]
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:
         """scores.csv, with the columns condition_id and inference_id added."""
-        scores = self.names.identified(self._table("scores"))
-        known = {(role, site) for part in self.plan.partitions for role in ROLES for site in getattr(part, role)}
-        if others := sorted(set(zip(scores["role"], scores["site"], strict=True)) - known):
-            what = f"has the {others[0][0]} site {others[0][1]!r}, which the study does not have"
-            raise UserError(self.files.scores, what, AGAIN)
+        scores = self.names.identified(self.table("scores"))
+        tested = {(role, site) for part in self.plan.partitions for role in ROLES for site in getattr(part, role)}
+        strange = sorted(set(zip(scores["role"], scores["site"], strict=True)) - tested)
+        if strange:
+            role, site = strange[0]
+            raise UserError(self.files.scores, f"has the {role} site {site!r}, which the study does not have", AGAIN)
         if unknown := sorted(set(scores["metric"]) - {metric.name for metric in score.metrics(self.plan)}):
             raise UserError(self.files.scores, f"has the metric {unknown[0]!r}, which the study does not have", AGAIN)
         return scores
 
     @functools.cached_property
-    def summary(self) -> pd.DataFrame:
-        """summary.csv."""
-        return self._table("summary")
-
-    @functools.cached_property
-    def effects(self) -> pd.DataFrame:
-        """effects.csv."""
-        return self._table("effects")
-
-    @functools.cached_property
-    def comparisons(self) -> pd.DataFrame:
-        """comparisons.csv."""
-        return self._table("comparisons")
-
-    @functools.cached_property
-    def comparison(self) -> pd.DataFrame:
-        """comparison.csv."""
-        return self._table("comparison")
-
-    @functools.cached_property
-    def trends(self) -> pd.DataFrame:
-        """trends.csv."""
-        return self._table("trends")
-
-    @functools.cached_property
-    def unseen(self) -> pd.DataFrame:
-        """unseen.csv."""
-        return self._table("unseen")
-
-    @functools.cached_property
-    def subgroups(self) -> pd.DataFrame:
-        """subgroups.csv."""
-        return self._table("subgroups")
-
-    @functools.cached_property
     def operating_points(self) -> operating_point.Points:
         """The points of operating_points.csv. Raises UserError where rows are missing."""
-        table = self._table("operating_points")
-        with readable(self.files.operating_points, "table"):
+        table = self.table("operating_points")
+        with readable(self.files.result("operating_points"), "table"):
             return operating_point.points(table)
-
-    @functools.cached_property
-    def net_benefit(self) -> pd.DataFrame:
-        """net_benefit.csv."""
-        return self._table("net_benefit")
 
     @functools.cached_property
     def controls(self) -> controls.Controls:
         """The numbers of controls.csv."""
-        return controls.Controls(self.findings, self._table("controls"))
-
-    @functools.cached_property
-    def calibration(self) -> pd.DataFrame:
-        """calibration.csv."""
-        return self._table("calibration")
-
-    @functools.cached_property
-    def collapse(self) -> pd.DataFrame:
-        """collapse.csv."""
-        return self._table("collapse")
+        return controls.Controls(self.findings, self.table("controls"))
 
     @functools.cached_property
     def findings(self) -> Findings:
         """The numbers of summary.csv, effects.csv and comparisons.csv by their ids."""
-        return Findings(self.names, self.summary, self.effects, self.comparisons)
+        return Findings(self.names, self.table("summary"), self.table("effects"), self.table("comparisons"))
 
     @functools.cached_property
     def missing(self) -> list[dict[str, str]]:
@@ -244,7 +175,9 @@ class StudyResults:
                 parts.append(table.assign(**about, condition=condition.title, held_out=condition.held_out))
         columns = ["round", "site", "split", "loss", "accuracy"]
         columns += ["run", "seed", "condition_id", "condition", "held_out"]
-        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+        if parts:
+            return pd.concat(parts, ignore_index=True)
+        return pd.DataFrame(columns=columns)
 
     @functools.cached_property
     def for_figures(self) -> Results:
@@ -253,7 +186,7 @@ class StudyResults:
         shown = examples(self)
         return Results(
             scores=self._titled(self.scores),
-            summary=self._titled(self.summary),
+            summary=self._titled(self.table("summary")),
             rounds=self.rounds,
             patches={site: images for site, (images, _) in shown.items()},
             labels={site: labels for site, (_, labels) in shown.items()},
@@ -264,9 +197,9 @@ class StudyResults:
             classes=self.plan.study.dataset.classes,
             settings={name: run.settings for name, run in self.plan.runs.items()},
             synthetic=self.synthetic,
-            benefits=self._titled(self.net_benefit) if net_benefit.FIGURE in self.plan.study.figures else None,
+            benefits=self._titled(self.table("net_benefit")) if net_benefit.FIGURE in self.plan.study.figures else None,
             ranking=ranking(self.findings),
-            calibration=self._titled(self.calibration),
+            calibration=self._titled(self.table("calibration")),
         )
 
     def _mistakes(self, each: int) -> list[SiteMistakes]:
@@ -285,12 +218,16 @@ def card(paths: Paths, data: Data) -> dict[str, Any]:
     Facts that only preparation knows, such as checksums, are empty before it.
     """
     path = paths.data_files(data.id).card
-    prepared = read_card(path) if path.exists() else {}
+    prepared = {}
+    if path.exists():
+        prepared = read_card(path)
     return {"synthetic": data.synthetic, "checksums": {}} | prepared | dataclasses.asdict(data.card)
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    return read_manifest(path) if path.exists() else {}
+    if path.exists():
+        return read_manifest(path)
+    return {}
 
 
 def examples(results: StudyResults) -> dict[str, tuple[np.ndarray, np.ndarray]]:

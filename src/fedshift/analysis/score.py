@@ -51,7 +51,8 @@ def metrics(plan: Plan) -> list[Metric]:
 def _score_rows(plan: Plan, paths: Paths, missing: list[dict[str, str]]) -> Iterator[dict[str, Any]]:
     """Yield the rows of scores.csv. Adds to `missing` the predictions that are not there."""
     condition = {name: one.words for one in conditions(plan).values() for name in one.runs}
-    inference, predicted = predictions.inferences(plan), predictions.Predictions(plan, paths)
+    inference = predictions.inferences(plan)
+    predicted = predictions.Predictions(plan, paths)
     measured = metrics(plan)
     for name, run in plan.runs.items():
         for key in plan.predictions(name):

@@ -11,29 +11,10 @@ import pandas as pd
 from ..core.errors import UserError
 from ..io.guards import require_object
 from ..io.paths import Paths
+from ..io.result_tables import TEXT
 from ..io.text import read_json, readable
 from ..study.plan import Plan
 from .predictions import TYPES
-
-_TEXT = (
-    "study",
-    "run",
-    *("condition_id", "inference_id", "better_ids", "than_ids"),
-    *("than_condition_id", "than_inference_id", "than_condition", "than_inference"),
-    "algorithm",
-    "bn",
-    "addon",
-    "held_out",
-    "site",
-    "role",
-    "inference",
-    "metric",
-    "quantity",
-    *("table", "method", "variant", "condition", "verdict", "reason"),
-    *("partition", "of", "claim", "sentence", "held", "doubt"),
-    *("column", "group"),
-    *("rule", "positive"),
-)
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -52,7 +33,7 @@ def parse_table(content: bytes, path: Path) -> pd.DataFrame:
     """
     with readable(path, "table"):
         known = pd.read_csv(io.BytesIO(content), nrows=0).columns
-        text = {c: "str" for c in _TEXT if c in known}
+        text = {c: "str" for c in TEXT if c in known}
         empty: dict[Any, Any] = {c: [] if c in text else [""] for c in known}
         table = pd.read_csv(io.BytesIO(content), dtype=text, keep_default_na=False, na_values=empty)
         table = table.astype({k: v for k, v in TYPES.items() if k in known})
@@ -66,7 +47,8 @@ def missing(plan: Plan, paths: Paths) -> list[dict[str, str]]:
     path = paths.study_files(plan.name).missing
     if not path.exists():
         return []
-    content, text = read_json(path), dict.fromkeys(("run", "inference", "why"), "text")
+    content = read_json(path)
+    text = dict.fromkeys(("run", "inference", "why"), "text")
     remedy = "score the study again"
     if not isinstance(content, list):
         raise UserError(path, "does not hold a list", remedy)

@@ -76,7 +76,8 @@ def _trained_on(predicted: Predictions, samples: Samples, data: str, partition: 
     if "base" not in table:
         return pd.Series(dtype=bool)
     rows = assigned.astype({"sample": str}).merge(table[["sample", "base"]], on="sample")
-    train, outside = rows.loc[rows["split"] == "train", "base"], rows[rows["role"] == "external"]
+    train = rows.loc[rows["split"] == "train", "base"]
+    outside = rows[rows["role"] == "external"]
     return pd.Series(outside["base"].isin(train.dropna()).to_numpy(), outside["sample"])
 
 

@@ -41,29 +41,48 @@ class Value(NamedTuple):
         return not math.isnan(self.mean)
 
 
+class Share(NamedTuple):
+    """A share of the external loss that is recovered, or why there is none, in words for a cell of a table."""
+
+    value: float = NAN
+    why: str = ""
+
+    @property
+    def known(self) -> bool:
+        """True where there is a share."""
+        return not self.why
+
+    @property
+    def text(self) -> str:
+        """The share in percent, or why there is none."""
+        return self.why or f"{100 * self.value:.0f} %"
+
+
 def number(x: float, metric: Metric, sign: bool = False) -> str:
     """Return a value of a metric: percent with one decimal, or three decimals; a dash where it is not defined."""
     if math.isnan(x):
         return DASH
     text = f"{100 * x:+.1f}" if metric.percent else f"{x:+.3f}"
-    zero = not text.strip("+-0.")
-    text = text.lstrip("+-") if zero else text
-    return (text if sign else text.lstrip("+")).replace("-", "−")
+    if not text.strip("+-0."):  # zero has no sign
+        text = text.lstrip("+-")
+    if not sign:
+        text = text.lstrip("+")
+    return text.replace("-", "−")
 
 
 def spread(value: Value, metric: Metric, sign: bool = False) -> str:
     """Return mean ± standard deviation over seeds, the latter where there is one."""
     mean = number(value.mean, metric, sign)
-    return (
-        mean
-        if math.isnan(value.std) or not value.known
-        else f"{mean}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{number(value.std, metric)}"
-    )
+    if math.isnan(value.std) or not value.known:
+        return mean
+    return f"{mean}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{number(value.std, metric)}"
 
 
 def inner(metric: Metric) -> str:
     """Return the title of a metric as it stands inside a sentence."""
-    return metric.title if metric.title.isupper() else metric.title[:1].lower() + metric.title[1:]
+    if metric.title.isupper():
+        return metric.title
+    return metric.title[:1].lower() + metric.title[1:]
 
 
 def doubtful(value: Value) -> bool:

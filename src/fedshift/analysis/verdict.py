@@ -87,7 +87,8 @@ class Verdict:
 
 def verdict(findings: Findings, condition: Condition) -> Verdict:
     """Return the verdict on the headline metric of a condition, with the inference whose levels are reported."""
-    key, across = findings.level_inference(condition), findings.averaged
+    key = findings.level_inference(condition)
+    across = findings.averaged
     home = findings.effect("level", condition, key, "internal", across=across)
     blind = findings.blind(condition, key, "internal")
     home = home._replace(chance=blind.chance, majority=blind.majority)
@@ -99,8 +100,11 @@ def verdict(findings: Findings, condition: Condition) -> Verdict:
         if disagree.opposite(findings.margin):
             return disagree
     if reason:
-        doubtful = {Reason.HOME_IN_DOUBT: home, Reason.TOO_WIDE: loss}.get(reason)
-        return Verdict(Word.CANNOT_TELL, home, loss, reason, needs=needs(doubtful) if doubtful else (), sites=sites)
+        doubtful = {Reason.HOME_IN_DOUBT: home, Reason.TOO_WIDE: loss}
+        more: tuple[str, ...] = ()
+        if reason in doubtful:
+            more = needs(doubtful[reason])
+        return Verdict(Word.CANNOT_TELL, home, loss, reason, needs=more, sites=sites)
     if loss.high < findings.margin:
         return Verdict(Word.HOLDS, home, loss, sites=sites)
     return Verdict(Word.LOSES, home, loss, recovery=_recovery(findings, condition, across), sites=sites)
@@ -115,7 +119,9 @@ def _unasked(findings: Findings, condition: Condition, key: str) -> Reason | Non
     levels = [findings.effect("level", condition, key, r, across=findings.averaged) for r in ("internal", "external")]
     if not levels[1].known or (condition.tests_inside and not levels[0].known):
         return Reason.NOT_SCORED
-    return None if condition.tests_inside else Reason.HOME_UNTESTED
+    if condition.tests_inside:
+        return None
+    return Reason.HOME_UNTESTED
 
 
 def _at_home(findings: Findings, home: Value) -> Reason | None:
@@ -128,14 +134,18 @@ def _at_home(findings: Findings, home: Value) -> Reason | None:
         return Reason.HOME_FAILS
     if math.isnan(home.low):
         return Reason.HOME_WITHOUT_INTERVAL
-    return None if home.low > reference else Reason.HOME_IN_DOUBT
+    if home.low > reference:
+        return None
+    return Reason.HOME_IN_DOUBT
 
 
 def _outside(loss: Value, margin: float) -> Reason | None:
     """Return why a loss can neither be established nor be shown to lie under the margin."""
     if math.isnan(loss.low):
         return Reason.WITHOUT_INTERVAL
-    return None if loss.high < margin or loss.low > 0 else Reason.TOO_WIDE
+    if loss.high < margin or loss.low > 0:
+        return None
+    return Reason.TOO_WIDE
 
 
 def _recovery(findings: Findings, condition: Condition, across: bool) -> Recovery | None:
@@ -146,7 +156,11 @@ def _recovery(findings: Findings, condition: Condition, across: bool) -> Recover
     gain = findings.gain(condition, key, "external", across=across)
     if not gain.known:
         return None
-    return Recovery.RECOVERS if gain.low > 0 else Recovery.WORSENS if gain.high < 0 else Recovery.IN_DOUBT
+    if gain.low > 0:
+        return Recovery.RECOVERS
+    if gain.high < 0:
+        return Recovery.WORSENS
+    return Recovery.IN_DOUBT
 
 
 def needs(value: Value) -> tuple[str, ...]:
@@ -154,7 +168,13 @@ def needs(value: Value) -> tuple[str, ...]:
 
     Trainings are always among it where there are fewer than FEW.
     """
-    trainings = value.std / math.sqrt(value.seeds) if value.seeds > 1 else math.nan
+    trainings = math.nan
+    if value.seeds > 1:
+        trainings = value.std / math.sqrt(value.seeds)
+    # The width of a normal 95% interval in standard errors, 2 * 1.96.
     patients = (value.high_patients - value.low_patients) / 3.92
-    by_trainings = trainings >= patients
-    return (*(() if by_trainings else ("patients",)), *(("trainings",) if by_trainings or value.seeds < FEW else ()))
+    if not trainings >= patients:  # also where there is one training
+        if value.seeds < FEW:
+            return ("patients", "trainings")
+        return ("patients",)
+    return ("trainings",)

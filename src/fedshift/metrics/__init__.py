@@ -4,7 +4,7 @@ A file here turns labels and probabilities into a number, and gives the contribu
 Means over sites, intervals and comparisons belong to `analysis`.
 """
 
-from ._base import Metric, Resampler
+from ._base import Metric
 from ._placements import Placements, placements
 
-__all__ = ["Metric", "Placements", "Resampler", "placements"]
+__all__ = ["Metric", "Placements", "placements"]

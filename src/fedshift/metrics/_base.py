@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 
 from ..core.registry import Plugin
-
-Resampler = Callable[[np.ndarray], np.ndarray]
-"""Returns the scores (draws,) of samples that count so many times (draws, n)."""
 
 
 class Metric(Plugin):
@@ -42,22 +38,33 @@ class Metric(Plugin):
             raise TypeError(f"{type(self).__name__} has no value")
         each = each.reshape(len(label), -1)
         counted = (~np.isnan(each)).sum(0)
-        return float((np.nansum(each, 0) / counted).mean()) if counted.all() else float("nan")
+        if counted.all():
+            return float((np.nansum(each, 0) / counted).mean())
+        return float("nan")
 
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray | None:
-        """Return the contribution of each sample, (n,), if the score is their mean; else None, and no interval.
+        """Return the contribution of each sample, (n,), if the score is their mean; else None.
 
         NaN means that a sample does not count. A score that is a mean of means, such as the mean recall over classes,
         returns a column for each of these means: (n, columns).
         """
         return None
 
-    def resampler(self, label: np.ndarray, probability: np.ndarray) -> Resampler | None:
-        """Return a function that scores resamples of these samples, where these scores make the interval.
+    def influence(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray | None:
+        """Return by how much the score changes with the weight of each sample, to first order; None for no interval.
 
-        By default None: the interval is made of the means of `per_sample` in the resamples.
+        It is (n,), or (n, columns) for a score that is made of parts that different samples count in, such as those of
+        single classes: the change is the sum over columns, and NaN means that a sample does not count in a part. By
+        default, it follows from `per_sample`.
         """
-        return None
+        each = self.per_sample(label, probability)
+        if each is None:
+            return None
+        each = each.reshape(len(label), -1)
+        counted = (~np.isnan(each)).sum(0)
+        with np.errstate(invalid="ignore", divide="ignore"):  # a part without any sample that counts is NaN
+            mean = np.nansum(each, 0) / counted
+            return np.asarray((each - mean) / counted / each.shape[1])
 
     def chance(self, shares: np.ndarray) -> float:
         """Return the expected score of a guess where the classes have these shares of the samples (classes,).
@@ -67,11 +74,16 @@ class Metric(Plugin):
         return float("nan")
 
     @property
-    def has_resampler(self) -> bool:
-        """Return whether resamples are scored by `resampler`."""
-        return type(self).resampler is not Metric.resampler
+    def scale(self) -> str:
+        """The scale of the interval of a value: `logit`, `share` for numbers from 0 to 1, or empty."""
+        if self.logit:
+            return "logit"
+        if self.percent:
+            return "share"
+        return ""
 
     @property
     def has_interval(self) -> bool:
-        """Return whether resampling gives an interval, because the score consists of contributions of samples."""
-        return type(self).per_sample is not Metric.per_sample
+        """Return whether the score has an interval, because samples contribute to it or have a known influence."""
+        cls = type(self)
+        return cls.per_sample is not Metric.per_sample or cls.influence is not Metric.influence

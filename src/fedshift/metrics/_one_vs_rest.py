@@ -7,4 +7,6 @@ import numpy as np
 
 def compared(label: np.ndarray, probability: np.ndarray) -> np.ndarray:
     """Return the classes that are compared with the rest: class 1 of two; of more, those that are present."""
-    return np.array([1]) if probability.shape[1] == 2 else np.unique(label)
+    if probability.shape[1] == 2:
+        return np.array([1])
+    return np.unique(label)

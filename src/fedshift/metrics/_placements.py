@@ -8,12 +8,12 @@ import numpy as np
 
 
 class Placements(NamedTuple):
-    """The area under a ROC curve with its placements, or the difference of two such areas on the same samples.
+    """The area under a ROC curve with its placements.
 
     Attributes
     ----------
     area : float
-        The area under the curve, or a difference of areas.
+        The area under the curve.
     placement : np.ndarray
         For each sample (n,): the share of negatives below it if it is positive (V10), and the share of positives above
         it if it is negative (V01). Ties count one half. Their mean over either class is `area`.
@@ -21,10 +21,6 @@ class Placements(NamedTuple):
 
     area: float
     placement: np.ndarray
-
-    def minus(self, other: Placements) -> Placements:
-        """Return the difference of two models' areas on the same samples, whose variance is the paired one."""
-        return Placements(self.area - other.area, self.placement - other.placement)
 
 
 def placements(positive: np.ndarray, score: np.ndarray) -> Placements:
@@ -36,7 +32,8 @@ def placements(positive: np.ndarray, score: np.ndarray) -> Placements:
     from scipy.stats import rankdata
 
     positive = np.asarray(positive, dtype=bool)
-    over_all, within = rankdata(score), np.empty(len(score))
+    over_all = rankdata(score)
+    within = np.empty(len(score))
     for members in (positive, ~positive):
         within[members] = rankdata(score[members])
     other = np.where(positive, (~positive).sum(), positive.sum())

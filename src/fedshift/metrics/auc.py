@@ -21,7 +21,7 @@ class AUC(Metric):
     logit = True
     interval_note = (
         "The interval of an AUC is made on the logit scale; there is none where it is 0 or 1. Samples enter by the "
-        "share of the other class that they are ranked above or below, averaged over seeds."
+        "share of the other class that they are ranked above or below."
     )
 
     def value(self, label: np.ndarray, probability: np.ndarray) -> float:
@@ -32,18 +32,19 @@ class AUC(Metric):
             return float("nan")
         return float(np.mean([roc_auc_score(label == c, probability[:, c]) for c in compared(label, probability)]))
 
-    def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
-        """Return two columns for each class against the rest: 2 V - AUC of its placements V, and of those of the rest.
+    def influence(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
+        """Return two columns for each class against the rest: V - AUC by the number of its samples, and of the rest.
 
-        Both have the mean AUC. Their mean varies with patients as the AUC does, to first order, so that resampling it
-        gives the variance of Obuchowski (Biometrics 1997;53:567).
+        V are the placements. The variance that follows is that of DeLong and of Obuchowski (Biometrics 1997;53:567).
         """
         if len(np.unique(label)) < 2:
             return np.full((len(label), 1), np.nan)
+        classes = compared(label, probability)
         columns = []
-        for c in compared(label, probability):
+        for c in classes:
             area, placement = placements(label == c, probability[:, c])
-            columns += [np.where(side, 2 * placement - area, np.nan) for side in (label == c, label != c)]
+            moved = (placement - area) / len(classes)
+            columns += [np.where(side, moved / side.sum(), np.nan) for side in (label == c, label != c)]
         return np.stack(columns, 1)
 
     def chance(self, shares: np.ndarray) -> float:
