@@ -9,11 +9,12 @@ import pytest
 from scipy.special import expit
 
 from fedshift.analysis import calibration as c
-from fedshift.analysis.statistics import wilson
+from fedshift.analysis.estimates import wilson
 
 Y = np.array([0, 0, 1, 0, 0, 1, 0, 1, 0, 1, 1, 1], dtype=float)
 P = np.array([0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
-ALONE, PAIRS = np.arange(12), np.arange(12) // 2
+HERE = ("data", "site")
+ALONE, PAIRS = c.People(np.arange(12), HERE), c.People(np.arange(12) // 2, HERE)
 close = pytest.approx
 
 
@@ -59,13 +60,13 @@ def test_what_is_not_estimable(p: np.ndarray) -> None:
 
 def test_a_class_that_touches_the_other_is_separated_too() -> None:
     y, p = np.array([0.0, 0, 1, 1]), np.array([0.1, 0.4, 0.4, 0.9])
-    assert np.isnan(c.slope(y, p, np.arange(4)).mean), "the likelihood has no maximum"
+    assert np.isnan(c.slope(y, p, c.People(np.arange(4), HERE)).mean), "the likelihood has no maximum"
 
 
 def test_extreme_probabilities_are_clipped() -> None:
     assert c.log_odds(np.array([0.0, 1.0])) == close([-math.log(1e6 - 1), math.log(1e6 - 1)])
     y = np.array([0.0, 1, 0, 1, 1, 0])
-    assert np.isfinite(c.slope(y, np.array([0, 1, 1, 0, 1, 0.0]), np.arange(6)).mean)
+    assert np.isfinite(c.slope(y, np.array([0, 1, 1, 0, 1, 0.0]), c.People(np.arange(6), HERE)).mean)
 
 
 def test_brier_score_and_log_loss_of_the_same_data() -> None:
@@ -131,13 +132,13 @@ def test_ties_stay_in_one_bin() -> None:
 
 def test_a_patient_of_ten_samples_is_worth_one() -> None:
     """Twelve patients, each with ten equal samples: the interval is that of twelve samples, but for k / (k - 1)."""
-    y = np.repeat(Y, 10)
-    (point,) = c.curve(y, np.full(120, 0.5), np.repeat(ALONE, 10), np.zeros(120, dtype=int)).values()
-    assert (point.n, point.share.patients) == (120, 12)
+    y, ten = np.repeat(Y, 10), c.People(np.repeat(np.arange(12), 10), HERE)
+    (point,) = c.curve(y, np.full(120, 0.5), ten, np.zeros(120, dtype=int)).values()
+    assert (point.n, point.patients) == (120, 12)
     assert point.interval == close(wilson(0.5, 11))
-    (alone,) = c.curve(y, np.full(120, 0.5), np.arange(120), np.zeros(120, dtype=int)).values()
+    (alone,) = c.curve(y, np.full(120, 0.5), c.People(np.arange(120), HERE), np.zeros(120, dtype=int)).values()
     assert alone.interval == close(wilson(0.5, 120))
-    (none,) = c.curve(y * 0, np.full(120, 0.5), np.repeat(ALONE, 10), np.zeros(120, dtype=int)).values()
+    (none,) = c.curve(y * 0, np.full(120, 0.5), ten, np.zeros(120, dtype=int)).values()
     assert none.interval == close(wilson(0, 12)), "a share of 0 has no variance: patients count"
 
 

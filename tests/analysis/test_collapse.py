@@ -60,7 +60,7 @@ def test_the_first_batch_ends_twenty_of_one_class() -> None:
     assert math.isnan(collapse.first_batch(np.tile([0, 1], 100), 4))
 
 
-def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+def share_right(run, inference, site, role):  # type: ignore[no-untyped-def]
     return 0.8
 
 
@@ -68,7 +68,7 @@ def right(run, inference, site, role):  # type: ignore[no-untyped-def]
 def table(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     """Tent predicts class 1 for every image of every site, and counted; TsmoBN is as source is."""
     root = tmp_path_factory.mktemp("collapse")
-    plan, paths = fake_study.build(root, right, inferences=["source", "tsmobn", "tent"], seeds=[0])
+    plan, paths = fake_study.build(root, share_right, inferences=["source", "tsmobn", "tent"], seeds=[0])
     for run in plan.runs:
         path = paths.predictions(run, "tent")
         predicted = read_table(path)
@@ -104,7 +104,7 @@ def test_what_source_does_is_the_measure(table: pd.DataFrame) -> None:
 def test_batches_are_taken_in_the_order_of_the_test(tmp_path: Path) -> None:
     """One image a batch, 60 in all: in the seed's order every second one is of class 1, and all from the 35th on."""
     plan, paths = fake_study.build(
-        tmp_path, right, inferences=[{"name": "tent", "batch_size": 1, "order": 5}], seeds=[0]
+        tmp_path, share_right, inferences=[{"name": "tent", "batch_size": 1, "order": 5}], seeds=[0]
     )
     (key,), run = plan.inferences, next(iter(plan.runs))
     path = paths.predictions(run, key)

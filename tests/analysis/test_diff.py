@@ -19,7 +19,7 @@ from fedshift.core.errors import UserError
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "seeds": [0, 1], "metrics": ["accuracy"]}
 
 
-def folder(root: Path, name: str, right: fake_study.Right = fake_study.helps, **changes: Any) -> Path:
+def folder(root: Path, name: str, right: fake_study.ShareRight = fake_study.helps, **changes: Any) -> Path:
     """The results of a study, scored; sides are called by the name of their project."""
     plan, paths = scored(root / name, right, **ONE | changes)
     return paths.study(plan.name)

@@ -92,8 +92,8 @@ def test_rows_of_another_study_are_left_out(tmp_path: Path) -> None:
 def test_the_mean_over_partitions_has_the_id_of_the_family(tmp_path: Path) -> None:
     plan, paths = summarised(tmp_path, partition=TWO)
     found = results.load(plan, paths)
-    means = found.effects["held_out"] == ALL
-    assert set(found.effects.loc[means, "condition_id"]) == {one.family for one in found.findings.conditions}
-    assert set(found.effects.loc[~means, "condition_id"]) == {one.id for one in found.findings.conditions}
-    for table in (found.summary, found.effects):
+    means = found.table("effects")["held_out"] == ALL
+    assert set(found.table("effects").loc[means, "condition_id"]) == {one.family for one in found.findings.conditions}
+    assert set(found.table("effects").loc[~means, "condition_id"]) == {one.id for one in found.findings.conditions}
+    for table in (found.table("summary"), found.table("effects")):
         assert not table.duplicated([*LEVELS, *(["quantity"] if "quantity" in table else [])]).any()

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from outline import Outline
-from scipy.stats import norm
+from scipy.stats import t as student
 from scored_study import summarised
 
 from fedshift import study
@@ -41,7 +41,7 @@ def described(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(scanner=scanner, sex=np.where(patient % 2 == 0, "f", None), role="x")
 
 
-def predict(table: pd.DataFrame, run: Run, inference: str, right: fake_study.Right) -> pd.DataFrame:
+def predict(table: pd.DataFrame, run: Run, inference: str, right: fake_study.ShareRight) -> pd.DataFrame:
     """By scanner A, even patients are all right and odd ones in six of ten images; by B, half, and none with seed 1."""
     order, patient = table.groupby("patient").cumcount(), number(table)
     share = np.where(patient < 4, np.where(patient % 2, 6, 10), 0 if run.seed else 5)
@@ -57,18 +57,19 @@ def made(root: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[P
 
 
 def rows(plan: Plan, paths: Paths) -> pd.DataFrame:
-    table = study_tables.read_table(paths.study_files(plan.name).subgroups)
+    table = study_tables.read_table(paths.study_files(plan.name).result("subgroups"))
     assert list(table) == subgroups.COLUMNS
     return table[(table["inference"] == "source") & (table["bn"] == "local")].set_index(["column", "group", "role"])
 
 
 def test_scores_of_groups_over_the_sites_of_a_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight patients: the mean of a resample is 0.6 + 0.4 K / 8, with K binomial (8, 1/2), whose quantiles are 1, 7."""
+    """Eight patients, four of 0.6 and four of 1: a variance of 0.2^2 / 7, and 7 degrees of freedom."""
     found = rows(*made(tmp_path, monkeypatch))
     one = found.loc[("scanner", "A", "external")]
     assert (one["n"], one["clusters"], one["seeds"]) == (80, 8, 2)
     assert (one["mean"], one["std"]) == (pytest.approx(0.8), pytest.approx(0))
-    assert (one["low"], one["high"]) == (pytest.approx(0.6 + 0.4 / 8), pytest.approx(0.6 + 0.4 * 7 / 8))
+    half = student.ppf(0.975, 7) * math.sqrt(0.2**2 / 7)
+    assert (one["low"], one["high"]) == (pytest.approx(0.8 - half), pytest.approx(0.8 + half))
 
 
 def test_few_patients_have_a_mean_and_no_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +108,7 @@ def test_an_auc_has_an_interval_on_the_logit_scale(tmp_path: Path, monkeypatch: 
     one = found.loc[("scanner", "A", "external")]
     low, middle, high = (math.log(x / (1 - x)) for x in (one["low"], one["mean"], one["high"]))
     assert middle - low == pytest.approx(high - middle)
-    variance = ((high - middle) / norm.ppf(0.975) * one["mean"] * (1 - one["mean"])) ** 2
+    variance = ((high - middle) / student.ppf(0.975, 7) * one["mean"] * (1 - one["mean"])) ** 2
     assert 0 < variance < 0.01
 
 
@@ -121,7 +122,7 @@ def test_the_page_shows_them_as_exploratory(tmp_path: Path, monkeypatch: pytest.
         f"{NASTY} external FedAvg, aggregated BN 40 4 25.0 ± 35.4 (too few patients for an interval)"
         in text.replace("\N{NO-BREAK SPACE}", " ")
     )
-    assert "A external FedAvg, aggregated BN 80 8 80.0 ± 0.0 (65.0 to 95.0)" in text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "A external FedAvg, aggregated BN 80 8 80.0 ± 0.0 (62.1 to 97.9)" in text.replace("\N{NO-BREAK SPACE}", " ")
     assert "not stated external" in text
     assert NASTY not in html
     assert " p " not in text[text.index("Exploratory.") : text.index("By scanner")]
@@ -129,7 +130,7 @@ def test_the_page_shows_them_as_exploratory(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_study_without_subgroups_shows_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, paths = made(tmp_path, monkeypatch, subgroups=[])
-    assert study_tables.read_table(paths.study_files("fake").subgroups).empty
+    assert study_tables.read_table(paths.study_files("fake").result("subgroups")).empty
     assert "Subgroups" not in page.write(plan, paths).read_text(encoding="utf-8")
 
 

@@ -9,12 +9,13 @@ import fake_study
 import pandas as pd
 import pytest
 
-from fedshift.analysis import controls, predictions, results
+from fedshift.analysis import controls, operating_point, predictions, results
 from fedshift.core.errors import UserError
 from fedshift.io.paths import Paths
+from fedshift.io.result_tables import RESULT_TABLES
 from fedshift.io.tables import read_table, write_table
 
-KEY = results.KEYS["operating_points"]
+KEY = RESULT_TABLES["operating_points"].keys
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PAR1"])
@@ -36,9 +37,9 @@ def test_a_manifest_is_a_mapping(tmp_path: Path) -> None:
 
 def test_operating_points_without_the_rows_of_all_runs_are_named(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path)
-    file = paths.study_files(plan.name).operating_points
+    file = paths.study_files(plan.name).result("operating_points")
     file.parent.mkdir(parents=True, exist_ok=True)
-    columns = results.COLUMNS["operating_points"]
+    columns = operating_point.COLUMNS
     file.write_text(",".join(columns) + "\n" + ",".join("a" if c in KEY else "1" for c in columns) + "\n")
     with pytest.raises(UserError, match=rf"{re.escape(str(file))}: .*not a readable"):
         results.load(plan, paths).operating_points  # noqa: B018 - it is read when it is first asked for

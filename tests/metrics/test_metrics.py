@@ -84,9 +84,11 @@ def test_balanced_accuracy_is_that_of_scikit_learn() -> None:
 @pytest.mark.parametrize("name", sorted(registry.discover("metric")))
 def test_value_is_the_mean_of_what_each_sample_adds(name: str) -> None:
     metric = registry.build("metric", name)
-    each = metric.per_sample(LABEL, BINARY)
+    each, influence = metric.per_sample(LABEL, BINARY), metric.influence(LABEL, BINARY)
     assert metric.title
-    assert metric.has_interval == (each is not None)
+    assert metric.has_interval == (influence is not None)
+    if influence is not None:
+        assert len(influence) == len(LABEL)
+        assert np.nansum(influence) == pytest.approx(0, abs=1e-12)
     if each is not None:
-        assert len(each) == len(LABEL)
         assert np.nanmean(each, axis=0).mean() == pytest.approx(metric.value(LABEL, BINARY))
