@@ -12,7 +12,6 @@ from pydantic import Field, model_validator
 
 from ..core import digest
 from ..core.errors import UserError
-from ..core.limits import Limit
 from ..core.registry import Plugin
 from ..io.contents import contents
 from ..io.download import Source
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 Scale = Literal["paper", "mini"]
-MOST_CLASSES: Limit[int] = 10_000
+MOST_CLASSES = 10_000
 """Most classes of a dataset."""
 
 
@@ -120,14 +119,19 @@ class Dataset(Plugin):
         """
         try:
             files = self.own_files()
-            return digest.of(contents(files, memory)) if files else ""
+            if files:
+                return digest.of(contents(files, memory))
         except (OSError, ValueError):
-            return ""  # opening the dataset raises an error that explains
+            # opening the dataset raises an error that explains
+            pass
+        return ""
 
     def origins(self) -> Sequence[Origin]:
         """Return the places that hold all raw files, in the order in which they are tried: first the official one."""
         sources = tuple(self.sources())
-        return [Origin("the official source", sources)] if sources else []
+        if not sources:
+            return []
+        return [Origin("the official source", sources)]
 
     def download(self, raw: Path, mirror: Path | None) -> Receipt | None:
         """Put the raw files into `raw` and verify each; return a record of that, None if there is nothing to get.
@@ -135,7 +139,9 @@ class Dataset(Plugin):
         The mirror directory comes first, then one origin after the other.
         """
         origins = self.origins()
-        return obtain(origins, raw, mirror) if origins else None
+        if not origins:
+            return None
+        return obtain(origins, raw, mirror)
 
     def miniature(self, raw: Path) -> None:
         """Write a small synthetic set into `raw`, in the raw layout of the real one. Every call writes the same."""

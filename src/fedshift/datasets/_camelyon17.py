@@ -25,9 +25,11 @@ PLACE = ["patient", "node", "x_coord", "y_coord"]
 """Columns that say which patch a row is."""
 ID_VAL = 1
 """The value of the column split that marks in-distribution validation; 0 marks training."""
-VALIDATION, TEST = 1, 2
+VALIDATION = 1
+TEST = 2
 """The centres on which WILDS validates and tests; the others train."""
-PATIENTS_EACH, SLIDES_EACH = 20, 10
+PATIENTS_EACH = 20
+SLIDES_EACH = 10
 """Centre c has the patients from 20 c and the slides from 10 c."""
 
 
@@ -52,11 +54,6 @@ class Counts:
     patients: Mapping[int, int]
     splits: tuple[int, int]
 
-    @property
-    def total(self) -> int:
-        """The number of all patches."""
-        return sum(map(sum, self.patches.values()))
-
 
 WILDS = Counts(
     patches={0: (29_718, 29_718), 1: (17_452, 17_452), 2: (42_527, 42_527), 3: (64_919, 64_919), 4: (73_361, 73_361)},
@@ -78,31 +75,38 @@ def faults(frame: pd.DataFrame, expected: Counts) -> Iterator[str]:
     """Yield what is wrong with the rows of a metadata.csv; columns as in COLUMNS, all whole numbers."""
     import pandas as pd
 
-    if strange := [name for name in COLUMNS if not pd.api.types.is_integer_dtype(frame[name])]:
-        yield f"the column {strange[0]!r} does not hold whole numbers alone"
+    wrong = [name for name in COLUMNS if not pd.api.types.is_integer_dtype(frame[name])]
+    if wrong:
+        yield f"the column {wrong[0]!r} must hold only whole numbers"
         return
     rows = zip(frame["center"].tolist(), frame["tumor"].tolist(), strict=True)
     patches: Mapping[tuple[int, int], int] = Counter(rows)
     wanted = {(centre, label): n for centre, pair in expected.patches.items() for label, n in enumerate(pair)}
     for centre, label in sorted({*patches, *wanted}):
-        number, right = patches.get((centre, label), 0), wanted.get((centre, label), 0)
+        number = patches.get((centre, label), 0)
+        right = wanted.get((centre, label), 0)
         if number != right:
             yield f"centre {centre} has {number:,} patches with label {label}, expected {right:,}"
     patients = frame.groupby("center")["patient"].nunique().to_dict()
     for centre, right in expected.patients.items():
-        if (number := patients.get(centre, 0)) != right:
+        number = patients.get(centre, 0)
+        if number != right:
             yield f"centre {centre} has {number} patients, expected {right}"
-    astray = (frame["patient"] // PATIENTS_EACH != frame["center"]) | (frame["slide"] // SLIDES_EACH != frame["center"])
-    if astray.any():
-        row = frame[astray].iloc[0]
+    elsewhere = (frame["patient"] // PATIENTS_EACH != frame["center"]) | (
+        frame["slide"] // SLIDES_EACH != frame["center"]
+    )
+    if elsewhere.any():
+        row = frame[elsewhere].iloc[0]
         yield (
             f"patient {row['patient']} and slide {row['slide']} do not belong to centre {row['center']}"
-            f" (rows like this: {int(astray.sum()):,})"
+            f" (rows like this: {int(elsewhere.sum()):,})"
         )
     training = frame.loc[~frame["center"].isin([VALIDATION, TEST]), "split"]
     for split, (name, right) in enumerate(zip(("train", "id_val"), expected.splits, strict=True)):
-        if (number := int((training == split).sum())) != right:
+        number = int((training == split).sum())
+        if number != right:
             yield f"the split {name} has {number:,} patches, expected {right:,}"
-    if (twice := frame.duplicated(PLACE)).any():
+    twice = frame.duplicated(PLACE)
+    if twice.any():
         where = ", ".join(f"{name} {value}" for name, value in frame.loc[twice, PLACE].iloc[0].items())
         yield f"a patch appears twice: {where}"

@@ -6,29 +6,30 @@ removed once its images are written: the disk holds the images and one shard, wh
 
 from __future__ import annotations
 
-import contextlib
+import io
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..core.console import say, track
+from ..core.console import say
 from ..core.errors import UserError, require_none
 from ..io.disk import in_turn, require_space
-from ..io.download import MARKER, Source, fetch
-from ..io.hub import Hub, number_of_rows, png_size, rows
+from ..io.download import MARKER, Source
+from ..io.hub import Hub
+from ..io.images import DAMAGE
 from ..io.origins import Receipt
-from ..io.tables import read_table, write_table
+from ..io.tables import read_table
 from ..io.text import read_json, write_json
 from ._camelyon17 import COLUMNS, PLACE, RELEASE, ROOM, SIZE, VALIDATION, Counts, faults, patch_file
+from ._hub_copy import INDEX, NAME, Row, write_images
 
 if TYPE_CHECKING:
     import pandas as pd
 
 HUB = Hub("wltjr1007/Camelyon17-WILDS", "d784d5344ba6c967f83f9f3d9b2f1e2a4d6eb78f")
-NAME = "the copy at the Hugging Face Hub"
 LICENCE = "stated there as other; the slides of CAMELYON17 are CC0 1.0"
 FOLDERS = (".", "data", "Camelyon17-WILDS", "Camelyon17-WILDS/data")
 """Folders of a mirror in which shards are looked for: as a download or a clone of the copy leaves them."""
@@ -38,7 +39,6 @@ NUMBERS |= {"x_coord": "x_coord", "y_coord": "y_coord"}
 SIDE = 96
 CENTRES = {"train": {0, 3, 4}, "validation": {0, 1, 3, 4}, "test": {2}}
 """The centres of each split of the copy; `validation` holds WILDS' id_val and, of centre 1, its val."""
-SHARDS = "shards"
 
 
 @dataclass(frozen=True)
@@ -82,28 +82,29 @@ def assemble(
     new = staging(folder)
     with in_turn(folder.with_name(f".{folder.name}.lock"), lambda: say(f"{folder.name}: another process gets it")):
         if folder.exists():
-            return _receipt(_read_marker(folder)["compared"])
+            marker = {}
+            if (folder / MARKER).is_file():
+                marker = read_json(folder / MARKER)
+            if marker.get("content") != HUB.page:
+                raise UserError(folder, f"was not made from {NAME}", "move it away")
+            return _receipt(marker["compared"])
         files = {name: HUB.shards(name, split.shards) for name, split in splits.items()}
-        done = sum((new / SHARDS / f"{file.filename}.csv").exists() for shards in files.values() for file in shards)
+        done = len([*(new / INDEX).glob("*.csv")])
         require_space(folder.parent, ROOM * SIZE * (1 - done / sum(map(len, files.values()))))
-        frames = {name: [_shard(file, new, mirror) for file in shards] for name, shards in files.items()}
+        frames = {
+            name: [write_images(shard, new, mirror, ["image_id", *NUMBERS], _patch) for shard in shards]
+            for name, shards in files.items()
+        }
         metadata = _metadata(frames, splits, expected, new)
         compared = _compared(metadata, official)
         metadata.assign(patient=metadata["patient"].map("{:03d}".format)).to_csv(new / "metadata.csv")
         (new / RELEASE).write_text(f"made of the shards of {HUB.page}\n", encoding="utf-8")
         write_json(new / MARKER, {"content": HUB.page, "compared": compared})
+        # the images are on the disk before the folder counts as finished
         os.sync()
         new.rename(folder)
-        shutil.rmtree(folder / SHARDS)
+        shutil.rmtree(folder / INDEX)
     return _receipt(compared)
-
-
-def _read_marker(folder: Path) -> dict[str, Any]:
-    """Return what the marker of a finished folder says. Raises UserError for a folder that is not made of shards."""
-    marker = read_json(folder / MARKER) if (folder / MARKER).is_file() else {}
-    if marker.get("content") != HUB.page:
-        raise UserError(folder, f"was not made from {NAME}", "move it away")
-    return dict(marker)
 
 
 def _receipt(compared: str | None) -> Receipt:
@@ -123,58 +124,19 @@ def _receipt(compared: str | None) -> Receipt:
     )
 
 
-def _shard(source: Source, new: Path, mirror: Path | None) -> pd.DataFrame:
-    """Write the images of a shard, and return its rows in the columns of metadata.csv, and image_id."""
-    import pandas as pd
+def _patch(row: Row, number: int, shard: Path) -> tuple[str, Row]:
+    """Return the file of a patch, and its row of metadata.csv, with its image_id."""
+    from PIL import Image
 
-    index = new / SHARDS / f"{source.filename}.csv"
-    if index.exists():
-        return read_table(index)
-    raw = new.parent
-    path = fetch(source, raw, mirror, copy=False)
-    ours = path.parent == raw
-    remedy = "it was deleted: start again to get it anew" if ours else "check this file of the mirror, or get it again"
-    with _removed(path if ours else None):
-        total = number_of_rows(path, remedy)
-        records = list(track(_written(path, new, remedy), f"unpack {path.name}", total, "patches"))
-    frame = pd.DataFrame(records, columns=["image_id", *NUMBERS.values()])
-    os.sync()  # the index says that all images of this shard are on the disk
-    write_table(index, frame)
-    if ours:
-        path.unlink()
-    return frame
-
-
-@contextlib.contextmanager
-def _removed(path: Path | None) -> Iterator[None]:
-    """Remove a file, if there is one, where the block raises UserError."""
+    record = {"image_id": int(row["image_id"]), **{ours: int(row[name]) for name, ours in NUMBERS.items()}}
     try:
-        yield
-    except UserError:
-        if path:
-            path.unlink(missing_ok=True)
-        raise
-
-
-def _written(shard: Path, new: Path, remedy: str) -> Iterator[Mapping[str, int]]:
-    """Write each image of a shard into `new`, and yield its row."""
-    folders = set[Path]()
-    for number, row in enumerate(rows(shard, ["image", "image_id", *NUMBERS], remedy)):
-        try:
-            record = {"image_id": int(row["image_id"]), **{ours: int(row[name]) for name, ours in NUMBERS.items()}}
-            content = (row["image"] or {}).get("bytes") or b""
-            size = png_size(content)
-        except (TypeError, ValueError) as error:
-            raise UserError(f"{shard}, row {number}", f"is damaged: {error}", remedy) from None
-        if size != (SIDE, SIDE):
-            what = f"has an image of {size[0]}x{size[1]} pixels, expected {SIDE}x{SIDE}"
-            raise UserError(f"{shard}, row {number}", what, remedy)
-        file = new / patch_file({**record, "patient": f"{record['patient']:03d}"})
-        if file.parent not in folders:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            folders.add(file.parent)
-        file.write_bytes(content)
-        yield record
+        with Image.open(io.BytesIO(row["image"]["bytes"]), formats=["PNG"]) as image:
+            image.verify()
+    except (*DAMAGE, Image.DecompressionBombError):
+        raise ValueError("is damaged: its image is not a whole PNG file") from None
+    if image.size != (SIDE, SIDE):
+        raise ValueError(f"has an image of {image.size[0]}x{image.size[1]} pixels, expected {SIDE}x{SIDE}")
+    return patch_file({**record, "patient": f"{record['patient']:03d}"}), record
 
 
 def _metadata(
@@ -183,13 +145,15 @@ def _metadata(
     """Return the rows of all shards in the order of image_id. Raises UserErrors for all that is wrong with them."""
     import pandas as pd
 
-    wrong, tables = [], []
+    wrong = []
+    tables = []
     for name, parts in frames.items():
         table = pd.concat(parts, ignore_index=True)
         if len(table) != splits[name].rows:
             wrong.append(f"the split {name} has {len(table):,} rows, expected {splits[name].rows:,}")
-        if strange := sorted({*table["center"]} - CENTRES[name]):
-            wrong.append(f"the split {name} has patches of centre {strange[0]}")
+        foreign = sorted({*table["center"]} - CENTRES[name])
+        if foreign:
+            wrong.append(f"the split {name} has patches of centre {foreign[0]}")
         held_out = (table["center"] != VALIDATION) & (name == "validation")
         tables.append(table.assign(split=held_out.astype("int64")))
     whole = pd.concat(tables).sort_values("image_id", kind="stable")
@@ -207,11 +171,12 @@ def _compared(metadata: pd.DataFrame, official: Path | None) -> str | None:
     if official is None:
         return None
     columns = [*PLACE, "tumor", "center", "slide"]
-    known = read_table(official, columns=columns)
-    if len(known) != len(metadata):
-        raise UserError(official, f"has {len(known):,} rows, and the copy {len(metadata):,}", "is it that of WILDS?")
-    if (differ := (known.to_numpy() != metadata[columns].to_numpy()).any(1)).any():
+    rows = read_table(official, columns=columns)
+    if len(rows) != len(metadata):
+        raise UserError(official, f"has {len(rows):,} rows, and the copy {len(metadata):,}", "is it that of WILDS?")
+    differ = (rows.to_numpy() != metadata[columns].to_numpy()).any(1)
+    if differ.any():
         row = int(differ.argmax())
-        what = f"differs from the copy in {int(differ.sum()):,} rows, first in row {row + 2}"
-        raise UserError(official, what, "is it that of WILDS? Remove it to go on without this comparison")
+        problem = f"differs from the copy in {int(differ.sum()):,} rows, first in row {row + 2}"
+        raise UserError(official, problem, "is it that of WILDS? Remove it to go on without this comparison")
     return "place, label, centre and slide of every row, by the metadata.csv in the mirror"

@@ -44,7 +44,8 @@ def synth_digit(label: int, *key: object) -> np.ndarray:
     ground, pen = _colours(rng)
     ink = np.asarray(mask, dtype=np.float64)[..., None] / 255
     seen = ground + (pen - ground) * ink
-    if rng.random() < 0.5:  # light from one side
+    # light from one side
+    if rng.random() < 0.5:
         angle, y, x = rng.uniform(0, 2 * np.pi), *(np.mgrid[:SIDE, :SIDE] / (SIDE - 1) - 0.5)
         seen = seen + rng.uniform(0, 50) * (np.cos(angle) * x + np.sin(angle) * y)[..., None]
     seen = seen + rng.normal(0, rng.uniform(0, 8), seen.shape)
@@ -72,13 +73,15 @@ def _line(rng: np.random.Generator, label: int) -> Image.Image:
     stroke = int(rng.integers(0, 4))
     left, _, right, _ = font.getbbox(str(label), anchor="ms", stroke_width=stroke)
     _, top, _, bottom = font.getbbox("0", anchor="ms")
-    base, gap = y - (top + bottom) / 2, side * rng.uniform(0, 0.06)
+    base = y - (top + bottom) / 2
+    gap = side * rng.uniform(0, 0.06)
     draw.text((x, base), str(label), fill=255, font=font, anchor="ms", stroke_width=stroke)
     for beside, anchor in ((x + left - gap, "rs"), (x + right + gap, "ls")):
         if rng.random() < 0.4:
-            other = str(rng.integers(10))
-            draw.text((beside, base), other, fill=255, font=font, anchor=anchor, stroke_width=stroke)
-    turn, slant = rng.uniform(-15, 15), rng.uniform(-0.2, 0.2)
+            neighbour = str(rng.integers(10))
+            draw.text((beside, base), neighbour, fill=255, font=font, anchor=anchor, stroke_width=stroke)
+    turn = rng.uniform(-15, 15)
+    slant = rng.uniform(-0.2, 0.2)
     leant = canvas.transform(
         canvas.size, Image.Transform.AFFINE, (1, slant, -slant * side / 2, 0, 1, 0), Image.Resampling.BILINEAR
     )
@@ -100,7 +103,8 @@ def on_background(digits: np.ndarray, *key: object) -> np.ndarray:
     picture; Ganin and Lempitsky 2015 use photographs. The pixels of the published images show that their masks are
     MNIST above 0, grey pixels included.
     """
-    n, side = len(digits), digits.shape[1]
+    n = len(digits)
+    side = digits.shape[1]
     out = np.empty((n, side, side, 3), dtype=np.uint8)
     for i, digit in enumerate(digits):
         rng = stream("mnist-m", *key, i)
@@ -120,17 +124,20 @@ def _place(n: int) -> np.ndarray:
     edges = np.sort(rng.uniform(-1.5, 1.5, rng.integers(1, 6)))
     region = np.digitize(_cloud(rng, rng.uniform(2, 3)), edges)
     grey = rng.uniform(20, 235, len(edges) + 1)
-    warmth, green = rng.normal(0, 24, (len(edges) + 1, 1)), rng.normal(0, 10, (len(edges) + 1, 1))
+    warmth = rng.normal(0, 24, (len(edges) + 1, 1))
+    green = rng.normal(0, 10, (len(edges) + 1, 1))
     tint = warmth * (1, 0.1, -1.1) + green * (-0.5, 1, -0.5)
     rough = rng.uniform(4, 45, len(edges) + 1)
-    texture, hue = _cloud(rng, rng.uniform(0.7, 1.5)), np.stack([_cloud(rng, 1.6) for _ in range(3)], axis=-1)
+    texture = _cloud(rng, rng.uniform(0.7, 1.5))
+    hue = np.stack([_cloud(rng, 1.6) for _ in range(3)], axis=-1)
     seen = (grey[:, None] + tint)[region] + (rough[region] * texture)[..., None] + 8 * hue
     return seen.clip(0, 255).round().astype(np.uint8)
 
 
 def _cloud(rng: np.random.Generator, fade: float) -> np.ndarray:
     """Draw (PLACE, PLACE) noise of mean 0 and deviation 1, whose amplitudes fall as frequency^-fade."""
-    fy, fx = np.fft.fftfreq(PLACE)[:, None], np.fft.rfftfreq(PLACE)[None]
+    fy = np.fft.fftfreq(PLACE)[:, None]
+    fx = np.fft.rfftfreq(PLACE)[None]
     frequency = np.hypot(fx, fy)
     frequency[0, 0] = np.inf
     noise = np.fft.irfft2(np.fft.rfft2(rng.normal(size=(PLACE, PLACE))) * frequency**-fade, s=(PLACE, PLACE))

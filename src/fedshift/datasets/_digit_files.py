@@ -7,10 +7,6 @@ that differs from its documentation.
 from __future__ import annotations
 
 import bz2
-import lzma
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,26 +15,12 @@ import numpy as np
 
 from ..core.errors import UserError
 from ..io.disk import atomic
+from ..io.text import readable
+from ._arrays import read_npz, require_labels
 
 CLASSES = 10
 AGAIN = "obtain it again"
 Digits = tuple[np.ndarray, np.ndarray]
-_BROKEN: tuple[type[Exception], ...] = (
-    OSError,
-    EOFError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    KeyError,
-    NotImplementedError,
-    MemoryError,
-    SyntaxError,
-    tokenize.TokenError,
-    zlib.error,
-    lzma.LZMAError,
-    zipfile.BadZipFile,
-)
-"""Errors that NumPy and SciPy raise for damaged files and files of another format."""
 
 
 def read_mat(path: Path, lowest: int) -> Digits:
@@ -48,17 +30,17 @@ def read_mat(path: Path, lowest: int) -> Digits:
     """
     x, y = _mat(path, ("X", "y"))
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.shape[3] == 0:
-        what = f"'X' is {x.dtype} of shape {x.shape}, expected uint8 of shape (32, 32, 3, n)"
-        raise UserError(path, what, AGAIN)
+        problem = f"'X' is {x.dtype} of shape {x.shape}, expected uint8 of shape (32, 32, 3, n)"
+        raise UserError(path, problem, AGAIN)
     return np.moveaxis(x, 3, 0), _labels(path, y, x.shape[3], lowest)
 
 
-def read_npz(path: Path) -> Digits:
+def read_mnistm(path: Path) -> Digits:
     """Read NumPy's npz without pickles: `x` (n, side, side, 3) uint8, side 28 or 32, and `y` with n labels."""
-    x, y = _npz(path, ("x", "y"))
+    x, y = read_npz(path, ("x", "y"), AGAIN)
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[1:] not in ((28, 28, 3), (32, 32, 3)) or len(x) == 0:
-        what = f"'x' is {x.dtype} of shape {x.shape}, expected uint8 of shape (n, 28, 28, 3) or (n, 32, 32, 3)"
-        raise UserError(path, what, AGAIN)
+        problem = f"'x' is {x.dtype} of shape {x.shape}, expected uint8 of shape (n, 28, 28, 3) or (n, 32, 32, 3)"
+        raise UserError(path, problem, AGAIN)
     return x, _labels(path, y, len(x), 0)
 
 
@@ -68,12 +50,8 @@ def read_usps(path: Path) -> Digits:
     The images are (n, 16, 16). A value from -1 to 1 becomes (value + 1) / 2 * 255, rounded down to uint8 as in
     torchvision.
     """
-    try:
+    with readable(path, "bz2", AGAIN):
         lines = bz2.decompress(path.read_bytes()).splitlines()
-    except FileNotFoundError:
-        raise UserError(path, "no such file", AGAIN) from None
-    except (OSError, EOFError, ValueError) as error:
-        raise UserError(path, f"damaged, or no bz2: {error}", AGAIN) from None
     if not lines:
         raise UserError(path, "holds no images", AGAIN)
     rows = np.empty((len(lines), 513), dtype=np.float32)
@@ -82,20 +60,23 @@ def read_usps(path: Path) -> Digits:
         try:
             rows[n] = fields
         except ValueError:
-            what = f"line {n + 1} is no label with 256 pairs place:value ({len(fields)} numbers or words, expected 513)"
-            raise UserError(path, what, AGAIN) from None
+            problem = f"line {n + 1} must be a label and 256 pairs place:value; it has {len(fields)} numbers or words"
+            raise UserError(path, problem, AGAIN) from None
     values = rows[:, 2::2]
     wrong = ~((rows[:, 1::2] == np.arange(1, 257)) & (np.abs(values) <= 1)).all(axis=1)
     if wrong.any():
-        what = f"line {wrong.argmax() + 1} has places other than 1 to 256, or values beyond -1 and 1"
-        raise UserError(path, what, AGAIN)
+        problem = f"line {wrong.argmax() + 1} has places other than 1 to 256, or values beyond -1 and 1"
+        raise UserError(path, problem, AGAIN)
     pixels = ((values + 1) / 2 * 255).astype(np.uint8)
     return pixels.reshape(-1, 16, 16), (_labels(path, rows[:, 0], len(rows), 1) - 1) % CLASSES
 
 
 def count(path: Path) -> int:
     """Return the number of labels in a MATLAB or NumPy file, without reading its images."""
-    (y,) = _mat(path, ("y",)) if path.suffix == ".mat" else _npz(path, ("y",))
+    if path.suffix == ".mat":
+        (y,) = _mat(path, ("y",))
+    else:
+        (y,) = read_npz(path, ("y",), AGAIN)
     return int(y.size)
 
 
@@ -106,40 +87,17 @@ def _labels(path: Path, y: np.ndarray, count: int, lowest: int) -> np.ndarray:
         raise UserError(path, f"has {len(y)} labels for {count} images", AGAIN)
     if y.dtype.kind not in "uif":
         raise UserError(path, f"its labels are of type {y.dtype}, expected numbers", AGAIN)
-    if (wrong := ~np.isin(y, np.arange(lowest, lowest + CLASSES))).any():
-        at = int(wrong.argmax())
-        what = f"image {at} has label {y[at]:g}, expected {lowest} to {lowest + CLASSES - 1}"
-        raise UserError(path, what, AGAIN)
+    require_labels(path, y, CLASSES, AGAIN, lowest)
     return y.astype(np.int64) % CLASSES
 
 
 def _mat(path: Path, keys: Sequence[str]) -> list[np.ndarray]:
     from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
 
-    try:
-        with path.open("rb") as file:
-            content = loadmat(file, variable_names=keys)
-    except FileNotFoundError:
-        raise UserError(path, "no such file", AGAIN) from None
-    except (MatReadError, *_BROKEN) as error:
-        raise UserError(path, f"damaged, or no file of MATLAB 5: {error}", AGAIN) from None
-    return _arrays(path, content, keys)
-
-
-def _npz(path: Path, keys: Sequence[str]) -> list[np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            content = {key: file[key] for key in keys if key in file}
-    except FileNotFoundError:
-        raise UserError(path, "no such file", AGAIN) from None
-    except _BROKEN as error:
-        raise UserError(path, f"damaged, or no npz file of plain arrays: {error}", AGAIN) from None
-    return _arrays(path, content, keys)
-
-
-def _arrays(path: Path, content: dict[str, Any], keys: Sequence[str]) -> list[np.ndarray]:
-    if lacking := [key for key in keys if key not in content]:
+    with readable(path, "MATLAB 5", AGAIN), path.open("rb") as file:
+        content: dict[str, Any] = loadmat(file, variable_names=keys)
+    lacking = [key for key in keys if key not in content]
+    if lacking:
         raise UserError(path, f"has no array {lacking[0]!r}", f"expected {' and '.join(map(repr, keys))}")
     return [np.asarray(content[key]) for key in keys]
 
@@ -151,12 +109,13 @@ def write_mat(path: Path, x: np.ndarray, y: np.ndarray, lowest: int) -> None:
     content = {"X": np.moveaxis(x, 0, 3), "y": np.where(y < lowest, CLASSES, y).astype(np.uint8)[:, None]}
     with atomic(path) as temporary:
         savemat(temporary, content, appendmat=False)
-        with temporary.open("r+b") as file:  # replaces the time of writing
+        # the head of the file holds the time of writing: without it, equal arrays make equal bytes
+        with temporary.open("r+b") as file:
             file.write(b"MATLAB 5.0 MAT-file, written by fedshift".ljust(116))
 
 
 def write_npz(path: Path, x: np.ndarray, y: np.ndarray) -> None:
-    """Write a file that `read_npz` reads."""
+    """Write a file that `read_mnistm` reads."""
     with atomic(path) as temporary:
         np.savez(temporary, x=x, y=y.astype(np.uint8))
 

@@ -13,6 +13,8 @@ from ..core.rng import stream
 from ..io.download import Source
 from . import _digit_files as files
 from . import _mnist as mnist
+from ._arrays import listed
+from ._base import Opened
 from ._digit_drawing import on_background, synth_digit
 from ._divide import digit
 from ._folders import resized
@@ -86,9 +88,12 @@ def is_there(raw: Path, site: str, part: str) -> bool:
 
 def check_count(path: Path) -> None:
     """Raise UserError if a file without known checksum has fewer images than the published one."""
-    if path.name in LEAST and (images := files.count(path)) < LEAST[path.name]:
-        what = f"has {images} images, expected {LEAST[path.name]} or more"
-        raise UserError(path, what, "obtain it again, or say complete: false to use a part of it")
+    if path.name not in LEAST:
+        return
+    images = files.count(path)
+    if images < LEAST[path.name]:
+        problem = f"has {images} images, expected {LEAST[path.name]} or more"
+        raise UserError(path, problem, "obtain it again, or say complete: false to use a part of it")
 
 
 def read(raw: Path, site: str, part: str) -> tuple[np.ndarray, np.ndarray]:
@@ -98,15 +103,18 @@ def read(raw: Path, site: str, part: str) -> tuple[np.ndarray, np.ndarray]:
     UserError, with the file's path.
     """
     if site == "mnist":
-        x, y = mnist.pair(raw, mnist.TRAIN if part == "train" else mnist.TEST)
+        x, y = mnist.pair(raw, mnist.PARTS[part])
         return x, y.astype("int64")
     path = raw / FILES[site][PARTS.index(part)][0].filename
     if site == "usps":
         return files.read_usps(path)
     if site == "mnistm":
-        x, y = files.read_npz(path)
-        return (x[:, 2:30, 2:30] if x.shape[1] == 32 else x), y
-    return files.read_mat(path, lowest=1 if site == "svhn" else 0)
+        x, y = files.read_mnistm(path)
+        if x.shape[1] == 32:
+            x = x[:, 2:30, 2:30]
+        return x, y
+    # SVHN's labels run from 1 to 10, those of SynthDigits from 0 to 9
+    return files.read_mat(path, lowest=int(site == "svhn"))
 
 
 def tenths(label: np.ndarray, *key: object) -> np.ndarray:
@@ -118,9 +126,18 @@ def tenths(label: np.ndarray, *key: object) -> np.ndarray:
     return tenth
 
 
+def opened(raw: Path, site: str, part: str) -> Opened:
+    """Open the images of one part of a site."""
+    x, y = read(raw, site, part)
+    names = [f"{site}/{part}{n:06}" for n in range(len(x))]
+    return Opened(listed(names, site, y), lambda i: shown(x[i]))
+
+
 def shown(image: np.ndarray) -> np.ndarray:
     """Resize an image (side, side) or (side, side, 3) to (28, 28, 3); grey becomes three equal channels."""
-    return resized(image if image.ndim == 3 else np.repeat(image[..., None], 3, axis=2), 28)
+    if image.ndim == 2:
+        image = np.repeat(image[..., None], 3, axis=2)
+    return resized(image, 28)
 
 
 def drawn(raw: Path, images: int) -> None:
@@ -149,19 +166,23 @@ def miniature(raw: Path, images: int) -> None:
     raw.mkdir(parents=True, exist_ok=True)
     for part, each in zip(PARTS, (images, images // 4), strict=True):
         y = np.arange(10 * each) % 10
-        mnist.miniature(raw, mnist.TRAIN if part == "train" else mnist.TEST, len(y))
+        mnist.miniature(raw, mnist.PARTS[part], len(y))
         svhn, usps = (FILES[site][PARTS.index(part)][0].filename for site in ("svhn", "usps"))
         x = np.empty((len(y), 32, 32, 3), dtype=np.uint8)
         small = np.empty((len(y), 16, 16), dtype=np.uint8)
         for n, label in enumerate(y):
             rng = stream("digits miniature", part, n)
             ink = digit(rng, int(label), 32)
-            dark, light = rng.uniform(0, 110, 3), rng.uniform(145, 255, 3)
-            ground, pen = (dark, light) if rng.random() < 0.5 else (light, dark)
+            dark = rng.uniform(0, 110, 3)
+            light = rng.uniform(145, 255, 3)
+            ground, pen = dark, light
+            if rng.random() >= 0.5:
+                ground, pen = light, dark
             seen = ground + (pen - ground) * ink[..., None] + rng.normal(0, 12, (32, 32, 3))
             x[n] = seen.clip(0, 255).round()
             small[n] = 255 * digit(rng, int(label), 16)
         files.write_mat(raw / svhn, x, y, lowest=1)
         files.write_usps(raw / usps, small, y)
     drawn(raw, 10 * (images + images // 4))
-    composed(raw, paper=64)  # the paper of the miniature is noisy
+    # the paper of the miniature is noisy, that of MNIST is 0
+    composed(raw, paper=64)

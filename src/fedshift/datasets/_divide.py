@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from ..core.errors import UserError
 from ..core.rng import stream
+from ._arrays import listed
 from ._base import Dataset
 
 if TYPE_CHECKING:
@@ -43,27 +44,21 @@ class Divided(Dataset):
         if self.classes_per_client is None:
             return self
         if self.many % self.clients:
-            what = f"{self.clients} clients do not divide {self.many} classes evenly"
+            problem = f"{self.clients} clients do not divide {self.many} classes evenly"
             *even, last = [str(k) for k in range(1, self.many + 1) if self.many % k == 0]
-            raise UserError("clients", what, f"take {', '.join(even)} or {last}, or leave out classes_per_client")
-        if self.classes_per_client % (step := self.many // self.clients):
-            what = f"{self.classes_per_client} classes for each of {self.clients} clients make unequal parts"
-            raise UserError("classes_per_client", what, f"take a multiple of {step}")
+            raise UserError("clients", problem, f"take {', '.join(even)} or {last}, or leave out classes_per_client")
+        step = self.many // self.clients
+        if self.classes_per_client % step:
+            problem = f"{self.classes_per_client} classes for each of {self.clients} clients make unequal parts"
+            raise UserError("classes_per_client", problem, f"take a multiple of {step}")
         return self
 
     def samples(self, train: np.ndarray, test: np.ndarray) -> pd.DataFrame:
         """Return the table of `Opened` for these labels: training images, then test images, in stored order."""
-        import pandas as pd
-
         client = divide(train, self.clients, self.classes_per_client, stream(self.seed, "divide"), self.many)
-        return pd.DataFrame(
-            {
-                "sample": [*(f"train{n:05}" for n in range(len(train))), *(f"test{n:05}" for n in range(len(test)))],
-                "site": [*(f"client{k + 1}" for k in client), *["test"] * len(test)],
-                "label": np.concatenate([train, test]).astype(np.int64),
-                "patient": None,
-            }
-        )
+        names = [*(f"train{n:05}" for n in range(len(train))), *(f"test{n:05}" for n in range(len(test)))]
+        sites = [*(f"client{k + 1}" for k in client), *["test"] * len(test)]
+        return listed(names, sites, np.concatenate([train, test]))
 
 
 def divide(
@@ -76,6 +71,7 @@ def divide(
     all classes have the same size. Each block is shared evenly by per_client / step clients, so that client i holds
     parts of the blocks i, i + 1, ... (FedTAN, supplement). `rng` draws which images of a class go to which client.
     """
+    # the permutation comes first: the stable sort below keeps its random order within each class
     order = rng.permutation(len(labels))
     sharers = 1
     if per_client is not None:
@@ -103,14 +99,17 @@ DIGITS = ("abcdef", "bc", "abdeg", "abcdg", "bcfg", "acdfg", "acdefg", "abc", "a
 
 def digit(rng: np.random.Generator, label: int, size: int) -> np.ndarray:
     """Draw a seven-segment digit of random place, size, slant and pen: (size, size) float64, ink from 0 to 1."""
-    unit, slant, pen = size * rng.uniform(0.24, 0.32), rng.uniform(-0.25, 0.25), size * rng.uniform(0.03, 0.06)
+    unit = size * rng.uniform(0.24, 0.32)
+    slant = rng.uniform(-0.25, 0.25)
+    pen = size * rng.uniform(0.03, 0.06)
     middle = size / 2 + size * rng.uniform(-0.08, 0.08, 2)
     y, x = np.mgrid[:size, :size] + 0.5
     v = (y - middle[1]) / unit + 1
     u = (x - middle[0]) / unit + 0.5 + slant * (v - 1)
-    away = np.full((size, size), np.inf)
+    distance = np.full((size, size), np.inf)
     for name in DIGITS[label]:
         x0, y0, x1, y1 = LINES[name]
-        nearest = np.clip(u, x0, x1), np.clip(v, y0, y1)  # segments run along the axes
-        away = np.minimum(away, np.hypot(u - nearest[0], v - nearest[1]))
-    return np.clip(pen - unit * away + 0.5, 0, 1)
+        # segments run along the axes, so that the nearest point is found by clipping both coordinates
+        nearest = np.clip(u, x0, x1), np.clip(v, y0, y1)
+        distance = np.minimum(distance, np.hypot(u - nearest[0], v - nearest[1]))
+    return np.clip(pen - unit * distance + 0.5, 0, 1)

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from pathlib import Path, PurePosixPath
-from typing import Any
 
+from ..core.console import say
 from ..core.errors import UserError, require_none
-from ..io.disk import locked
-from ..io.download import MARKER, USE_MIRROR, Source, fetch
-from ..io.hub import Hub, class_names, rows
+from ..io.disk import in_turn
+from ..io.download import MARKER, Source
+from ..io.hub import Hub, class_names
 from ..io.origins import Receipt, checked
 from ..io.text import read_json, write_json
+from ._hub_copy import NAME, Row, write_images
 
 HUB = Hub("wltjr1007/DomainNet", "ee20570ae7a29c51571e55a9a17983f7625295d6")
-NAME = "the copy at the Hugging Face Hub"
 FOLDERS = (".", "data", "DomainNet", "DomainNet/data")
 STAGING = ".domainnet.copy"
-SHARDS = {  # the smallest first: size, sha256
+# size and sha256 of each shard, the smallest first
+SHARDS = {
     "train-00000-of-00003": (758_577_202, "37dfda4256254a53d58352ba6f3ea8a1ae24d13f3d39eb27a143b859f73b3e5a"),
     "train-00002-of-00003": (4_959_599_036, "bb3dd680e02ac1cf539fb6d32959b096a06535892aa8c494e31378762f02613c"),
     "test-00000-of-00001": (5_597_563_518, "7eb34c7c9c020f265db6c4b2405c873f4bda0259cd06b43aa31df45a17a55409"),
@@ -71,63 +72,48 @@ def assemble(raw: Path, mirror: Path | None, classes: Collection[str]) -> Receip
     after them.
     """
     new = raw / STAGING
-    with locked(new / "lock"):
+    new.mkdir(parents=True, exist_ok=True)
+    with in_turn(raw / f"{STAGING}.lock", lambda: say("DomainNet: another process gets it")):
         images: Counter[str] = Counter()
         for source in sources():
-            images.update(_unpacked(source, new, mirror, classes))
-        wrong = [
-            UserError(new, f"{images[d]:,} images of {d}, expected {n:,}", "remove this folder to begin again")
-            for d, n in IMAGES.items()
-            if images[d] != n
-        ]
-        require_none(wrong)
+            table = write_images(source, new, mirror, ["domain", "label"], functools.partial(_place, classes))
+            images.update(table["domain"])
+        remedy = "remove this folder to begin again"
+        require_none(
+            UserError(new, f"{images[domain]:,} images of {domain}, expected {number:,}", remedy)
+            for domain, number in IMAGES.items()
+            if images[domain] != number
+        )
         for domain in IMAGES:
             write_json(new / domain / MARKER, {"content": HUB.page})
         os.sync()
         for domain in IMAGES:
-            if (raw / domain).exists():  # from an archive, before the server of the others died
+            # archives of some domains may have arrived before their server died
+            if (raw / domain).exists():
                 shutil.rmtree(raw / domain)
             (new / domain).rename(raw / domain)
-    shutil.rmtree(new)
+        shutil.rmtree(new)
     return receipt()
 
 
-def _unpacked(source: Source, new: Path, mirror: Path | None, classes: Collection[str]) -> Mapping[str, int]:
-    """Write the images of a shard, once, and return the number of images of each domain in it."""
-    done = new / f"{source.filename}.json"
-    if done.exists():
-        return dict(read_json(done))
-    path = fetch(source, new.parent, mirror, copy=False)
-    ours = path.parent == new.parent
-    images: Counter[str] = Counter(_written(path, new, classes))
-    os.sync()
-    write_json(done, dict(images))
-    if ours:
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-    return images
+@functools.cache
+def _names(shard: Path, column: str) -> list[str]:
+    """Return the names of the classes of a column. The head of a shard is read once."""
+    return [name.replace(" ", "_") for name in class_names(shard, column)]
 
 
-def _written(shard: Path, new: Path, classes: Collection[str]) -> Iterator[str]:
-    """Write the images of some classes, and yield the domain of every row."""
-    labels = [name.replace(" ", "_") for name in class_names(shard, "label")]
-    if missing := sorted(set(classes) - set(labels)):
-        raise UserError(shard, f"has no class {missing[0]!r}", "is it a shard of DomainNet?")
-    domains: list[str] | None = None
-    for number, row in enumerate(rows(shard, ["image", "domain", "label"])):
-        if not isinstance(row["domain"], str):
-            domains = domains or class_names(shard, "domain")
-        domain = domains[row["domain"]] if domains else row["domain"]
-        if (name := labels[row["label"]]) in classes:
-            _write(row["image"], new / domain / name, domain, f"{shard}, row {number}")
-        yield domain
-
-
-def _write(image: Mapping[str, Any], folder: Path, domain: str, where: str) -> None:
-    """Write an image under its name in the archive. Raises UserError where it has none."""
-    file = PurePosixPath(image["path"] or "").name
+def _place(classes: Collection[str], row: Row, number: int, shard: Path) -> tuple[str, Row]:
+    """Return where an image is written, nowhere if it is not of these classes, and its domain."""
+    missing = sorted(set(classes) - set(_names(shard, "label")))
+    if missing:
+        raise ValueError(f"is of a shard without the class {missing[0]!r}")
+    domain = row["domain"]
+    if not isinstance(domain, str):
+        domain = _names(shard, "domain")[domain]
+    label = _names(shard, "label")[row["label"]]
+    if label not in classes:
+        return "", {"domain": domain}
+    file = PurePosixPath(row["image"]["path"] or "").name
     if domain not in IMAGES or not re.fullmatch(rf"{domain}_\d{{3}}_\d{{6}}\.(jpg|png)", file):
-        what = f"its image is named {file!r}, which is no name of DomainNet's archives"
-        raise UserError(where, what, f"this copy cannot stand for them: {USE_MIRROR}")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / file).write_bytes(image["bytes"])
+        raise ValueError(f"its image is named {file!r}, unlike any in DomainNet's archives")
+    return f"{domain}/{label}/{file}", {"domain": domain}

@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from ..core.errors import UserError
+from ..core.rng import stream
+from ..io.disk import atomic_folder
 from ..io.images import read_image
 from ._base import Opened
+from ._divide import digit
 
 ENDINGS = (".jpg", ".jpeg", ".png")
 
@@ -25,7 +28,8 @@ def opened(root: Path, sites: Sequence[str], classes: Mapping[str, str], size: i
     import pandas as pd
 
     labels = {name: k for k, name in enumerate(dict.fromkeys(classes.values()))}
-    files, rows = [], []
+    files = []
+    rows = []
     for site in sites:
         folder = root / site
         if (folder / site).is_dir():
@@ -33,11 +37,12 @@ def opened(root: Path, sites: Sequence[str], classes: Mapping[str, str], size: i
         if not folder.is_dir():
             raise UserError(folder, "no such folder", f"expected a folder for each site: {', '.join(sites)}")
         folders = {f.name: f for f in sorted(folder.iterdir()) if f.is_dir()}
-        strange = sorted(set(folders) - set(classes))
-        if strange and not others:
-            raise UserError(folders[strange[0]], "is no class of this dataset", f"expected {', '.join(classes)}")
+        unknown = sorted(set(folders) - set(classes))
+        if unknown and not others:
+            raise UserError(folders[unknown[0]], "is not a class of this dataset", f"expected {', '.join(classes)}")
         folders = {name: f for name, f in folders.items() if name in classes}
-        if lacking := set(labels) - {classes[name] for name in folders}:
+        lacking = set(labels) - {classes[name] for name in folders}
+        if lacking:
             raise UserError(folder, f"has no folder of class {min(lacking)!r}", "obtain the archive again")
         for name in sorted(folders, key=lambda name: (labels[classes[name]], name)):
             images = sorted(f for f in folders[name].iterdir() if f.suffix.lower() in ENDINGS)
@@ -58,7 +63,35 @@ def resized(image: np.ndarray, size: int) -> np.ndarray:
     return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR))
 
 
-def below(folder: Path, site: str) -> Path:
-    """Return the folder that holds `site`: `folder` itself or one inside it, since archives differ in this."""
-    parents = sorted((f.parent for f in folder.rglob(site) if f.is_dir()), key=lambda f: len(f.parts))
-    return parents[0] if parents else folder
+def below(folder: Path, name: str) -> Path:
+    """Return the folder that holds `name`: `folder` itself or the nearest one inside it, since archives differ."""
+    parents = (found.parent for found in folder.rglob(name))
+    return min(sorted(parents), key=lambda parent: len(parent.parts), default=folder)
+
+
+def write_folders(folder: Path, sites: Sequence[str], classes: Sequence[str], count: int, side: int) -> None:
+    """Write `count` synthetic images of every class and site to folder/site/class."""
+    with atomic_folder(folder) as new:
+        for site in sites:
+            write_site(new / site, site, sites, classes, count, side)
+
+
+def write_site(
+    folder: Path, site: str, sites: Sequence[str], classes: Sequence[str], count: int, side: int, ending: str = "jpg"
+) -> None:
+    """Write `count` synthetic digits of every class to folder/class. Each site has its own two colours and noise."""
+    from PIL import Image
+
+    look = stream("miniature", *sites, "site", site)
+    ground = look.uniform(0, 110, 3)
+    pen = look.uniform(140, 255, 3)
+    noise = look.uniform(4, 30)
+    if sites.index(site) % 2:
+        ground, pen = pen, ground
+    for label, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        for n in range(count):
+            rng = stream("miniature", *sites, site, label, n)
+            seen = ground + (pen - ground) * digit(rng, label, side)[..., None] * rng.uniform(0.7, 1)
+            seen = (seen + rng.normal(0, noise, (side, side, 3))).clip(0, 255).round().astype(np.uint8)
+            Image.fromarray(seen).save(folder / name / f"frame_{n + 1:04}.{ending}", quality=95)

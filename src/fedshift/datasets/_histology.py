@@ -83,10 +83,12 @@ def _nuclei(rng: np.random.Generator, tumour: bool) -> Floats:
 
     With `tumour`, the nest covers the middle; without, it lies beside the central region or outside the patch.
     """
-    reach, crowding = rng.uniform(24, 48), rng.uniform(2.1, 2.7)
-    away = rng.uniform(0, 12) if tumour else reach + CORE * 0.71 + rng.uniform(10, 40)
+    reach = rng.uniform(24, 48)
+    crowding = rng.uniform(2.1, 2.7)
+    # the nest covers the middle, or stays outside of the circle around the central region
+    distance = rng.uniform(0, 12) if tumour else reach + CORE * 0.71 + rng.uniform(10, 40)
     angle = rng.uniform(0, 2 * np.pi)
-    nest = SIZE / 2 + away * np.array([np.sin(angle), np.cos(angle)])
+    nest = SIZE / 2 + distance * np.array([np.sin(angle), np.cos(angle)])
     canvas = np.zeros((SIZE + 2 * MARGIN, SIZE + 2 * MARGIN), np.float32)
     for cells in (LYMPHOCYTES, TUMOUR):
         radius = rng.uniform(*cells.radius)
@@ -118,7 +120,8 @@ def _splat(canvas: Floats, rng: np.random.Generator, places: Points, radius: flo
     corner = np.rint(places).astype(int)
     offset = (places - corner).astype(np.float32)
     window = np.arange(-half, half + 1, dtype=np.float32)
-    y, x = window[:, None] - offset[:, 0, None, None], window - offset[:, 1, None, None]
+    y = window[:, None] - offset[:, 0, None, None]
+    x = window - offset[:, 1, None, None]
     across = (np.cos(turn) * x + np.sin(turn) * y) / (size * stretch)
     along = (np.cos(turn) * y - np.sin(turn) * x) * (stretch / size)
     square = across**2 + along**2
@@ -133,7 +136,8 @@ def _splat(canvas: Floats, rng: np.random.Generator, places: Points, radius: flo
 def _stroma(rng: np.random.Generator) -> Floats:
     """Draw the eosin between the nuclei: clouds of cytoplasm, crossed by wavy fibres."""
     y, x = np.mgrid[:SIZE, :SIZE].astype(np.float32) / SIZE
-    angle, waves = rng.uniform(0, np.pi), rng.uniform(25, 45)
+    angle = rng.uniform(0, np.pi)
+    waves = rng.uniform(25, 45)
     fibres = np.sin(waves * (np.cos(angle) * x + np.sin(angle) * y) + 2.5 * _smooth(rng, 8))
     return np.maximum(0.55 + 0.15 * _smooth(rng, 8) + 0.08 * fibres + 0.06 * _smooth(rng, 32), 0.05)
 
@@ -149,7 +153,9 @@ def _smooth(rng: np.random.Generator, knots: int) -> Floats:
 def _splines(knots: int) -> Floats:
     """Return cubic B-splines at the pixels, one row for each pixel, scaled to keep the variance."""
     distance = np.abs(np.linspace(1, knots + 1, SIZE)[:, None] - np.arange(knots + 3))
-    near, far = 2 / 3 - distance**2 + distance**3 / 2, np.clip(2 - distance, 0, None) ** 3 / 6
+    # the two pieces of a cubic B-spline, below and above a distance of 1
+    near = 2 / 3 - distance**2 + distance**3 / 2
+    far = np.clip(2 - distance, 0, None) ** 3 / 6
     spline = np.where(distance < 1, near, far)
     return (spline / np.sqrt((spline**2).sum(1, keepdims=True))).astype(np.float32)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,11 +13,16 @@ from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.disk import atomic
 from ..io.download import Source
+from ..io.text import readable
+from ._arrays import require_labels
 from ._divide import CLASSES, digit
 
 URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-TRAIN, TEST = "train", "t10k"
-FILES = {  # bytes, md5, sha256
+TRAIN = "train"
+TEST = "t10k"
+PARTS = {"train": TRAIN, "test": TEST}
+# bytes, md5, sha256
+FILES = {
     "train-images-idx3-ubyte.gz": (
         9_912_422,
         "f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -55,29 +59,23 @@ def names(part: str) -> tuple[str, str]:
 def pair(raw: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
     """Read images (n, 28, 28) and labels (n,), uint8, of a part. Raises UserError, with the file's path."""
     images, labels = (raw / name for name in names(part))
-    x, y = read(images, 3), read(labels, 1)
+    x = read(images, 3)
+    y = read(labels, 1)
     if x.shape[1:] != (28, 28) or len(x) == 0:
         raise UserError(images, f"holds an array of shape {x.shape}, expected (n, 28, 28)", "obtain it again")
     if len(x) != len(y):
         raise UserError(labels, f"has {len(y)} labels for {len(x)} images", "obtain both files again")
-    if (wrong := y >= CLASSES).any():
-        at = int(wrong.argmax())
-        raise UserError(labels, f"image {at} has label {y[at]}, expected 0 to 9", "obtain it again")
+    require_labels(labels, y, CLASSES, "obtain it again")
     return x, y
 
 
 def read(path: Path, axes: int) -> np.ndarray:
     """Read an IDX file: magic number 0x08, number of axes, sizes as big-endian int32, and the bytes of the array."""
-    try:
-        with gzip.open(path) as file:
-            content = file.read()
-    except FileNotFoundError:
-        raise UserError(path, "no such file", "obtain it again") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(path, f"damaged, or no gzip: {error}", "obtain it again") from None
+    with readable(path, "gzip", "obtain it again"), gzip.open(path) as file:
+        content = file.read()
     start = 4 + 4 * axes
     if len(content) < start or content[:4] != bytes((0, 0, 8, axes)):
-        raise UserError(path, f"is no IDX file of bytes with {axes} axes", "obtain it again")
+        raise UserError(path, f"is not an IDX file of bytes with {axes} axes", "obtain it again")
     shape = struct.unpack(f">{axes}i", content[4:start])
     values = np.frombuffer(content, dtype=np.uint8, offset=start)
     if len(values) != np.prod(shape, dtype=np.int64):

@@ -14,9 +14,17 @@ import numpy as np
 from scipy import ndimage
 
 SCALE = 4
-THIN, THICK = 0.7, 1.0  # parts of half the stroke's thickness
-STRENGTH, RADIUS = 3, 7  # of the swelling
-FRACTURES, GAP, BEYOND, NEAR = 3, 1.5, 0.5, 2  # number of fractures; thickness, excess and surroundings in pixels
+# parts of half the stroke's thickness
+THIN = 0.7
+THICK = 1.0
+# of the swelling
+STRENGTH = 3
+RADIUS = 7
+# number of fractures; thickness, excess and surroundings in pixels
+FRACTURES = 3
+GAP = 1.5
+BEYOND = 0.5
+NEAR = 2
 NAMES = ("plain", "thin", "thick", "swollen", "fractured")
 """The perturbations in the order of their labels."""
 
@@ -37,8 +45,10 @@ def perturbed(image: np.ndarray, label: int, rng: np.random.Generator) -> np.nda
         return image
     stroke = enlarged(image)
     if label in (1, 2):
-        return reduced(_grown(stroke, -THIN if label == 1 else THICK))
-    return reduced((_swollen if label == 3 else _fractured)(stroke, rng))
+        return reduced(_grown(stroke, {1: -THIN, 2: THICK}[label]))
+    if label == 3:
+        return reduced(_swollen(stroke, rng))
+    return reduced(_fractured(stroke, rng))
 
 
 def enlarged(image: np.ndarray) -> Stroke:
@@ -74,9 +84,9 @@ def _swollen(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
     points = np.argwhere(stroke.skeleton)
     centre = points[rng.integers(len(points))][:, None, None]
     radius = RADIUS * stroke.thickness**0.5 / 2 * SCALE
-    away = np.indices(stroke.ink.shape) - centre
-    pull = np.minimum(np.hypot(*away) / radius, 1) ** (STRENGTH - 1)
-    return ndimage.map_coordinates(stroke.ink.astype(np.float64), centre + pull * away, order=1)
+    offset = np.indices(stroke.ink.shape) - centre
+    pull = np.minimum(np.hypot(*offset) / radius, 1) ** (STRENGTH - 1)
+    return ndimage.map_coordinates(stroke.ink.astype(np.float64), centre + pull * offset, order=1)
 
 
 def _fractured(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
@@ -85,12 +95,14 @@ def _fractured(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
     around = ndimage.convolve(stroke.skeleton.astype(int), np.ones((3, 3), dtype=int), mode="constant") - 1
     special = stroke.skeleton & ((around < 2) | (around > 2))
     clear = stroke.skeleton & (ndimage.distance_transform_edt(~special) > NEAR * SCALE if special.any() else True)
-    points, bones = np.argwhere(clear if clear.any() else stroke.skeleton), np.argwhere(stroke.skeleton)
+    points = np.argwhere(clear if clear.any() else stroke.skeleton)
+    bones = np.argwhere(stroke.skeleton)
     for centre in points[rng.integers(len(points), size=FRACTURES)]:
         nearby = bones[np.hypot(*(bones - centre).T) <= NEAR * SCALE] - centre
-        along = np.linalg.eigh(nearby.T @ nearby)[1][:, 1]  # the direction in which the stroke extends
-        away = np.indices(ink.shape) - centre[:, None, None]
-        length, width = (np.abs(np.tensordot(v, away, 1)) for v in (along, along[::-1] * (1, -1)))
+        # the eigenvector of the largest eigenvalue is the direction in which the stroke extends
+        along = np.linalg.eigh(nearby.T @ nearby)[1][:, 1]
+        offset = np.indices(ink.shape) - centre[:, None, None]
+        length, width = (np.abs(np.tensordot(v, offset, 1)) for v in (along, along[::-1] * (1, -1)))
         reach = stroke.depth[tuple(centre)] + BEYOND * SCALE
         ink[(length <= GAP * SCALE / 2) & (width <= reach)] = False
     return ink
@@ -120,7 +132,8 @@ _RING = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
 def _peeled() -> tuple[np.ndarray, np.ndarray]:
     """Return, for the two steps of an iteration, which of the 256 neighbourhoods lose their middle pixel."""
     ring = np.arange(256)[:, None] >> np.arange(8) & 1
-    total, steps = ring.sum(axis=1), ((ring == 0) & (np.roll(ring, -1, axis=1) == 1)).sum(axis=1)
+    total = ring.sum(axis=1)
+    steps = ((ring == 0) & (np.roll(ring, -1, axis=1) == 1)).sum(axis=1)
     rim = (total >= 2) & (total <= 6) & (steps == 1)
     north, east, south, west = (ring[:, k] == 1 for k in (0, 2, 4, 6))
     first = rim & ~(north & east & south) & ~(east & south & west)

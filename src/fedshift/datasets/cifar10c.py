@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import lzma
+import dataclasses
 import os
 import tempfile
 import threading
-import zipfile
-import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -18,8 +16,10 @@ from pydantic import Field, model_validator
 
 from ..core.errors import UserError
 from ..core.registry import build
+from ..io.arrays import map_array
 from ..io.disk import atomic_folder
 from ..io.download import Source
+from ._arrays import listed, read_npz, require_labels
 from ._base import Card, Dataset, Opened
 from ._cifar import CIFAR10 as CLASSES
 from ._cifar import FOLDER as CLEAN
@@ -90,14 +90,23 @@ class Cifar10C(Dataset):
             f"Corrupted by fedshift (seed {self.seed}), not the published files: random corruptions differ from them "
             "in every pixel, and frost uses drawn textures instead of photographs. "
         )
-        return Card(
-            title="CIFAR-10-C" if self.source == "official" else "CIFAR-10-C, generated",
+        official = Card(
+            title="CIFAR-10-C",
             version=f"severity {self.severity}",
-            source="https://zenodo.org/records/2535967" if self.source == "official" else self._origin(),
-            licence="CC BY 4.0" if self.source == "official" else "none stated for CIFAR-10 (CIFAR-10-C: CC BY 4.0)",
+            source="https://zenodo.org/records/2535967",
+            licence="CC BY 4.0",
             citation="Hendrycks & Dietterich 2019 (Benchmarking Neural Network Robustness to Common Corruptions and "
             "Perturbations, ICLR)",
-            caveat=(generated if self.source == "generated" else "") + SHARED,
+            caveat=SHARED,
+        )
+        if self.source == "official":
+            return official
+        return dataclasses.replace(
+            official,
+            title="CIFAR-10-C, generated",
+            source=self._origin(),
+            licence="none stated for CIFAR-10 (CIFAR-10-C: CC BY 4.0)",
+            caveat=generated + SHARED,
         )
 
     def _origin(self) -> str:
@@ -123,23 +132,15 @@ class Cifar10C(Dataset):
         return () if self.images is None else (self.images,)
 
     def open(self, raw: Path) -> Opened:
-        import pandas as pd
-
         if self.source == "official":
             labels, image = self._official(raw / FOLDER / FOLDER)
         else:
             x, labels = _test_images(raw) if self.images is None else _from_npz(self.images)
             image = _Corrupted(x, self.sites, self.severity, self.seed)
         n = len(labels)
-        samples = pd.DataFrame(
-            {
-                "sample": [f"{site}/{i:05}" for site in self.sites for i in range(n)],
-                "site": np.repeat(self.sites, n),
-                "label": np.tile(labels.astype(np.int64), len(self.sites)),
-                "patient": None,
-                "base": np.tile(np.arange(n), len(self.sites)),
-            }
-        )
+        names = [f"{site}/{i:05}" for site in self.sites for i in range(n)]
+        samples = listed(names, np.repeat(self.sites, n), np.tile(labels, len(self.sites)))
+        samples["base"] = np.tile(np.arange(n), len(self.sites))
         return Opened(samples, image)
 
     def _official(self, folder: Path) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
@@ -156,7 +157,8 @@ class Cifar10C(Dataset):
 
     def miniature(self, raw: Path) -> None:
         """Write synthetic digits (those of CIFAR-10's miniature) under all corruptions at all severities."""
-        clean = _clean(images=self.bases // 2)  # its test part has a fifth as many images of each class
+        # its test part has a fifth as many images of each class
+        clean = _clean(images=self.bases // 2)
         if self.source == "generated":
             clean.miniature(raw)
             return
@@ -167,8 +169,8 @@ class Cifar10C(Dataset):
             (new / FOLDER).mkdir()
             np.save(new / FOLDER / "labels.npy", np.tile(y, SEVERITIES))
             for name in NAMES + EXTRA:
-                each = [corrupt(x, name, severity) for severity in range(1, SEVERITIES + 1)]
-                np.save(new / FOLDER / f"{name}.npy", np.concatenate(each))
+                parts = [corrupt(x, name, severity) for severity in range(1, SEVERITIES + 1)]
+                np.save(new / FOLDER / f"{name}.npy", np.concatenate(parts))
 
 
 class _Corrupted:
@@ -180,8 +182,12 @@ class _Corrupted:
     """
 
     def __init__(self, images: np.ndarray, sites: Sequence[str], severity: int, seed: int) -> None:
-        self.images, self.sites, self.severity, self.seed = images, sites, severity, seed
-        self.parts = -(-len(images) // CHUNK)  # of a site
+        self.images = images
+        self.sites = sites
+        self.severity = severity
+        self.seed = seed
+        # parts of a site, the last of which may be smaller
+        self.parts = -(-len(images) // CHUNK)
         self.ahead = min(THREADS, os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(self.ahead)
         self._made: dict[int, Future[np.ndarray]] = {}
@@ -227,57 +233,35 @@ def _test_images(raw: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read images (n, 32, 32, 3) and labels (n,) of the user's .npz file. Raises UserError, with its path."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            x, y = file["x"], file["y"]
-    except FileNotFoundError:
-        raise UserError(path, "no such file", "correct dataset.images") from None
-    except KeyError as error:
-        raise UserError(path, f"holds no array {error.args[0]!r}", "it needs x and y") from None
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
-        raise UserError(path, f"not a readable .npz file: {error}", "write it with numpy.savez") from None
+    x, y = read_npz(path, ("x", "y"), "correct dataset.images: a file of x and y, as numpy.savez writes it")
     if x.dtype != np.uint8 or x.shape[1:] != (SIDE, SIDE, 3) or not len(x):
         raise UserError(path, f"x is {x.dtype} {x.shape}, expected uint8 (n, {SIDE}, {SIDE}, 3)", "correct the file")
     if y.dtype.kind not in "iu" or y.shape != x.shape[:1]:
         raise UserError(path, f"y is {y.dtype} {y.shape}, expected whole numbers ({len(x)},)", "correct the file")
-    _require_classes(path, y, "correct the file")
+    require_labels(path, y, len(CLASSES), "correct the file")
     return x, y
 
 
 def _labels(path: Path) -> np.ndarray:
     """Read the labels of the images of one severity. Raises UserError if severities differ in their labels."""
-    labels = _array(path)
+    labels = map_array(path, AGAIN)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or len(labels) % SEVERITIES:
-        what = f"is {labels.dtype} {labels.shape}, expected whole numbers (n,), n a multiple of {SEVERITIES}"
-        raise UserError(path, what, AGAIN)
-    _require_classes(path, labels, AGAIN)
-    each = labels.reshape(SEVERITIES, -1)
-    if (other := (each != each[0]).any(axis=1)).any():
-        what = f"the labels of severity {int(other.argmax()) + 1} are not those of severity 1, but images are the same"
-        raise UserError(path, what, AGAIN)
-    return np.array(each[0])
+        problem = f"is {labels.dtype} {labels.shape}, expected whole numbers (n,), n a multiple of {SEVERITIES}"
+        raise UserError(path, problem, AGAIN)
+    require_labels(path, labels, len(CLASSES), AGAIN)
+    by_severity = labels.reshape(SEVERITIES, -1)
+    differ = (by_severity != by_severity[0]).any(axis=1)
+    if differ.any():
+        severity = int(differ.argmax()) + 1
+        problem = f"the labels of severity {severity} are not those of severity 1, but images are the same"
+        raise UserError(path, problem, AGAIN)
+    return np.array(by_severity[0])
 
 
 def _images(path: Path, rows: int) -> np.ndarray:
     """Open the images of a corruption at all severities, memory-mapped."""
-    images = _array(path)
+    images = map_array(path, AGAIN)
     expected = (rows, SIDE, SIDE, 3)
     if images.dtype != np.uint8 or images.shape != expected:
         raise UserError(path, f"is {images.dtype} {images.shape}, expected uint8 {expected}", AGAIN)
     return images
-
-
-def _array(path: Path) -> np.ndarray:
-    """Open a .npy file, memory-mapped. Raises UserError, with its path."""
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise UserError(path, "no such file", AGAIN) from None
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(path, f"damaged, or no .npy file of numbers: {error}", AGAIN) from None
-
-
-def _require_classes(path: Path, labels: np.ndarray, remedy: str) -> None:
-    if (wrong := (labels < 0) | (labels >= len(CLASSES))).any():
-        at = int(wrong.argmax())
-        raise UserError(path, f"image {at} has label {labels[at]}, expected 0 to {len(CLASSES) - 1}", remedy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +12,9 @@ from pydantic import Field
 from ..core.errors import UserError
 from ..io.disk import atomic_folder
 from ..io.download import Source
+from ._arrays import joined
 from ._base import Card, Dataset, Opened
-from ._divide import digit
-from ._folders import below, opened
+from ._folders import below, opened, write_folders
 
 SITES = ("mnist", "mnist_m", "svhn", "syn")
 PARTS = ("train", "val")
@@ -50,29 +49,23 @@ class DigitsDg(Dataset):
         return [Source(None, self.archive, unpack=True, page=self.card().source)]
 
     def open(self, raw: Path) -> Opened:
-        import pandas as pd
-
         root = below(raw / self.sources()[0].unpacked_name, SITES[0])
-        classes = {name: name for name in NAMES}
-        sites, tables = [], []
+        parts = []
         for site in SITES:
             for part in PARTS:
                 if not (root / site / part).is_dir():
-                    what = f"expected {' and '.join(PARTS)} in each of {', '.join(SITES)}"
-                    raise UserError(root / site / part, "no such folder", what)
-            sites.append(opened(root / site, PARTS, classes, SIDE))
-            table = sites[-1].samples
-            tables.append(table.assign(sample=site + "/" + table["sample"], site=site))
-        images = [functools.partial(each.image, i) for each in sites for i in range(len(each.samples))]
-        return Opened(pd.concat(tables, ignore_index=True), lambda i: images[i]())
+                    remedy = f"expected {' and '.join(PARTS)} in each of {', '.join(SITES)}"
+                    raise UserError(root / site / part, "no such folder", remedy)
+            images = opened(root / site, PARTS, {name: name for name in NAMES}, SIDE)
+            names = site + "/" + images.samples["sample"]
+            parts.append(Opened(images.samples.assign(sample=names, site=site), images.image))
+        return joined(parts)
 
     def miniature(self, raw: Path) -> None:
         """Write synthetic digits like those of a digital display; sites differ in colours and noise."""
-        from ._miniature import write_folders
-
         with atomic_folder(raw / self.sources()[0].unpacked_name) as new:
             whole = new / "whole"
-            write_folders(whole, SITES, NAMES, self.images, digit, 32)
+            write_folders(whole, SITES, NAMES, self.images, 32)
             for site in SITES:
                 for part in PARTS:
                     for name in NAMES:

@@ -50,8 +50,8 @@ def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0, first: 
     if isinstance(severity, bool) or severity not in range(1, 6):
         raise UserError("severity", f"is {severity!r}", "take 1, 2, 3, 4 or 5")
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (SIDE, SIDE, 3):
-        what = f"are {images.dtype} of shape {images.shape}, expected uint8 of shape (n, {SIDE}, {SIDE}, 3)"
-        raise UserError("images", what, "bring them to this form")
+        problem = f"are {images.dtype} of shape {images.shape}, expected uint8 of shape (n, {SIDE}, {SIDE}, 3)"
+        raise UserError("images", problem, "bring them to this form")
     from . import blur, digital, elastic, noise, weather
 
     function, constants = (noise.TABLE | blur.TABLE | weather.TABLE | elastic.TABLE | digital.TABLE)[name]

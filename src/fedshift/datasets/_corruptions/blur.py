@@ -26,7 +26,8 @@ def glass_blur(images: np.ndarray, streams: Streams, sigma: float, times: int) -
     side = np.arange(2, x.shape[1])
     for _ in range(times):
         steps = np.stack([rng.integers(-1, 1, (2, len(side), len(side))) for rng in streams])
-        rows, columns = side[:, None] + steps[:, 0], side + steps[:, 1]
+        rows = side[:, None] + steps[:, 0]
+        columns = side + steps[:, 1]
         x[:, 2:, 2:] = x[np.arange(len(x))[:, None, None], rows, columns]
     return gaussian_blur(x, streams, sigma)
 
@@ -59,7 +60,8 @@ def moved(images: np.ndarray, degrees: np.ndarray, radius: int, sigma: float) ->
     weights = np.exp(-0.5 * (steps / sigma) ** 2)
     angle = np.deg2rad(degrees)[:, None]
     right, down = (np.ceil(steps * f(angle) - 0.5).astype(int) for f in (np.cos, np.sin))
-    n, place = np.arange(len(images)), np.arange(images.shape[1])
+    n = np.arange(len(images))
+    place = np.arange(images.shape[1])
     out = np.zeros(images.shape)
     for k in np.flatnonzero(weights > 1e-12):
         rows, columns = (np.clip(place + step[:, k, None], 0, place[-1]) for step in (down, right))
@@ -78,8 +80,8 @@ def zoom_blur(images: np.ndarray, streams: Streams, end: float) -> np.ndarray:
 def _zooms(side: int, end: float) -> np.ndarray:
     """Return zoom_blur as one (side^2, side^2) matrix."""
     factors = np.arange(1, end, 0.01)
-    each = [zooming(side, factor) for factor in factors]
-    return (np.eye(side * side) + sum(np.kron(z, z) for z in each)) / (len(each) + 1)
+    zooms = [zooming(side, factor) for factor in factors]
+    return (np.eye(side * side) + sum(np.kron(z, z) for z in zooms)) / (len(zooms) + 1)
 
 
 def zooming(side: int, factor: float) -> np.ndarray:

@@ -41,7 +41,9 @@ def contrast(images: np.ndarray, streams: Streams, factor: float) -> np.ndarray:
 
 def pixelate(images: np.ndarray, streams: Streams, side: int) -> np.ndarray:
     """Resize to `side` pixels and back, with Pillow's box filter."""
-    small, full, box = (side, side), images.shape[1:3], Image.Resampling.BOX
+    small = (side, side)
+    full = images.shape[1:3]
+    box = Image.Resampling.BOX
     return np.stack([np.asarray(Image.fromarray(image).resize(small, box).resize(full, box)) for image in images])
 
 

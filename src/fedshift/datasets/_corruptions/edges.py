@@ -11,7 +11,7 @@ def canny(images: np.ndarray, low: int, high: int) -> np.ndarray:
 
     An edge pixel has a Sobel gradient of strength |dx| + |dy| above `low`, where border pixels continue outside. No
     neighbour across the edge, in one of four directions, is stronger. It is connected to such a pixel above `high`. Of
-    two equal neighbours, the right or the lower one is no edge.
+    two equal neighbours, only the left or the upper one is an edge.
     """
     across, down = (_sobel(images.astype(int), axis) for axis in (2, 1))
     strength = np.abs(across) + np.abs(down)
@@ -20,10 +20,8 @@ def canny(images: np.ndarray, low: int, high: int) -> np.ndarray:
     def at(row: int, column: int) -> np.ndarray:
         return around[:, 1 + row : around.shape[1] - 1 + row, 1 + column : around.shape[2] - 1 + column]
 
-    flat, steep = (
-        np.abs(down) < np.tan(np.pi / 8) * np.abs(across),
-        np.abs(down) > np.tan(3 * np.pi / 8) * np.abs(across),
-    )
+    flat = np.abs(down) < np.tan(np.pi / 8) * np.abs(across)
+    steep = np.abs(down) > np.tan(3 * np.pi / 8) * np.abs(across)
     falling = (strength > at(-1, -1)) & (strength > at(1, 1))
     rising = (strength > at(-1, 1)) & (strength > at(1, -1))
     peak = np.select(
@@ -37,7 +35,8 @@ def canny(images: np.ndarray, low: int, high: int) -> np.ndarray:
     )
     weak = peak & (strength > low)
     touching = np.zeros((3, 3, 3))
-    touching[1] = 1  # within an image
+    # neighbours in a plane only: pixels of two images never touch
+    touching[1] = 1
     parts, count = ndimage.label(weak, touching)
     strong = np.zeros(count + 1, dtype=bool)
     strong[parts[weak & (strength > high)]] = True
@@ -51,7 +50,8 @@ def _sobel(x: np.ndarray, axis: int) -> np.ndarray:
 
 def distance(edges: np.ndarray, limit: float) -> np.ndarray:
     """Return the distance of each pixel to the nearest edge of its image, at most `limit`."""
-    spacing = (2 * limit, 1, 1)  # puts the other images out of reach
+    # images lie so far apart along the first axis that no edge of another one is nearer than the limit
+    spacing = (2 * limit, 1, 1)
     nearest = ndimage.distance_transform_edt(~edges, sampling=spacing)
     return np.where(edges.any(axis=(1, 2), keepdims=True), np.minimum(nearest, limit), limit)
 
@@ -68,7 +68,8 @@ def equalised(images: np.ndarray) -> np.ndarray:
     The lowest value becomes 0. Any other value v becomes 255 times the share of pixels up to v among all pixels above
     the lowest value. An image with a single value stays as it is.
     """
-    n, values = len(images), images.reshape(len(images), -1).astype(int)
+    n = len(images)
+    values = images.reshape(len(images), -1).astype(int)
     counts = np.bincount((values + 256 * np.arange(n)[:, None]).ravel(), minlength=256 * n).reshape(n, 256)
     reached = counts.cumsum(axis=1)
     lowest = np.take_along_axis(counts, values.min(axis=1, keepdims=True), axis=1)

@@ -13,10 +13,12 @@ ANCHORS = np.array([[26.0, 26.0], [26.0, 6.0], [6.0, 6.0]])
 
 def elastic_transform(images: np.ndarray, streams: Streams, alpha: float, sigma: float, affine: float) -> np.ndarray:
     """Apply an affine map that moves three points by up to `affine` pixels; then displace every pixel smoothly."""
-    x, side = images / 255, images.shape[1]
+    x = images / 255
+    side = images.shape[1]
     places = np.mgrid[:side, :side].astype(float)
     goal = ANCHORS + np.stack([rng.uniform(-affine, affine, (3, 2)) for rng in streams])
-    back = np.linalg.solve(np.concatenate([goal, np.ones((len(goal), 3, 1))], axis=2), ANCHORS)  # (n, 3, 2)
+    # shape (n, 3, 2)
+    back = np.linalg.solve(np.concatenate([goal, np.ones((len(goal), 3, 1))], axis=2), ANCHORS)
     columns, rows = (
         places[1] * a[:, None, None] + places[0] * b[:, None, None] + c[:, None, None]
         for a, b, c in (back[..., k].T for k in range(2))
@@ -25,8 +27,8 @@ def elastic_transform(images: np.ndarray, streams: Streams, alpha: float, sigma:
     if not alpha:
         return x
     drawn = np.stack([rng.uniform(-1, 1, (2, side, side)) for rng in streams])
-    away = alpha * ndimage.gaussian_filter(drawn, (0, 0, sigma, sigma), mode="reflect", truncate=3)
-    return _sampled(x, places[0] + away[:, 1], places[1] + away[:, 0], edge_twice=True)
+    shift = alpha * ndimage.gaussian_filter(drawn, (0, 0, sigma, sigma), mode="reflect", truncate=3)
+    return _sampled(x, places[0] + shift[:, 1], places[1] + shift[:, 0], edge_twice=True)
 
 
 def _sampled(x: np.ndarray, rows: np.ndarray, columns: np.ndarray, edge_twice: bool) -> np.ndarray:
@@ -34,15 +36,18 @@ def _sampled(x: np.ndarray, rows: np.ndarray, columns: np.ndarray, edge_twice: b
 
     With `edge_twice`, the mirror image repeats the border pixels.
     """
-    n, side = np.arange(len(x))[:, None, None], x.shape[1]
+    n = np.arange(len(x))[:, None, None]
+    side = x.shape[1]
     period, last = (2 * side, 2 * side - 1) if edge_twice else (2 * side - 2, 2 * side - 2)
 
     def folded(k: np.ndarray) -> np.ndarray:
         k = k.astype(int) % period
         return np.minimum(k, last - k)
 
-    top, left = np.floor(rows), np.floor(columns)
-    down, right = (rows - top)[..., None], (columns - left)[..., None]
+    top = np.floor(rows)
+    left = np.floor(columns)
+    down = (rows - top)[..., None]
+    right = (columns - left)[..., None]
     top, low, left, far = (folded(k) for k in (top, top + 1, left, left + 1))
     upper = x[n, top, left] * (1 - right) + x[n, top, far] * right
     lower = x[n, low, left] * (1 - right) + x[n, low, far] * right

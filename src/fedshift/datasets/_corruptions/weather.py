@@ -16,8 +16,12 @@ from .grey import Streams, Table, truncated
 
 LUMA = np.array([0.299, 0.587, 0.114])
 WATER, MUD = (np.array(rgb) / 255 for rgb in ((175, 238, 238), (63, 42, 20)))
-TEXTURES, TEXTURE = 5, 128  # number, and side in pixels
-DRIFT, THICKNESS = 20.0, 3.0  # width of drifts of ice in pixels, and their contrast over that of needles
+# number, and side in pixels
+TEXTURES = 5
+TEXTURE = 128
+# width of drifts of ice in pixels, and their contrast over that of needles
+DRIFT = 20.0
+THICKNESS = 3.0
 COLOUR = np.array([130.0, 158.0, 170.0])  # mean of the photographs, RGB
 
 
@@ -37,7 +41,8 @@ def snow(
     Flakes are zoomed noise above `least`, blurred in the direction of their fall. The image under them is
     clear x + (1 - clear) w, where w is the whitened image.
     """
-    x, side = images / 255, images.shape[1]
+    x = images / 255
+    side = images.shape[1]
     drawn = np.stack([rng.normal(mean, sigma, (side, side)) for rng in streams])
     drawn = zooming(side, zoom) @ drawn @ zooming(side, zoom).T
     flakes = truncated(np.where(drawn < least, 0, drawn))
@@ -52,7 +57,8 @@ def frost(images: np.ndarray, streams: Streams, clear: float, ice: float) -> np.
 
     The script's textures are photographs, reduced to a fifth; these are drawn (see `textures`).
     """
-    side, frosts = images.shape[1], textures()
+    side = images.shape[1]
+    frosts = textures()
     pieces = []
     for rng in streams:
         which, row, column = rng.integers(0, [TEXTURES, TEXTURE - side + 1, TEXTURE - side + 1])
@@ -99,7 +105,10 @@ def plasma(drawn: np.ndarray, decay: float) -> np.ndarray:
     Each new value is the mean of its four neighbours plus a shock. The size of shocks shrinks by decay^2 in each level.
     """
     side = round((drawn.shape[1] + 1) ** 0.5)
-    height, shock, step, left = np.zeros((len(drawn), side, side)), 100.0**2, side, drawn
+    height = np.zeros((len(drawn), side, side))
+    shock = 100.0**2
+    step = side
+    left = drawn
 
     def draw(like: np.ndarray) -> np.ndarray:
         nonlocal left
@@ -108,14 +117,18 @@ def plasma(drawn: np.ndarray, decay: float) -> np.ndarray:
 
     while step >= 2:
         half = step // 2
-        corner, centre = height[:, ::step, ::step], height[:, half::step, half::step]
-        above, beside = height[:, ::step, half::step], height[:, half::step, ::step]  # of the centres
+        corner = height[:, ::step, ::step]
+        centre = height[:, half::step, half::step]
+        # the points between corners: in the row above a centre, and in the column beside it
+        above = height[:, ::step, half::step]
+        at_side = height[:, half::step, ::step]
         rows = corner + np.roll(corner, -1, axis=1)
         columns = corner + np.roll(corner, -1, axis=2)
         centre[:] = (rows + np.roll(rows, -1, axis=2)) / 4 + draw(centre)
         above[:] = (columns + centre + np.roll(centre, 1, axis=1)) / 4 + draw(above)
-        beside[:] = (rows + centre + np.roll(centre, 1, axis=2)) / 4 + draw(beside)
-        step, shock = half, shock / decay**2
+        at_side[:] = (rows + centre + np.roll(centre, 1, axis=2)) / 4 + draw(at_side)
+        step = half
+        shock = shock / decay**2
     height -= height.min(axis=(1, 2), keepdims=True)
     return height / height.max(axis=(1, 2), keepdims=True)
 
@@ -131,7 +144,8 @@ def spatter(
     mud: bool,
 ) -> np.ndarray:
     """Add drops where smoothed noise is above `least`: water with bright edges, or mud, which hides the image."""
-    x, side = images / 255, images.shape[1]
+    x = images / 255
+    side = images.shape[1]
     drawn = np.stack([rng.normal(mean, sigma, (side, side)) for rng in streams])
     drawn = ndimage.gaussian_filter(drawn, (0, smooth, smooth), mode="nearest", truncate=4)
     if mud:
