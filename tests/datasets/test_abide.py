@@ -26,7 +26,7 @@ FRAMES = 35
 
 
 def written(raw: Path, frames: int = FRAMES, regions: int = 111) -> dict[str, np.ndarray]:
-    """Two subjects a site in the official layout, with strangers in the table; the series by subject."""
+    """Two subjects a site in the official layout, with others in the table; the series by subject."""
     raw.mkdir(parents=True, exist_ok=True)
     rng, series = np.random.default_rng(0), {}
     rows = [(1, "PITT", "Pitt_0050003", "1"), (2, "NYU", "no_filename", "1"), (3, "UM_2", "UM_2_0050400", "2")]

@@ -244,11 +244,13 @@ def test_a_damaged_shard_that_was_downloaded_is_got_anew(server: FileServer, sha
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (png(0)[:-20], "row 2: is damaged: the PNG is cut off"),
+        (png(0)[:-20], "row 2: is damaged: its image is not a whole PNG file"),
         (png(0, 95), "row 2: has an image of 95x95 pixels, expected 96x96"),
-        (b"", "row 2: is damaged: it does not begin as a PNG file does"),
+        (b"", "row 2: has no image"),
+        (b"\xff\xd8\xff" + png(0)[3:], "row 2: is damaged: its image is not a whole PNG file"),
+        (bytes([*png(0)[:60], png(0)[60] ^ 1, *png(0)[61:]]), "row 2: is damaged: its image is not a whole PNG file"),
     ],
-    ids=["cut off", "another size", "empty"],
+    ids=["cut off", "another size", "empty", "another kind", "a flipped bit"],
 )
 def test_an_image_that_is_no_patch(images: dict[int, bytes], tmp_path: Path, content: bytes, words: str) -> None:
     table = metadata()
@@ -275,7 +277,7 @@ def changed(**values: Any) -> Callable[[pd.DataFrame], pd.DataFrame]:
         ),
         (changed(x_coord=192, y_coord=384), []),
         (changed(x_coord=64, y_coord=128), ["a patch appears twice: patient 20, node 1, x_coord 64, y_coord 128"]),
-        (changed(tumor=0.5), ["the column 'tumor' does not hold whole numbers alone"]),
+        (changed(tumor=0.5), ["the column 'tumor' must hold only whole numbers"]),
     ],
 )
 def test_each_wrong_count_is_a_line(change: Callable[[pd.DataFrame], pd.DataFrame], lines: list[str]) -> None:
@@ -326,7 +328,7 @@ def test_without_id_val_the_training_centres_have_wilds_training_patches_alone(a
 
 
 def test_the_published_counts_add_up() -> None:
-    assert WILDS.total == 455_954
+    assert sum(map(sum, WILDS.patches.values())) == 455_954
     assert sum(WILDS.patients.values()) == 43
     assert sum(WILDS.splits) == sum(sum(WILDS.patches[c]) for c in (0, 3, 4))
     rows = {"train": WILDS.splits[0], "validation": WILDS.splits[1] + sum(WILDS.patches[1]), "test": 85_054}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import real_data
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -30,10 +31,7 @@ from fedshift.io.download import Source
 from fedshift.jobs import prepare
 from fedshift.study.run import Data
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-REAL_MNIST, REAL_CIFAR = SHARED / "mnist", SHARED / "cifar10" / "cifar10_exact.npz"
-needs_mnist = pytest.mark.skipif(not REAL_MNIST.is_dir(), reason="shared/data/mnist is not here")
-needs_cifar = pytest.mark.skipif(not REAL_CIFAR.is_file(), reason="shared/data/cifar10 is not here")
+CIFAR10 = "cifar10/cifar10_exact.npz"
 
 MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
@@ -242,10 +240,10 @@ def test_records_are_read_by_plane_in_the_order_of_the_batches(tmp_path: Path) -
     assert opened.samples["sample"].iloc[[0, 59, 60]].tolist() == ["train00000", "train00059", "test00000"]
 
 
-@needs_cifar
+@real_data.needs(CIFAR10)
 def test_real_pixels_come_through(tmp_path: Path) -> None:
     """The first 932 images of each training batch and the first 846 test images."""
-    with np.load(REAL_CIFAR, allow_pickle=False) as real:
+    with np.load(real_data.FOLDER / CIFAR10, allow_pickle=False) as real:
         x, y = (np.split(real[f"{part}_train"], 5) for part in "xy")
         batches = dict(zip(NAMES, [*zip(x, y, strict=True), (real["x_test"], real["y_test"])], strict=True))
     binary(tmp_path, batches)
@@ -330,9 +328,9 @@ def test_torchvision_reads_the_same_from_the_miniature(tmp_path: Path) -> None:
     check_against_torchvision(found, tmp_path / "raw", tmp_path)
 
 
-@needs_mnist
+@real_data.needs("mnist")
 def test_real_mnist_comes_through_the_mirror(tmp_path: Path) -> None:
-    found = prepared(Data(dataset=Mnist(), synthetic=False), tmp_path, REAL_MNIST)
+    found = prepared(Data(dataset=Mnist(), synthetic=False), tmp_path, real_data.FOLDER / "mnist")
     counts = pd.crosstab(found.samples["site"], found.samples["label"])
     assert counts.sum(axis=1).to_dict() == {"test": 10_000} | {f"client{k}": 12_000 for k in range(1, 6)}
     assert counts.drop("test").sum().tolist() == MNIST_TRAIN
@@ -342,10 +340,10 @@ def test_real_mnist_comes_through_the_mirror(tmp_path: Path) -> None:
     check_against_torchvision(found, tmp_path / "raw", tmp_path)
 
 
-@needs_mnist
+@real_data.needs("mnist")
 def test_a_file_of_the_mirror_with_another_content_is_refused(tmp_path: Path) -> None:
     (mirror := tmp_path / "mirror").mkdir()
-    for file in REAL_MNIST.glob("*.gz"):
+    for file in (real_data.FOLDER / "mnist").glob("*.gz"):
         (mirror / file.name).write_bytes(file.read_bytes())
     labels = mirror / "t10k-labels-idx1-ubyte.gz"
     labels.write_bytes(labels.read_bytes()[:-1] + b"!")
@@ -361,10 +359,10 @@ def idx(values: list[int], *shape: int, kind: int = 8) -> bytes:
     ("name", "content", "words"),
     [
         ("train-images-idx3-ubyte.gz", None, "no such file"),
-        ("train-images-idx3-ubyte.gz", b"no gzip", "damaged, or no gzip"),
-        ("train-images-idx3-ubyte.gz", idx([0] * 784, 1, 28, 28)[:-9], "damaged, or no gzip"),
-        ("train-images-idx3-ubyte.gz", idx([0] * 784, 784), "is no IDX file of bytes with 3 axes"),
-        ("train-images-idx3-ubyte.gz", idx([0] * 784, 1, 28, 28, kind=13), "is no IDX file of bytes with 3 axes"),
+        ("train-images-idx3-ubyte.gz", b"no gzip", "not a readable gzip file"),
+        ("train-images-idx3-ubyte.gz", idx([0] * 784, 1, 28, 28)[:-9], "not a readable gzip file"),
+        ("train-images-idx3-ubyte.gz", idx([0] * 784, 784), "is not an IDX file of bytes with 3 axes"),
+        ("train-images-idx3-ubyte.gz", idx([0] * 784, 1, 28, 28, kind=13), "is not an IDX file of bytes with 3 axes"),
         ("train-images-idx3-ubyte.gz", idx([0] * 783, 1, 28, 28), r"has 783 bytes for an array of shape \(1, 28, 28\)"),
         ("train-images-idx3-ubyte.gz", idx([0] * 16, 1, 4, 4), r"array of shape \(1, 4, 4\), expected \(n, 28, 28\)"),
         ("t10k-labels-idx1-ubyte.gz", idx([1, 2, 3], 3), "has 3 labels for 20 images"),

@@ -7,11 +7,11 @@ import io
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import real_data
 from PIL import Image
 from scipy import ndimage
 from scipy.stats import poisson
@@ -45,8 +45,7 @@ STRONGER = [
 ]
 """Corruptions whose constants say that each severity is stronger than the one before."""
 SEVERITIES = (1, 2, 3, 4, 5)
-REAL = Path(__file__).parents[3] / "shared" / "data" / "cifar10" / "cifar10_exact.npz"
-needs_real = pytest.mark.skipif(not REAL.is_file(), reason="shared/data/cifar10 is not here")
+CIFAR10 = "cifar10/cifar10_exact.npz"
 
 
 def by_severity(values: Iterable[Any]) -> list[tuple[int, Any]]:
@@ -894,20 +893,20 @@ def test_elastic_displacement_has_the_variance_of_smoothed_uniform_noise(
 # --- real images -----------------------------------------------------------------------------------------------------
 
 
-@needs_real
+@real_data.needs(CIFAR10)
 @pytest.mark.parametrize("name", STRONGER)
 def test_real_images_change_more_at_each_severity(name: str) -> None:
-    with np.load(REAL, allow_pickle=False) as file:
+    with np.load(real_data.FOLDER / CIFAR10, allow_pickle=False) as file:
         x = file["x_test"][:300]
     away = [np.abs(corrupt(x, name, severity).astype(float) - x).mean() for severity in SEVERITIES]
     assert away == sorted(away)
     assert away[4] > 1.4 * away[0]
 
 
-@needs_real
+@real_data.needs(CIFAR10)
 @pytest.mark.parametrize("name", REFERENCES)
 def test_real_images_are_corrupted_as_published(name: str) -> None:
-    with np.load(REAL, allow_pickle=False) as file:
+    with np.load(real_data.FOLDER / CIFAR10, allow_pickle=False) as file:
         x = file["x_test"][300:306]
     reference, constants = REFERENCES[name]
     for severity in SEVERITIES:

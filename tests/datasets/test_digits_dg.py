@@ -103,7 +103,7 @@ def test_a_broken_image_is_named(raw: Path) -> None:
         (lambda f: shutil.rmtree(f / "mnist"), r"digits_dg/mnist/train: no such folder"),
         (lambda f: shutil.rmtree(f / "syn" / "val"), r"digits_dg/syn/val: no such folder"),
         (lambda f: shutil.rmtree(f / "syn" / "val" / "7"), r"digits_dg/syn/val: has no folder of class '7'"),
-        (lambda f: (f / "syn" / "val" / "10").mkdir(), r"syn/val/10: is no class of this dataset; expected 0, 1"),
+        (lambda f: (f / "syn" / "val" / "10").mkdir(), r"syn/val/10: is not a class of this dataset; expected 0, 1"),
         (lambda f: [p.unlink() for p in (f / "mnist_m" / "train" / "0").iterdir()], r"train/0: holds no image \(\.jpg"),
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import real_data
 from torchvision.datasets import USPS
 
 from fedshift import UserError
@@ -15,9 +16,7 @@ from fedshift.datasets._digit_drawing import on_background, synth_digit
 from fedshift.datasets._digit_sites import SITES
 from fedshift.datasets.digits_five import DigitsFive
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-HAVE = [SHARED / name for name in ("mnist", "usps", "svhn", "mnist_m")]
-needs_data = pytest.mark.skipif(not all(folder.is_dir() for folder in HAVE), reason="shared/data has no digits")
+needs_digits = real_data.needs("mnist", "usps", "svhn", "mnist_m")
 
 
 def test_a_printed_digit_depends_on_its_number_alone() -> None:
@@ -90,7 +89,7 @@ COUNTS = {  # digits 0 to 9, as the README of the files says
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Opened]:
     dataset, raw = DigitsFive(complete=False, synth="rendered", drawn=1000), tmp_path_factory.mktemp("real")
-    dataset.download(raw, SHARED)
+    dataset.download(raw, real_data.FOLDER)
     return raw, dataset.open(raw)
 
 
@@ -98,14 +97,14 @@ def rows(opened: Opened, part: str, count: int) -> np.ndarray:
     return np.flatnonzero(opened.samples["sample"].str.startswith(f"{part}"))[:count]
 
 
-@needs_data
+@needs_digits
 def test_counts_are_those_of_the_files(real: tuple[Path, Opened]) -> None:
     samples = real[1].samples
     found = samples.groupby([samples["sample"].str[:-6], "label"]).size().unstack()
     assert {part: row.tolist() for part, row in found.iterrows()} == COUNTS
 
 
-@needs_data
+@needs_digits
 def test_sizes_of_the_split_are_fedbns(real: tuple[Path, Opened]) -> None:
     """1,860 USPS test images are confirmed by all accuracies that FedBN prints; 7,438 and 743 train."""
     split = Split(train=0.8, val=0, test=0.2)
@@ -117,7 +116,7 @@ def test_sizes_of_the_split_are_fedbns(real: tuple[Path, Opened]) -> None:
     assert limited[limited["split"] == "train"].groupby("site").size().to_dict() == dict.fromkeys(SITES, 743)
 
 
-@needs_data
+@needs_digits
 def test_pixels_use_the_whole_range(real: tuple[Path, Opened]) -> None:
     for site in SITES:
         x = np.stack([real[1].image(i) for i in rows(real[1], f"{site}/train", 200)])
@@ -127,7 +126,7 @@ def test_pixels_use_the_whole_range(real: tuple[Path, Opened]) -> None:
         assert (np.ptp(x, axis=-1) == 0).all() == (site in ("mnist", "usps"))
 
 
-@needs_data
+@needs_digits
 @pytest.mark.parametrize("train", [True, False])
 def test_torchvision_reads_the_same_from_usps(real: tuple[Path, Opened], train: bool) -> None:
     from fedshift.datasets._digit_sites import read
@@ -138,10 +137,10 @@ def test_torchvision_reads_the_same_from_usps(real: tuple[Path, Opened], train: 
     np.testing.assert_array_equal(y, theirs.targets)
 
 
-@needs_data
+@needs_digits
 def test_mnist_m_is_the_negative_wherever_mnist_is_above_0(real: tuple[Path, Opened]) -> None:
     """The negative is light on dark grounds; so the middle 28x28 of its 32x32 are MNIST's."""
-    with np.load(SHARED / "mnist_m" / "mnist_m_test.npz", allow_pickle=False) as file:
+    with np.load(real_data.FOLDER / "mnist_m" / "mnist_m_test.npz", allow_pickle=False) as file:
         index = file["index"]
     mine, other = rows(real[1], "mnistm/test", 3000), rows(real[1], "mnist/test", 10_000)
     dark = 0
@@ -154,8 +153,8 @@ def test_mnist_m_is_the_negative_wherever_mnist_is_above_0(real: tuple[Path, Ope
     assert dark > 20
 
 
-@needs_data
+@needs_digits
 def test_files_that_are_not_the_official_ones_are_refused(tmp_path: Path) -> None:
     """MNIST's are; the first other one is named."""
     with pytest.raises(UserError, match=r"train_32x32\.mat: md5 is .*, expected e26dedcc434d2e4c54c9b2d4a06d8373"):
-        DigitsFive().download(tmp_path, SHARED)
+        DigitsFive().download(tmp_path, real_data.FOLDER)

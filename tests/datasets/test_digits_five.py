@@ -169,8 +169,8 @@ Spoil = bytes | Callable[[bytes], bytes] | None
     [
         ("train-images-idx3-ubyte.gz", None, "no such file"),
         ("train_32x32.mat", None, "no such file"),
-        ("train_32x32.mat", b"no MATLAB", "damaged, or no file of MATLAB 5"),
-        ("train_32x32.mat", lambda b: b[: len(b) // 2], "damaged, or no file of MATLAB 5"),
+        ("train_32x32.mat", b"no MATLAB", "not a readable MATLAB 5 file"),
+        ("train_32x32.mat", lambda b: b[: len(b) // 2], "not a readable MATLAB 5 file"),
         ("train_32x32.mat", mat(X=X), "has no array 'y'; expected 'X' and 'y'"),
         ("train_32x32.mat", mat(X=X[:28], y=[1, 2]), r"'X' is uint8 of shape \(28, 32, 3, 2\), expected uint8 of"),
         ("train_32x32.mat", mat(X=X.astype(float), y=[1, 2]), "'X' is float64 of shape"),
@@ -180,21 +180,21 @@ Spoil = bytes | Callable[[bytes], bytes] | None
         ("train_32x32.mat", mat(X=X, y=[1, 2j]), "its labels are of type complex128, expected numbers"),
         ("synth_test_32x32.mat", mat(X=X, y=[10, 0]), "image 0 has label 10, expected 0 to 9"),
         ("usps.bz2", None, "no such file"),
-        ("usps.bz2", b"no bz2", "damaged, or no bz2"),
-        ("usps.bz2", lambda b: b[:-9], "damaged, or no bz2"),
+        ("usps.bz2", b"no bz2", "not a readable bz2 file"),
+        ("usps.bz2", lambda b: b[:-9], "not a readable bz2 file"),
         ("usps.bz2", usps(), "holds no images"),
-        ("usps.bz2", usps(f"1 {LINE}", "1 1:0"), r"line 2 is no label with 256 pairs place:value \(3 numbers"),
-        ("usps.bz2", usps(f"1 {LINE.replace('7:0', '7:x', 1)}"), "line 1 is no label with 256 pairs"),
+        ("usps.bz2", usps(f"1 {LINE}", "1 1:0"), "line 2 must be a label and 256 pairs place:value; it has 3 numbers"),
+        ("usps.bz2", usps(f"1 {LINE.replace('7:0', '7:x', 1)}"), "line 1 must be a label and 256 pairs"),
         ("usps.bz2", usps(f"1 {LINE.replace('7:0', '7:2', 1)}"), "line 1 has places other than 1 to 256, or values"),
         ("usps.bz2", usps(f"1 {LINE.replace('7:0', '9:0', 1)}"), "line 1 has places other than 1 to 256"),
         ("usps.t.bz2", usps(f"11 {LINE}"), "image 0 has label 11, expected 1 to 10"),
         ("mnist_m_test.npz", None, "no such file"),
-        ("mnist_m_test.npz", b"no npz", "damaged, or no npz file of plain arrays"),
-        ("mnist_m_test.npz", lambda b: b[:-99], "damaged, or no npz file of plain arrays"),
-        ("mnist_m_test.npz", lambda b: b[:500] + b"spoiled" + b[507:], "damaged, or no npz file of plain arrays"),
-        ("mnist_m_test.npz", npz(y=[1, 2]), "has no array 'x'; expected 'x' and 'y'"),
+        ("mnist_m_test.npz", b"no npz", "not a readable npz file"),
+        ("mnist_m_test.npz", lambda b: b[:-99], "not a readable npz file"),
+        ("mnist_m_test.npz", lambda b: b[:500] + b"spoiled" + b[507:], "not a readable npz file"),
+        ("mnist_m_test.npz", npz(y=[1, 2]), "has no array 'x'; it has y"),
         ("mnist_m_test.npz", npz(x=IMAGES[..., 0], y=[1, 2]), r"'x' is uint8 of shape \(2, 28, 28\), expected uint8"),
-        ("mnist_m_test.npz", npz(x=IMAGES, y=np.array([1, "a"], dtype=object)), "damaged, or no npz file of plain"),
+        ("mnist_m_test.npz", npz(x=IMAGES, y=np.array([1, "a"], dtype=object)), "not a readable npz file"),
         ("mnist_m_test.npz", npz(x=IMAGES, y=["a", "b"]), "labels are of type <U1, expected numbers"),
         ("mnist_m_test.npz", npz(x=IMAGES, y=[1]), "has 1 labels for 2 images"),
         ("mnist_m_test.npz", npz(x=IMAGES, y=[1, 2.5]), "image 1 has label 2.5, expected 0 to 9"),
@@ -237,10 +237,11 @@ def test_a_site_of_which_nothing_is_at_hand_is_named(mini: Path, tmp_path: Path)
     mirror = mirrored(mini, tmp_path / "mirror")
     shutil.rmtree(mirror / "svhn")
     for where, words in ((mirror, "mirror"), (None, "mirror"), (tmp_path / "none", "none")):
-        pattern = rf"{words}: has neither part of (svhn: train_32x32\.mat or test|mnist: train-images).*; put the file"
+        missing = r"(svhn: train_32x32\.mat or test|mnist: train-images)"
+        pattern = rf"{words}: has neither training nor test images of {missing}.*; put the file"
         with pytest.raises(UserError, match=pattern):
             DigitsFive(complete=False).download(tmp_path / "raw" / words, where)
-    with pytest.raises(UserError, match=r"has neither part of mnist; obtain the dataset again"):
+    with pytest.raises(UserError, match=r"has neither training nor test images of mnist; obtain the dataset again"):
         DigitsFive(complete=False).open(tmp_path)
 
 

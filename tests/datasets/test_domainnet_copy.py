@@ -89,7 +89,7 @@ def test_a_copy_without_the_names_of_the_archives_is_refused(
     archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_shards(tmp_path / "mirror", archives, monkeypatch, prefix="x_")
-    with pytest.raises(UserError, match=r"row \d+: its image is named 'x_clipart_.*no name of DomainNet's archives"):
+    with pytest.raises(UserError, match=r"row \d+: its image is named 'x_clipart_.*unlike any in DomainNet's archives"):
         prepare.obtain(DATA, tmp_path / "raw", tmp_path / "mirror")
 
 

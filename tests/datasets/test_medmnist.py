@@ -128,7 +128,7 @@ def test_parts_are_sites_in_stored_order_and_grey_images_get_three_channels(
             r"'test_images' is uint8 of shape \(2, 64, 64\), expected uint8 of shape \(n, 28, 28\); obtain it again",
         ),
         ({"test_labels": np.zeros((2, 14), np.uint8)}, r"'test_labels' is uint8 of shape \(2, 14\), expected .*\(2, 1"),
-        ({"train_labels": np.full((6, 1), 2)}, r"image 0 of part train has label 2, expected 0 to 1; obtain it again"),
+        ({"train_labels": np.full((6, 1), 2)}, r"part train: image 0 has label 2, expected 0 to 1; obtain it again"),
         ({"train_labels": np.array([[{}]] * 6)}, r"breastmnist\.npz: not a readable npz file: Object arrays cannot be"),
     ],
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import real_data
 from scipy import ndimage
 
 from fedshift import UserError
@@ -26,8 +27,6 @@ from fedshift.datasets.morpho_mnist import MorphoMnist
 from fedshift.jobs import prepare
 from fedshift.study.run import Data
 
-REAL = Path(__file__).parents[3] / "shared" / "data" / "mnist"
-needs_mnist = pytest.mark.skipif(not REAL.is_dir(), reason="shared/data/mnist is not here")
 EIGHT = np.ones((3, 3))
 FILES = [f"t10k-{name}-ubyte.gz" for name in ("images-idx3", "labels-idx1", "pert-idx1")]
 
@@ -206,7 +205,7 @@ def idx(*values: int) -> bytes:
     [
         ("global/" + FILES[0], None, "no such file"),
         ("local/" + FILES[2], None, "no such file"),
-        ("local/" + FILES[2], b"no gzip", "damaged, or no gzip"),
+        ("local/" + FILES[2], b"no gzip", "not a readable gzip file"),
         ("local/" + FILES[2], idx(0, 3), "has 2 perturbations for 30 images"),
         ("local/" + FILES[2], idx(*[0] * 29, 1), "image 29 has perturbation 1, expected one of 0, 3, 4"),
         ("global/" + FILES[2], idx(3, *[0] * 29), "image 0 has perturbation 3, expected one of 0, 1, 2"),
@@ -232,16 +231,16 @@ def test_settings_that_are_none(settings: dict[str, Any], words: str) -> None:
         build("dataset", {"name": "morpho_mnist", **settings})
 
 
-@needs_mnist
+@real_data.needs("mnist")
 def test_real_mnist_is_perturbed_from_the_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first 150 of the test images; each depends on its number alone."""
     monkeypatch.setattr(_mnist, "pair", lambda raw, part: tuple(a[:150] for a in pair(raw, part)))
     dataset = MorphoMnist(morpho="generated")
     assert [s.filename for s in dataset.sources()] == FILES[:2]
     assert "from memory" in dataset.card().caveat
-    dataset.download(tmp_path, REAL.parent)
+    dataset.download(tmp_path, real_data.FOLDER)
     opened = dataset.open(tmp_path)
-    x, y = pair(REAL, TEST)
+    x, y = pair(real_data.FOLDER / "mnist", TEST)
     assert opened.samples["label"].tolist() == 2 * y[:150].tolist()
     ink: dict[str, list[float]] = {name: [] for name in NAMES}
     for i, name in enumerate(opened.samples["sample"].str.rpartition("_")[2]):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import real_data
 from PIL import Image
 
 from fedshift import UserError
@@ -18,9 +19,6 @@ from fedshift.data.prepared import Prepared
 from fedshift.datasets.office_caltech10 import NAMES, SITES, OfficeCaltech10
 from fedshift.jobs import prepare
 from fedshift.study.run import Data
-
-REAL = Path(__file__).parents[3] / "shared" / "data" / "office_caltech10.tar"
-needs_real = pytest.mark.skipif(not REAL.is_file(), reason="shared/data/office_caltech10.tar is not here")
 
 COUNTS = {  # by class, in the order of labels
     "amazon": [92, 82, 94, 99, 100, 100, 99, 100, 94, 98],
@@ -112,7 +110,7 @@ def remove(folder: Path) -> None:
             r"/webcam: no such folder; expected a folder for each site: amazon, caltech",
         ),
         (lambda root: remove(root / "dslr" / "mug"), r"/dslr: has no folder of class 'mug'; obtain the archive again"),
-        (lambda root: (root / "dslr" / "cup").mkdir(), r"/dslr/cup: is no class of this dataset; expected backpack"),
+        (lambda root: (root / "dslr" / "cup").mkdir(), r"/dslr/cup: is not a class of this dataset; expected backpack"),
         (spoil_a_folder, r"/dslr/mug: holds no image \(\.jpg, \.jpeg, \.png\); obtain the archive again"),
         (remove, r"/office_caltech10/amazon: no such folder"),
     ],
@@ -187,12 +185,12 @@ def test_fedbns_sizes_follow_from_the_counts() -> None:
     assert split["test"].to_dict() == TESTED
 
 
-@needs_real
+@real_data.needs("office_caltech10.tar")
 def test_the_real_archive(tmp_path: Path) -> None:
     """Sizes of 16 pixels, to be quick. Four images are grey."""
     dataset = OfficeCaltech10(size=16)
     data = Data(dataset=dataset, synthetic=False)
-    prepare.obtain(data, tmp_path / "raw", REAL.parent)
+    prepare.obtain(data, tmp_path / "raw", real_data.FOLDER)
     samples = dataset.open(tmp_path / "raw").samples
     found = pd.crosstab(samples["site"], samples["label"])
     assert {site: row.tolist() for site, row in found.iterrows()} == COUNTS

@@ -19,7 +19,7 @@ from PIL import Image
 
 from fedshift import UserError
 from fedshift.data.prepared import Prepared
-from fedshift.datasets import pacs
+from fedshift.datasets import _hub_copy, pacs
 from fedshift.datasets.pacs import COUNTS, NAMES, SITES, Pacs
 from fedshift.io.download import SourceError
 from fedshift.jobs import prepare
@@ -72,7 +72,7 @@ def test_an_image_that_is_missing_is_noticed(tmp_path: Path) -> None:
 
 
 def test_where_no_source_gives_it_it_is_said_where_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacs, "fetch", lambda *_, **__: (_ for _ in ()).throw(SourceError("hub", "is not there")))
+    monkeypatch.setattr(_hub_copy, "fetch", lambda *_, **__: (_ for _ in ()).throw(SourceError("hub", "is not there")))
     with pytest.raises(UserError, match=r"PACS\.zip: no lasting address is known.*DomainBed.*is not there.*mirror=DIR"):
         prepare.obtain(Data(dataset=Pacs(), synthetic=False), tmp_path / "raw", None)
 
@@ -140,10 +140,10 @@ def test_the_copy_is_brought_to_the_layout_of_the_archive(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"label": [7] * 28}, r"pacs\.parquet, row 0: has no image, or domain 'art_painting' and label 7 are not of"),
-        ({"domain": ["clipart"] * 28}, r"row 0: has no image, or domain 'clipart' and label 0 are not of PACS"),
+        ({"label": [7] * 28}, r"pacs\.parquet, row 0: domain 'art_painting' and label 7 are not of PACS"),
+        ({"domain": ["clipart"] * 28}, r"row 0: domain 'clipart' and label 0 are not of PACS"),
         ({"image": [{"bytes": b"", "path": ""}] * 28}, r"row 0: has no image"),
-        ({"image": [1] * 28}, r"pacs\.parquet, row 0: has no image"),
+        ({"image": [1] * 28}, r"pacs\.parquet, row 0: is damaged"),
     ],
 )
 def test_a_copy_of_another_set_is_refused_and_nothing_is_half_written(

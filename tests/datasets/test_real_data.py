@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import real_data
 from PIL import Image
 
 from fedshift import study
@@ -17,8 +18,7 @@ from fedshift.data.prepared import Prepared
 from fedshift.jobs import prepare
 
 ROOT = Path(__file__).parents[2]
-SHARED = ROOT.parent / "shared" / "data"
-ARCHIVE = SHARED / "histology_sites.tar"
+ARCHIVE = real_data.FOLDER / "histology_sites.tar"
 COUNTS = {  # images, tumour, patients: as its README says
     "karolinska": (1000, 500, 110),
     "radboud": (500, 500, 13),
@@ -28,7 +28,7 @@ COUNTS = {  # images, tumour, patients: as its README says
     "lc25000": (828, 500, 100),
 }
 
-pytestmark = pytest.mark.skipif(not ARCHIVE.is_file(), reason="shared/data/histology_sites.tar is not here")
+pytestmark = real_data.needs(ARCHIVE.name)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def plan() -> study.Plan:
 def made(plan: study.Plan, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     folder = tmp_path_factory.mktemp("histology")
     (data,) = plan.data.values()
-    prepare.obtain(data, folder / "raw", SHARED)
+    prepare.obtain(data, folder / "raw", real_data.FOLDER)
     prepare.prepare(data, folder / "raw", folder / "out", threads=1)
     return Prepared(folder / "out")
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from ..core.errors import UserError
 from ..io.download import USE_MIRROR, Source, fetch
 from . import _digit_sites as sites
 from . import _morpho_files as morpho
+from ._arrays import joined
 from ._base import Card, Dataset, Opened
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-MORPHO = "morpho"  # a folder of its own, because its files have the names of MNIST's
+MORPHO = "morpho"  # a separate folder, because its files have the names of MNIST's
 
 
 class DigitsFive(Dataset):
@@ -109,8 +106,9 @@ class DigitsFive(Dataset):
             if not self.complete:
                 present = [part for part in parts if all(sites.at_hand(raw, mirror, site, s.filename) for s in part)]
                 if not present:
-                    what = f"has neither part of {site}: {' or '.join(s.filename for part in parts for s in part[:1])}"
-                    raise UserError(mirror or "mirror", what, USE_MIRROR)
+                    files = " or ".join(source.filename for part in parts for source in part[:1])
+                    problem = f"has neither training nor test images of {site}: {files}"
+                    raise UserError(mirror or "mirror", problem, USE_MIRROR)
                 parts = present
             for source in (s for part in parts for s in part):
                 path = fetch(source, raw, sites.place(mirror, site, source.filename))
@@ -129,46 +127,30 @@ class DigitsFive(Dataset):
         morpho.generate(raw / MORPHO, *sites.read(raw, "mnist", "test"), "t10k")
 
     def open(self, raw: Path) -> Opened:
-        import pandas as pd
-
-        tables: list[pd.DataFrame] = []
-        arrays: list[np.ndarray] = []
+        found = []
         for site in sites.SITES:
             parts = [part for part in sites.PARTS if self.complete or sites.is_there(raw, site, part)]
             if not parts:
-                raise UserError(raw, f"has neither part of {site}", "obtain the dataset again")
-            digits = [sites.read(raw, site, part) for part in parts]
-            arrays += [x for x, _ in digits]
-            names = [f"{site}/{part}{n:06}" for part, (x, _) in zip(parts, digits, strict=True) for n in range(len(x))]
-            label = np.concatenate([y for _, y in digits])
-            table = pd.DataFrame({"sample": names, "site": site, "label": label, "patient": None})
+                raise UserError(raw, f"has neither training nor test images of {site}", "obtain the dataset again")
+            images = joined([sites.opened(raw, site, part) for part in parts])
             if self.clients > 1:
-                table["site"] = [f"{site}{tenth + 1}" for tenth in sites.tenths(label, self.seed, site)]
-            tables.append(table)
-        samples = pd.concat(tables, ignore_index=True)
+                tenths = sites.tenths(images.samples["label"].to_numpy(), self.seed, site)
+                images.samples["site"] = [f"{site}{tenth + 1}" for tenth in tenths]
+            found.append(images)
+        five = joined(found)
         if self.clients > 1:
-            tenths = {f"{site}{k + 1}" for site in sites.SITES for k in range(self.clients)}
-            samples = samples[samples["site"].isin(tenths)]
-        ends = np.cumsum([len(x) for x in arrays])
-        rows = samples.index.to_numpy()
-
-        def image(i: int) -> np.ndarray:
-            k = int(np.searchsorted(ends, rows[i], side="right"))
-            return sites.shown(arrays[k][rows[i] - ends[k]])  # a negative index counts from the end of the array
-
-        five = Opened(samples.reset_index(drop=True), image)
-        return five if self.morpho == "none" else _joined(five, morpho.opened(raw / MORPHO, "t10k"))
+            used = {f"{site}{k + 1}" for site in sites.SITES for k in range(self.clients)}
+            samples = five.samples[five.samples["site"].isin(used)]
+            rows = samples.index.to_numpy()
+            whole = five.image
+            five = Opened(samples.reset_index(drop=True), lambda i: whole(rows[i]))
+        if self.morpho == "none":
+            return five
+        more = morpho.opened(raw / MORPHO, "t10k")
+        return joined([five, Opened(more.samples.drop(columns="base"), more.image)])
 
     def miniature(self, raw: Path) -> None:
         """Write synthetic digits: printed ones for synth, else like a digital display; sites differ in colours."""
         sites.miniature(raw, self.images)
         if self.morpho != "none":
             self._perturb(raw)
-
-
-def _joined(one: Opened, two: Opened) -> Opened:
-    import pandas as pd
-
-    count = len(one.samples)
-    samples = pd.concat([one.samples, two.samples.drop(columns="base")], ignore_index=True)
-    return Opened(samples, lambda i: one.image(i) if i < count else two.image(i - count))

@@ -13,12 +13,12 @@ from ..io.download import Source, fetch
 from ..io.origins import Origin, Receipt, checked, obtain
 from . import _domainnet_copy as copy
 from ._base import Card, Dataset, Opened
-from ._divide import digit
-from ._folders import opened
+from ._folders import opened, write_site
 
 URL = "http://csr.bu.edu/ftp/visda/2019/multi-source/"
 ARCHIVE = "the authors' archives"
-ARCHIVES = {  # in the cleaned version, as the authors link it: address, md5
+# in the cleaned version, as the authors link it: address, md5
+ARCHIVES = {
     "clipart": ("groundtruth/clipart.zip", "cd0d8f2d77a4e181449b78ed62bccf1e"),
     "infograph": ("infograph.zip", "720380b86f9e6ab4805bb38b6bd135f8"),
     "painting": ("groundtruth/painting.zip", "1ae32cdb4f98fe7ab5eb0a351768abfd"),
@@ -87,9 +87,7 @@ class DomainNet10(Dataset):
 
     def miniature(self, raw: Path) -> None:
         """Write synthetic digits for the ten classes; sites differ in colours, contrast and noise."""
-        from ._miniature import write_site
-
         for site in SITES:
             with atomic_folder(raw / site) as new:
                 ending = "png" if site == "quickdraw" else "jpg"
-                write_site(new / site, site, SITES, NAMES, self.images, digit, self.size // 4, ending)
+                write_site(new / site, site, SITES, NAMES, self.images, self.size // 4, ending)

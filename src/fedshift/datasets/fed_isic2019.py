@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,13 +25,12 @@ if TYPE_CHECKING:
 URL = "https://isic-challenge-data.s3.amazonaws.com/2019/"
 FLAMBY = "https://raw.githubusercontent.com/owkin/FLamby/ed9c943f19236ec4dedb4a3bee30d9316d08e395/"
 FOLDER = "ISIC_2019_Training_Input"
-IMAGES, PEOPLE, LABELS, CENTRES = (
-    f"{FOLDER}.zip",
-    "ISIC_2019_Training_Metadata.csv",
-    "ISIC_2019_Training_GroundTruth.csv",
-    "train_test_split.csv",
-)
-COUNTS = {  # by FLamby's number of the centre: its training and test images
+IMAGES = f"{FOLDER}.zip"
+PEOPLE = "ISIC_2019_Training_Metadata.csv"
+LABELS = "ISIC_2019_Training_GroundTruth.csv"
+CENTRES = "train_test_split.csv"
+# by FLamby's number of the centre: its training and test images
+COUNTS = {
     "BCN": (9_930, 2_483),
     "HAM_vidir_molemax": (3_163, 791),
     "HAM_vidir_modern": (2_691, 672),
@@ -99,18 +97,18 @@ class FedIsic2019(Dataset):
             for part, count in zip(("train", "test"), counts, strict=True):
                 images = int(((samples["site"] == site) & (samples["flamby"] == part)).sum())
                 if images != count:
-                    what = f"centre {site} has {images} images in FLamby's part {part}, expected {count}"
-                    raise UserError(raw / CENTRES, what, AGAIN)
-        counted = "the number of images in each part of FLamby's split, by centre"
-        return dataclasses.replace(receipt, verified=(*receipt.verified, counted))
+                    problem = f"centre {site} has {images} images in FLamby's part {part}, expected {count}"
+                    raise UserError(raw / CENTRES, problem, AGAIN)
+        return receipt.also("the number of images in each part of FLamby's split, by centre")
 
     def open(self, raw: Path) -> Opened:
         samples = _samples(raw)
         folder = raw / FOLDER / FOLDER
         there = {file.stem for file in folder.glob("*.jpg")}
-        if lost := [name for name in samples["sample"] if name not in there]:
-            what = f"lacks {len(lost)} of the {len(samples)} images, first {lost[0]}.jpg"
-            raise UserError(folder, what, "obtain the archive again")
+        lost = [name for name in samples["sample"] if name not in there]
+        if lost:
+            problem = f"lacks {len(lost)} of the {len(samples)} images, first {lost[0]}.jpg"
+            raise UserError(folder, problem, "obtain the archive again")
         files = [folder / f"{name}.jpg" for name in samples["sample"]]
 
         def image(i: int) -> np.ndarray:
@@ -131,7 +129,8 @@ class FedIsic2019(Dataset):
             (new / FOLDER).mkdir()
             for centre_number, site in enumerate(SITES):
                 for n in range(len(NAMES) * self.lesions):
-                    label, rng = n % len(NAMES), stream("fed_isic2019 miniature", site, n)
+                    label = n % len(NAMES)
+                    rng = stream("fed_isic2019 miniature", site, n)
                     for k in range(1 + n // len(NAMES) % 2):
                         name = f"ISIC_{100_000 * (centre_number + 1) + 10 * n + k:07}"
                         seen = _drawn(rng, label, centre_number)
@@ -154,7 +153,8 @@ def scaled(image: np.ndarray, size: int) -> np.ndarray:
     from PIL import Image
 
     height, width = image.shape[:2]
-    if (shorter := min(height, width)) == size:
+    shorter = min(height, width)
+    if shorter == size:
         return image
     new = (max(size, int(width * size / shorter)), max(size, int(height * size / shorter)))
     return np.asarray(Image.fromarray(image).resize(new, Image.Resampling.BILINEAR))
@@ -167,6 +167,7 @@ def white(image: np.ndarray, power: int) -> np.ndarray:
     all channels get the same light; results are rounded, and at most 255. A channel without light stays as it is.
     """
     x = image.astype(np.float64)
+    # float64: the sixth power of 255 is 2.7e14
     light = (x**power).mean((0, 1)) ** (1 / power)
     gain = np.divide(np.sqrt((light**2).sum() / 3), light, out=np.ones(3), where=light > 0)
     seen: np.ndarray = (x * gain).round().clip(0, 255).astype(np.uint8)
@@ -189,14 +190,15 @@ def _samples(raw: Path) -> pd.DataFrame:
     for file, names in ((CENTRES, table["image"]), (PEOPLE, people["image"]), (LABELS, truth["image"])):
         if names.duplicated().any():
             raise UserError(raw / file, f"lists image {names[names.duplicated()].iloc[0]!r} twice", AGAIN)
-        if not (listed := table["image"].isin(names)).all():
+        listed = table["image"].isin(names)
+        if not listed.all():
             raise UserError(raw / file, f"does not list image {table['image'][~listed].iloc[0]!r}", AGAIN)
     people, truth = (other.set_index("image").loc[table["image"]].reset_index() for other in (people, truth))
     diagnosed = truth[list(NAMES)].isin(["1", "1.0"])
     label = pd.Series(diagnosed.to_numpy().argmax(1))
     split = table["fold2"].str.extract(r"^(train|test)_([0-5])$")
     site = split[1].map({str(k): name for k, name in enumerate(SITES)})
-    for file, right, what in (
+    for file, right, problem in (
         (CENTRES, site.notna(), "its fold2 is not train or test with the number of a centre, as in train_0"),
         (CENTRES, table["center"] == split[1], "its center and its fold2 disagree"),
         (LABELS, diagnosed.sum(axis=1) == 1, "it has none or several of the eight diagnoses"),
@@ -205,7 +207,7 @@ def _samples(raw: Path) -> pd.DataFrame:
         (PEOPLE, people["lesion_id"].str[:3] == site.str[:3], f"its lesion_id is of another centre than in {CENTRES}"),
     ):
         if not right.all():
-            raise UserError(raw / file, f"image {table['image'][~right].iloc[0]!r}: {what}", AGAIN)
+            raise UserError(raw / file, f"image {table['image'][~right].iloc[0]!r}: {problem}", AGAIN)
     samples = {"sample": table["image"], "site": site, "label": label, "patient": people["lesion_id"]}
     return pd.concat([pd.DataFrame(samples), people[list(FACTS)]], axis=1).assign(flamby=split[0])
 
@@ -213,9 +215,11 @@ def _samples(raw: Path) -> pd.DataFrame:
 def _drawn(rng: np.random.Generator, label: int, centre_number: int) -> np.ndarray:
     """Draw a digit of pigment on skin under the light of a centre, (48, 64, 3) uint8."""
     look = stream("fed_isic2019 miniature", "centre", centre_number)
-    light, noise = look.uniform(0.6, 1.1, 3), look.uniform(3, 14)
+    light = look.uniform(0.6, 1.1, 3)
+    noise = look.uniform(3, 14)
     ink = np.zeros((48, 64, 1))
     ink[:, 8:-8, 0] = digit(rng, label, 48)
-    skin, pigment = np.array([225, 175, 150]), np.array([95, 60, 50])
+    skin = np.array([225, 175, 150])
+    pigment = np.array([95, 60, 50])
     seen = (skin + (pigment - skin) * ink * rng.uniform(0.6, 1)) * light + rng.normal(0, noise, (48, 64, 3))
     return seen.clip(0, 255).round().astype(np.uint8)

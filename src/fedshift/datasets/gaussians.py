@@ -11,6 +11,7 @@ from pydantic import Field
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.tables import read_table, write_table
+from ._arrays import listed
 from ._base import Card, Dataset, Opened
 
 FILE = "gaussians.csv"
@@ -59,7 +60,9 @@ class Gaussians(Dataset):
         tables = []
         for site in SITES:
             rng = stream(self.seed, "gaussians", site)
-            independent, common = rng.normal(size=(self.samples, FEATURES)), rng.normal(size=(self.samples, 1))
+            independent = rng.normal(size=(self.samples, FEATURES))
+            common = rng.normal(size=(self.samples, 1))
+            # only every second sample of the second client is correlated, as in the appendix
             share = self.correlation * ((site == SITES[1]) & (np.arange(self.samples) % 2 == 1))[:, None]
             x = (2 * label - 1)[:, None] + np.sqrt(1 - share) * independent + np.sqrt(share) * common
             tables.append(pd.DataFrame(x, columns=list(COLUMNS)).assign(site=site, label=label))
@@ -71,9 +74,10 @@ class Gaussians(Dataset):
         path = raw / FILE
         table = read_table(path, columns=("site", "label", *COLUMNS))
         if table["site"].tolist() != [site for site in SITES for _ in range(self.samples)]:
-            what = f"has {len(table)} rows, expected {self.samples} of {SITES[0]}, then as many of {SITES[1]}"
-            raise UserError(path, what, AGAIN)
-        if (wrong := ~table["label"].isin([0, 1])).any():
+            problem = f"has {len(table)} rows, expected {self.samples} of {SITES[0]}, then as many of {SITES[1]}"
+            raise UserError(path, problem, AGAIN)
+        wrong = ~table["label"].isin([0, 1])
+        if wrong.any():
             at = int(wrong.to_numpy().argmax())
             raise UserError(f"{path}, row {at + 2}", f"label is {table['label'][at]}, expected 0 or 1", AGAIN)
         numbers = table[list(COLUMNS)].apply(pd.to_numeric, errors="coerce").to_numpy()
@@ -81,12 +85,5 @@ class Gaussians(Dataset):
             at = int((~np.isfinite(numbers)).any(axis=1).argmax())
             raise UserError(f"{path}, row {at + 2}", f"expected {FEATURES} numbers, {COLUMNS[0]} to x{FEATURES}", AGAIN)
         vectors = numbers.astype(np.float32)
-        samples = pd.DataFrame(
-            {
-                "sample": [f"{site}/{n:05}" for site in SITES for n in range(self.samples)],
-                "site": table["site"],
-                "label": table["label"].astype(np.int64),
-                "patient": None,
-            }
-        )
-        return Opened(samples, lambda i: vectors[i])
+        names = [f"{site}/{n:05}" for site in SITES for n in range(self.samples)]
+        return Opened(listed(names, table["site"], table["label"].to_numpy()), lambda i: vectors[i])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from ..core.rng import stream
 from ..io.disk import atomic
 from ..io.download import Source
 from ..io.origins import Receipt, obtain
-from ..io.text import readable
+from ._arrays import joined, listed, read_npz, require_labels
 from ._base import Card, Dataset, Opened
 from ._divide import digit
 
@@ -44,104 +43,67 @@ class Facts:
 
     counts: tuple[int, int, int]
     md5: Mapping[int, str]
-    classes: tuple[str, ...]
+    listed_classes: str
     grey: bool = False
     licence: str = "CC BY 4.0"
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the labels 0, 1, ..."""
+        return tuple(self.listed_classes.split(", "))
+
 
 ORGANS = (
-    "bladder",
-    "left femur",
-    "right femur",
-    "heart",
-    "left kidney",
-    "right kidney",
-    "liver",
-    "left lung",
-    "right lung",
-    "pancreas",
-    "spleen",
+    "bladder, left femur, right femur, heart, left kidney, right kidney, liver, left lung, right lung, pancreas, spleen"
 )
-SETS = {  # as in the package medmnist, version 3.0.2
+# as in the package medmnist, version 3.0.2
+SETS = {
     "pathmnist": Facts(
         (89_996, 10_004, 7_180),
         {28: "a8b06965200029087d5bd730944a56c1", 64: "55aa9c1e0525abe5a6b9d8343a507616"},
-        (
-            "adipose",
-            "background",
-            "debris",
-            "lymphocytes",
-            "mucus",
-            "smooth muscle",
-            "normal colon mucosa",
-            "cancer-associated stroma",
-            "adenocarcinoma epithelium",
-        ),
+        "adipose, background, debris, lymphocytes, mucus, smooth muscle, normal colon mucosa, cancer-associated "
+        "stroma, adenocarcinoma epithelium",
     ),
     "dermamnist": Facts(
         (7_007, 1_003, 2_005),
         {28: "0744692d530f8e62ec473284d019b0c7", 64: "b70a2f5635c6199aeaa28c31d7202e1f"},
-        (
-            "actinic keratosis",
-            "basal cell carcinoma",
-            "benign keratosis",
-            "dermatofibroma",
-            "melanoma",
-            "melanocytic nevus",
-            "vascular lesion",
-        ),
+        "actinic keratosis, basal cell carcinoma, benign keratosis, dermatofibroma, melanoma, melanocytic nevus, "
+        "vascular lesion",
         licence="CC BY-NC 4.0",
     ),
     "octmnist": Facts(
         (97_477, 10_832, 1_000),
         {28: "c68d92d5b585d8d81f7112f81e2d0842", 64: "e229e9440236b774d9f0dfef9d07bdaf"},
-        ("choroidal neovascularization", "diabetic macular edema", "drusen", "normal"),
+        "choroidal neovascularization, diabetic macular edema, drusen, normal",
         grey=True,
     ),
     "pneumoniamnist": Facts(
         (4_708, 524, 624),
         {28: "28209eda62fecd6e6a2d98b1501bb15f", 64: "8f4eceb4ccffa70c672198ea285246c6"},
-        ("normal", "pneumonia"),
+        "normal, pneumonia",
         grey=True,
     ),
     "retinamnist": Facts(
         (1_080, 120, 400),
         {28: "bd4c0672f1bba3e3a89f0e4e876791e4", 64: "afda852cc34dcda56f86ad2b2457dbcc"},
-        ("grade 0", "grade 1", "grade 2", "grade 3", "grade 4"),
+        "grade 0, grade 1, grade 2, grade 3, grade 4",
     ),
     "breastmnist": Facts(
         (546, 78, 156),
         {28: "750601b1f35ba3300ea97c75c52ff8f6", 64: "742edef2a1fd1524b2efff4bd7ba9364"},
-        ("malignant", "normal or benign"),
+        "malignant, normal or benign",
         grey=True,
     ),
     "bloodmnist": Facts(
         (11_959, 1_712, 3_421),
         {28: "7053d0359d879ad8a5505303e11de1dc", 64: "2b94928a2ae4916078ca51e05b6b800b"},
-        (
-            "basophil",
-            "eosinophil",
-            "erythroblast",
-            "immature granulocyte",
-            "lymphocyte",
-            "monocyte",
-            "neutrophil",
-            "platelet",
-        ),
+        "basophil, eosinophil, erythroblast, immature granulocyte, lymphocyte, monocyte, neutrophil, platelet",
     ),
     "tissuemnist": Facts(
         (165_466, 23_640, 47_280),
         {28: "ebe78ee8b05294063de985d821c1c34b", 64: "123ece2eba09d0aa5d698fda57103344"},
-        (
-            "collecting duct or connecting tubule",
-            "distal convoluted tubule",
-            "glomerular endothelial cells",
-            "interstitial endothelial cells",
-            "leukocytes",
-            "podocytes",
-            "proximal tubule segments",
-            "thick ascending limb",
-        ),
+        "collecting duct or connecting tubule, distal convoluted tubule, glomerular endothelial cells, interstitial "
+        "endothelial cells, leukocytes, podocytes, proximal tubule segments, thick ascending limb",
         grey=True,
     ),
     "organamnist": Facts(
@@ -195,16 +157,16 @@ class MedMnist(Dataset):
             return settings
         subset = settings.get("subset", "pathmnist")
         if subset == "chestmnist":
-            what = "chestmnist has several labels for each image, and images here have one"
-            raise UserError("subset", what, f"choose one of {', '.join(get_args(Subset))}")
+            problem = "chestmnist has several labels for each image, and images here have one"
+            raise UserError("subset", problem, f"choose one of {', '.join(get_args(Subset))}")
         return {"classes": SETS[subset].classes, **settings} if subset in get_args(Subset) else settings
 
     @model_validator(mode="after")
     def _all_named(self) -> MedMnist:
-        if len(self.classes) != (known := len(self._facts.classes)):
-            raise UserError(
-                "classes", f"{len(self.classes)} names for the {known} classes of {self.subset}", "name all"
-            )
+        number = len(self._facts.classes)
+        if len(self.classes) != number:
+            problem = f"{len(self.classes)} names for the {number} classes of {self.subset}"
+            raise UserError("classes", problem, "name all")
         return self
 
     @property
@@ -229,47 +191,34 @@ class MedMnist(Dataset):
 
     def download(self, raw: Path, mirror: Path | None) -> Receipt:
         receipt = obtain(self.origins(), raw, mirror)
-        labels = _arrays(file := self._file(raw), [f"{part}_labels" for part in PARTS])
+        file = self._file(raw)
+        labels = read_npz(file, [f"{part}_labels" for part in PARTS], AGAIN)
         for part, y, count in zip(PARTS, labels, self._facts.counts, strict=True):
             if len(y) != count:
                 raise UserError(file, f"part {part} has {len(y)} images, expected {count}", AGAIN)
-        return dataclasses.replace(receipt, verified=(*receipt.verified, "the number of images in each part"))
+        return receipt.also("the number of images in each part")
 
     def open(self, raw: Path) -> Opened:
-        import pandas as pd
+        return joined([self._opened(self._file(raw), part) for part in PARTS])
 
-        parts = [self._part(self._file(raw), part) for part in PARTS]
-        sizes = [len(x) for x, _ in parts]
-        owner, number = np.repeat(range(len(PARTS)), sizes), np.concatenate([np.arange(size) for size in sizes])
-
-        def image(i: int) -> np.ndarray:
-            x = parts[owner[i]][0][number[i]]
-            return np.repeat(x[..., None], 3, axis=2) if x.ndim == 2 else x
-
-        samples = pd.DataFrame(
-            {
-                "sample": [f"{PARTS[k]}{n:06}" for k, n in zip(owner, number, strict=True)],
-                "site": [PARTS[k] for k in owner],
-                "label": np.concatenate([y for _, y in parts]),
-                "patient": None,
-            }
-        )
-        return Opened(samples, image)
+    def _opened(self, file: Path, part: str) -> Opened:
+        x, y = self._part(file, part)
+        if x.ndim == 3:
+            x = np.broadcast_to(x[..., None], (*x.shape, 3))
+        names = [f"{part}{n:06}" for n in range(len(x))]
+        return Opened(listed(names, part, y), lambda i: np.ascontiguousarray(x[i]))
 
     def _part(self, file: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
         """Return images (n, side, side) or (n, side, side, 3), uint8, and labels (n,) int64. Raises UserError."""
-        x, y = _arrays(file, [f"{part}_images", f"{part}_labels"])
+        x, y = read_npz(file, [f"{part}_images", f"{part}_labels"], AGAIN)
         shape = (self.size, self.size) if self._facts.grey else (self.size, self.size, 3)
         if x.dtype != np.uint8 or x.shape[1:] != shape or len(x) == 0:
-            what = f"'{part}_images' is {x.dtype} of shape {x.shape}, expected uint8 of shape (n, {str(shape)[1:]}"
-            raise UserError(file, what, AGAIN)
+            problem = f"'{part}_images' is {x.dtype} of shape {x.shape}, expected uint8 of shape (n, {str(shape)[1:]}"
+            raise UserError(file, problem, AGAIN)
         if y.dtype.kind not in "ui" or y.shape != (len(x), 1):
-            what = f"'{part}_labels' is {y.dtype} of shape {y.shape}, expected whole numbers of shape ({len(x)}, 1)"
-            raise UserError(file, what, AGAIN)
-        most = len(self._facts.classes) - 1
-        if (wrong := ~((y >= 0) & (y <= most)).ravel()).any():
-            at = int(wrong.argmax())
-            raise UserError(file, f"image {at} of part {part} has label {y[at, 0]}, expected 0 to {most}", AGAIN)
+            problem = f"'{part}_labels' is {y.dtype} of shape {y.shape}, expected whole numbers of shape ({len(x)}, 1)"
+            raise UserError(file, problem, AGAIN)
+        require_labels(f"{file}, part {part}", y[:, 0], len(self._facts.classes), AGAIN)
         return x, y[:, 0].astype(np.int64)
 
     def _file(self, raw: Path) -> Path:
@@ -295,11 +244,3 @@ class MedMnist(Dataset):
         seen = ground + (pen - ground) * ink[..., None] * rng.uniform(0.7, 1) + rng.normal(0, 12, 3)
         seen = seen + rng.normal(0, 14 if far else 7, seen.shape)
         return (seen.mean(-1) if self._facts.grey else seen).clip(0, 255).round().astype(np.uint8)
-
-
-def _arrays(file: Path, keys: Sequence[str]) -> list[np.ndarray]:
-    """Read arrays of an npz file, without pickles. Raises UserError for a file that is damaged or lacks one."""
-    with readable(file, "npz"), np.load(file, allow_pickle=False) as content:
-        if lacking := [key for key in keys if key not in content]:
-            raise UserError(file, f"has no array {lacking[0]!r}", f"it has {', '.join(content)}")
-        return [content[key] for key in keys]

@@ -9,22 +9,11 @@ from pydantic import Field
 
 from ..io.download import Source
 from ._base import Card, Dataset, Opened
-from ._divide import digit
-from ._folders import below, opened
+from ._folders import below, opened, write_folders
 
 SITES = ("amazon", "caltech", "dslr", "webcam")
-NAMES = (
-    "backpack",
-    "bike",
-    "calculator",
-    "headphones",
-    "keyboard",
-    "laptop_computer",
-    "monitor",
-    "mouse",
-    "mug",
-    "projector",
-)
+WORDS = "backpack bike calculator headphones keyboard laptop_computer monitor mouse mug projector"
+NAMES = tuple(WORDS.split())
 FOLDERS = {"backpack": "backpack", "back_pack": "backpack"} | {name: name for name in NAMES[1:]}
 
 
@@ -63,6 +52,4 @@ class OfficeCaltech10(Dataset):
 
     def miniature(self, raw: Path) -> None:
         """Write synthetic digits for the ten classes; sites differ in colours, contrast and noise."""
-        from ._miniature import write_folders
-
-        write_folders(raw / self.sources()[0].unpacked_name, SITES, NAMES, self.images, digit, self.size // 4)
+        write_folders(raw / self.sources()[0].unpacked_name, SITES, NAMES, self.images, self.size // 4)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-LOST, EMPTY, NOT_READ = "no such image", "the file is empty", "a DICOM file, which is not read here"
+LOST = "no such image"
+EMPTY = "the file is empty"
+NOT_READ = "a DICOM file, which is not read here"
 TABLE = "table"
 """Name of the table among the own files; the other names are paths of images."""
 FILE_FAULTS = (LOST, EMPTY, NOT_READ)
@@ -98,7 +100,8 @@ class OwnImages(Dataset):
         return raw / self.sources()[0].unpacked_name / self.table if self.archive else self.table
 
     def open(self, raw: Path) -> Opened:
-        samples, faults = self._examined(raw, (LOST,))  # preparation names all files that cannot be read at once
+        # only lost files are looked for here: preparation reads all, and names those that it cannot read together
+        samples, faults = self._examined(raw, (LOST,))
         require_none(faults)
         files = [self._table(raw).parent / path for path in samples["path"]]
         samples = samples.astype({"label": "int64"}).reset_index(drop=True)
@@ -122,14 +125,10 @@ class OwnImages(Dataset):
     def _examined(self, raw: Path, kinds: Sequence[str]) -> tuple[pd.DataFrame, list[UserError]]:
         """Return the rows of the table as samples, and every fault of its cells, and of its files those of some kinds.
 
-        Raises UserError for a file that is no table, and one without rows or without a column that it needs.
+        Raises UserError for an unreadable file, and one without rows or without a column that it needs.
         """
         table = self._table(raw)
-        rows = read_rows(table)
-        header = f"it has {', '.join(map(str, rows))}"
-        require_none(UserError(table, f"no column {c!r}", header) for c in ("path", "label", "site") if c not in rows)
-        if rows.empty:
-            raise UserError(table, "has no rows below its header", "list each image in a row")
+        rows = read_rows(table, ("path", "label", "site"), "list each image in a row")
         label, faults = self._labels(rows["label"], table)
         samples = rows.assign(
             sample=rows["path"].astype(str),
@@ -155,14 +154,14 @@ class OwnImages(Dataset):
         rows = [(str(value), cells.eq(value)) for value in cells[wrong].unique()]
 
         def fault(value: str, where: pd.Series) -> UserError:
-            what = f"label {value!r} is none of the {len(self.classes)} classes ({', '.join(self.classes)})"
+            problem = f"label {value!r} is none of the {len(self.classes)} classes ({', '.join(self.classes)})"
             meant = (f"write {name!r}" for name in self.classes if plain(name) == plain(value))
-            return UserError(place(table, where), what + _also(int(where.sum())), next(meant, usual))
+            return UserError(place(table, where), problem + _also(int(where.sum())), next(meant, usual))
 
         return labels, shortened((fault(value, where) for value, where in rows), len(rows), table)
 
     def _usual(self, values: set[str]) -> str:
-        """Return what to do about labels that are no classes; `values` are all labels of the table."""
+        """Return what to do about labels that name no class; `values` are all labels of the table."""
         last = len(self.classes) - 1
         if str(last + 1) in values and values <= {str(k + 1) for k in range(last + 1)}:
             runs = f"labels run from {min(map(int, values))} to {last + 1} here, and must run from 0 to {last}"
@@ -184,7 +183,8 @@ def one_spelling(file: Path) -> str:
     its absolute path.
     """
     here = Path.cwd()
-    written, real = Path(os.path.normpath(here / file)), file.parent.resolve() / file.name
+    written = Path(os.path.normpath(here / file))
+    real = file.parent.resolve() / file.name
     inside = [path.relative_to(here) for path in (real, written) if path.is_relative_to(here)]
     return str(inside[0] if inside else written)
 
@@ -194,12 +194,18 @@ def further_columns(samples: pd.DataFrame) -> tuple[str, ...]:
     return tuple(name for name in map(str, samples) if name not in ("path", *SAMPLE_COLUMNS))
 
 
-def read_rows(table: Path) -> pd.DataFrame:
+def read_rows(table: Path, needed: Sequence[str] = (), remedy: str = "") -> pd.DataFrame:
     """Read a table of own images: all cells as text, column names in lower case, rows numbered as by `read_texts`.
 
-    Raises UserError if the file is no table, a column appears twice, or a row has more cells than the header.
+    Raises UserError for an unreadable file, a column that appears twice, and a row with more cells than the header;
+    where columns are `needed`, also for one that is missing, and, with `remedy`, for a table without rows.
     """
-    return read_texts(table, lambda name: name.strip().casefold())
+    rows = read_texts(table, lambda name: name.strip().casefold())
+    header = f"it has {', '.join(map(str, rows))}"
+    require_none(UserError(table, f"no column {name!r}", header) for name in needed if name not in rows)
+    if needed and rows.empty:
+        raise UserError(table, "has no rows below its header", remedy)
+    return rows
 
 
 def place(table: Path, wrong: pd.Series) -> str:
@@ -209,14 +215,19 @@ def place(table: Path, wrong: pd.Series) -> str:
 
 def empty_cells(table: Path, cells: pd.Series) -> list[UserError]:
     """Return an error for a column with empty cells."""
-    if not (empty := cells.isna()).any():
+    empty = cells.isna()
+    if not empty.any():
         return []
     return [UserError(place(table, empty), f"{cells.name} is empty{_also(int(empty.sum()))}", "fill it in")]
 
 
 def _also(rows: int) -> str:
     """Return the end of a message about the first of some rows."""
-    return f", as in {rows - 1:,} more rows" if rows > 2 else ", as in one more row" if rows == 2 else ""
+    if rows > 2:
+        return f", as in {rows - 1:,} more rows"
+    if rows == 2:
+        return ", as in one more row"
+    return ""
 
 
 def file_faults(
@@ -226,12 +237,17 @@ def file_faults(
 
     `remedy` says what to do about a lost or an empty file.
     """
-    faults = {path: what for path in paths.unique() if (what := _file_fault(folder / path)) in kinds}
+    found = {path: _file_fault(folder / path) for path in paths.unique()}
+    faults = {path: problem for path, problem in found.items() if problem in kinds}
 
     def fault(path: str) -> UserError:
-        file, what = folder / path, faults[path]
-        known = TO_PNG if what == NOT_READ else _other_name(file) if what == LOST else ""
-        return UserError(place(table, paths == path), f"{what}: {file}", known or remedy)
+        file = folder / path
+        better = ""
+        if faults[path] == NOT_READ:
+            better = TO_PNG
+        elif faults[path] == LOST:
+            better = _other_name(file)
+        return UserError(place(table, paths == path), f"{faults[path]}: {file}", better or remedy)
 
     return shortened(map(fault, faults), len(faults), table)
 
@@ -250,7 +266,8 @@ def _other_name(file: Path) -> str:
     if "\\" in str(file):
         return "write / between folders"
     with contextlib.suppress(OSError, ValueError):
-        if names := [other.name for other in file.parent.iterdir() if plain(other.name) == plain(file.name)]:
+        names = [other.name for other in file.parent.iterdir() if plain(other.name) == plain(file.name)]
+        if names:
             return f"its folder has {quoted(min(names))}: spaces, case and the Unicode form count"
     return ""
 

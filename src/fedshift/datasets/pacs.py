@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
 
 from ..core.errors import UserError
-from ..io import hub
 from ..io.disk import atomic_folder
-from ..io.download import MARKER, Source, fetch
+from ..io.download import MARKER, Source
+from ..io.hub import Hub
 from ..io.origins import Origin, Receipt, obtain
 from ..io.text import read_json, write_json
 from ._base import Card, Dataset, Opened
-from ._divide import digit
-from ._folders import below, opened
+from ._folders import below, opened, write_folders
+from ._hub_copy import INDEX, Row, write_images
 
 COUNTS = {"art_painting": 2_048, "cartoon": 2_344, "photo": 1_670, "sketch": 3_929}
 SITES = tuple(COUNTS)
-COPY = hub.Hub("flwrlabs/pacs", "394113073258ead631f617d2e13bb377c0715c4b")
+COPY = Hub("flwrlabs/pacs", "394113073258ead631f617d2e13bb377c0715c4b")
 SHA256 = "4fc041ee92eec6043fe6e2859e8bdd138e5f958bc621afd153879812cbe65ff5"
-COLUMNS = ("image", "domain", "label")
+PNG = b"\x89PNG"
 NAMES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
 
 
@@ -71,22 +72,21 @@ class Pacs(Dataset):
         images = self.open(raw).samples["site"].value_counts()
         for site, count in COUNTS.items():
             if images[site] != count:
-                what = f"site {site} has {images[site]} images, expected {count}"
-                raise UserError(self._folder(raw) / site, what, "obtain the archive again")
-        return dataclasses.replace(receipt, verified=(*receipt.verified, "the number of images of each site"))
+                problem = f"site {site} has {images[site]} images, expected {count}"
+                raise UserError(self._folder(raw) / site, problem, "obtain the archive again")
+        return receipt.also("the number of images of each site")
 
     def _take_copy(self, raw: Path, mirror: Path | None) -> Receipt:
-        """Get the copy and bring its images, whose bytes stay as they are, to the folders of the archive."""
+        """Get the copy and bring its images to the folders of the archive."""
         origin = self.origins()[1]
         (source,) = origin.sources
-        folder, identity = raw / self.sources()[0].unpacked_name, {"content": source.sha256}
+        folder = raw / self.sources()[0].unpacked_name
+        identity = {"content": source.sha256}
         if not (folder / MARKER).is_file() or read_json(folder / MARKER) != identity:
-            shard = fetch(source, raw, mirror, copy=False)
             with atomic_folder(folder) as new:
-                _unpack(shard, new)
+                write_images(source, new, mirror, ["domain", "label"], _place)
+                shutil.rmtree(new / INDEX)
                 write_json(new / MARKER, identity)
-            if shard.parent == raw:
-                shard.unlink()
         return Receipt(f"{origin.name} ({COPY.page})", (f"published checksum of {source.filename}",))
 
     def open(self, raw: Path) -> Opened:
@@ -97,19 +97,16 @@ class Pacs(Dataset):
 
     def miniature(self, raw: Path) -> None:
         """Write synthetic digits for the seven classes; sites differ in colours, contrast and noise."""
-        from ._miniature import write_folders
-
-        write_folders(raw / self.sources()[0].unpacked_name, SITES, NAMES, self.images, digit, self.size // 4)
+        write_folders(raw / self.sources()[0].unpacked_name, SITES, NAMES, self.images, self.size // 4)
 
 
-def _unpack(shard: Path, folder: Path) -> None:
-    """Write the images of the copy to folder/site/class/number. Raises UserError for a row that is of another set."""
-    for number, row in enumerate(hub.rows(shard, COLUMNS)):
-        image, site, label = (row[column] for column in COLUMNS)
-        content = image.get("bytes") if isinstance(image, dict) else None
-        if not content or site not in SITES or label not in range(len(NAMES)):
-            what = f"has no image, or domain {site!r} and label {label!r} are not of PACS"
-            raise UserError(f"{shard}, row {number}", what, "check that it is the copy of PACS")
-        place = folder / site / NAMES[label]
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"{number:05}.{'png' if content.startswith(hub.PNG) else 'jpg'}").write_bytes(content)
+def _place(row: Row, number: int, shard: Path) -> tuple[str, Row]:
+    """Return the file of an image, site/class/number."""
+    site = row["domain"]
+    label = row["label"]
+    if site not in SITES or label not in range(len(NAMES)):
+        raise ValueError(f"domain {site!r} and label {label!r} are not of PACS")
+    ending = "jpg"
+    if row["image"]["bytes"].startswith(PNG):
+        ending = "png"
+    return f"{site}/{NAMES[label]}/{number:05}.{ending}", {"domain": site}
