@@ -336,9 +336,9 @@ def test_a_site_that_gets_no_test_samples_is_refused() -> None:
     table = grouped({"A": 20, "B": 3, "C": 1})
     assigned = partition().assign(table).merge(table[["sample", "patient"]])
     trained = assigned[(assigned["site"] == "A") & (assigned["split"] == "train")]["patient"].unique()
-    strangers = dict(zip([f"B/{p}" for p in range(3)], trained, strict=False))
+    foreign = dict(zip([f"B/{p}" for p in range(3)], trained, strict=False))
     with pytest.raises(UserError, match="site 'B': has no sample left for test"):
-        partition().assign(table.assign(patient=table["patient"].replace(strangers)))
+        partition().assign(table.assign(patient=table["patient"].replace(foreign)))
 
 
 def test_every_site_that_cannot_be_used_is_named_at_once() -> None:

@@ -323,13 +323,13 @@ def test_faults_of_all_rows_are_named_at_once(slides: Path, tmp_path: Path, caps
         "lost.tif,one.xml,north,p2,,": "no such slide",
         "dots.tif,one.xml,north,p3,,": "says that a pixel has 352.8 micrometres",
         "one.tif,far.xml,north,p4,,": "outside of its slide",
-        "photo.png,one.xml,north,p5,,": "is no whole slide that OpenSlide reads",
+        "photo.png,one.xml,north,p5,,": "is not a whole slide that OpenSlide reads",
         "half.tif,names.xml,north,p6,,": "names have no role: 'Necrosis' (1)",
         "unknown.svs,none.xml,north,p7,0.25,": "has no area of tumour",
         "unknown.svs,one.xml,north,p8,0.25,": "is the slide of",
         "unknown.svs,one.xml,north,,0.25,": "patient is empty",
         "unknown.svs,one.xml,a/b,p9,0.25,": "cannot be the name of a folder",
-        "unknown.svs,one.xml,north,p9,0x25,": "mpp '0x25' is no number",
+        "unknown.svs,one.xml,north,p9,0x25,": "mpp '0x25' is not a number",
         "unknown.svs,one.xml,north,p9,,benign": "label 'benign' is none of normal, tumour",
     }
     table(slides, *rows, head=f"{HEAD},mpp,label")

@@ -17,10 +17,11 @@ from fedshift.core.rng import stream
 from fedshift.data.prepared import read_partition
 from fedshift.data.samples import MappedSamples
 from fedshift.data.site_transforms import at_site, site_statistics
-from fedshift.engine.ledger import Beforehand
+from fedshift.engine.ledger import Traffic
 from fedshift.jobs import train as job
 from fedshift.jobs.apply import apply, chosen
-from fedshift.jobs.predict import _Images, predict
+from fedshift.jobs.predict import predict
+from fedshift.jobs.run_images import RunImages
 from fedshift.transforms import Transform
 
 CHAIN: tuple[Transform, ...] = tuple(build("transform", name) for name in ("scale_intensity", "flip", "fedrdn"))
@@ -113,49 +114,49 @@ def test_nothing_is_read_for_other_transforms() -> None:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def prepared_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(STUDY, "transforms", ["scale_intensity", "fedrdn"])
         return Project(tmp_path_factory.mktemp("fedrdn"))
 
 
-def test_clients_hear_of_each_other_unless_they_train_alone(project: Project) -> None:
-    for run in project.plan.runs.values():
-        images = _Images(run, project.paths)
-        clients, _, watched, sent = job._sites(run, images.prepared, images.partition, torch.device("cpu"))
+def test_clients_hear_of_each_other_unless_they_train_alone(prepared_project: Project) -> None:
+    for run in prepared_project.plan.runs.values():
+        images = RunImages(run, prepared_project.paths, "cpu")
+        clients, _, watched, sent = job._sites(run, images)
         heard = {name: [len(getattr(t, "clients", ())) for t in c.transforms] for name, c in clients.items()}
         expected = 1 if run.algorithm.name == "local" else 2
         assert heard == {"north": [0, 0, expected], "south": [0, 0, expected]}
         assert not watched
         floats = 0 if run.algorithm.name == "local" else 2 * 2 * images.prepared.shape[0]
-        assert sent == Beforehand(down=floats, down_broadcast=floats, up=floats), "mean and deviation of each channel"
+        assert sent == Traffic(down=floats, down_broadcast=floats, up=floats), "mean and deviation of each channel"
 
 
-def test_every_site_is_predicted_with_its_own_statistics(project: Project, tmp_path: Path) -> None:
+def test_every_site_is_predicted_with_its_own_statistics(prepared_project: Project, tmp_path: Path) -> None:
     """Of training images inside, of all its images outside; `apply` finds the same for the files of a site."""
-    (run,) = [run for run in project.plan.runs.values() if run.algorithm.name == "fedavg"]
-    images = _Images(run, project.paths)
-    partition = read_partition(project.paths.partition(run.partition_id))
+    (run,) = [run for run in prepared_project.plan.runs.values() if run.algorithm.name == "fedavg"]
+    images = RunImages(run, prepared_project.paths, "cpu")
+    partition = read_partition(prepared_project.paths.partition(run.partition_id))
     for site, split in (("north", "train"), ("far", "test")):
         part = partition[(partition["site"] == site) & (partition["split"] == split)]
         expected = statistics(np.stack([images.prepared.images[row] for row in images.prepared.rows(part)]))
-        test = images.samples(
-            partition[(partition["site"] == site) & (partition["split"] == "test")], torch.device("cpu")
-        )
+        test = images.samples(partition[(partition["site"] == site) & (partition["split"] == "test")])
         np.testing.assert_allclose(test.transforms[1].own, expected, rtol=1e-5)  # type: ignore[attr-defined]
     out = tmp_path / "predictions.parquet"
-    predict(project.paths.run(run.id), {"source": chosen("source", [], None)}, project.paths, out)
+    predict(prepared_project.paths.run(run.id), {"source": chosen("source", [], None)}, prepared_project.paths, out)
     import pandas as pd
 
     far = pd.read_parquet(out).query("site == 'far'").set_index("sample")
-    applied = apply(project.paths.run(run.id), project.table, chosen("source", [], None), tmp_path / "out").table
+    applied = apply(
+        prepared_project.paths.run(run.id), prepared_project.table, chosen("source", [], None), tmp_path / "out"
+    ).table
     applied = applied[applied["site"] == "far"]
     np.testing.assert_allclose(sorted(applied["p1"]), sorted(far["p1"]), rtol=1e-4)
 
 
-def test_a_bundle_is_refused(project: Project, tmp_path: Path) -> None:
+def test_a_bundle_is_refused(prepared_project: Project, tmp_path: Path) -> None:
     from fedshift.export.bundle import export
 
-    (run,) = [run for run in project.plan.runs.values() if run.algorithm.name == "fedavg"]
+    (run,) = [run for run in prepared_project.plan.runs.values() if run.algorithm.name == "fedavg"]
     with pytest.raises(UserError, match="fedrdn takes statistics of all images of a site"):
-        export(project.paths.run(run.id), chosen("source", [], None), tmp_path / "bundle")
+        export(prepared_project.paths.run(run.id), chosen("source", [], None), tmp_path / "bundle")

@@ -77,7 +77,7 @@ def test_a_class_that_draws_nothing_acts_in_training_or_always() -> None:
         ),
         ({"transform": "RandFlipd"}, "unknown class 'RandFlipd' of monai.transforms; did you mean 'RandFlip'"),
         ({"transform": "RandFlip", "settings": {"probb": 1}}, "unknown setting 'probb'; did you mean 'prob'"),
-        ({"transform": "RandGaussianNoise", "settings": {"prob": 2}}, r"\(monai\)\.settings\.prob: is 2, and no prob"),
+        ({"transform": "RandGaussianNoise", "settings": {"prob": 2}}, r"\.settings\.prob: is 2, which is not a prob"),
         ({"transform": "RandRotate90", "settings": {"max_k": "a"}}, r"\(RandRotate90\): "),
         ({"transform": "Resize"}, "MONAI refuses its settings: .*spatial_size"),
         ({"transform": "RandFlip", "always": True}, "draws at random, and a prediction must not; leave out `always`"),

@@ -8,7 +8,7 @@ import torch
 from monai.data import get_track_meta, set_track_meta
 
 from fedshift.core.registry import build
-from fedshift.transforms._tracking import without_tracking
+from fedshift.transforms._with_monai import without_tracking
 
 
 @pytest.fixture(params=[True, False])

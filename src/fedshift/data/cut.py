@@ -28,13 +28,15 @@ class Cut(Frozen):
         """Raise UserError if the names of clients are not NAME-1, NAME-2, ... of some sites, all of them."""
         if self.clients > self.parts:
             raise UserError("cut", f"{self.clients} clients of {self.parts} parts", "ask for fewer clients")
-        if odd := [client for client in clients if not uncut(client)]:
-            what = f"{odd[0]!r} is no client of a site that is cut"
-            raise UserError("internal", what, f"name NAME-1 to NAME-{self.clients} for each site NAME")
+        odd = [client for client in clients if not uncut(client)]
+        if odd:
+            problem = f"{odd[0]!r} is not a client of a site that is cut"
+            raise UserError("internal", problem, f"name NAME-1 to NAME-{self.clients} for each site NAME")
         wanted = {self.client(site, k) for site in map(uncut, clients) for k in range(self.clients)}
-        if wrong := sorted(set(clients) ^ wanted):
-            what = f"{wrong[0]!r} is {'missing' if wrong[0] in wanted else 'no client'} where each site is cut"
-            raise UserError("internal", what, f"name NAME-1 to NAME-{self.clients} for each site NAME")
+        wrong = sorted(set(clients) ^ wanted)
+        if wrong:
+            problem = f"{wrong[0]!r} is {'missing' if wrong[0] in wanted else 'no client'} where each site is cut"
+            raise UserError("internal", problem, f"name NAME-1 to NAME-{self.clients} for each site NAME")
 
     @staticmethod
     def client(site: str, k: int) -> str:
@@ -56,9 +58,10 @@ class Cut(Frozen):
             count = self.clients if name == "test" else self.parts
             names, first, member = np.unique(unit[rows], return_index=True, return_inverse=True)
             if len(names) < count:
-                what = f"site {site!r} has {len(names)} samples or patients of the split {name}, too few for {count}"
-                raise UserError("partition: cut", what, "ask for fewer parts or clients")
+                problem = f"site {site!r} has {len(names)} samples or patients of the split {name}, too few for {count}"
+                raise UserError("partition: cut", problem, "ask for fewer parts or clients")
             order = stream(seed, "cut", name, site).permutation(len(names))
+            # a stable sort by class keeps the random order within it; parts then get classes in turn
             order = order[np.argsort(label[rows][first][order], kind="stable")]
             of_unit = np.empty(len(names), dtype=np.int64)
             of_unit[order] = np.arange(len(names)) % count

@@ -64,16 +64,19 @@ class Deal(Frozen):
         np.add.at(counts, (member, label), 1)
         kinds = counts.argmax(1) if self.labels else np.zeros(len(names), dtype=np.int64)
         for attempt in range(TRIES if len(names) >= clients * self.least else 0):
-            rng, client = stream(seed, "deal", attempt), np.empty(len(names), dtype=np.int64)
+            rng = stream(seed, "deal", attempt)
+            client = np.empty(len(names), dtype=np.int64)
             for kind in np.unique(kinds):
                 order = rng.permutation(np.flatnonzero(kinds == kind))
+                # 1e-9: a sum of shares that is meant to be whole may lie just below
                 cuts = (np.cumsum(self._shares(rng, clients))[:-1] * len(order) + 1e-9).astype(int)
                 for k, part in enumerate(np.split(order, cuts)):
                     client[part] = k
+            # with few images or a small concentration most draws leave some client almost empty
             if np.bincount(client, minlength=clients).min() >= self.least:
                 return client[member]
-        what = f"{len(names):,} patients or images give no {clients} clients of at least {self.least}"
-        raise UserError("partition.deal", what, "lower `least`, raise the concentration, or name fewer clients")
+        problem = f"{len(names):,} patients or images give no {clients} clients of at least {self.least}"
+        raise UserError("partition.deal", problem, "lower `least`, raise the concentration, or name fewer clients")
 
     def _shares(self, rng: np.random.Generator, clients: int) -> np.ndarray:
         """Return the clients' shares, which add up to 1."""

@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..algorithms import Training
 from ..core.errors import SHOWN, UserError
 from ..core.spelling import groups, quoted
-from .partition import Partition
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ..algorithms import Training
+    from .partition import Partition
 
 
 @dataclass(frozen=True)
@@ -99,23 +100,23 @@ def inspect(samples: pd.DataFrame, classes: tuple[str, ...], uses: Sequence[tupl
     samples = samples[samples["site"].notna()].reset_index(drop=True)
     partitions = list(dict.fromkeys(partition for partition, _ in uses))
     divided = {partition: _divided(samples, partition) for partition in partitions}
-    known = samples[samples["patient"].notna()]
+    named = samples[samples["patient"].notna()]
     faults = {
         str(fault): fault
         for partition, training in uses
         for fault in _faults(samples, partition, training, divided[partition])
     }
-    several = known.groupby("patient")["site"].nunique()
+    several = named.groupby("patient")["site"].nunique()
     sites = [_site(str(name), rows, classes, partitions) for name, rows in samples.groupby("site", sort=False)]
     return Inspection(
         classes=classes,
         sites=tuple(sites),
-        patients=int(known["patient"].nunique()),
+        patients=int(named["patient"].nunique()),
         shared=frozenset(several.index[several > 1]),
-        across=frozenset[str]().union(*(_across(known, partition) for partition in partitions)),
+        across=frozenset[str]().union(*(_across(named, partition) for partition in partitions)),
         spellings={
             "site": groups(samples["site"].unique()),
-            "patient": groups(known["patient"].unique()),
+            "patient": groups(named["patient"].unique()),
         },
         faults=list(faults.values()),
         clients=tuple(
@@ -171,9 +172,9 @@ def _counted(name: str, roles: tuple[str, ...], rows: pd.DataFrame, classes: Col
     )
 
 
-def _across(known: pd.DataFrame, partition: Partition) -> set[str]:
+def _across(named: pd.DataFrame, partition: Partition) -> set[str]:
     """Return the patients that are at an internal and at an external site."""
-    inside, outside = (known["patient"][known["site"].isin(s)] for s in (partition.sources, partition.external))
+    inside, outside = (named["patient"][named["site"].isin(s)] for s in (partition.sources, partition.external))
     return set(inside) & set(outside)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,7 +11,6 @@ from pydantic import Field, model_validator
 from ..core import digest
 from ..core.errors import UserError, did_you_mean, require_none
 from ..core.frozen import Frozen
-from ..core.limits import Limit as Bound
 from ..core.rng import stream
 from ..core.spelling import plain, quoted
 from .cut import Cut, uncut
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-MOST_SITES: Bound[int] = 10_000
+MOST_SITES = 10_000
 """Most internal sites, and most external ones."""
 
 
@@ -92,48 +90,52 @@ class Partition(Frozen):
         for key, sites in (("internal", self.internal), ("external", self.external)):
             if len(sites) > MOST_SITES:
                 raise UserError(key, f"{len(sites)} sites are too many (limit {MOST_SITES})", "name fewer")
-            if twice := sorted(s for s, number in Counter(sites).items() if number > 1):
-                raise UserError(key, f"site {twice[0]!r} appears twice", "name each site once")
-        if both := sorted({*self.internal, *(self.sources if self.cut else ())} & set(self.external)):
-            raise UserError(
-                "external",
-                f"site {both[0]!r} is internal and external at once",
-                "a site that trains cannot be an unseen one: remove it from one of the two lists",
-            )
+            for site, number in sorted(Counter(sites).items()):
+                if number > 1:
+                    raise UserError(key, f"site {site!r} appears twice", "name each site once")
+        training = set(self.internal)
+        if self.cut:
+            training |= set(self.sources)
+        for site in sorted(training & set(self.external)):
+            remedy = "a site that trains cannot be an unseen one: remove it from one of the two lists"
+            raise UserError("external", f"site {site!r} is internal and external at once", remedy)
         if self.cut and self.deal:
             raise UserError("cut", "is for real sites, and `deal` makes others", "drop one of the two")
         if self.cut:
             self.cut.require(self.internal)
         if self.leave_one_out:
             self._require_sites()
-        if self.deal and (both := sorted(set(self.deal.sites) & set(self.external))):
-            what = f"site {both[0]!r} is external, and cannot be dealt to clients"
-            raise UserError("deal.sites", what, "remove it from one of the two lists")
+        if self.deal:
+            for site in sorted(set(self.deal.sites) & set(self.external)):
+                problem = f"site {site!r} is external, and cannot be dealt to clients"
+                raise UserError("deal.sites", problem, "remove it from one of the two lists")
         return self
 
     def _require_sites(self) -> None:
         """Raise UserError unless each internal site can be left out in turn."""
         if len(self.internal) < 2:
             raise UserError("leave_one_out", "leaves no site to train at", "name two internal sites or more")
-        if self.deal or self.cut:
-            other = "deal" if self.deal else "cut"
-            raise UserError("leave_one_out", f"is for real sites, and `{other}` makes others", "drop one of the two")
+        for key in ("deal", "cut"):
+            if getattr(self, key):
+                raise UserError("leave_one_out", f"is for real sites, and `{key}` makes others", "drop one of the two")
         if self.held_out:
-            what = "stands for several partitions, and held_out is the name of one"
-            raise UserError("leave_one_out", what, "leave out held_out: tables name each by the site left out")
+            problem = "stands for several partitions, and held_out is the name of one"
+            raise UserError("leave_one_out", problem, "leave out held_out: tables name each by the site left out")
 
     def each(self) -> tuple[Partition, ...]:
         """Return the partitions that this one stands for: itself, or one for each internal site with leave_one_out."""
         if not self.leave_one_out:
             return (self,)
-        sites = [(site, tuple(other for other in self.internal if other != site)) for site in self.internal]
         common = self.model_dump(exclude={"internal", "external", "leave_one_out"})
-        return tuple(Partition(internal=rest, external=(site, *self.external), **common) for site, rest in sites)
+        clients = {site: tuple(client for client in self.internal if client != site) for site in self.internal}
+        return tuple(
+            Partition(internal=clients[site], external=(site, *self.external), **common) for site in self.internal
+        )
 
     def require_client(self, name: str | None, where: str) -> None:
-        """Raise UserError at `where` if `name` is given and is no internal site."""
+        """Raise UserError at `where` for a name, if there is one, that is not an internal site."""
         if name is not None and name not in self.internal:
-            raise UserError(f"{where}: client", f"{name!r} is no internal site", did_you_mean(name, self.internal))
+            raise UserError(f"{where}: client", f"{name!r} is not an internal site", did_you_mean(name, self.internal))
 
     @property
     def title(self) -> str:
@@ -163,12 +165,12 @@ class Partition(Frozen):
         `names` has the site of each sample. Samples under another spelling would be left out without a word.
         """
         counts = names.value_counts()
-        known = sorted(counts.index)
-        respelt = self.spellings(known)
-        taken = [site for site in self.internal if self.deal and site in known]
+        present = sorted(counts.index)
+        respelt = self.spellings(present)
         faults = [
             UserError("partition", f"client {quoted(site)} has the name of a site of the data", "name it otherwise")
-            for site in taken
+            for site in self.internal
+            if self.deal and site in present
         ]
         faults += [
             UserError(
@@ -178,15 +180,17 @@ class Partition(Frozen):
             )
             for name, site in respelt.items()
         ]
-        unknown = [site for site in self._sites if site not in known and site not in respelt.values()]
-        return [*faults, *(UserError("partition", f"unknown site {s!r}", did_you_mean(s, known)) for s in unknown)]
+        unknown = [site for site in self._sites if site not in present and site not in respelt.values()]
+        return [*faults, *(UserError("partition", f"unknown site {s!r}", did_you_mean(s, present)) for s in unknown)]
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The sites of the data whose images train, each once: the internal ones, or those that clients are made of."""
         if self.deal:
             return self.deal.sites
-        return tuple(dict.fromkeys(map(uncut, self.internal))) if self.cut else self.internal
+        if self.cut:
+            return tuple(dict.fromkeys(map(uncut, self.internal)))
+        return self.internal
 
     @property
     def _sites(self) -> tuple[str, ...]:
@@ -226,6 +230,7 @@ class Partition(Frozen):
             except UserError as fault:
                 faults.append(fault)
                 del groups[site]
+        # an empty array first: concatenate refuses an empty list
         chosen = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *groups.values()]))
         out = samples.loc[chosen, ["sample", "site"]].copy()
         out["role"] = np.where(out["site"].isin(self.internal), "internal", "external")
@@ -248,13 +253,15 @@ class Partition(Frozen):
 
         whole = self.model_copy(update={"internal": self.sources, "cut": None, "limit": Limit()})
         table, faults = whole.divide(samples)
-        known = samples.drop_duplicates("sample").set_index("sample").loc[table["sample"]].reset_index()
-        site, keep = np.array(table["site"], dtype=object), np.array(table["role"] == "external")
+        facts = samples.drop_duplicates("sample").set_index("sample").loc[table["sample"]].reset_index()
+        site = np.array(table["site"], dtype=object)
+        keep = np.array(table["role"] == "external")
         for name in self.sources:
             rows = np.flatnonzero(table["site"] == name)
             try:
-                split, about = table["split"].to_numpy()[rows], known.iloc[rows]
-                part = cut.share_out(name, split, self._units(name, about), about["label"].to_numpy(), self.seed)
+                split = table["split"].to_numpy()[rows]
+                units = self._units(name, facts.iloc[rows])
+                part = cut.share_out(name, split, units, facts["label"].to_numpy()[rows], self.seed)
                 for k in range(cut.clients):
                     mine = rows[part == k]
                     site[mine] = cut.client(name, k)
@@ -273,10 +280,13 @@ class Partition(Frozen):
             rows = np.flatnonzero(split == name)
             if limit is None:
                 continue
-            size = limit if isinstance(limit, int) else int(limit * len(rows) + 1e-9)
+            size = limit
+            if isinstance(limit, float):
+                size = int(limit * len(rows) + 1e-9)
             if not 1 <= size <= len(rows):
-                what = f"limit.{name} asks for {size} images of site {site!r}, and the split gives {len(rows)}"
-                raise UserError("partition", what, "lower the limit, or raise the share of the split")
+                problem = f"limit.{name} asks for {size} images of site {site!r}, and the split gives {len(rows)}"
+                raise UserError("partition", problem, "lower the limit, or raise the share of the split")
+            # a stream for each split: another limit of one does not change the draw of the other
             within[rows] = False
             within[stream(self.seed, "limit", name, site).permutation(rows)[:size]] = True
         return within
@@ -288,11 +298,15 @@ class Partition(Frozen):
         """
         import numpy as np
 
+        from . import splits
+
         unit = self._units(site, rows)
         names, member = np.unique(unit, return_inverse=True)
         shares = {name: share for name, share in self.split if share > 0}
         if len(names) < len(shares):
-            kind = "patients" if self._keeps_patients(rows) else "samples"
+            kind = "samples"
+            if self._keeps_patients(rows):
+                kind = "patients"
             raise UserError(
                 f"partition: site {site!r}",
                 f"has {len(names)} {kind}, too few for {' + '.join(shares)}",
@@ -300,18 +314,21 @@ class Partition(Frozen):
             )
         of_unit = np.array([assigned.get(name, "") for name in names], dtype=object)
         if (of_unit == "").any():
-            grouped = len(names) < len(rows)
-            draw = _balanced if grouped else _stratified if self.by == "class" else _exact
-            shared = "base" in rows
-            of_unit = np.where(
-                of_unit == "",
-                draw(rows["label"].to_numpy(), member, shares, self.seed, "" if shared else site),
-                of_unit,
-            )
-        if lacking := sorted(set(shares) - set(of_unit)):
+            draw = splits.exact
+            if self.by == "class":
+                draw = splits.stratified
+            if len(names) < len(rows):
+                draw = splits.balanced
+            # sites that show the same images draw from the same stream, and so get the same split
+            key = site
+            if "base" in rows:
+                key = ""
+            drawn = draw(rows["label"].to_numpy(), member, shares, self.seed, key)
+            of_unit = np.where(of_unit == "", drawn, of_unit)
+        for name in sorted(set(shares) - set(of_unit)):
             raise UserError(
                 f"partition: site {site!r}",
-                f"has no sample left for {lacking[0]}: it has too few, or shares its patients with an earlier site",
+                f"has no sample left for {name}: it has too few, or shares its patients with an earlier site",
                 "give patients of different sites different names unless they are the same person, or make it external",
             )
         assigned.update(zip(names, of_unit, strict=True))
@@ -327,80 +344,11 @@ class Partition(Frozen):
 
     def _keeps_patients(self, rows: pd.DataFrame) -> bool:
         """Return whether the patients of a site are known, and each of them has to stay in one split."""
-        known = "base" not in rows and "patient" in rows and rows["patient"].notna().any()
-        return self.by == "patient" and bool(known)
+        if self.by != "patient" or "base" in rows or "patient" not in rows:
+            return False
+        return bool(rows["patient"].notna().any())
 
     def identity(self, dataset: str) -> str:
         """Return the id of this partition of the dataset with the id `dataset`. It names the file of the partition."""
         unused = {"held_out", "leave_one_out", *(name for name in ("cut", "deal") if not getattr(self, name))}
         return digest.of({"dataset": dataset, **self.model_dump(mode="json", exclude=unused)})
-
-
-def _exact(label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str) -> np.ndarray:
-    """Return a random split of n single samples: floor(share n) of them test and validate, the rest train."""
-    import numpy as np
-
-    n = len(member)
-    order = stream(seed, "split", site).permutation(n)
-    out = np.full(n, "train", dtype=object)
-    start = 0
-    for name in ("test", "val"):
-        size = int(shares.get(name, 0) * n + 1e-9)
-        out[order[start : start + size]] = name
-        start += size
-    return out
-
-
-def _stratified(label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str) -> np.ndarray:
-    """Return a random split of n single samples with the same shares of each class.
-
-    Drawn by scikit-learn's StratifiedShuffleSplit: ceil(share n) samples test, ceil(share n) validate, the rest train.
-    """
-    import numpy as np
-    from sklearn.model_selection import StratifiedShuffleSplit
-
-    from ..core.rng import seed_of
-
-    out = np.full(len(member), "train", dtype=object)
-    rest, label = np.arange(len(member)), label[np.unique(member, return_index=True)[1]]
-    for name in ("test", "val"):
-        if name not in shares:
-            continue
-        size = math.ceil(shares[name] * len(member) - 1e-9)
-        draw = StratifiedShuffleSplit(1, test_size=size, random_state=seed_of(seed, "split", site, name) % 2**32)
-        try:
-            remaining, drawn = next(draw.split(rest, label[rest]))
-        except ValueError as error:
-            what = f"cannot be split by class: {error}"
-            raise UserError(f"partition: site {site!r}", what, "set by: sample, or make the site external") from error
-        out[rest[drawn]] = name
-        rest = rest[remaining]
-    return out
-
-
-def _balanced(
-    label: np.ndarray, member: np.ndarray, shares: dict[str, float], seed: int, site: str, tries: int = 512
-) -> np.ndarray:
-    """Return a split of whole groups: the one of `tries` random splits whose label counts are closest to the shares."""
-    import numpy as np
-
-    counts = np.zeros((member.max() + 1, label.max() + 1))
-    np.add.at(counts, (member, label), 1)
-    names, share = list(shares), np.array(list(shares.values()))
-    goal = share[:, None] * counts.sum(0)
-    rng = stream(seed, "split", site)
-    cuts = (np.cumsum(share)[:-1] * len(counts)).round().astype(int)
-    sizes = np.diff([0, *cuts, len(counts)])
-    for poor in np.flatnonzero(sizes < 1):
-        sizes[poor] += 1
-        sizes[sizes.argmax()] -= 1
-    ordered = np.repeat(np.arange(len(names)), sizes)
-    best, best_cost = None, np.inf
-    for _ in range(tries):
-        draw = ordered[rng.permutation(len(counts))]
-        got = np.stack([counts[draw == k].sum(0) for k in range(len(names))])
-        cost = np.abs(got - goal).sum()
-        if cost < best_cost:
-            best, best_cost = draw, cost
-    assert best is not None
-    return np.array(names, dtype=object)[best]

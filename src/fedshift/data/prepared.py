@@ -56,17 +56,18 @@ class Prepared:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, files = folder, DataFiles(folder)
+        self.folder = folder
+        files = DataFiles(folder)
         self.card = read_card(files.card)
         self.samples = read_samples(files.samples)
         self.images = map_array(files.images)
         self.classes: tuple[str, ...] = tuple(self.card["classes"])
         if self.images.ndim not in (2, 4) or self.images.dtype not in ("uint8", "float32"):
-            what = f"is an array {self.images.shape} of {self.images.dtype}, and no images or vectors"
-            raise UserError(files.images, what, AGAIN)
+            problem = f"is an array {self.images.shape} of {self.images.dtype}, and no images or vectors"
+            raise UserError(files.images, problem, AGAIN)
         if len(self.images) != len(self.samples):
-            what = f"has {len(self.images)} images, but samples.parquet has {len(self.samples)} rows"
-            raise UserError(files.images, what, AGAIN)
+            problem = f"has {len(self.images)} images, but samples.parquet has {len(self.samples)} rows"
+            raise UserError(files.images, problem, AGAIN)
         if not self.samples["label"].between(0, len(self.classes) - 1).all():
             raise UserError(files.samples, f"has labels beyond the {len(self.classes)} classes of card.json", AGAIN)
 
@@ -86,6 +87,6 @@ class Prepared:
         rows = pd.Index(self.samples["sample"]).get_indexer(part["sample"])
         if (rows < 0).any():
             lost = part["sample"].iloc[int((rows < 0).argmax())]
-            what = f"sample {lost!r} of the partition is not in this dataset"
-            raise UserError(self.folder, what, "delete the file of the partition and run the study again")
+            problem = f"sample {lost!r} of the partition is not in this dataset"
+            raise UserError(self.folder, problem, "delete the file of the partition and run the study again")
         return rows

@@ -47,7 +47,9 @@ class TensorSamples:
     def __init__(self, x: Tensor, y: Tensor) -> None:
         if len(x) != len(y):
             raise ValueError(f"{len(x)} inputs, but {len(y)} labels")
-        self.x, self.y, self.random = x, y.long(), False
+        self.x = x
+        self.y = y.long()
+        self.random = False
 
     def __len__(self) -> int:
         return len(self.y)
@@ -81,6 +83,7 @@ class Pooled:
         pieces = [self.parts[k].batch(index[rows] - self.starts[k], rng) for k, rows in enumerate(where) if len(rows)]
         device = next((x.device for x, _ in pieces if x.device.type != "cpu"), pieces[0][0].device)
         x, y = (torch.cat([to_device(piece, device) for piece in column]) for column in zip(*pieces, strict=True))
+        # the parts gave their samples one after the other: back to the order that was asked for
         back = array_to_device(np.argsort(np.concatenate(where)), x)
         return x[back], y[back]
 
@@ -107,7 +110,9 @@ class MappedSamples:
         transforms: Sequence[Transform] = (),
         device: torch.device | str = "cpu",
     ) -> None:
-        self.images, self.rows, self.device = images, np.asarray(rows), device
+        self.images = images
+        self.rows = np.asarray(rows)
+        self.device = device
         self.labels = torch.from_numpy(np.asarray(labels, dtype=np.int64))
         self.transforms = tuple(transforms)
         self.random = any(t.when == "train" for t in self.transforms)

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import UserError
-from ..core.limits import Limit
 from ..core.spelling import plain
 from ..io.text import read_json, readable
 
@@ -39,7 +38,7 @@ GROUPS: dict[str, str] = {
 """Roles of usual names: CAMELYON16 (`Tumor`, `_0`, ...), CAMELYON17 (`metastases`, `normal`), QuPath (`Ignore*`)."""
 AREAS = ("Polygon", "Spline", "Rectangle")
 """Types of annotations of ASAP that have an area; a spline counts as the polygon of its points."""
-LARGEST: Limit[int] = 1 << 28
+LARGEST = 1 << 28
 """Bytes that an XML file may have."""
 
 
@@ -61,15 +60,21 @@ def read_shapes(path: Path) -> list[Shape]:
     Raises UserError for a file that is neither ASAP's XML nor GeoJSON, or that is damaged.
     """
     readers: dict[str, Callable[[Path], Iterable[Shape]]] = {".xml": _asap, ".geojson": _geojson, ".json": _geojson}
-    if (reader := readers.get(path.suffix.lower())) is None:
-        raise UserError(path, "is no annotation that is read here", "export it as .xml (ASAP) or .geojson (QuPath)")
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise UserError(
+            path,
+            "is neither .xml nor .geojson",
+            "export it as .xml (ASAP) or .geojson (QuPath)",
+        )
     shapes = [Shape(shape.names, tuple(ring for ring in shape.rings if len(ring) > 2)) for shape in reader(path)]
     return [shape for shape in shapes if shape.rings]
 
 
 def _asap(path: Path) -> Iterator[Shape]:
     with readable(path, "XML"):
-        if (size := path.stat().st_size) > LARGEST:
+        size = path.stat().st_size
+        if size > LARGEST:
             raise ValueError(f"{size} bytes are too many (limit {LARGEST})")
         root = ElementTree.parse(path).getroot()
         if root.tag != "ASAP_Annotations":
@@ -101,14 +106,16 @@ def _corners(annotation: ElementTree.Element) -> Points:
 def _points(pairs: Sequence[Sequence[Any]]) -> Points:
     points = np.array([[float(number) for number in pair[:2]] for pair in pairs], np.float64).reshape(-1, 2)
     if not np.isfinite(points).all():
-        raise ValueError("a coordinate is no number")
+        raise ValueError("a coordinate is not a number")
     return points
 
 
 def _geojson(path: Path) -> Iterator[Shape]:
     content = read_json(path)
     with readable(path, "GeoJSON"):
-        whole = content.get("features", [content]) if isinstance(content, dict) else content
+        whole = content
+        if isinstance(content, dict):
+            whole = content.get("features", [content])
         shapes = [
             Shape(_classes(feature), tuple(map(_points, polygon)))
             for feature in whole
@@ -130,7 +137,9 @@ def _polygons(geometry: Mapping[str, Any]) -> list[Any]:
         return [polygon for inner in geometry["geometries"] for polygon in _polygons(inner)]
     if geometry["type"] == "MultiPolygon":
         return list(geometry["coordinates"])
-    return [geometry["coordinates"]] if geometry["type"] == "Polygon" else []
+    if geometry["type"] == "Polygon":
+        return [geometry["coordinates"]]
+    return []
 
 
 def by_role(path: Path, shapes: Iterable[Shape], groups: Mapping[str, str]) -> dict[str, list[Shape]]:
@@ -138,7 +147,8 @@ def by_role(path: Path, shapes: Iterable[Shape], groups: Mapping[str, str]) -> d
 
     The closest name that has a role decides. Raises UserError that lists the names without a role.
     """
-    roles, sorted_shapes = {plain(name): role for name, role in groups.items()}, {role: list[Shape]() for role in ROLES}
+    roles = {plain(name): role for name, role in groups.items()}
+    sorted_shapes = {role: list[Shape]() for role in ROLES}
     unknown = Counter[str]()
     for shape in shapes:
         role = next((roles[plain(name)] for name in shape.names if plain(name) in roles), "")
@@ -159,8 +169,8 @@ def require_inside(path: Path, shapes: Iterable[Shape], size: tuple[int, int]) -
         points = np.concatenate(shape.rings)
         if (points.max(0) < 0).any() or (points.min(0) > size).any():
             x, y = (math.floor(number) for number in points[0])
-            what = (
+            problem = (
                 f"has an area {shape.names[0]!r} at x {x}, y {y}, outside of its slide of {size[0]} x {size[1]} pixels"
             )
             remedy = "is it the annotation of another slide? coordinates must be pixels at full resolution"
-            raise UserError(path, what, remedy)
+            raise UserError(path, problem, remedy)

@@ -15,9 +15,12 @@ from .rasterise import Mask
 from .squares import Chosen, Grid
 from .tissue import THUMBNAIL, Survey
 
-LINE, GAP, ACROSS = 15, 8, 5
+LINE = 15
+GAP = 8
+ACROSS = 5
 """Pixels of a line of text and between slides, and slides side by side."""
-TUMOUR, TISSUE = (213, 94, 0), (0, 114, 178)
+TUMOUR = (213, 94, 0)
+TISSUE = (0, 114, 178)
 """Orange and blue, which colour-blind readers can tell apart."""
 LEGEND = "orange: annotated tumour; blue line: rim of the tissue; dots: patches, orange tumour, blue normal"
 
@@ -32,6 +35,7 @@ class Tile:
 
 def overlay(survey: Survey, grid: Grid, tumour: Mask, tissue: Mask, chosen: Iterable[Chosen]) -> Pixels:
     """Return the thumbnail of a slide with its tumour, the rim of its tissue and the places of its patches."""
+    # the middle pixel of each block stands for it
     every = slice(survey.reduction // 2, None, survey.reduction)
     picture = survey.thumbnail.copy()
     height, width = picture.shape[:2]
@@ -52,13 +56,16 @@ def _rim(mask: Mask) -> Mask:
 def sheet(tiles: Sequence[Tile]) -> Image.Image:
     """Return the contact sheet of the slides of a site."""
     lines = max(len(tile.lines) for tile in tiles)
-    wide, high = THUMBNAIL + GAP, THUMBNAIL + GAP + lines * LINE
+    wide = THUMBNAIL + GAP
+    high = THUMBNAIL + GAP + lines * LINE
     across = max(min(ACROSS, len(tiles)), 2)
     image = Image.new("RGB", (across * wide + GAP, math.ceil(len(tiles) / across) * high + GAP + LINE), "white")
-    draw, font = ImageDraw.Draw(image), ImageFont.load_default(11)
+    draw = ImageDraw.Draw(image)
+    font = ImageFont.load_default(11)
     draw.text((GAP, GAP // 2), LEGEND, "black", font)
     for number, tile in enumerate(tiles):
-        left, top = GAP + number % across * wide, GAP + LINE + number // across * high
+        left = GAP + number % across * wide
+        top = GAP + LINE + number // across * high
         image.paste(Image.fromarray(tile.picture), (left, top))
         for line, text in enumerate(tile.lines):
             draw.text((left, top + tile.picture.shape[0] + line * LINE), text, "black", font)

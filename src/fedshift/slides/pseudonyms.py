@@ -42,8 +42,8 @@ class Pseudonyms:
                     opened.write(secrets.token_hex(32) + "\n")
         secret = key.read_bytes().strip()
         if len(secret) < SHORTEST:
-            what = f"has fewer than {SHORTEST} characters, too few for a secret"
-            raise UserError(key, what, "name a file that is not there: it will be made")
+            problem = f"has fewer than {SHORTEST} characters, too few for a secret"
+            raise UserError(key, problem, "name a file that is not there: it will be made")
         return cls(secret)
 
     def __call__(self, kind: str, name: str) -> str:

@@ -24,7 +24,8 @@ Pixels = npt.NDArray[np.uint8]
 
 SIDES = ("openslide.mpp-x", "openslide.mpp-y")
 """Properties with the width and the height of a pixel, in micrometres."""
-LEAST, MOST = 0.05, 20.0
+LEAST = 0.05
+MOST = 20.0
 """Micrometres per pixel that a scan of tissue may have. A TIFF that was saved with 72 dpi claims 353."""
 SQUARE = 0.02
 """The largest relative difference between the sides of a pixel that counts as square."""
@@ -71,14 +72,19 @@ class Pyramid:
 
         level = self.level(scale)
         down = self.slide.level_downsamples[level]
-        left, top, right, bottom = (x / down, y / down, (x + columns * scale) / down, (y + rows * scale) / down)
-        first, above = math.floor(left), math.floor(top)
+        left = x / down
+        top = y / down
+        right = (x + columns * scale) / down
+        bottom = (y + rows * scale) / down
+        first = math.floor(left)
+        above = math.floor(top)
         size = math.ceil(right) - first, math.ceil(bottom) - above
         try:
             region = self.slide.read_region((round(first * down), round(above * down)), level, size)
         except openslide.OpenSlideError as error:
-            what = f"cannot be read at x {x:.0f}, y {y:.0f}: {error}"
-            raise UserError(self.path, what, "copy it again, or remove its row") from error
+            problem = f"cannot be read at x {x:.0f}, y {y:.0f}: {error}"
+            raise UserError(self.path, problem, "copy it again, or remove its row") from error
+        # the rim of the region lies between pixels of the level: the box says where
         box = (left - first, top - above, right - first, bottom - above)
         return np.asarray(on_white(region).resize((columns, rows), resample, box=box))
 
@@ -102,7 +108,7 @@ def require_openslide() -> None:
 def opened(path: Path, mpp: float | None = None) -> Iterator[Pyramid]:
     """Open a slide; `mpp` is its pixel size in micrometres where the table says it.
 
-    Raises UserError for a file that is no slide, and for one whose pixel size nobody knows.
+    Raises UserError for a file other than a slide, and for one whose pixel size nobody knows.
     """
     import openslide
 
@@ -111,14 +117,14 @@ def opened(path: Path, mpp: float | None = None) -> Iterator[Pyramid]:
         raise UserError(path, "no such slide", "correct the path, which counts from the folder of the table")
     if openslide.OpenSlide.detect_format(path) is None:
         remedy = "export it as a tiled TIFF; a photograph needs no cutting, and belongs into the table of the study"
-        raise UserError(path, "is no whole slide that OpenSlide reads", remedy)
+        raise UserError(path, "is not a whole slide that OpenSlide reads", remedy)
     try:
         slide = openslide.OpenSlide(path)
     except openslide.OpenSlideError as error:
         raise UserError(path, f"cannot be opened: {error}", "copy it again, or remove its row") from None
     with slide:
-        known = mpp_of_file(path, slide.properties, required=mpp is None)
-        yield Pyramid(path, slide, mpp or known or math.nan, known)
+        stated = mpp_of_file(path, slide.properties, required=mpp is None)
+        yield Pyramid(path, slide, mpp or stated or math.nan, stated)
 
 
 def mpp_of_file(path: Path, properties: Mapping[str, Any], required: bool) -> float | None:
@@ -135,9 +141,9 @@ def mpp_of_file(path: Path, properties: Mapping[str, Any], required: bool) -> fl
     if math.isnan(across + down):
         raise UserError(path, "does not say how many micrometres a pixel has", ASK)
     if not LEAST <= min(across, down) <= max(across, down) <= MOST:
-        what = f"says that a pixel has {across:.4g} micrometres, as no scan of tissue has"
-        raise UserError(path, what, ASK)
+        problem = f"says that a pixel has {across:.4g} micrometres, as no scan of tissue has"
+        raise UserError(path, problem, ASK)
     if abs(across - down) > SQUARE * max(across, down):
-        what = f"has pixels of {across:.4g} x {down:.4g} micrometres, which are not square"
-        raise UserError(path, what, "export it with square pixels")
+        problem = f"has pixels of {across:.4g} x {down:.4g} micrometres, which are not square"
+        raise UserError(path, problem, "export it with square pixels")
     return (across + down) / 2

@@ -51,13 +51,9 @@ class Slide:
 def read_slides(table: Path) -> tuple[list[Slide], list[UserError]]:
     """Return the rows of a table of slides whose cells can be used, and an error for each fault of the others.
 
-    Raises UserErrors for a file that is no table, and one without rows or without a column that it needs.
+    Raises UserErrors for an unreadable file, and one without rows or without a column that it needs.
     """
-    rows = read_rows(table)
-    header = f"it has {', '.join(map(str, rows))}"
-    require_none(UserError(table, f"no column {name!r}", header) for name in NEEDED if name not in rows)
-    if rows.empty:
-        raise UserError(table, "has no rows below its header", "list each slide in a row")
+    rows = read_rows(table, NEEDED, "list each slide in a row")
     further = [name for name in map(str, rows) if name not in KNOWN]
     require_none(
         UserError(table, f"the column {name!r} has a name that the table of patches needs", "rename it")
@@ -85,18 +81,18 @@ def _filled(rows: pd.DataFrame) -> Iterator[tuple[int, dict[str, str]]]:
 def _faults(where: str, cells: dict[str, str]) -> Iterator[UserError]:
     for column in ("site", "patient"):
         if any(mark in cells[column] for mark in "/\\\0") or cells[column].startswith("."):
-            what = f"{column} {cells[column]!r} cannot be the name of a folder"
-            yield UserError(where, what, "leave out / and \\, and dots in front")
+            problem = f"{column} {cells[column]!r} cannot be the name of a folder"
+            yield UserError(where, problem, "leave out / and \\, and dots in front")
     size = cells.get("mpp", "")
     if size and not LEAST <= _number(size) <= MOST:
-        what = f"mpp {size!r} is no number of micrometres between {LEAST} and {MOST:.0f}"
-        yield UserError(where, what, "write such as 0.25, with a dot, or leave it empty where the file says it")
+        problem = f"mpp {size!r} is not a number of micrometres between {LEAST} and {MOST:.0f}"
+        yield UserError(where, problem, "write such as 0.25, with a dot, or leave it empty where the file says it")
     label = cells.get("label", "")
     if label not in ("", *CLASSES):
         yield UserError(where, f"label {label!r} is none of {', '.join(CLASSES)}", "write one of them, or nothing")
     elif label != "normal" and not cells.get("annotation"):
-        what = "has no annotation, and no label normal: nobody knows which of its tissue is tumour"
-        yield UserError(where, what, "name its annotation, or write label normal if it is free of tumour")
+        problem = "has no annotation, and no label normal: nobody knows which of its tissue is tumour"
+        yield UserError(where, problem, "name its annotation, or write label normal if it is free of tumour")
 
 
 def _number(cell: str) -> float:
@@ -107,7 +103,8 @@ def _number(cell: str) -> float:
 
 
 def _slide(where: str, folder: Path, cells: dict[str, str], further: Sequence[str]) -> Slide:
-    annotation, mpp = cells.get("annotation", ""), cells.get("mpp", "")
+    annotation = cells.get("annotation", "")
+    mpp = cells.get("mpp", "")
     return Slide(
         where,
         folder / cells["slide"],
@@ -122,9 +119,11 @@ def _slide(where: str, folder: Path, cells: dict[str, str], further: Sequence[st
 
 def _repeated(slides: Sequence[Slide]) -> Iterator[UserError]:
     """Yield an error for each slide whose file, or whose name beside its site and patient, is in an earlier row."""
-    files, keys = dict[Path, str](), dict[str, str]()
+    files = dict[Path, str]()
+    keys = dict[str, str]()
     for slide in slides:
-        if (first := files.setdefault(slide.path.resolve(), slide.where)) != slide.where:
+        first = files.setdefault(slide.path.resolve(), slide.where)
+        if first != slide.where:
             yield UserError(slide.where, f"{slide.path} is the slide of {first}", "list it once")
         elif (first := keys.setdefault(slide.key.casefold(), slide.where)) != slide.where:
             yield UserError(slide.where, f"site, patient and file name {slide.key} are those of {first}", "rename one")

@@ -156,7 +156,9 @@ def label(grid: Grid, tumour: Mask, tissue: Mask, ignored: Mask | None) -> Label
     that an ignored area touches, and those whose patch would leave the slide.
     """
     settings = grid.settings
-    tumour_share, tissue_share, usable = grid.shares(tumour), grid.shares(tissue), grid.whole()
+    tumour_share = grid.shares(tumour)
+    tissue_share = grid.shares(tissue)
+    usable = grid.whole()
     if ignored is not None:
         usable &= grid.shares(ignored) == 0
     is_tumour = usable & (tumour_share > 0) & (tumour_share >= settings.tumour_share)
@@ -178,6 +180,7 @@ def choose(squares: Labelled, settings: Settings, slide: str) -> list[Chosen]:
 
     The draw depends on the seed and the slide's name alone, so that further slides in the table change nothing.
     """
+    # crc32 and not hash: Python's own hash of a text differs from process to process
     rng = np.random.default_rng([settings.seed, zlib.crc32(slide.encode())])
     places = {name: squares.places(name) for name in CLASSES}
     half = settings.per_slide // 2

@@ -53,7 +53,8 @@ def survey(pyramid: Pyramid, grid: Grid) -> Survey:
     reduction = math.ceil(max(rows, columns) / THUMBNAIL)
     down = pyramid.slide.level_downsamples[pyramid.level(grid.pixel)]
     step = max(int(READ * down / grid.pixel) // reduction, 1) * reduction
-    saturations, histogram = np.empty((rows, columns), np.uint8), np.zeros(256, np.int64)
+    saturations = np.empty((rows, columns), np.uint8)
+    histogram = np.zeros(256, np.int64)
     thumbnail = np.empty((math.ceil(rows / reduction), math.ceil(columns / reduction), 3), np.uint8)
     for top in range(0, rows, step):
         for left in range(0, columns, step):
@@ -62,15 +63,18 @@ def survey(pyramid: Pyramid, grid: Grid) -> Survey:
             values = saturation(region)
             saturations[top : top + step, left : left + step] = values
             histogram += np.bincount(values.ravel(), minlength=256)
-            y, x = top // reduction, left // reduction
+            y = top // reduction
+            x = left // reduction
             small = np.asarray(Image.fromarray(region).reduce(reduction))
             thumbnail[y : y + small.shape[0], x : x + small.shape[1]] = small
     return Survey(saturations, histogram, thumbnail, reduction)
 
 
 def saturation(rgb: Pixels) -> Pixels:
-    """Return the saturation (HSV, 0 to 255) of pixels (..., 3); 0 for ink, which is no tissue."""
-    red, green, most = rgb[..., 0].astype(np.int16), rgb[..., 1], rgb.max(-1).astype(np.int32)
+    """Return the saturation (HSV, 0 to 255) of pixels (..., 3); 0 for ink, which does not count as tissue."""
+    red = rgb[..., 0].astype(np.int16)
+    green = rgb[..., 1]
+    most = rgb.max(-1).astype(np.int32)
     values = (255 * (most - rgb.min(-1)) + most // 2) // np.maximum(most, 1)
     values[(green > red + INK) | (most < BLACK)] = 0
     return values.astype(np.uint8)
@@ -83,9 +87,11 @@ def otsu(histogram: npt.NDArray[np.int64]) -> float:
     of them. With one value alone it is the last of the histogram, so that nothing is in front.
     """
     counts = histogram.astype(np.float64)
-    below, sums = counts.cumsum(), (counts * np.arange(len(counts))).cumsum()
+    below = counts.cumsum()
+    sums = (counts * np.arange(len(counts))).cumsum()
     above = below[-1] - below
-    if not (both := (below > 0) & (above > 0)).any():
+    both = (below > 0) & (above > 0)
+    if not both.any():
         return float(len(counts) - 1)
     between = np.zeros_like(counts)
     between[both] = (sums[-1] * below - below[-1] * sums)[both] ** 2 / (below * above)[both]
@@ -102,9 +108,11 @@ def tissue(saturations: Pixels, threshold: float, side: float) -> Mask:
     counts = (saturations > threshold).view(np.uint8)
     for axis in (0, 1):
         counts = ndimage.correlate1d(counts, np.ones(MEDIAN), axis, output=np.uint8, mode="nearest")
+    # more than half of the pixels around are above the threshold: the median is
     labels, pieces = ndimage.label(counts > MEDIAN**2 // 2)
     sizes = np.zeros(pieces + 1, np.int64)
-    for block in np.array_split(labels, math.ceil(len(labels) / 256)):  # in parts: bincount copies what it counts
+    # bincount copies what it counts: in parts, memory holds a copy of some rows only
+    for block in np.array_split(labels, math.ceil(len(labels) / 256)):
         sizes += np.bincount(block.ravel(), minlength=pieces + 1)
     large = sizes * side**2 >= LEAST_AREA
     large[0] = False

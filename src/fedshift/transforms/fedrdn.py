@@ -26,7 +26,7 @@ class FedRDN(Transform):
     2 floats a channel up, once. One that trains alone gets none. In training a client is
     drawn for each image, with mean and deviation together, as in the paper; its code draws one of each for a batch.
 
-    In validation and prediction an image is normalised by the statistics of its own site: of training images at
+    In validation and prediction an image is normalised by the statistics of its site: of training images at
     internal sites, and of all images that are predicted at external ones, whose labels play no part. These are
     information about the site that other methods do not have. A batch without a site is normalised by its own
     statistics.
@@ -38,16 +38,18 @@ class FedRDN(Transform):
     per_site: ClassVar[bool] = True
 
     def fit(self, batches: Iterable[Tensor]) -> Tensor:
-        total, count = None, 0
+        total = None
+        count = 0
         for x in batches:
             if x.dim() != 4:
                 raise UserError("transform fedrdn", "acts on images, and these are vectors", "leave it out")
             low, high = float(x.min()), float(x.max())
             if low < -ROUNDING or high > 1 + ROUNDING:
-                what = f"acts on images from 0 to 1, and these reach from {low:g} to {high:g}"
-                raise UserError("transform fedrdn", what, "put scale_intensity before it, and leave out normalize")
+                problem = f"acts on images from 0 to 1, and these reach from {low:g} to {high:g}"
+                raise UserError("transform fedrdn", problem, "put scale_intensity before it, and leave out normalize")
             sums = _statistics(x).sum(1)
-            total, count = sums if total is None else total + sums, count + len(x)
+            total = sums if total is None else total + sums
+            count = count + len(x)
         if total is None:
             raise UserError("transform fedrdn", "a site has no images to take statistics of", "leave the site out")
         return total / count
@@ -83,11 +85,12 @@ class _Redraw(Transform):
 
         client = array_to_device(rng.integers(0, len(self.clients), len(x)), x)
         drawn = torch.stack(self.clients).to(x).index_select(0, client)
-        own = self.own.to(x)
-        mean, std = (own[k][:, None, None] for k in range(2))
-        other = [drawn[:, k, :, None, None] for k in range(2)]
-        moved = (x * std.clamp(min=LEAST) + mean - other[0]) / other[1].clamp(min=LEAST)
-        return torch.where((drawn == own).all(dim=(1, 2))[:, None, None, None], x, moved)
+        site = self.own.to(x)
+        mean, std = (site[k][:, None, None] for k in range(2))
+        client_statistics = [drawn[:, k, :, None, None] for k in range(2)]
+        moved = (x * std.clamp(min=LEAST) + mean - client_statistics[0]) / client_statistics[1].clamp(min=LEAST)
+        # Images whose own statistics were drawn stay as they are, to the bit.
+        return torch.where((drawn == site).all(dim=(1, 2))[:, None, None, None], x, moved)
 
 
 def _statistics(x: Tensor) -> Tensor:

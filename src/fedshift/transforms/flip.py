@@ -24,7 +24,7 @@ class RandomFlip(Transform):
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         from monai.transforms import Flip
 
-        from ._groups import changed_by_group
+        from ._with_monai import changed_by_group
 
         vertical = rng.random(len(x)) < self.probability if self.vertical else np.zeros(len(x), bool)
         horizontal = rng.random(len(x)) < self.probability

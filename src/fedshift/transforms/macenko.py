@@ -40,6 +40,7 @@ class Macenko(Transform):
         return normalise
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
+        # One is added, since the logarithm of a black pixel has no value.
         density = -np.log((image.astype(np.float32) + 1) / self.transmitted_light)
         if (density > self.beta).all(2).mean() < self.tissue or np.ptp(image, axis=(0, 1)).max() == 0:
             return image

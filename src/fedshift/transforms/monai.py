@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, field_validator
 from ..core import digest
 from ..core.errors import UserError, did_you_mean
 from ._base import Transform
-from ._tracking import without_tracking
+from ._with_monai import without_tracking
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,14 +39,15 @@ class Monai(Transform):
     @field_validator("settings")
     @classmethod
     def _probability(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        value = settings.get("prob", 0)  # MONAI takes 2 for 1 without a word
+        # MONAI accepts 2 as if it were 1.
+        value = settings.get("prob", 0)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
-            raise UserError("prob", f"is {value!r}, and no probability", "give a number from 0 to 1")
+            raise UserError("prob", f"is {value!r}, which is not a probability", "give a number from 0 to 1")
         return settings
 
     @property
     def when(self) -> Literal["train", "always"]:  # type: ignore[override]
-        """When it acts."""
+        """Return when the transform applies: `always`, or `train` for training batches only."""
         return "always" if self.always else "train"
 
     def __hash__(self) -> int:
@@ -59,7 +60,8 @@ class Monai(Transform):
         from ..core.rng import stream
 
         x = torch.from_numpy(stream("monai").uniform(0, 1, (1, *shape)).astype(np.float32))
-        surely = {"prob": 1.0} if hasattr(self._built, "prob") else {}  # else most draws would change nothing
+        # With a small probability, most draws would change nothing, and a wrong setting would pass.
+        surely = {"prob": 1.0} if hasattr(self._built, "prob") else {}
         tried = Monai(transform=self.transform, settings=self.settings | surely, always=self.always)
         tried.apply(x, stream("monai", "draws"))
 
@@ -81,14 +83,14 @@ class Monai(Transform):
             changed = built(image.clone())
         except Exception as error:
             line = str(error).strip().partition("\n")[0][:200]
-            what = f"fails on an image {tuple(image.shape)}: {line or type(error).__name__}"
-            raise UserError(self._where, what, "change its settings, or choose another class") from error
+            problem = f"fails on an image {tuple(image.shape)}: {line or type(error).__name__}"
+            raise UserError(self._where, problem, "change its settings, or choose another class") from error
         if not isinstance(changed, torch.Tensor | np.ndarray) or changed.ndim != 3 or len(changed) != len(image):
-            what = f"makes no image of {len(image)} channels of one of shape {tuple(image.shape)}"
-            raise UserError(self._where, what, "choose another class")
+            problem = f"makes no image of {len(image)} channels of one of shape {tuple(image.shape)}"
+            raise UserError(self._where, problem, "choose another class")
         if seed is not None and changed.shape != image.shape:
-            what = f"changes the size of images from {tuple(image.shape)} to {tuple(changed.shape)}"
-            raise UserError(self._where, what, "only a class that draws nothing may, with always: true")
+            problem = f"changes the size of images from {tuple(image.shape)} to {tuple(changed.shape)}"
+            raise UserError(self._where, problem, "only a class that draws nothing may, with always: true")
         return torch.as_tensor(changed).as_subclass(torch.Tensor).to(image)
 
     @property
@@ -97,7 +99,7 @@ class Monai(Transform):
 
     @functools.cached_property
     def _draws(self) -> bool:
-        """Whether the class draws at random."""
+        """Return whether the class draws at random."""
         from monai.transforms import Randomizable
 
         return isinstance(self._built, Randomizable)
@@ -115,13 +117,13 @@ class Monai(Transform):
             and not issubclass(cls, transforms.MapTransform | transforms.Compose)
         }
         if self.transform not in classes:
-            what = f"unknown class {self.transform!r} of monai.transforms"
-            raise UserError("transform monai", what, did_you_mean(self.transform, classes))
+            problem = f"unknown class {self.transform!r} of monai.transforms"
+            raise UserError("transform monai", problem, did_you_mean(self.transform, classes))
         cls = classes[self.transform]
-        known = [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+        settings = [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
         for key in self.settings:
-            if key not in known:
-                raise UserError(self._where, f"unknown setting {key!r}", did_you_mean(key, known))
+            if key not in settings:
+                raise UserError(self._where, f"unknown setting {key!r}", did_you_mean(key, settings))
         try:
             built = cls(**self.settings)
         except Exception as error:

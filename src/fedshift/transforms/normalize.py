@@ -40,8 +40,9 @@ class Normalize(Transform):
         from ..nn.transfer import constant
 
         if len(self.mean) not in (1, x.shape[1]):
-            what = f"has {len(self.mean)} means, but images have {x.shape[1]} channels"
-            raise UserError("transform normalize", what, "give one for each channel")
+            problem = f"has {len(self.mean)} means, but images have {x.shape[1]} channels"
+            raise UserError("transform normalize", problem, "give one for each channel")
+        # One fused pass over the batch: x scale + shift.
         scale = 1 / constant(self.std, x.dtype, x.device)
         shift = -constant(self.mean, x.dtype, x.device) * scale
         return torch.addcmul(shift.view(-1, 1, 1), x, scale.view(-1, 1, 1))

@@ -30,7 +30,9 @@ class RandomRotation(Transform):
         from ..nn.transfer import array_to_device
 
         angle = array_to_device(rng.uniform(-self.degrees, self.degrees, len(x)) * math.pi / 180, x, x.dtype)
-        cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+        cos = angle.cos()
+        sin = angle.sin()
+        zero = torch.zeros_like(angle)
         height, width = x.shape[2:]
         rows = [torch.stack([cos, -sin * height / width, zero], 1), torch.stack([sin * width / height, cos, zero], 1)]
         grid = affine_grid(torch.stack(rows, 1), list(x.shape), align_corners=False)

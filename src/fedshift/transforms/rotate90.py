@@ -21,6 +21,6 @@ class RandomRotate90(Transform):
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         from monai.transforms import Rotate90
 
-        from ._groups import changed_by_group
+        from ._with_monai import changed_by_group
 
         return changed_by_group(x, rng.integers(0, 4, len(x)), [None, *(Rotate90(k=k) for k in (1, 2, 3))])

@@ -26,4 +26,5 @@ class ScaleIntensity(Transform):
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         import torch
 
+        # low + x (high - low) / 255 in one pass.
         return torch.add(torch.tensor(self.low, dtype=x.dtype), x, alpha=(self.high - self.low) / 255)

@@ -25,7 +25,8 @@ from .rasterise import area
 from .slide_table import WRITTEN, Slide, read_slides
 from .squares import Chosen, Grid, Labelled, Settings, choose, label
 
-TABLE, ACCOUNT = "images.csv", "patches.json"
+TABLE = "images.csv"
+ACCOUNT = "patches.json"
 """The table of patches, and the account of how they were made, in the folder that is written."""
 DIFFERS = 0.05
 """The relative difference of pixel sizes that is overlooked: a slide may be this much coarser than its patches."""
@@ -99,7 +100,8 @@ def _sound(table: Path, settings: Settings) -> list[Slide]:
         except UserError as error:
             faults.append(UserError(slide.where, f"{error.where}: {error.what}", error.remedy))
     require_none(faults)
-    if further := list(slides[0].further):
+    further = list(slides[0].further)
+    if further:
         say(f"{table}: further columns, which {TABLE} will have too: {', '.join(further)}")
     return slides
 
@@ -108,8 +110,8 @@ def _grid(pyramid: Pyramid, settings: Settings) -> Grid:
     """Return the grid of a slide. Raises UserError for a slide that is too coarse or too small."""
     grid = Grid(settings, settings.mpp / pyramid.mpp, pyramid.size)
     if grid.scale < 1 - DIFFERS:
-        what = f"has {pyramid.mpp:.4g} micrometres per pixel, which is coarser than --mpp {settings.mpp:g}"
-        raise UserError(pyramid.path, what, "choose an --mpp that all slides of the table reach, or remove its row")
+        problem = f"has {pyramid.mpp:.4g} micrometres per pixel, which is coarser than --mpp {settings.mpp:g}"
+        raise UserError(pyramid.path, problem, "choose an --mpp that all slides of the table reach, or remove its row")
     if not grid.whole().any():
         raise UserError(pyramid.path, f"is smaller than a patch: {pyramid.size[0]} x {pyramid.size[1]} pixels")
     return grid
@@ -125,8 +127,8 @@ def _shapes(slide: Slide, pyramid: Pyramid, settings: Settings) -> dict[str, lis
     if slide.label == "normal" and roles["tumour"]:
         raise UserError(slide.annotation, "has tumour, but the label of its slide is normal", "correct one of them")
     if slide.label != "normal" and not roles["tumour"]:
-        what = "has no area of tumour"
-        raise UserError(slide.annotation, what, "write label normal in its row if the slide is free of tumour")
+        problem = "has no area of tumour"
+        raise UserError(slide.annotation, problem, "write label normal in its row if the slide is free of tumour")
     return roles
 
 
@@ -146,7 +148,10 @@ def _write(
 
     Returns what was written, and the account of each slide.
     """
-    numbers, accounts, sheets = Counter[str](), list[dict[str, Any]](), list[Path]()
+    numbers = Counter[str]()
+    accounts = list[dict[str, Any]]()
+    sheets = list[Path]()
+    # `map` hands the slides back in their order, whatever the threads do: the table is the same for any number of them
     with ThreadPoolExecutor(threads) as pool, Progress("cut", len(slides), "slides") as bar:
         cuts = pool.map(lambda pair: _cut(pair[0], pair[1], new, settings), slides)
         for site, of_site in itertools.groupby(slides, key=lambda pair: pair[0].site):
@@ -189,7 +194,8 @@ def _account(version: str, settings: Settings, slides: list[dict[str, Any]]) -> 
 def _cut(slide: Slide, names: _Names, folder: Path, settings: Settings) -> _Cut:
     """Cut one slide: write its patches, and return what is to be known about them."""
     with opened(slide.path, slide.mpp) as pyramid:
-        grid, shapes = _grid(pyramid, settings), _shapes(slide, pyramid, settings)
+        grid = _grid(pyramid, settings)
+        shapes = _shapes(slide, pyramid, settings)
         survey = tissue.survey(pyramid, grid)
         threshold = tissue.otsu(survey.histogram) if settings.tissue == "otsu" else float(settings.tissue)
         on_tissue = tissue.tissue(survey.saturation, threshold, settings.core * settings.mpp / settings.cells)
@@ -229,7 +235,8 @@ def _patches(
     pyramid: Pyramid, grid: Grid, squares: Labelled, chosen: Chosen, names: _Names, folder: Path
 ) -> list[dict[str, Any]]:
     """Write patches of one label, and return their rows of the table."""
-    settings, rows = grid.settings, list[dict[str, Any]]()
+    settings = grid.settings
+    rows = list[dict[str, Any]]()
     (folder / names.site / names.patient).mkdir(parents=True, exist_ok=True)
     for place, (x, y) in zip(map(tuple, chosen.places), grid.corners(chosen.places).tolist(), strict=True):
         path = names.path(x, y)
@@ -245,7 +252,8 @@ def _patches(
 
 def _warnings(pyramid: Pyramid, threshold: float, share: float, numbers: dict[str, int]) -> list[str]:
     """Return what a person should look at on the contact sheet, each in a few words."""
-    stated, read = pyramid.mpp, pyramid.mpp_of_file
+    stated = pyramid.mpp
+    read = pyramid.mpp_of_file
     cases = [
         (
             read is not None and abs(read - stated) > DIFFERS * stated,

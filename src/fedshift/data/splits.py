@@ -1,0 +1,86 @@
+"""Random splits of a site: of single samples, of samples with equal shares of each class, and of whole groups.
+
+Each function takes the label of each sample (n,), its group (n,) as numbers from 0, the share of each split, and seed
+and site, which name the random stream. It returns the split of each group.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..core.errors import UserError
+from ..core.rng import seed_of, stream
+
+Shares = dict[str, float]
+TRIES = 512
+"""Number of random splits of groups, of which the best is taken."""
+
+
+def exact(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, site: str) -> np.ndarray:
+    """Split n single samples at random: floor(share n) of them test and validate, and the others train."""
+    n = len(group)
+    order = stream(seed, "split", site).permutation(n)
+    split = np.full(n, "train", dtype=object)
+    start = 0
+    for name in ("test", "val"):
+        # 1e-9: 0.29 * 100 is 28.999999999999996, and means 29
+        size = int(shares.get(name, 0) * n + 1e-9)
+        split[order[start : start + size]] = name
+        start += size
+    return split
+
+
+def stratified(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, site: str) -> np.ndarray:
+    """Split n single samples at random, with the same shares of each class.
+
+    Drawn by scikit-learn's StratifiedShuffleSplit: ceil(share n) samples test, ceil(share n) validate, the others
+    train. Raises UserError for a class with too few samples.
+    """
+    from sklearn.model_selection import StratifiedShuffleSplit
+
+    n = len(group)
+    split = np.full(n, "train", dtype=object)
+    left = np.arange(n)
+    label = label[np.unique(group, return_index=True)[1]]
+    for name in ("test", "val"):
+        if name not in shares:
+            continue
+        size = math.ceil(shares[name] * n - 1e-9)
+        draw = StratifiedShuffleSplit(1, test_size=size, random_state=seed_of(seed, "split", site, name) % 2**32)
+        try:
+            remaining, drawn = next(draw.split(left, label[left]))
+        except ValueError as error:
+            problem = f"cannot be split by class: {error}"
+            remedy = "set by: sample, or make the site external"
+            raise UserError(f"partition: site {site!r}", problem, remedy) from error
+        split[left[drawn]] = name
+        left = left[remaining]
+    return split
+
+
+def balanced(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, site: str) -> np.ndarray:
+    """Split whole groups: of TRIES random splits, take the one whose label counts are closest to the shares."""
+    counts = np.zeros((group.max() + 1, label.max() + 1))
+    np.add.at(counts, (group, label), 1)
+    share = np.array(list(shares.values()))
+    goal = share[:, None] * counts.sum(0)
+    rng = stream(seed, "split", site)
+    cuts = (np.cumsum(share)[:-1] * len(counts)).round().astype(int)
+    sizes = np.diff([0, *cuts, len(counts)])
+    # no split stays without a group: it gets one of the largest split
+    for empty in np.flatnonzero(sizes < 1):
+        sizes[empty] += 1
+        sizes[sizes.argmax()] -= 1
+    ordered = np.repeat(np.arange(len(shares)), sizes)
+    best = ordered
+    least = np.inf
+    for _ in range(TRIES):
+        draw = ordered[rng.permutation(len(counts))]
+        reached = np.stack([counts[draw == k].sum(0) for k in range(len(shares))])
+        cost = np.abs(reached - goal).sum()
+        if cost < least:
+            best = draw
+            least = cost
+    return np.array(list(shares), dtype=object)[best]
