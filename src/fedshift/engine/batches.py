@@ -47,10 +47,13 @@ def epoch_steps(n: int, training: Training) -> int:
 
 def phase_steps(n: int, training: Training, phases: Sequence[Phase]) -> list[int]:
     """Return the number of local steps in each phase of a round of a client with `n` samples."""
-    return [
-        round_steps(n, training) if phase.epochs is None else phase.epochs * epoch_steps(n, training)
-        for phase in phases
-    ]
+    steps = []
+    for phase in phases:
+        if phase.epochs is None:
+            steps.append(round_steps(n, training))
+        else:
+            steps.append(phase.epochs * epoch_steps(n, training))
+    return steps
 
 
 def equal_steps(training: Training, sizes: Iterable[int]) -> Training:

@@ -11,10 +11,10 @@ from ..algorithms import Collaboration, Training
 from ..core.errors import UserError
 from ..data.samples import labels_of
 from .client import Client
-from .ledger import NOTHING, Beforehand, summed_up
+from .ledger import Traffic
 
 
-def weigh_classes(clients: Sequence[Client], training: Training, collaboration: Collaboration) -> Beforehand:
+def weigh_classes(clients: Sequence[Client], training: Training, collaboration: Collaboration) -> Traffic:
     """Give each client the weights of the classes that the training asks for, and return the traffic.
 
     `balanced` gives class c the weight n / (K n_c), with n training images, n_c of them of class c, and K classes that
@@ -22,19 +22,19 @@ def weigh_classes(clients: Sequence[Client], training: Training, collaboration: 
     that train alone use their own counts. Raises UserError for a label without a weight.
     """
     if training.class_weights is None:
-        return NOTHING
+        return Traffic()
     labels = [labels_of(client.train).numpy() for client in clients]
     classes = max(int(y.max()) for y in labels) + 1
     if isinstance(training.class_weights, tuple):
         if classes > len(training.class_weights):
-            what = f"has {len(training.class_weights)} weights, and there is a label {classes - 1}"
-            raise UserError("training.class_weights", what, "give one weight for each class")
+            problem = f"has {len(training.class_weights)} weights, and there is a label {classes - 1}"
+            raise UserError("training.class_weights", problem, "give one weight for each class")
         weights = np.tile(training.class_weights, (len(clients), 1))
-        traffic = NOTHING
+        traffic = Traffic()
     else:
         counts = np.stack([np.bincount(y, minlength=classes) for y in labels])
         weights = balanced(collaboration.class_counts(counts))
-        traffic = summed_up(classes, [client.name for client in clients], collaboration)
+        traffic = Traffic.summed_up(classes, [client.name for client in clients], collaboration)
     for client, own in zip(clients, weights, strict=True):
         client.class_weights = torch.from_numpy(own.copy())
     return traffic

@@ -15,7 +15,7 @@ from ..algorithms import Algorithm, Server, Training
 from ..core.errors import UserError, did_you_mean
 from ..core.rng import undisturbed
 from ..data.samples import Pooled, Samples, TensorSamples
-from .ledger import Beforehand, passed_on
+from .ledger import Traffic
 
 if TYPE_CHECKING:
     from .flat_network import FlatNetwork
@@ -24,9 +24,35 @@ SamplesBySite = Mapping[str, Samples | tuple[Any, Any]]
 CLASS_NUMBERS = "give class numbers 0, 1, ... as integers, one for each input"
 
 
+@dataclass(eq=False, kw_only=True)
+class ClientTensors:
+    """What a client keeps from round to round, on the CPU.
+
+    Attributes
+    ----------
+    own : flat vector of the tensors that stay at the client
+    counters : integer buffers of batch norm
+    state : the algorithm's tensors of this client
+    """
+
+    own: Tensor = field(default_factory=lambda: torch.empty(0))
+    counters: Tensor = field(default_factory=lambda: torch.empty(0))
+    state: dict[str, Tensor] = field(default_factory=dict)
+
+    def kept(self) -> ClientTensors:
+        """Return what the client keeps, without its samples, so that it can be sent to other processes."""
+        return ClientTensors(own=self.own, counters=self.counters, state=self.state)
+
+    def keep(self, tensors: ClientTensors) -> None:
+        """Replace what the client keeps."""
+        self.own = tensors.own
+        self.counters = tensors.counters
+        self.state = tensors.state
+
+
 @dataclass(eq=False)
-class Client:
-    """A site that trains. Between rounds its tensors are on the CPU.
+class Client(ClientTensors):
+    """A site that trains, with its tensors.
 
     Attributes
     ----------
@@ -34,9 +60,6 @@ class Client:
     train, val : samples for training and, if the site has any, for validation
     share : the client's share of all training samples, or an equal share, according to `training.weights`
     weight : the client's weight in every mean, which the algorithm derives from the share
-    own : flat vector of the tensors that stay at the client
-    counters : integer buffers of batch norm
-    state : the algorithm's tensors of this client
     class_weights : weight of each class in the loss, (classes,); None if all count alike
     offers : what clients sent to this one before the first round, by client
     first_round : the first round in which the client trained; None before
@@ -48,9 +71,6 @@ class Client:
     val: Samples | None
     share: float
     weight: float
-    own: Tensor
-    counters: Tensor
-    state: dict[str, Tensor] = field(default_factory=dict)
     class_weights: Tensor | None = None
     offers: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     first_round: int | None = None
@@ -76,41 +96,80 @@ def open_clients(
     train = algorithm.collaboration.clients(data, Pooled)
     val = algorithm.collaboration.clients({name: s for name, s in validation.items() if len(s)}, Pooled)
     total = sum(map(len, train.values()))
-    shares = [len(samples) / total if by_size else 1 / len(train) for samples in train.values()]
+    shares = [1 / len(train)] * len(train)
+    if by_size:
+        shares = [len(samples) / total for samples in train.values()]
     weights = algorithm.weights(shares)
     return [
-        Client(name, samples, val.get(name), share, weight, torch.empty(0), torch.empty(0))
+        Client(name, samples, val.get(name), share, weight)
         for (name, samples), share, weight in zip(train.items(), shares, weights, strict=True)
     ]
 
 
-def require_outside(
-    elsewhere: Mapping[str, Samples], training: Training, data: Mapping[str, Samples], algorithm: Algorithm
-) -> None:
-    """Raise UserError if a site of `training.select_at` has no samples or is a client, or no network predicts it."""
+@dataclass(frozen=True)
+class Sites:
+    """Samples of all sites of a federation, by name.
+
+    Attributes
+    ----------
+    train, validation : training samples of the clients, and validation samples of any of them
+    elsewhere : samples of the sites of `training.select_at`, which choose the round
+    watched : samples of sites on which the global network is tested for curves
+    """
+
+    train: dict[str, Samples]
+    validation: dict[str, Samples]
+    elsewhere: dict[str, Samples]
+    watched: dict[str, Samples]
+
+    def require_classes(self, model: nn.Module) -> None:
+        """Raise UserError for a label that has no output of the network; see `require_classes`."""
+        validation = self.validation | self.elsewhere
+        require_classes(model, {"client": self.train, "validation": validation, "watched": self.watched})
+
+
+def open_sites(
+    clients: SamplesBySite,
+    validation: SamplesBySite,
+    watched: SamplesBySite,
+    training: Training,
+    algorithm: Algorithm,
+) -> Sites:
+    """Return the samples of all sites.
+
+    Raises UserError if a site of `training.select_at` has no samples or is a client, or if no network predicts it.
+    """
+    train = samples_by_site(clients, "client")
+    val = samples_by_site(validation, "validation")
+    elsewhere = {site: val.pop(site) for site in training.select_at if site in val}
+    elsewhere = {site: samples for site, samples in elsewhere.items() if len(samples)}
     for site in training.select_at:
-        if site in data:
+        if site in train:
             raise UserError("training.select_at", f"{site!r} is a client", "name sites that do not train")
         if site not in elsewhere:
             raise UserError("training.select_at", f"site {site!r} has no validation samples", "check its name")
     if training.select_at and not algorithm.collaboration.has_global_model:
-        what = f"needs a global network, and with {algorithm.name} {algorithm.collaboration.apart}"
-        raise UserError("training.select_at", what, "leave it out for this algorithm")
+        problem = f"needs a global network, and with {algorithm.name} {algorithm.collaboration.apart}"
+        raise UserError("training.select_at", problem, "leave it out for this algorithm")
+    return Sites(train, val, elsewhere, samples_by_site(watched, "watched"))
 
 
 def give_tensors(clients: list[Client], network: FlatNetwork, algorithm: Algorithm, server: Server) -> None:
     """Give clients the tensors from which they start."""
     for client in clients:
-        client.own, client.counters = network.own(), network.counters.to("cpu", copy=True)
+        client.own = network.own()
+        client.counters = network.counters.to("cpu", copy=True)
         client.state = at_home(algorithm.client_state(server))
 
 
-def exchange_offers(clients: list[Client], addon: Addon, algorithm: Algorithm) -> Beforehand:
+def exchange_offers(clients: list[Client], addon: Addon, algorithm: Algorithm) -> Traffic:
     """Give clients what the add-on lets them send to each other once, before the first round; return the traffic."""
     offers = {client.name: at_home(addon.offer(client.train)) for client in clients}
     for client in clients:
         client.offers = algorithm.collaboration.heard(client.name, offers)
-    return passed_on({name: sum(map(torch.numel, o.values())) for name, o in offers.items()}, algorithm.collaboration)
+    return Traffic.passed_on(
+        {name: sum(map(torch.numel, o.values())) for name, o in offers.items()}, algorithm.collaboration
+    )
 
 
 def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -164,6 +223,7 @@ def require_classes(model: nn.Module, by_kind: Mapping[str, Mapping[str, Samples
         raise UserError("model", f"returns {shape} for one input", "return logits of shape (batch, classes)")
     classes = logits.shape[1]
     for where, samples in labelled.items():
-        if (label := int(samples.y.max())) >= classes:
-            what = f"label {label}, but the network has {classes} outputs, for the classes 0 to {classes - 1}"
-            raise UserError(where, what, "number classes from 0, or give the network more outputs")
+        label = int(samples.y.max())
+        if label >= classes:
+            problem = f"label {label}, but the network has {classes} outputs, for the classes 0 to {classes - 1}"
+            raise UserError(where, problem, "number classes from 0, or give the network more outputs")

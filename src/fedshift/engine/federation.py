@@ -24,7 +24,7 @@ from ..nn.batchnorm import batch_norms
 from ..nn.blend import Outputs
 from ..nn.bn_policy import POLICIES
 from ..nn.memory_format import channels_last
-from . import checkpoint, selection
+from . import checkpoint
 from .batches import equal_steps
 from .class_weights import weigh_classes
 from .client import (
@@ -33,14 +33,14 @@ from .client import (
     exchange_offers,
     give_tensors,
     open_clients,
-    require_classes,
-    require_outside,
-    samples_by_site,
+    open_sites,
 )
-from .ledger import NOTHING, Beforehand, totals
-from .local_training import LocalRound, LocalTrainer, finish
+from .ledger import Traffic, totals
+from .local_round import LocalRound, finish
+from .local_training import LocalTrainer
 from .ranks import ALONE, Ranks
 from .round_state import RoundState, Selected
+from .selection import Selection
 
 
 class Networks(NamedTuple):
@@ -57,25 +57,10 @@ def _never() -> bool:
 
 
 class Federation:
-    """Clients that train one model together.
-
-    The order in which clients are given changes nothing: they train in the order of their names.
-    Raises UserError for an unknown algorithm, policy or setting, for a combination without meaning, for a client
-    without samples, and for labels that are not class numbers.
+    """Clients that train one model together. `fedshift.Federation`, which extends it, documents the other parameters.
 
     Parameters
     ----------
-    model : any network that maps a batch to (batch, classes) logits; it is copied once and not changed
-    clients : name -> `(x, y)`, or `Samples`; x are float tensors (n, ...), y class numbers 0, 1, ... (n,), integer
-    validation : validation samples of any of the clients, and of the sites of `training.select_at`, in the same form
-    watched : samples of any sites on which the global network is tested every `training.watch_every` rounds, for
-        curves; nothing depends on these tests
-    algorithm : a name, a mapping with `name` and settings, or an Algorithm
-    bn : `aggregated`, `local`, `local_statistics` or `local_affine`; by default the first policy of the algorithm
-    addon : a name, a mapping with `name` and settings, or an Addon
-    training : settings of local training and of the rounds, a mapping or a Training
-    seed : seed of everything random: batches, augmentation, dropout, choice of participants
-    device : device of the training
     ranks : the processes that share the clients, each with an equal federation; by default there is only this one
     beforehand : traffic of what made the samples, such as statistics of clients; that of add-ons and of class counts is
         added here
@@ -101,7 +86,7 @@ class Federation:
         seed: int = 0,
         device: torch.device | str = "cpu",
         ranks: Ranks = ALONE,
-        beforehand: Beforehand = NOTHING,
+        beforehand: Traffic | None = None,
     ) -> None:
         if not clients:
             raise UserError("clients", "there are none", "give at least one")
@@ -109,22 +94,23 @@ class Federation:
         requested: Algorithm = build("algorithm", algorithm)
         bn = bn or requested.policies[0]
         requested.require(settings, bn)
-        self.algorithm, self.ranks, self.seed = requested.canonical(), ranks, seed
+        self.algorithm = requested.canonical()
         self.addon: Addon | None = build("addon", addon) if addon else None
         if self.addon:
             self.addon.require(settings)
-        data = samples_by_site(clients, "client")
-        val, self.watched = samples_by_site(validation or {}, "validation"), samples_by_site(watched or {}, "watched")
-        elsewhere = {site: val.pop(site, None) for site in settings.select_at}
-        self.elsewhere = {site: samples for site, samples in elsewhere.items() if samples is not None and len(samples)}
-        require_outside(self.elsewhere, settings, data, self.algorithm)
-        members = open_clients(data, val, settings.weights == "size", self.algorithm)
-        offers = exchange_offers(members, self.addon, self.algorithm) if self.addon else NOTHING
-        self.beforehand = beforehand + offers + weigh_classes(members, settings, self.algorithm.collaboration)
+        self.seed = seed
+        self.ranks = ranks
+        sites = open_sites(clients, validation or {}, watched or {}, settings, self.algorithm)
+        members = open_clients(sites.train, sites.validation, settings.weights == "size", self.algorithm)
+        self.beforehand = weigh_classes(members, settings, self.algorithm.collaboration)
+        if beforehand:
+            self.beforehand += beforehand
+        if self.addon:
+            self.beforehand += exchange_offers(members, self.addon, self.algorithm)
         self.training = equal_steps(settings, [len(c.train) for c in members]) if settings.equal_steps else settings
         _report_missing_batch_norm(model, requested, bn)
         model = extended(self.addon, extended(self.algorithm, model, seed), seed)
-        require_classes(model, {"client": data, "validation": val | self.elsewhere, "watched": self.watched})
+        sites.require_classes(model)
         device = torch.device(device)
         self.trainer = LocalTrainer(
             model,
@@ -136,31 +122,37 @@ class Federation:
             device=device,
             channels_last=channels_last(settings.channels_last, model, shape_of(members[0].train), device),
         )
-        self.criterion = selection.Criterion(self.training.select_by)
+        self.rounds = self._open_rounds(members)
+        self.selection = Selection(self.rounds, self.trainer, ranks, sites.elsewhere, sites.watched)
+
+    def _open_rounds(self, members: list[Client]) -> RoundState:
+        """Return the state before the first round, with each client assigned to one process."""
         server = self._open_server(len(members))
         give_tensors(members, self.trainer, self.algorithm, server)
-        download = self.algorithm.download if self.algorithm.has_downloads else None
-        self.rounds = RoundState(server, members, personal=self.algorithm.has_personal_networks, download=download)
-        owners = ranks.share_out([sum(self.trainer.steps_in_phases(c.train)) for c in members])
+        owners = self.ranks.share_out([sum(self.trainer.steps_in_phases(c.train)) for c in members])
         for client, owner in zip(members, owners, strict=True):
-            client.here = owner == ranks.rank
-        self._require_everyone()
+            client.here = owner == self.ranks.rank
+        self._require_everyone(len(members))
+        download = self.algorithm.download if self.algorithm.has_downloads else None
+        return RoundState(server, members, personal=self.algorithm.has_personal_networks, download=download)
 
     def _open_server(self, clients: int) -> Server:
         trainer = self.trainer
-        trained, shared = trainer.trainable.stop, trainer.shared.clone()
+        trained = trainer.trainable.stop
+        shared = trainer.shared.clone()
         server = Server(shared=shared, trainable=slice(0, trained), statistics=slice(trained, len(shared)))
-        server.clients, server.rounds = clients, self.training.rounds
+        server.clients = clients
+        server.rounds = self.training.rounds
         server.channels = [len(layer.running_mean) for layer in trainer.batch_norms if layer.running_mean is not None]
         server.state = self.algorithm.server_state(server)
         return server
 
-    def _require_everyone(self) -> None:
+    def _require_everyone(self, clients: int) -> None:
         """Raise UserError if joint steps need all processes, but a process may have no client in a round."""
-        may_idle = self.ranks.count > len(self.clients) or self.training.participation < 1
+        may_idle = self.ranks.count > clients or self.training.participation < 1
         if self.algorithm.joint(1) is not None and self.ranks.count > 1 and may_idle:
-            what = f"{self.algorithm.name} needs a client in each of {self.ranks.count} processes in every round"
-            raise UserError("ranks", what, "use at most one process for each client, and participation: 1")
+            problem = f"{self.algorithm.name} needs a client in each of {self.ranks.count} processes in every round"
+            raise UserError("ranks", problem, "use at most one process for each client, and participation: 1")
 
     @property
     def server(self) -> Server:
@@ -197,10 +189,11 @@ class Federation:
         returns True, Interrupted is raised. Raises UserError if a loss is not finite, and for rounds past the end of a
         schedule that falls to zero.
         """
-        rounds = self.training.rounds if rounds is None else rounds
+        if rounds is None:
+            rounds = self.training.rounds
         if rounds > self.training.rounds and self.training.schedule == "cosine":
-            what = f"{rounds}, but the cosine schedule ends after {self.training.rounds}"
-            raise UserError("rounds", what, "raise training.rounds")
+            problem = f"{rounds}, but the cosine schedule ends after {self.training.rounds}"
+            raise UserError("rounds", problem, "raise training.rounds")
         while self.rounds.round < rounds and not self.exhausted:
             self.round(should_stop)
             if after_round:
@@ -229,15 +222,17 @@ class Federation:
                 self.ranks.each(lambda: finish(self.trainer, self.rounds, should_stop))
                 for client in self.clients:
                     client.first_round = client.first_round or self.rounds.round
-        selection.validate(self.rounds, self.trainer, self.ranks, self.criterion, self.elsewhere)
-        selection.evaluate_training(self.rounds, self.trainer, self.ranks)
-        selection.watch(self.rounds, self.trainer, self.ranks, self.watched)
+        self.selection.validate()
+        self.selection.evaluate_training()
+        self.selection.watch()
 
     def _train(self, should_stop: Callable[[], bool]) -> None:
         """Train the clients that take part, and update the server."""
-        server, number = self.server, self.rounds.round + 1
+        server = self.server
+        number = server.round + 1
         participants = self.participants(number)
         everyone = len(participants) == len(self.clients)
+        # Exactly 1 where all take part, which a sum of floats need not be.
         server.participation = 1.0 if everyone else sum(client.weight for client in participants)
         server.participants = [self.clients.index(client) for client in participants]
         server.lr = self.training.rate(number)
@@ -246,6 +241,7 @@ class Federation:
         records = self.ranks.each(lambda: local.run(should_stop))
         mean = Mean(self.ranks.sum(local.mean), server.trainable)
         variances = self.trainer.variances
+        # Clients' variances were turned into mean squares around the means before this round; the update moves them.
         before = server.shared.clone() if variances.pooled else server.shared
         self.algorithm.update(server, mean)
         variances.pool(server.shared, before)
@@ -267,11 +263,12 @@ class Federation:
     def global_state(self) -> dict[str, Tensor]:
         """Return the `state_dict` of the global network; tensors that stay at clients have their plain mean.
 
-        An external site gets this mean under BN policy `local`, since it has no BN of its own. Clients that have not
+        An external site gets this mean under BN policy `local`, since it has no local BN. Clients that have not
         trained yet, because only some take part in a round, do not count.
         """
         best = self.result()
-        return self.trainer.named_state(best.shared, self.rounds.mean_own(best.own, best.round), best.counters[0])
+        own = self.rounds.mean_own(best.clients, best.round)
+        return self.trainer.named_state(best.shared, own, best.clients[0].counters)
 
     def client_state(self, name: str) -> dict[str, Tensor]:
         """Return the `state_dict` of the network as this client uses it: the shared tensors with the client's own.
@@ -286,13 +283,15 @@ class Federation:
 
         Most algorithms give one. Where several predict a client, the first is the client's personal network.
         """
-        best, names = self.result(), [c.name for c in self.clients]
+        best = self.result()
+        names = [c.name for c in self.clients]
         if name:
             k = names.index(name)
             shared = best.received[k] if best.received else best.shared
-            state = best.state[k] if self.rounds.personal else None
-            blend = self.trainer.load_personal(shared, best.own[k], best.counters[k], state)
-            states = [self.trainer.named(vector, best.counters[k]) for vector in blend.networks]
+            kept = best.clients[k]
+            state = kept.state if self.rounds.personal else None
+            blend = self.trainer.load_personal(shared, kept.own, kept.counters, state)
+            states = [self.trainer.named(vector, kept.counters) for vector in blend.networks]
             return Networks((name, *(f"{name}/{n}" for n in range(1, len(states)))), states, blend.weights, blend.of)
         if self.algorithm.blended != "external":
             return Networks((name,), [self.global_state()], [1.0])

@@ -56,7 +56,9 @@ class FlatNetwork:
         stays: Collection[str] = (),
         channels_last: bool = False,
     ) -> None:
-        self.training, self.device, self.channels_last = training, device, channels_last
+        self.training = training
+        self.device = device
+        self.channels_last = channels_last
         self.model = copy.deepcopy(model).to(device)
         self.layout = Layout(self.model, channels_last, stays)
         self.state_vector = self.layout.pack(dict(self.model.state_dict())).to(device)
@@ -68,15 +70,16 @@ class FlatNetwork:
         trained = slice(self.travels.start, min(self.travels.stop, self.layout.trainable.stop))
         self.all_params = self.state_vector[self.layout.trainable]
         self.all_params.grad = self.all_grad
-        self.shared, self.params = self.state_vector[self.travels], self.state_vector[trained]
+        self.shared = self.state_vector[self.travels]
+        self.params = self.state_vector[trained]
         self.grad = self.all_grad[trained]
         self.trainable = slice(0, trained.stop - trained.start)
         around = self.state_vector[: self.travels.start], self.state_vector[self.travels.stop :]
-        self._staying, self._nothing = [piece for piece in around if len(piece)], self.state_vector[:0].cpu()
-        lower = training.precision == "bfloat16"
-        self.autocast: AbstractContextManager[None] = (
-            torch.autocast(device.type, dtype=torch.bfloat16) if lower else nullcontext()
-        )
+        self._staying = [piece for piece in around if len(piece)]
+        self._nothing = self.state_vector[:0].cpu()
+        self.autocast: AbstractContextManager[None] = nullcontext()
+        if training.precision == "bfloat16":
+            self.autocast = torch.autocast(device.type, dtype=torch.bfloat16)
         self.batch_norms = list(batch_norms(self.model).values())
         self.buffers = self.layout.buffers(self.model)
         self._frozen_statistics = False
@@ -109,7 +112,8 @@ class FlatNetwork:
     def settle(self) -> None:
         """Copy buffers that a module has replaced, rather than changed, back into the state vector."""
         for owner, leaf, view in self.buffers:
-            if (current := owner._buffers[leaf]) is not view and current is not None:
+            current = owner._buffers[leaf]
+            if current is not view and current is not None:
                 view.copy_(current.detach())
                 owner._buffers[leaf] = view
 
@@ -120,9 +124,11 @@ class FlatNetwork:
     @property
     def own_names(self) -> list[str]:
         """Names of the tensors that stay at the clients."""
-        before, after = slice(0, self.travels.start), slice(self.travels.stop, self.layout.size)
+        before = slice(0, self.travels.start)
+        after = slice(self.travels.stop, self.layout.size)
         names = [*self.layout.names(before), *self.layout.names(after)]
-        names += self.layout.counters if names else []
+        if names:
+            names += self.layout.counters
         return names + [alias for alias, first in self.layout.aliases.items() if first in names]
 
     def named_state(self, shared: Tensor, own: Tensor, counters: Tensor) -> dict[str, Tensor]:
@@ -142,9 +148,11 @@ class FlatNetwork:
     def frozen(self, slot: str, state_vector: Tensor) -> nn.Module:
         """Return a second network in evaluation mode, one for each slot, with the tensors of `state_vector`."""
         if slot not in self._copies:
-            model, vector = copy.deepcopy(self.model).eval(), torch.empty_like(self.state_vector)
+            model = copy.deepcopy(self.model).eval()
+            vector = torch.empty_like(self.state_vector)
             counters = self.counters.clone()
-            self.layout.attach(model, vector, self.all_grad, counters)  # this copy is never differentiated
+            # The copy is never differentiated, so that it needs no gradients for itself.
+            self.layout.attach(model, vector, self.all_grad, counters)
             self._copies[slot] = model, vector, counters
         model, vector, _ = self._copies[slot]
         vector.copy_(state_vector)
@@ -162,10 +170,13 @@ class FlatNetwork:
 
         `rows` (n,) are the indices of the samples that count; by default all do.
         """
-        rows = np.arange(len(samples)) if rows is None else rows
+        if rows is None:
+            rows = np.arange(len(samples))
         self.mode(train=False)
-        loss_sum, correct = self.state_vector.new_zeros(()), self.counters.new_zeros(())
-        outputs, labels = list[Tensor](), list[Tensor]()
+        loss_sum = self.state_vector.new_zeros(())
+        correct = self.counters.new_zeros(())
+        outputs = list[Tensor]()
+        labels = list[Tensor]()
         batches = (self.to_device(*samples.batch(index)) for index in batch_indices(rows, batch_size))
         for x, y in read_ahead(batches, self.device):
             with self.autocast:
@@ -175,7 +186,9 @@ class FlatNetwork:
             if metric:
                 outputs.append(logits.double().softmax(1))
                 labels.append(y)
-        value = metric.value(torch.cat(labels).cpu().numpy(), torch.cat(outputs).cpu().numpy()) if metric else None
+        value = None
+        if metric:
+            value = metric.value(torch.cat(labels).cpu().numpy(), torch.cat(outputs).cpu().numpy())
         return float(loss_sum) / len(rows), int(correct) / len(rows), value
 
     def mode(self, train: bool, frozen_statistics: bool = False) -> None:

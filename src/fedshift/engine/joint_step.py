@@ -2,7 +2,7 @@
 
 FedTAN (section 4): all clients hold the same weights and pass through the network at the same time. At each BN layer
 they exchange the means and variances of their batches, and in the backward pass the gradients with respect to both.
-Each client then holds the gradient of its own loss, through all clients' statistics.
+Each client then holds the gradient of its loss, through all clients' statistics.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from .flat_network import Batch, FlatNetwork
 from .ranks import ALONE, Ranks
 
 
+@dataclass
 class Exchange:
     """Weighted means over clients, as a server returns them, with a count of what the clients send.
 
@@ -35,9 +36,12 @@ class Exchange:
     counts the messages in one direction.
     """
 
-    def __init__(self, weights: Sequence[float], joint: Joint, images: Sequence[int], ranks: Ranks = ALONE) -> None:
-        self.weights, self.joint, self.images, self.ranks = weights, joint, images, ranks
-        self.floats = self.messages = 0
+    weights: Sequence[float]
+    joint: Joint
+    images: Sequence[int]
+    ranks: Ranks = ALONE
+    floats: int = 0
+    messages: int = 0
 
     def mean(self, parts: Sequence[Tensor]) -> Tensor:
         """Return the clients' weighted mean."""
@@ -88,31 +92,47 @@ def joint_step(
 
     Raises UserError if the network depends on the size of a batch and the batches differ in size.
     """
-    layout, before = network.layout, network.counters.clone()
-    # a copy, since running statistics, which share the vector, change before the backward pass
-    start = network.all_params.clone()
-    starts = [start] * len(own) if not len(own[0]) else [_with(start, tensors[layout.private]) for tensors in own]
+    before = network.counters.clone()
     grads = [torch.zeros_like(network.all_grad) for _ in own]
-    parameters = {
-        name: Lockstep(
-            [_leaf(place.view(params), place.view(grad)) for params, grad in zip(starts, grads, strict=True)]
-        )
-        for name, place in layout.places.items()
-        if place.span.stop <= layout.trainable.stop
-    }
+    parameters = _parameters(network, own, grads)
     xs, ys = zip(*batches, strict=True)
     network.mode(train=True)
     coupled = batch_norm_by(network.model, lambda layer, _: functools.partial(_normalise, layer, exchange))
     with keyed(*key, device=network.device), _in_place_of(network.model, parameters), coupled:
         with network.autocast:
             losses, logits = map(_parts, objective(Lockstep(xs), Lockstep(ys)))
+        # One backward pass of the sum: gradients of a client's loss reach other clients through the BN layers.
         torch.stack(losses).sum().backward()
+    _require_attached(network)
+    statistics = network.state_vector[network.layout.statistics].clone()
+    ticks = network.counters - before
+    return [FirstStep(grad, out.detach(), y, statistics, ticks) for grad, out, y in zip(grads, logits, ys, strict=True)]
+
+
+def _parameters(network: FlatNetwork, own: Sequence[Tensor], grads: Sequence[Tensor]) -> dict[str, Lockstep]:
+    """Return all parameters by name, each with a gradient for every client, which is a part of `grads`."""
+    layout = network.layout
+    # A copy, since running statistics, which share the vector, change before the backward pass.
+    start = network.all_params.clone()
+    starts = [start] * len(own)
+    if len(own[0]):
+        starts = [_with(start, tensors[layout.private]) for tensors in own]
+    out = {}
+    for name, place in layout.places.items():
+        if place.span.stop <= layout.trainable.stop:
+            values = [_leaf(place.view(params), place.view(grad)) for params, grad in zip(starts, grads, strict=True)]
+            out[name] = Lockstep(values)
+    return out
+
+
+def _require_attached(network: FlatNetwork) -> None:
+    """Raise UserError for a module that has replaced one of its buffers, of which all clients share one."""
     for owner, leaf, view in network.buffers:
         if owner._buffers[leaf] is not view:
-            what = f"its buffer {leaf} is replaced in each pass, but a joint step has one buffer for all clients"
-            raise UserError(f"module {type(owner).__name__}", what, "change it in place, or choose another algorithm")
-    statistics, ticks = network.state_vector[layout.statistics].clone(), network.counters - before
-    return [FirstStep(grad, out.detach(), y, statistics, ticks) for grad, out, y in zip(grads, logits, ys, strict=True)]
+            problem = f"its buffer {leaf} is replaced in each pass, but a joint step has one buffer for all clients"
+            raise UserError(
+                f"module {type(owner).__name__}", problem, "change it in place, or choose another algorithm"
+            )
 
 
 def _parts(tensor: Tensor) -> list[Tensor]:
@@ -209,9 +229,11 @@ class _Coupling(Function):
         dims = [0, *range(2, inputs[0].dim())]
         means, variances = zip(*map(moments, inputs), strict=True)
         mean = exchange.mean(means)
-        # the mean of (y_i - mu)^2, with mu the mean over all clients
+        # The mean of (y_i - mu)^2, with mu the mean over all clients: Var_i + (m_i - mu)^2.
         var = exchange.mean([v + (m - mean) ** 2 for v, m in zip(variances, means, strict=True)])
-        ctx.exchange, ctx.eps, ctx.dims = exchange, eps, dims
+        ctx.exchange = exchange
+        ctx.eps = eps
+        ctx.dims = dims
         ctx.save_for_backward(mean, var, *inputs)
         ctx.mark_non_differentiable(mean, var)
         return mean, var, *(y.view_as(y) for y in inputs)
@@ -219,17 +241,21 @@ class _Coupling(Function):
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients with respect to the inputs: the direct path and the path through mean and variance."""
-        exchange, (mean, var, *inputs), direct = ctx.exchange, ctx.saved_tensors, outputs[2:]
+        exchange = ctx.exchange
+        mean, var, *inputs = ctx.saved_tensors
+        direct = outputs[2:]
         shape = [1, -1, *[1] * (inputs[0].dim() - 2)]
         centred = [y - mean.view(shape) for y in inputs]
         to_mean = [-d.sum(ctx.dims, dtype=mean.dtype) for d in direct]
         to_var = [(d * c).sum(ctx.dims).mul_(-0.5).div_(var + ctx.eps) for d, c in zip(direct, centred, strict=True)]
         if exchange.joint.gradients:
             pair = exchange.mean([torch.stack(both) for both in zip(to_mean, to_var, strict=True)])
-            to_mean, to_var = [pair[0]] * len(inputs), [pair[1]] * len(inputs)
+            to_mean = [pair[0]] * len(inputs)
+            to_var = [pair[1]] * len(inputs)
         out = []
         for d, c, grad_mean, grad_var in zip(direct, centred, to_mean, to_var, strict=True):
             m = d.numel() // len(mean)
+            # In place, in this order: c is not needed again, and sums of floats depend on their order.
             out.append(c.mul_((2 * grad_var / m).view(shape)).add_((grad_mean / m).view(shape)).add_(d))
         return None, None, *out
 
@@ -247,6 +273,7 @@ class Lockstep(Tensor):
     @staticmethod
     def __new__(cls, parts: Sequence[Tensor]) -> Lockstep:
         """Return a tensor that holds the clients' tensors as `parts`."""
+        # An empty tensor as carrier: torch dispatches on the type, and only the parts hold numbers.
         self = torch.empty(0).as_subclass(cls)
         self.parts = parts
         return self
@@ -266,8 +293,10 @@ def _first(argument: Any) -> Lockstep:
     """Return the first tensor in lockstep among the arguments, or None."""
     if isinstance(argument, Lockstep):
         return argument
-    parts = argument.values() if isinstance(argument, dict) else argument if isinstance(argument, list | tuple) else ()
-    return next((tensor for part in parts if (tensor := _first(part)) is not None), None)  # type: ignore[return-value]
+    if isinstance(argument, dict):
+        argument = tuple(argument.values())
+    found = map(_first, argument if isinstance(argument, list | tuple) else ())
+    return next((tensor for tensor in found if tensor is not None), None)  # type: ignore[return-value]
 
 
 def _of(argument: Any, client: int) -> Any:

@@ -10,8 +10,8 @@ from ..algorithms import Collaboration
 
 
 @dataclass(frozen=True)
-class Beforehand:
-    """Numbers that clients exchange once, before the first round; floats of all clients together.
+class Traffic:
+    """The floats of one exchange, such as the one before the first round, of all clients together.
 
     Attributes
     ----------
@@ -24,9 +24,23 @@ class Beforehand:
     down_broadcast: int = 0
     up: int = 0
 
-    def __add__(self, other: Beforehand) -> Beforehand:
-        """Return the sum of two exchanges."""
-        return Beforehand(self.down + other.down, self.down_broadcast + other.down_broadcast, self.up + other.up)
+    @classmethod
+    def passed_on(cls, sizes: Mapping[str, int], collaboration: Collaboration) -> Traffic:
+        """Return the traffic of `sizes` floats that each client sends, and that every client gets from all others."""
+        heard = [{k: n for k, n in collaboration.heard(client, sizes).items() if k != client} for client in sizes]
+        sent = sum(n for client, n in sizes.items() if any(client in others for others in heard))
+        return cls(sum(sum(others.values()) for others in heard), sent, sent)
+
+    @classmethod
+    def summed_up(cls, numbers: int, clients: Collection[str], collaboration: Collaboration) -> Traffic:
+        """Return the traffic of vectors (numbers,) that each client sends, and whose sum all clients get."""
+        if not cls.passed_on(dict.fromkeys(clients, numbers), collaboration).up:
+            return cls()
+        return cls(numbers * len(clients), numbers, numbers * len(clients))
+
+    def __add__(self, other: Traffic) -> Traffic:
+        """Return the sum of two exchanges that take place together."""
+        return Traffic(self.down + other.down, self.down_broadcast + other.down_broadcast, self.up + other.up)
 
     @property
     def messages(self) -> int:
@@ -35,35 +49,17 @@ class Beforehand:
 
     def floats(self, broadcast: bool) -> int:
         """Return the floats in both directions; with `broadcast`, what the server sends counts once."""
-        return self.up + (self.down_broadcast if broadcast else self.down)
+        if broadcast:
+            return self.up + self.down_broadcast
+        return self.up + self.down
 
 
-NOTHING = Beforehand()
-
-
-def passed_on(sizes: Mapping[str, int], collaboration: Collaboration) -> Beforehand:
-    """Return the traffic of numbers that each client sends, so many, and that every client gets from all others."""
-    heard = [{k: n for k, n in collaboration.heard(client, sizes).items() if k != client} for client in sizes]
-    sent = sum(n for client, n in sizes.items() if any(client in others for others in heard))
-    return Beforehand(sum(sum(others.values()) for others in heard), sent, sent)
-
-
-def summed_up(numbers: int, clients: Collection[str], collaboration: Collaboration) -> Beforehand:
-    """Return the traffic of vectors (numbers,) that each client sends, and whose sum all clients get."""
-    if not passed_on(dict.fromkeys(clients, numbers), collaboration).up:
-        return NOTHING
-    return Beforehand(numbers * len(clients), numbers, numbers * len(clients))
-
-
-def totals(
-    history: Iterable[Mapping[str, Any]], unicast: bool = False, beforehand: Beforehand = NOTHING
-) -> dict[str, int]:
+def totals(history: Iterable[Mapping[str, Any]], unicast: bool, beforehand: Traffic) -> dict[str, int]:
     """Return the floats moved beforehand and in all rounds of a history, and the messages exchanged.
 
     `down` counts floats to every client separately (unicast), `down_broadcast` once a round for all clients together,
     and `up` from every client. With `unicast`, where clients receive different tensors, nothing can be broadcast, and
-    both are the same. `messages` adds one for each time that all clients send something and wait for the
-    answer.
+    both are the same. `messages` adds one for each time that all clients send something and wait for the answer.
     """
     rows = [row for row in history if row["split"] == "train"]
     rounds: dict[int, list[Mapping[str, Any]]] = {}

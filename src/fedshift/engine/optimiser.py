@@ -25,12 +25,14 @@ class SGD:
     """
 
     def __init__(self, training: Training, params: Sequence[Tensor]) -> None:
-        self.training, self.params = training, [p.detach() for p in params]
+        self.training = training
+        self.params = [p.detach() for p in params]
         self.momentum: list[Tensor | None] = [None] * len(self.params)
 
     def step(self, grads: list[Tensor], lr: float) -> None:
         """Take one step along the gradients, one for each parameter."""
-        decay, momentum = self.training.weight_decay, self.training.momentum
+        decay = self.training.weight_decay
+        momentum = self.training.momentum
         if len(self.params) > 1:
             sgd(
                 self.params,
@@ -67,7 +69,8 @@ class Adam:
     """
 
     def __init__(self, training: Training, params: Sequence[Tensor]) -> None:
-        self.training, self.params = training, [p.detach() for p in params]
+        self.training = training
+        self.params = [p.detach() for p in params]
         self.means, self.squares = ([torch.zeros_like(p) for p in self.params] for _ in range(2))
         self.steps = [torch.zeros(()) for _ in self.params]
 

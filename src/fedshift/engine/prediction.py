@@ -30,11 +30,11 @@ def site_predictor(
     keeps every bit of its parameters, buffers, gradients, modes and hooks, and torch's default generators keep their
     state. `batches` begins a pass over the site's inputs each time that it is called; it may be a whole `Site`.
     """
-    known = batches if isinstance(batches, Site) else Site(batches)
+    place = batches if isinstance(batches, Site) else Site(batches)
     device = next((p.device for p in model.parameters()), None)
     with keyed("test time", device=device), ExitStack() as site:
         with torch.set_grad_enabled(inference.gradients):
-            predict = site.enter_context(inference.on_site(copy.deepcopy(model).eval(), known))
+            predict = site.enter_context(inference.on_site(copy.deepcopy(model).eval(), place))
 
         def logits(x: Tensor) -> Tensor:
             with torch.set_grad_enabled(inference.gradients):
@@ -62,14 +62,17 @@ def probabilities(
     def batches() -> Iterator[Tensor]:
         return read_ahead((to_device(samples.batch(index)[0], device) for index in indices), torch.device(device))
 
-    out = np.empty((0, 0))
+    parts = []
     with site_predictor(model, inference, replace(site or Site(), batches=batches)) as predict:
         for index, x in zip(indices, batches(), strict=True):
-            p = predict(x).double().softmax(1).cpu().numpy()
-            out = out if len(out) else np.empty((len(order), p.shape[1]))
-            out[index] = p
+            parts.append(predict(x).double().softmax(1).cpu().numpy())
             if bar:
                 bar.update(len(index))
+    if not parts:
+        return np.empty((0, 0))
+    # Predicted in test order, returned in stored order.
+    out = np.empty((len(order), parts[0].shape[1]))
+    out[order] = np.concatenate(parts)
     return out
 
 
@@ -91,8 +94,8 @@ def adapted_probabilities(
     model = copy.deepcopy(model)
     adapted = inference.adapt_to_labels(model, test, val, site)
     if adapted.all():
-        what = f"all {len(test)} test images would be adapted to, and none left to score"
-        raise UserError(f"site {site!r}", what, "adapt to fewer labelled images")
+        problem = f"all {len(test)} test images would be adapted to, and none left to score"
+        raise UserError(f"site {site!r}", problem, "adapt to fewer labelled images")
     return probabilities(model, test, inference, device, bar, known), adapted
 
 

@@ -15,10 +15,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..core.errors import Interrupted, UserError
-from ..core.limits import Limit
 
 T = TypeVar("T")
-PATIENCE: Limit[timedelta] = timedelta(days=1)
+PATIENCE = timedelta(days=1)
 """Time that a process waits for the others, which may be in the middle of a long round."""
 
 
@@ -52,7 +51,8 @@ class Ranks:
 
         The largest piece comes first, and each goes to the process with the least work.
         """
-        load, owner = [0.0] * self.count, [0] * len(work)
+        load = [0.0] * self.count
+        owner = [0] * len(work)
         for k in sorted(range(len(work)), key=lambda k: -work[k]):
             owner[k] = min(range(self.count), key=load.__getitem__)
             load[owner[k]] += work[k]
@@ -74,7 +74,9 @@ class ProcessGroup(Ranks):
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.rank, self.count, self.device = dist.get_rank(), dist.get_world_size(), device
+        self.rank = dist.get_rank()
+        self.count = dist.get_world_size()
+        self.device = device
 
     def each(self, task: Callable[[], T]) -> list[T]:
         """Run `task` in each process, and return all results; see `Ranks.each`."""
@@ -101,6 +103,7 @@ class ProcessGroup(Ranks):
         everywhere = self._gathered({key: (tensor.shape, tensor.dtype) for key, tensor in tensors.items()})
         shapes = {key: shape for process in everywhere for key, shape in process.items()}
         out = dict(tensors)
+        # Sorted: processes that add tensors up in different orders would wait for each other.
         for key in sorted(shapes):
             shape, dtype = shapes[key]
             out.setdefault(key, torch.zeros(shape, dtype=dtype, device=self.device))
@@ -138,9 +141,10 @@ def _first_line(error: Exception) -> str:
 def require_own_gpus(ranks: Ranks, gpu: str) -> None:
     """Raise UserError if two processes use one GPU, which NCCL refuses; `gpu` names this process's, or is empty."""
     gpus = [name for name in ranks.each(lambda: gpu) if name]
-    if shared := [name for name, uses in Counter(gpus).items() if uses > 1]:
-        what = f"{gpus.count(shared[0])} of {ranks.count} processes would share one GPU ({shared[0]})"
-        raise UserError("processes", what, "ask for as many processes as there are GPUs, or leave out `processes`")
+    shared = [name for name, uses in Counter(gpus).items() if uses > 1]
+    if shared:
+        problem = f"{gpus.count(shared[0])} of {ranks.count} processes would share one GPU ({shared[0]})"
+        raise UserError("processes", problem, "ask for as many processes as there are GPUs, or leave out `processes`")
 
 
 def _gpu(device: torch.device) -> str:
@@ -160,7 +164,8 @@ def opened(device: torch.device) -> Iterator[Ranks]:
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         yield ALONE
         return
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=PATIENCE)
     try:
         ranks = ProcessGroup(device)
         require_own_gpus(ranks, _gpu(device))

@@ -9,10 +9,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..core.limits import Limit
-
 T = TypeVar("T")
-DEPTH: Limit[int] = 2
+DEPTH = 2
 """Number of batches that are prepared before they are asked for."""
 
 
@@ -20,14 +18,15 @@ def read_ahead(batches: Iterator[T], device: torch.device) -> Iterator[T]:
     """Return batches for a device in their order; for an accelerator, a thread prepares the next ones meanwhile.
 
     The thread works on the stream of the caller, so that the device does everything in the order in which it was
-    asked. On a CPU there is no thread: its cores are those that train. An error of `batches` is raised where its batch
+    asked. A CPU gets no thread, since its cores train. An error of `batches` is raised where its batch
     would have come.
     """
     return batches if device.type == "cpu" else _in_thread(batches, device)
 
 
 def _in_thread(batches: Iterator[T], device: torch.device) -> Iterator[T]:
-    module, end = torch.get_device_module(device), object()
+    module = torch.get_device_module(device)
+    end = object()
     with ThreadPoolExecutor(1, "batches", module.set_stream, (module.current_stream(device),)) as pool:
         coming: deque[Any] = deque(pool.submit(next, batches, end) for _ in range(DEPTH))
         while (batch := coming.popleft().result()) is not end:

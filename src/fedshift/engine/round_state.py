@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..algorithms import Server
-from .client import Client
+from .client import Client, ClientTensors
 
 
 class SiteRecord(NamedTuple):
@@ -44,18 +44,15 @@ class Selected:
     round : number of the round; if each client trains alone, the last round in which any client improved
     values : the mean validation value over clients; if each client trains alone, each client's value
     shared : the shared tensors, flat
-    own, counters : the tensors that stay at each client, in the order of clients
+    clients : what each client keeps, in the order of clients; without state unless this belongs to personal networks
     received : the shared tensors that each client receives, if these differ between clients; otherwise empty
-    state : the algorithm's tensors of each client, if clients are scored with networks of their own; otherwise empty
     """
 
     round: int
     values: list[float]
     shared: Tensor
-    own: list[Tensor]
-    counters: list[Tensor]
+    clients: list[ClientTensors]
     received: list[Tensor] = field(default_factory=list)
-    state: list[dict[str, Tensor]] = field(default_factory=list)
 
 
 @dataclass
@@ -69,7 +66,7 @@ class RoundState:
     selected : the round kept by model selection, if any
     history : one dict for each round, site and split
     gathered : the last round after which this process held the tensors of all clients
-    personal : True if clients are scored with networks of their own
+    personal : True if clients are scored with personal networks
     download : gives the shared tensors that a client receives, by its position; None if all receive the server's
     """
 
@@ -93,14 +90,18 @@ class RoundState:
 
     def received(self, client: Client) -> Tensor:
         """Return the shared tensors that a client receives after the current round."""
-        return self.download(self.server, self.clients.index(client)) if self.download else self.server.shared
+        if self.download is None:
+            return self.server.shared
+        return self.download(self.server, self.clients.index(client))
 
     def log(self, split: str, parts: Iterable[Iterable[SiteRecord]]) -> None:
         """Add the records of all processes for the current round to the history, in the order of sites."""
         for record in sorted(itertools.chain(*parts)):
-            row = {"round": self.round, "site": record.site, "split": split}
+            row: dict[str, Any] = {"round": self.round, "site": record.site, "split": split}
             row |= {column: getattr(record, column) for column in COLUMNS}
-            self.history.append(row if record.score is None else row | {"score": record.score})
+            if record.score is not None:
+                row["score"] = record.score
+            self.history.append(row)
 
     def snapshot(self, values: list[float], better: Sequence[bool] = ()) -> Selected:
         """Return the current round as the selected one.
@@ -108,28 +109,29 @@ class RoundState:
         `better` says for each client whether its validation value improved. A client whose value did not improve
         keeps its earlier selection. Empty means that all clients improved.
         """
-        new = Selected(
-            round=self.round,
-            values=values,
-            shared=self.server.shared.clone(),
-            own=[c.own.clone() for c in self.clients],
-            counters=[c.counters.clone() for c in self.clients],
-            received=[self.received(c).clone() for c in self.clients] if self.download else [],
-            state=[{k: v.clone() for k, v in c.state.items()} for c in self.clients] if self.personal else [],
-        )
+        new = Selected(self.round, values, self.server.shared.clone(), [self._copied(c) for c in self.clients])
+        if self.download:
+            new.received = [self.received(c).clone() for c in self.clients]
         for k, improved in enumerate(better):
             if self.selected and not improved:
-                new.own[k], new.counters[k] = self.selected.own[k], self.selected.counters[k]
+                new.clients[k] = self.selected.clients[k]
                 new.received[k : k + 1] = self.selected.received[k : k + 1]
-                new.state[k : k + 1] = self.selected.state[k : k + 1]
         return new
 
-    def mean_own(self, own: Sequence[Tensor], number: int) -> Tensor:
+    def _copied(self, client: Client) -> ClientTensors:
+        state = client.state if self.personal else {}
+        return ClientTensors(
+            own=client.own.clone(),
+            counters=client.counters.clone(),
+            state={k: v.clone() for k, v in state.items()},
+        )
+
+    def mean_own(self, clients: Sequence[ClientTensors], number: int) -> Tensor:
         """Return the plain mean of tensors that stay at clients, over the clients that had trained by round `number`.
 
         If no client had trained, the mean is over all of them.
         """
-        return torch.stack([own[k] for k in self.trained(number)]).mean(0)
+        return torch.stack([clients[k].own for k in self.trained(number)]).mean(0)
 
     def trained(self, number: int) -> list[int]:
         """Return the positions of the clients that had trained by round `number`; all, if none had."""

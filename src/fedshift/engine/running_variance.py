@@ -21,12 +21,13 @@ class RunningVariances:
         self, how: Literal["averaged", "pooled"], layout: Layout, shared: slice, model: nn.Module, device: torch.device
     ) -> None:
         travels = shared.stop >= layout.statistics.stop
-        layers = [k for k in batch_norms(model) if f"{k}.running_var" in layout.places] if travels else []
-        self.pooled = how == "pooled" and bool(layers)
+        layers = [k for k in batch_norms(model) if f"{k}.running_var" in layout.places]
+        self.pooled = how == "pooled" and travels and bool(layers)
         if self.pooled:
-            spans = [[layout.places[f"{k}.running_{what}"].span for k in layers] for what in ("mean", "var")]
+            spans = [[layout.places[f"{k}.running_{problem}"].span for k in layers] for problem in ("mean", "var")]
             mean, var = (torch.cat([torch.arange(s.start, s.stop) for s in kind]) - shared.start for kind in spans)
-            self._mean, self._var = mean.to(device), var.to(device)
+            self._mean = mean.to(device)
+            self._var = var.to(device)
 
     def gather(self, shared: Tensor, around: Tensor) -> None:
         """Turn a client's variances into mean squares around other means, so that they can be averaged over clients."""
@@ -36,4 +37,5 @@ class RunningVariances:
     def pool(self, shared: Tensor, around: Tensor) -> None:
         """Turn averaged mean squares back into variances: the reverse of `gather`."""
         if self.pooled:
+            # Rounding can leave a variance below zero where clients hardly differ.
             shared[self._var] = (shared[self._var] - (shared[self._mean] - around[self._mean]) ** 2).clamp(min=0)
