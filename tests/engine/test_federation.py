@@ -292,7 +292,7 @@ def scripted(
 def kept(trained: Federation, after: list[dict[str, Tensor]]) -> list[int]:
     """The rounds after which server and clients looked as the result does."""
     got = trained.result()
-    now = {"server": got.shared, **{f"own/{n}": own for n, own in enumerate(got.own)}}
+    now = {"server": got.shared, **{f"own/{n}": c.own for n, c in enumerate(got.clients)}}
     return [n for n, state in enumerate(after, 1) if all(torch.equal(now[k], state[k]) for k in now)]
 
 
@@ -574,7 +574,7 @@ def test_where_clients_train_alone_each_selects_its_own_round() -> None:
     assert trained.selected
     assert trained.selected.values[:2] == [0.9, 0.9]
     for n, round_ in ((0, 0), (1, 2)):
-        assert torch.equal(trained.selected.own[n], after[round_][f"own/{n}"])
+        assert torch.equal(trained.selected.clients[n].own, after[round_][f"own/{n}"])
         assert not torch.equal(after[0][f"own/{n}"], after[2][f"own/{n}"])
 
 

@@ -14,7 +14,6 @@ from toy import LARGE, NORMS, Noted, clients, gap, network
 from fedshift import Federation, Training, UserError
 from fedshift.algorithms import Algorithm
 from fedshift.core.registry import discover, validated
-from fedshift.engine.local_training import gradients_together
 
 SETTINGS: dict[str, Any] = {"rounds": 3, "batch_size": 4, "lr": 0.02, "select": "last", "optimiser": "adam"}
 Vector = NDArray[np.float64]
@@ -77,7 +76,7 @@ def test_rounds_are_those_of_torchs_adam(norm: str, clip: float | None) -> None:
     data = Noted(*clients()["b"])
     model = network(norm)
     trained = Federation(model, {"b": data}, training={**SETTINGS, "weight_decay": 0.1, "clip_norm": clip})
-    assert trained.trainer._together is (norm != LARGE or clip is not None)
+    assert trained.trainer._flat_gradient is (norm != LARGE or clip is not None)
     trained.run(2)
     taken = iter(data.taken)
     for _ in range(2):
@@ -131,4 +130,4 @@ def test_studies_with_sgd_keep_their_ids() -> None:
 
 
 def test_no_optimiser_needs_gradients_in_one_vector() -> None:
-    assert not gradients_together(Algorithm())
+    assert not Algorithm().needs_flat_gradient

@@ -13,9 +13,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..core.errors import UserError
-from ..core.limits import Limit
 
-EVERY: Limit[int] = 64
+EVERY = 64
 """Number of steps after which results are read from the device: a loss that is not finite may be noticed so late."""
 
 
@@ -55,16 +54,17 @@ class Tally:
     def _read_steps(self) -> None:
         clients, outputs, labels = zip(*self.steps, strict=True)
         self.steps = []
-        logits, truth = torch.cat(outputs), torch.cat(labels)
-        logits = logits.float() if logits.dtype.itemsize < 4 else logits
+        logits = torch.cat(outputs)
+        truth = torch.cat(labels)
+        if logits.dtype.itemsize < 4:
+            logits = logits.float()
         # The samples take the place of pixels, since a softmax over a short last dimension is slow on the CPU.
         losses = cross_entropy(logits.t()[None], truth[None], reduction="none")[0]
         measured = torch.stack([losses.double(), (logits.argmax(1) == truth).double()]).cpu().numpy()
         sizes = [len(y) for y in labels]
         starts = list(itertools.accumulate(sizes[:-1], initial=0))
-        for client, loss, right, seen in zip(
-            clients, *np.add.reduceat(measured, starts, axis=1).tolist(), sizes, strict=True
-        ):
+        sums_by_step = np.add.reduceat(measured, starts, axis=1).tolist()
+        for client, loss, right, seen in zip(clients, *sums_by_step, sizes, strict=True):
             if not math.isfinite(loss):
                 raise diverged(self.round, client, f"the training loss is {loss / seen}")
             sums = self.sums[client]
