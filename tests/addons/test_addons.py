@@ -156,7 +156,7 @@ def test_bad_settings_are_errors_of_one_line(spec: dict[str, Any], words: str) -
 def test_what_an_add_on_cannot_use_is_an_error_of_one_line() -> None:
     x, y = batch()
     for addon, given in ((JiGen(), x[..., :2]), (JiGen(), x.flatten(1)), (RandConv(), x.flatten(1))):
-        with pytest.raises(UserError, match="no images"):
+        with pytest.raises(UserError, match="are not images"):
             value(addon, extended(addon, flat(), 0), given, y)
     for name in ("csd", "jigen"):
         with pytest.raises(UserError, match="no linear layer"):

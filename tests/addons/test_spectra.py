@@ -69,7 +69,7 @@ def test_the_lowest_frequency_is_a_shift_of_the_mean() -> None:
 
 
 def test_vectors_and_small_images_are_refused_in_one_line() -> None:
-    with pytest.raises(UserError, match="the network's inputs are no images") as caught:
+    with pytest.raises(UserError, match="the network's inputs are not images") as caught:
         Amplitude().offer(Noted(images()[:, :, 0], torch.zeros(3).long()))
     assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match="frequencies up to 3 are more than images of 6 x 6 have"):

@@ -15,7 +15,7 @@ from fedshift.core.errors import UserError
 from fedshift.inferences.alpha_bn import AlphaBN
 
 
-def answers(model: nn.Module, batches: list[Tensor], **settings: Any) -> list[Tensor]:
+def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> list[Tensor]:
     with torch.no_grad(), AlphaBN(**settings).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict:
         return [predict(x) for x in batches]
 
@@ -34,10 +34,10 @@ def test_both_ends() -> None:
     model, batches = drifted(convolutions()), images(6, 6, 4, shape=(1, 6, 6))
     with torch.no_grad():
         source = [model(x) for x in batches]
-    equal(answers(model, batches, alpha=1), source)
-    equal(answers(model, batches, alpha=0), with_batch_statistics(model, batches))
-    equal(answers(model, batches, prior=0), with_batch_statistics(model, batches))
-    equal(answers(model, batches, prior=10**12), source, atol=1e-9)
+    equal(outputs_by_batch(model, batches, alpha=1), source)
+    equal(outputs_by_batch(model, batches, alpha=0), with_batch_statistics(model, batches))
+    equal(outputs_by_batch(model, batches, prior=0), with_batch_statistics(model, batches))
+    equal(outputs_by_batch(model, batches, prior=10**12), source, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -54,16 +54,16 @@ def test_mixture_by_hand(settings: dict[str, Any], weights: list[float]) -> None
         u = x.numpy() @ w1.T + b1
         mean, var = a * trained + (1 - a) * u.mean(0), a * spread + (1 - a) * u.var(0)
         expected.append(torch.from_numpy(((u - mean) / np.sqrt(var + EPS) * gamma + beta) @ w2.T + b2))
-    equal(answers(model, batches, **settings), expected)
+    equal(outputs_by_batch(model, batches, **settings), expected)
 
 
 def test_one_image_is_refused_only_where_training_has_no_weight() -> None:
-    assert answers(drifted(dense()), images(1))[0].isfinite().all()
+    assert outputs_by_batch(drifted(dense()), images(1))[0].isfinite().all()
     with pytest.raises(UserError, match="one image"):
-        answers(dense(), images(1), alpha=0)
+        outputs_by_batch(dense(), images(1), alpha=0)
 
 
 def test_a_layer_without_training_statistics_uses_the_batch() -> None:
     model = dense()
     model[1] = nn.BatchNorm1d(4, track_running_stats=False).double()
-    equal(answers(model, images(8)), with_batch_statistics(model, images(8)))
+    equal(outputs_by_batch(model, images(8)), with_batch_statistics(model, images(8)))

@@ -23,7 +23,7 @@ from fedshift.inferences.cotta import CoTTA
 GREYS = ((-1.0,), (3.0,))
 
 
-def answers(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
+def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
     changed = copy.deepcopy(model)
     with CoTTA(**settings).on_site(changed, Site(lambda: iter(batches), greys=GREYS)) as predict:
         return [predict(x) for x in batches], changed
@@ -48,20 +48,23 @@ def test_steps_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         student = {name: (p - rate * g).detach().requires_grad_() for (name, p), g in moves}
         teacher = {name: history * p.detach() + (1 - history) * student[name].detach() for name, p in teacher.items()}
     settings: dict[str, Any] = {"optimiser": "sgd", "beta": 0, "lr": rate, "sure": 1, "restore": 0}
-    equal(answers(convolutions(), batches, teacher=history, **settings)[0], expected)
-    equal(answers(convolutions(), batches, teacher=1, **settings)[0][:1], expected[:1])
-    assert not torch.allclose(answers(convolutions(), batches, teacher=1, **settings)[0][3], expected[3])
+    equal(outputs_by_batch(convolutions(), batches, teacher=history, **settings)[0], expected)
+    equal(outputs_by_batch(convolutions(), batches, teacher=1, **settings)[0][:1], expected[:1])
+    assert not torch.allclose(outputs_by_batch(convolutions(), batches, teacher=1, **settings)[0][3], expected[3])
 
 
 @pytest.mark.parametrize("settings", [{"teacher": 1, "lr": 0.5}, {"lr": 0}, {"optimiser": "sgd", "lr": 0.5}])
 def test_a_teacher_that_never_moves_gives_the_batch_statistics_for_ever(settings: dict[str, Any]) -> None:
     """With a sure anchor the student has the teacher's logits, and no gradient: steps leave both where they are."""
-    equal(answers(dense(), images(8, 8, 3), sure=0, **settings)[0], with_batch_statistics(dense(), images(8, 8, 3)))
+    equal(
+        outputs_by_batch(dense(), images(8, 8, 3), sure=0, **settings)[0],
+        with_batch_statistics(dense(), images(8, 8, 3)),
+    )
 
 
 def test_where_every_element_returns_the_student_is_the_trained_network() -> None:
     model = dense()
-    _, changed = answers(model, images(8, 8), sure=0, restore=1, lr=0.5)
+    _, changed = outputs_by_batch(model, images(8, 8), sure=0, restore=1, lr=0.5)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), changed.parameters(), strict=True))
 
 
@@ -71,7 +74,7 @@ def test_about_that_share_of_elements_returns_and_the_seed_draws_which(monkeypat
     before = torch.cat([p.detach().flatten() for p in model.parameters()])
 
     def returned(seed: int) -> Tensor:
-        _, changed = answers(model, images(8, shape=(1, 6, 6)), sure=1, restore=0.25, lr=0.1, seed=seed)
+        _, changed = outputs_by_batch(model, images(8, shape=(1, 6, 6)), sure=1, restore=0.25, lr=0.1, seed=seed)
         return torch.cat([p.detach().flatten() for p in changed.parameters()]) == before
 
     first = returned(0)
@@ -96,7 +99,7 @@ def test_where_the_anchor_is_not_sure_the_teacher_sees_changed_images(monkeypatc
         return x / (2 * len(levels))
 
     monkeypatch.setattr(_augment, "augmented", halved)
-    logits, _ = answers(model, batches, sure=1, augmentations=2, lr=0)
+    logits, _ = outputs_by_batch(model, batches, sure=1, augmentations=2, lr=0)
     equal(levels, [(batches[0] + 1) / 4] * 2)
     views = [4 * (batches[0] + 1) / 4 / divisor - 1 for divisor in (2, 4)]
     equal(logits, [torch.stack(with_batch_statistics(model, views)).mean(0)])
@@ -107,9 +110,9 @@ def test_sure_is_compared_with_the_mean_of_the_largest_probability(monkeypatch: 
     monkeypatch.setattr(_augment, "augmented", lambda x, draws: calls.append(1) or x)
     (logits,) = with_batch_statistics(model, batches)
     mean = float(logits.softmax(1).amax(1).mean())
-    answers(model, batches, sure=mean - 1e-9)
+    outputs_by_batch(model, batches, sure=mean - 1e-9)
     assert not calls
-    answers(model, batches, sure=mean + 1e-9, augmentations=4)
+    outputs_by_batch(model, batches, sure=mean + 1e-9, augmentations=4)
     assert len(calls) == 4
 
 
@@ -126,7 +129,7 @@ def test_augmented_images_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_vectors_cannot_be_augmented() -> None:
     with pytest.raises(UserError, match="only images whose black and white are known can be augmented"):
-        answers(dense(), images(8), sure=1)
+        outputs_by_batch(dense(), images(8), sure=1)
 
 
 # ---- augmentations

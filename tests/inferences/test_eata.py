@@ -23,7 +23,7 @@ from fedshift.inferences.eta import ETA
 from fedshift.jobs.apply import require_network
 
 
-def answers(method: ETA, model: nn.Module, batches: list[Tensor], fisher: Tensor | None) -> list[Tensor]:
+def outputs_by_batch(method: ETA, model: nn.Module, batches: list[Tensor], fisher: Tensor | None) -> list[Tensor]:
     with method.on_site(copy.deepcopy(model), Site(lambda: iter(batches), answer=fisher)) as predict:
         return [predict(x) for x in batches]
 
@@ -85,20 +85,20 @@ def test_steps_with_the_pull_by_hand() -> None:
         moved = zip(affine, gradients, pulls, strict=True)
         affine = [(t - rate * (g + pull)).detach().requires_grad_() for t, g, pull in moved]
     settings: dict[str, Any] = {"optimiser": "sgd", "beta": 0, "lr": rate, "threshold": 0.85, "similarity": 1}
-    equal(answers(EATA(fisher=weight, **settings), model, batches, fisher), expected)
-    assert not torch.allclose(expected[2], answers(ETA(**settings), model, batches, None)[2])
+    equal(outputs_by_batch(EATA(fisher=weight, **settings), model, batches, fisher), expected)
+    assert not torch.allclose(expected[2], outputs_by_batch(ETA(**settings), model, batches, None)[2])
 
 
 def test_without_weight_it_is_eta_bit_for_bit() -> None:
     model, batches = decided(), images(8, 8, 8, shape=(1, 6, 6))
     settings: dict[str, Any] = {"lr": 0.05, "threshold": 0.85, "similarity": 0.9}
-    ours = answers(EATA(fisher=0, **settings), model, batches, torch.ones(14))
-    assert all(map(torch.equal, ours, answers(ETA(**settings), model, batches, None)))
+    ours = outputs_by_batch(EATA(fisher=0, **settings), model, batches, torch.ones(14))
+    assert all(map(torch.equal, ours, outputs_by_batch(ETA(**settings), model, batches, None)))
 
 
 def test_without_an_answer_it_says_what_it_needs() -> None:
     with pytest.raises(UserError, match="needs the Fisher information of the internal sites"):
-        answers(EATA(), dense(), images(4), None)
+        outputs_by_batch(EATA(), dense(), images(4), None)
 
 
 # ---- in a study

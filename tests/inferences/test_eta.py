@@ -15,7 +15,7 @@ from fedshift.inferences import Site
 from fedshift.inferences.eta import ETA
 
 
-def answers(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
+def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
     changed = copy.deepcopy(model)
     with ETA(**settings).on_site(changed, Site(lambda: iter(batches))) as predict:
         return [predict(x) for x in batches], changed
@@ -45,7 +45,7 @@ def test_steps_by_hand(threshold: float, similarity: float) -> None:
             mean = torch.stack(kept).mean(0)
             q = mean if q is None else 0.9 * q + 0.1 * mean
     settings = {"optimiser": "sgd", "beta": 0, "lr": rate, "threshold": threshold, "similarity": similarity}
-    logits, _ = answers(model, batches, **settings)
+    logits, _ = outputs_by_batch(model, batches, **settings)
     equal(logits, expected)
     assert counted[0] > 0
     assert threshold == 2 or counted[0] < 8, "the first filter acts"
@@ -54,13 +54,13 @@ def test_steps_by_hand(threshold: float, similarity: float) -> None:
 
 def test_where_nothing_counts_no_bit_moves() -> None:
     model, batches = convolutions(), images(6, 6, shape=(1, 6, 6))
-    logits, changed = answers(model, batches, lr=1.0, threshold=1e-9)
+    logits, changed = outputs_by_batch(model, batches, lr=1.0, threshold=1e-9)
     equal(logits, with_batch_statistics(model, batches))
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), changed.parameters(), strict=True))
 
 
 def test_rate_zero_is_the_batch_statistics() -> None:
-    equal(answers(dense(), images(8, 8), lr=0)[0], with_batch_statistics(dense(), images(8, 8)))
+    equal(outputs_by_batch(dense(), images(8, 8), lr=0)[0], with_batch_statistics(dense(), images(8, 8)))
 
 
 @pytest.mark.parametrize(("classes", "largest"), [(2, 1.0), (6, 1.0), (7, 0.4), (10, 0.4), (1000, 0.4)])
@@ -71,9 +71,9 @@ def test_the_default_cosine_lets_images_pass(classes: int, largest: float) -> No
 
 
 def test_a_cosine_that_switches_the_method_off_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    answers(dense(), images(8, 8, 8), similarity=0.05, threshold=2)
+    outputs_by_batch(dense(), images(8, 8, 8), similarity=0.05, threshold=2)
     said = capsys.readouterr().err
     assert said.count("eta: similarity 0.05 lets hardly any image pass: with 3 classes") == 1
     assert "below 0.577" in said
-    answers(dense(), images(8, 8))
+    outputs_by_batch(dense(), images(8, 8))
     assert capsys.readouterr().err == ""

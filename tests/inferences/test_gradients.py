@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
-import textwrap
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -128,10 +128,12 @@ def test_one_step_by_algebra() -> None:
 
 
 def test_the_example_for_authors_runs_and_is_this_method() -> None:
-    """The code in the docstring of `Inference`, as it stands there."""
-    _, _, example = (inspect.getdoc(Inference) or "").partition("before the step::")
+    """The code on the page that explains inferences, as it stands there."""
+    page = Path(__file__).parents[2] / "docs" / "add-an-inference.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (example,) = [block for block in blocks if "class LowEntropy" in block]
     here: dict[str, Any] = {"__name__": "fedshift.inferences.low_entropy"}
-    exec(textwrap.dedent(example), here)
+    exec(example, here)
     method = here["LowEntropy"]
     assert (method.name, method().order, method().batch_size) == ("low_entropy", 0, 32)
     found = probabilities(network(), site("b"), method(lr=0.5, batch_size=5))

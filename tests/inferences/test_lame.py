@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedshift.inferences.lame import LAME, agreed
 
 
-def answers(model: nn.Module, batches: list[Tensor], **settings: Any) -> list[Tensor]:
+def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> list[Tensor]:
     with torch.no_grad(), LAME(**settings).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict:
         return [predict(x).softmax(1) for x in batches]
 
@@ -26,10 +26,10 @@ def source(model: nn.Module, batches: list[Tensor]) -> list[Tensor]:
 
 def test_without_weight_and_for_one_image_it_is_the_network() -> None:
     model, batches = dense(), images(8, 5)
-    equal(answers(model, batches, weight=0), source(model, batches), atol=1e-9)
+    equal(outputs_by_batch(model, batches, weight=0), source(model, batches), atol=1e-9)
     (one,) = images(1)
-    equal(answers(model, [one], affinity="knn"), source(model, [one]), atol=1e-9)
-    assert answers(model, [one])[0].argmax() == source(model, [one])[0].argmax()
+    equal(outputs_by_batch(model, [one], affinity="knn"), source(model, [one]), atol=1e-9)
+    assert outputs_by_batch(model, [one])[0].argmax() == source(model, [one])[0].argmax()
 
 
 @pytest.mark.parametrize("affinity", ["rbf", "knn", "linear"])
@@ -54,7 +54,7 @@ def test_iteration_by_hand(affinity: str) -> None:
     for _ in range(100):
         e = np.exp(np.log(p + 1e-10) + 0.7 * w @ y)
         y = e / e.sum(1, keepdims=True)
-    (got,) = answers(model, [batch], affinity=affinity, neighbours=3, weight=0.7)
+    (got,) = outputs_by_batch(model, [batch], affinity=affinity, neighbours=3, weight=0.7)
     np.testing.assert_allclose(got.numpy(), y, rtol=0, atol=1e-5)
 
 
@@ -65,13 +65,13 @@ def test_an_affinity_with_oneself_alone_keeps_every_class() -> None:
 
 def test_order_within_a_batch_makes_no_difference() -> None:
     model, (batch,), order = dense(), images(8), [3, 1, 7, 0, 2, 6, 5, 4]
-    equal([answers(model, [batch])[0][order]], answers(model, [batch[order]]), atol=1e-9)
+    equal([outputs_by_batch(model, [batch])[0][order]], outputs_by_batch(model, [batch[order]]), atol=1e-9)
 
 
 def test_equal_features_give_finite_predictions() -> None:
     model, (batch,) = dense(), images(1)
     for affinity in ("rbf", "knn", "linear"):
-        (p,) = answers(model, [batch.expand(6, -1)], affinity=affinity)
+        (p,) = outputs_by_batch(model, [batch.expand(6, -1)], affinity=affinity)
         assert p.isfinite().all()
         torch.testing.assert_close(p.sum(1), torch.ones(6, dtype=torch.float64))
 

@@ -18,7 +18,7 @@ from fedshift.inferences.tent import Tent
 EVERYTHING = {"threshold": 10.0, "reset": 0.0}
 
 
-def answers(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
+def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
     changed = copy.deepcopy(model)
     with SAR(**settings).on_site(changed, Site(lambda: iter(batches))) as predict:
         return [predict(x) for x in batches], changed
@@ -43,7 +43,7 @@ def test_two_gradients_by_hand() -> None:
         second = torch.autograd.grad(again[both].mean(), moved)
         affine = [(t - rate * g).detach().requires_grad_() for t, g in zip(affine, second, strict=True)]
     settings = {"optimiser": "sgd", "beta": 0, "lr": rate, "threshold": 0.85, "rho": rho, "reset": 0}
-    equal(answers(model, batches, **settings)[0], expected, atol=1e-11)  # the classifier is ten times as steep
+    equal(outputs_by_batch(model, batches, **settings)[0], expected, atol=1e-11)  # the classifier is ten times as steep
     assert dropped, "an image counts for the first gradient only"
 
 
@@ -52,22 +52,22 @@ def test_without_distance_filter_and_reset_it_is_tent(optimiser: str) -> None:
     model, batches = dense(), images(8, 8, 3)
     with Tent(lr=0.05, optimiser=optimiser).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict:
         expected = [predict(x) for x in batches]
-    equal(answers(model, batches, rho=0, lr=0.05, optimiser=optimiser, **EVERYTHING)[0], expected)
+    equal(outputs_by_batch(model, batches, rho=0, lr=0.05, optimiser=optimiser, **EVERYTHING)[0], expected)
 
 
 def test_a_reset_begins_again_after_every_batch_or_never() -> None:
     """The mean entropy lies below ln K times 10 always, and below 0 never."""
     model, batches = dense(), images(8, 8, 8)
     plain = with_batch_statistics(model, batches)
-    logits, changed = answers(model, batches, lr=0.5, threshold=10.0, reset=10.0)
+    logits, changed = outputs_by_batch(model, batches, lr=0.5, threshold=10.0, reset=10.0)
     equal(logits, plain)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), changed.parameters(), strict=True))
-    assert not torch.allclose(answers(model, batches, lr=0.5, **EVERYTHING)[0][2], plain[2])
+    assert not torch.allclose(outputs_by_batch(model, batches, lr=0.5, **EVERYTHING)[0][2], plain[2])
 
 
 def test_where_nothing_counts_no_bit_moves() -> None:
     model, batches = dense(), images(8, 8)
-    logits, changed = answers(model, batches, lr=1.0, threshold=1e-9)
+    logits, changed = outputs_by_batch(model, batches, lr=1.0, threshold=1e-9)
     equal(logits, with_batch_statistics(model, batches))
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), changed.parameters(), strict=True))
 

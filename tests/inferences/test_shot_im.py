@@ -15,7 +15,7 @@ from fedshift.inferences.shot_im import ShotIM
 from fedshift.inferences.tent import Tent
 
 
-def answers(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
+def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
     changed = copy.deepcopy(model)
     with ShotIM(**settings).on_site(changed, lambda: iter(batches)) as predict:
         return [predict(x) for x in batches], changed
@@ -33,7 +33,7 @@ def test_sgd_by_hand() -> None:
         expected.append(logits.detach())
         gradients = torch.autograd.grad(loss, affine)
         affine = [(t - rate * g).detach().requires_grad_() for t, g in zip(affine, gradients, strict=True)]
-    logits, changed = answers(model, batches, optimiser="sgd", beta=0, lr=rate, diversity=0.5)
+    logits, changed = outputs_by_batch(model, batches, optimiser="sgd", beta=0, lr=rate, diversity=0.5)
     equal(logits, expected)
     for i, k in ((1, 0), (6, 2)):
         torch.testing.assert_close(changed[i].weight, affine[k].detach(), rtol=0, atol=1e-12)  # type: ignore[index]
@@ -42,15 +42,15 @@ def test_sgd_by_hand() -> None:
 def test_without_diversity_it_is_tent() -> None:
     model, batches = dense(), images(8, 8, 3)
     with Tent(lr=0.05).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict:
-        equal(answers(model, batches, lr=0.05, diversity=0)[0], [predict(x) for x in batches])
+        equal(outputs_by_batch(model, batches, lr=0.05, diversity=0)[0], [predict(x) for x in batches])
     assert not torch.allclose(
-        answers(model, batches, lr=0.05)[0][1], answers(model, batches, lr=0.05, diversity=0)[0][1]
+        outputs_by_batch(model, batches, lr=0.05)[0][1], outputs_by_batch(model, batches, lr=0.05, diversity=0)[0][1]
     )
 
 
 def test_rate_zero_is_the_batch_statistics() -> None:
     model, batches = convolutions(), images(6, 4, shape=(1, 6, 6))
-    equal(answers(model, batches, lr=0)[0], with_batch_statistics(model, batches))
+    equal(outputs_by_batch(model, batches, lr=0)[0], with_batch_statistics(model, batches))
 
 
 def test_one_image_and_equal_images_move_nothing() -> None:
@@ -58,7 +58,7 @@ def test_one_image_and_equal_images_move_nothing() -> None:
     flat = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 3)).double().eval()
     (image,) = images(1, shape=(1, 6, 6))
     for batch in (image, image.expand(5, -1, -1, -1)):
-        _, changed = answers(flat, [batch], optimiser="sgd", lr=10.0)
+        _, changed = outputs_by_batch(flat, [batch], optimiser="sgd", lr=10.0)
         for a, b in zip(flat.parameters(), changed.parameters(), strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
@@ -69,14 +69,14 @@ def test_its_loss_falls_and_stays_in_its_range() -> None:
         return float(-(p * p.log()).sum(1).mean() + (p.mean(0) * p.mean(0).log()).sum())
 
     batch = images(16)
-    before, after = (loss(answers(dense(), batch * n, lr=0.02)[0][-1]) for n in (1, 6))
+    before, after = (loss(outputs_by_batch(dense(), batch * n, lr=0.02)[0][-1]) for n in (1, 6))
     assert -math.log(3) <= after < before <= 0
 
 
 @pytest.mark.parametrize("parameters", ["bn", "features"])
 def test_the_classifier_never_moves(parameters: str) -> None:
     model = convolutions()
-    _, changed = answers(model, images(6, 6, shape=(1, 6, 6)), lr=0.1, parameters=parameters)
+    _, changed = outputs_by_batch(model, images(6, 6, shape=(1, 6, 6)), lr=0.1, parameters=parameters)
     after = changed.state_dict()
     moved = {name for name, value in model.state_dict().items() if not torch.equal(value, after[name])}
     affine = {"1.weight", "1.bias", "6.weight", "6.bias"}

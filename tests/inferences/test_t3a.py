@@ -17,7 +17,7 @@ from fedshift.inferences.t3a import T3A
 Array = NDArray[np.float64]
 
 
-def answers(model: nn.Module, batches: list[Tensor], **settings: Any) -> list[Tensor]:
+def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> list[Tensor]:
     with torch.no_grad(), T3A(**settings).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict:
         return [predict(x) for x in batches]
 
@@ -49,7 +49,7 @@ def test_supports_by_hand(most: int | None) -> None:
         features = [model[:8](x).numpy() for x in batches]
     weight, bias = (tensor.detach().numpy() for tensor in (model[8].weight, model[8].bias))
     expected = [torch.from_numpy(scores) for scores in by_hand(features, weight, bias, most)]
-    equal(answers(model, batches, supports=most), expected)
+    equal(outputs_by_batch(model, batches, supports=most), expected)
 
 
 def test_the_answer_leaves_the_bias_out() -> None:
@@ -62,16 +62,16 @@ def test_the_answer_leaves_the_bias_out() -> None:
     with torch.no_grad():
         model[1].weight.copy_(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
         model[1].bias.zero_()
-    (scores,) = answers(model, [torch.tensor([[1.0, 1.5]], dtype=torch.float64)], supports=1)
+    (scores,) = outputs_by_batch(model, [torch.tensor([[1.0, 1.5]], dtype=torch.float64)], supports=1)
     torch.testing.assert_close(scores, torch.tensor([[1.5, 2.25]], dtype=torch.float64), rtol=0, atol=1e-12)
-    (scores,) = answers(model, [torch.tensor([[1.0, 1.5]], dtype=torch.float64)], supports=None)
+    (scores,) = outputs_by_batch(model, [torch.tensor([[1.0, 1.5]], dtype=torch.float64)], supports=None)
     assert scores[0, 0] > 1.5
 
 
 def test_batch_statistics_on_request() -> None:
     model = dense()
     model[1].get_buffer("running_mean").add_(3)
-    source, batch = (answers(model, images(8), statistics=kind)[0] for kind in ("source", "batch"))
+    source, batch = (outputs_by_batch(model, images(8), statistics=kind)[0] for kind in ("source", "batch"))
     assert not torch.allclose(source, batch)
     u = model[0](images(8)[0]).detach().numpy()
     h = (u - u.mean(0)) / np.sqrt(u.var(0) + model[1].eps) * model[1].weight.detach().numpy()

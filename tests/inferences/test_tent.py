@@ -16,7 +16,7 @@ from fedshift.inferences.tent import Tent
 from fedshift.inferences.tsmobn import TsmoBN
 
 
-def answers(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
+def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
     """Return the logits of each batch, and the network after the last of them."""
     changed = copy.deepcopy(model)
     with Tent(**settings).on_site(changed, lambda: iter(batches)) as predict:
@@ -40,7 +40,7 @@ def test_two_parameters() -> None:
     h = 1 / np.sqrt(1 + EPS)
     s = 1 / (1 + np.exp(-h))
     x = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
-    _, model = answers(TwoClasses().double().eval(), [x], optimiser="sgd", lr=0.1)
+    _, model = outputs_by_batch(TwoClasses().double().eval(), [x], optimiser="sgd", lr=0.1)
     assert model.norm.weight.item() == pytest.approx(1 + 0.1 * h**2 * s * (1 - s), abs=1e-12)
     assert model.norm.weight.item() == pytest.approx(1.019661, abs=1e-6)
     assert model.norm.bias.item() == pytest.approx(0, abs=1e-12)
@@ -65,7 +65,7 @@ def test_adam_by_hand_in_numpy() -> None:
         g = np.concatenate([(error * h).sum(0), error.sum(0)])
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
         theta -= rate * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
-    logits, changed = answers(model, batches, lr=rate)
+    logits, changed = outputs_by_batch(model, batches, lr=rate)
     equal(logits, expected, atol=1e-10)
     np.testing.assert_allclose(changed[1].weight.detach().numpy(), theta[:4], rtol=0, atol=1e-10)
     np.testing.assert_allclose(changed[1].bias.detach().numpy(), theta[4:], rtol=0, atol=1e-10)
@@ -84,7 +84,7 @@ def test_sgd_by_hand_through_two_layers() -> None:
             history = [0.9 * h + g for h, g in zip(history, torch.autograd.grad(loss, affine), strict=True)]
             affine = [(t - rate * h).detach().requires_grad_() for t, h in zip(affine, history, strict=True)]
         expected.append(written_out(model, x, affine).detach())
-    logits, _ = answers(model, batches, optimiser="sgd", lr=rate, steps=2, answer="after")
+    logits, _ = outputs_by_batch(model, batches, optimiser="sgd", lr=rate, steps=2, answer="after")
     equal(logits, expected)
 
 
@@ -92,10 +92,10 @@ def test_rate_zero_and_the_first_answer_are_those_of_the_batch_statistics() -> N
     model, batches = convolutions(), images(6, 6, 4, shape=(1, 6, 6))
     plain = with_batch_statistics(model, batches)
     for settings in ({"lr": 0.0}, {"lr": 0.0, "steps": 3}, {"lr": 0.0, "optimiser": "sgd", "answer": "after"}):
-        equal(answers(model, batches, **settings)[0], plain)
+        equal(outputs_by_batch(model, batches, **settings)[0], plain)
     with TsmoBN(momentum=0).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict, torch.no_grad():
         equal([predict(x) for x in batches], plain)
-    adapted, _ = answers(model, batches, lr=0.1)
+    adapted, _ = outputs_by_batch(model, batches, lr=0.1)
     equal(adapted[:1], plain[:1])
     assert not torch.allclose(adapted[1], plain[1])
 
@@ -104,14 +104,14 @@ def test_equal_logits_give_no_gradient() -> None:
     model = dense()
     nn.init.zeros_(model[2].weight)
     nn.init.zeros_(model[2].bias)
-    _, changed = answers(model, images(8, 8), optimiser="sgd", lr=10.0)
+    _, changed = outputs_by_batch(model, images(8, 8), optimiser="sgd", lr=10.0)
     for a, b in zip(model.parameters(), changed.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-14)
 
 
 def test_gamma_and_beta_alone_are_changed() -> None:
     model = convolutions()
-    _, changed = answers(model, images(6, 6, shape=(1, 6, 6)), lr=0.1)
+    _, changed = outputs_by_batch(model, images(6, 6, shape=(1, 6, 6)), lr=0.1)
     after = changed.state_dict()
     moved = {name for name, value in model.state_dict().items() if not torch.equal(value, after[name])}
     assert moved == {"1.weight", "1.bias", "6.weight", "6.bias"}
@@ -119,7 +119,9 @@ def test_gamma_and_beta_alone_are_changed() -> None:
 
 def test_steps_lower_the_entropy() -> None:
     batch = images(16)
-    before, after = (answers(dense(), batch, lr=0.01, steps=5, answer=answer)[0][0] for answer in ("before", "after"))
+    before, after = (
+        outputs_by_batch(dense(), batch, lr=0.01, steps=5, answer=answer)[0][0] for answer in ("before", "after")
+    )
     start = with_batch_statistics(dense(), batch)[0]
     values = [torch.distributions.Categorical(logits=z).entropy().mean().item() for z in (start, before, after)]
     assert values == sorted(values, reverse=True)
@@ -129,9 +131,9 @@ def test_steps_lower_the_entropy() -> None:
 @pytest.mark.parametrize("settings", [{}, {"steps": 2}, {"optimiser": "sgd", "answer": "after"}])
 def test_steps_are_kept_within_a_site_and_forgotten_after_it(settings: dict[str, Any]) -> None:
     model, (first, second) = dense(), images(8, 8)
-    both, _ = answers(model, [first, second], lr=0.1, **settings)
-    again, _ = answers(model, [first, second], lr=0.1, **settings)
-    alone, _ = answers(model, [second], lr=0.1, **settings)
+    both, _ = outputs_by_batch(model, [first, second], lr=0.1, **settings)
+    again, _ = outputs_by_batch(model, [first, second], lr=0.1, **settings)
+    alone, _ = outputs_by_batch(model, [second], lr=0.1, **settings)
     assert all(torch.equal(a, b) for a, b in zip(both, again, strict=True))
     assert not torch.allclose(both[1], alone[0])
 
@@ -139,8 +141,8 @@ def test_steps_are_kept_within_a_site_and_forgotten_after_it(settings: dict[str,
 @pytest.mark.parametrize("settings", [{"steps": 2}, {"answer": "after"}, {"optimiser": "sgd", "answer": "after"}])
 def test_episodic_answers_do_not_depend_on_other_batches(settings: dict[str, Any]) -> None:
     model, (first, second) = dense(), images(8, 8)
-    both, _ = answers(model, [first, second], lr=0.1, episodic=True, **settings)
-    alone, _ = answers(model, [second], lr=0.1, episodic=True, **settings)
+    both, _ = outputs_by_batch(model, [first, second], lr=0.1, episodic=True, **settings)
+    alone, _ = outputs_by_batch(model, [second], lr=0.1, episodic=True, **settings)
     assert torch.equal(both[1], alone[0])
 
 
@@ -148,7 +150,8 @@ def test_order_within_a_batch_makes_no_difference() -> None:
     model, batches = dense(), images(8, 8)
     order = [3, 1, 7, 0, 2, 6, 5, 4]
     equal(
-        [z[order] for z in answers(model, batches, lr=0.1)[0]], answers(model, [x[order] for x in batches], lr=0.1)[0]
+        [z[order] for z in outputs_by_batch(model, batches, lr=0.1)[0]],
+        outputs_by_batch(model, [x[order] for x in batches], lr=0.1)[0],
     )
 
 
@@ -156,19 +159,19 @@ def test_networks_without_anything_to_adapt() -> None:
     bare = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).double().eval()
     fixed = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3)).double().eval()
     batches = images(8, 8)
-    assert all(torch.equal(z, bare(x)) for z, x in zip(answers(bare, batches)[0], batches, strict=True))
-    equal(answers(fixed, batches)[0], with_batch_statistics(fixed, batches))
+    assert all(torch.equal(z, bare(x)) for z, x in zip(outputs_by_batch(bare, batches)[0], batches, strict=True))
+    equal(outputs_by_batch(fixed, batches)[0], with_batch_statistics(fixed, batches))
 
 
 def test_one_image_needs_more_than_one_value_a_channel() -> None:
     flat = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 3)).double().eval()
-    logits, _ = answers(flat, images(4, 1, shape=(1, 6, 6)))
+    logits, _ = outputs_by_batch(flat, images(4, 1, shape=(1, 6, 6)))
     assert all(z.isfinite().all() for z in logits)
     with pytest.raises(UserError, match="one image"):
-        answers(dense(), images(8, 1))
+        outputs_by_batch(dense(), images(8, 1))
 
 
 def test_episodic_with_an_answer_from_before_the_only_step_is_refused() -> None:
-    with pytest.raises(ValueError, match="episodic: with one step"):
+    with pytest.raises(ValueError, match="episodic: has no effect with one step"):
         Tent(episodic=True)
     assert Tent(episodic=True, answer="after").steps == 1

@@ -136,7 +136,7 @@ def test_one_hidden_layer_is_the_same_as_a_number_or_a_list() -> None:
 
 @pytest.mark.parametrize("hidden", [0, [], [16, -1], "many", True, 2.5, [[16]], None])
 def test_hidden_layers_without_units_are_one_line(hidden: Any) -> None:
-    with pytest.raises(UserError, match=r"model \(mlp\)\.hidden: .* is no number of hidden units; give a whole") as e:
+    with pytest.raises(UserError, match=r"model \(mlp\)\.hidden: .* is not a number of hidden units; give") as e:
         build("model", {"name": "mlp", "hidden": hidden})
     assert "\n" not in str(e.value)
 

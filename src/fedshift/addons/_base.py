@@ -41,8 +41,8 @@ class Addon(Plugin):
     def require(self, training: Training) -> None:
         """Raise UserError for settings of the training that the add-on cannot be combined with."""
         if training.class_weights and not self.weighs_classes:
-            what = f"have no effect with the add-on {self.name}, whose loss does not use them"
-            raise UserError("training.class_weights", what, "leave out one of the two")
+            problem = f"have no effect with the add-on {self.name}, whose loss does not use them"
+            raise UserError("training.class_weights", problem, "leave out one of the two")
 
     def extend(self, model: nn.Module) -> nn.Module:
         """Return the network with the add-on's layers; its forward pass still gives (batch, classes) logits.
@@ -85,6 +85,7 @@ def extended(plugin: Addon | Algorithm | None, model: nn.Module, seed: int) -> n
     device = next((parameter.device for parameter in model.parameters()), None)
     elsewhere = device is not None and device.type not in ("cpu", "meta")
     with keyed(seed, f"{plugin.kind} weights"):
-        if elsewhere:  # drawn on the CPU, so that weights are the same on every device
+        # Drawn on the CPU, so that weights are the same on every device.
+        if elsewhere:
             return plugin.extend(copy.deepcopy(model).cpu()).to(device)
         return plugin.extend(model)

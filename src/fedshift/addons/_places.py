@@ -39,11 +39,15 @@ def places(model: nn.Module, most: int, *, last: bool = True) -> list[Place]:
     convolution. In a network without them they are the outputs of ReLUs. `last` includes places that no convolution
     follows. Raises UserError for a network without any place.
     """
-    smaller, relus, channels, inside = list[Place](), list[Place](), 0, ""
+    smaller = list[Place]()
+    relus = list[Place]()
+    channels = 0
+    inside = ""
     for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d):
             if channels and max(module.stride) > 1 and not (inside and name.startswith(inside)):
                 parent = name.rpartition(".")[0]
+                # A stride in a residual block makes the shortcut smaller too: the whole block is one place.
                 block = model.get_submodule(parent)
                 whole = not isinstance(block, nn.Sequential) and parent != ""
                 smaller.append(Place(block if whole else module, True, module.in_channels))
@@ -66,7 +70,8 @@ def styles(x: Tensor) -> tuple[Tensor, Tensor]:
 
     The variance is unbiased, plus 1e-6. Both have at least 32 bits.
     """
-    x = x.float() if x.dtype.itemsize < 4 else x
+    if x.dtype.itemsize < 4:
+        x = x.float()
     return x.mean((2, 3), keepdim=True), (x.var((2, 3), keepdim=True) + EPSILON).sqrt()
 
 

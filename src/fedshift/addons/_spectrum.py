@@ -25,16 +25,19 @@ def exchanged(x: Tensor, amplitude: Tensor, half_width: int) -> Tensor:
     change = torch.polar(amplitude.expand(low.shape).contiguous(), low.angle()) - low
     top, left = height // 2 - half_width, width // 2 - half_width
     size = 2 * half_width + 1
+    # Only the window changes: the inverse transform of the change is added to the image.
     change = pad(change, (left, width - size - left, top, height - size - top))
     return x + ifft2(ifftshift(change, (-2, -1))).real.to(x.dtype)
 
 
 def _low(x: Tensor, half_width: int) -> Tensor:
-    """Return the coefficients of the low frequencies. Raises UserError unless these are images that have so many."""
+    """Return the coefficients of the low frequencies. Raises UserError for vectors and for small images."""
     if x.dim() != 4:
-        raise UserError("addon", "the network's inputs are no images, which have frequencies", "leave the add-on out")
+        raise UserError(
+            "addon", "the network's inputs are not images, so they have no frequencies", "leave the add-on out"
+        )
     if 2 * half_width + 1 > min(x.size(-2), x.size(-1)):
-        what = f"frequencies up to {half_width} are more than images of {x.size(-2)} x {x.size(-1)} have"
-        raise UserError("addon", what, "take fewer")
+        problem = f"frequencies up to {half_width} are more than images of {x.size(-2)} x {x.size(-1)} have"
+        raise UserError("addon", problem, "take fewer")
     rows, columns = (slice(x.size(d) // 2 - half_width, x.size(d) // 2 + half_width + 1) for d in (-2, -1))
     return fftshift(fft2(x), (-2, -1))[..., rows, columns]

@@ -28,7 +28,7 @@ class Amplitude(Addon):
     its images, and l from U(0, 1), or takes the fixed `mix`. Its amplitudes become (1 - l) own + l foreign, its phases
     stay, and the result is clipped to the range of values of the batch (our decision; the codes clip to 0..255). The
     loss is the cross-entropy of the images plus `weight` times that of the changed images, which go through the network
-    in a pass of their own, so that running statistics move twice a step.
+    in a second pass, so that running statistics move twice a step.
 
     FDA is `mix: 1`. The released code of FedDG has b = 0, the mean of an image alone, and replaces it. FedDG's meta
     learning and its loss on boundaries are for segmentation, and left out. Images are the network's inputs: leave
@@ -76,16 +76,18 @@ class Amplitude(Addon):
         from ..nn.transfer import to_device
         from ._spectrum import amplitudes, exchanged
 
-        half_width, n = self._half_width(x), x.size(0)
+        half_width = self._half_width(x)
+        n = x.size(0)
         others = [name for name in local.offers if name != local.client] or [local.client]
         banks = [local.offers[name]["amplitudes"] for name in others]
         client = torch.randint(len(banks), (n,))
         image = torch.rand(n)
         foreign = torch.stack([banks[k][int(r * len(banks[k]))] for k, r in zip(client.tolist(), image, strict=True)])
         mix = torch.rand(n) if self.mix is None else torch.full((n,), self.mix)
-        own = amplitudes(x, half_width)
-        foreign, mix = (to_device(drawn.to(own.dtype), own.device) for drawn in (foreign, mix))
-        leaning = torch.lerp(own, foreign, mix[:, None, None, None])
+        amplitude = amplitudes(x, half_width)
+        # Drawn on the CPU by the generator that is keyed there, then copied without waiting.
+        foreign, mix = (to_device(drawn.to(amplitude.dtype), amplitude.device) for drawn in (foreign, mix))
+        leaning = torch.lerp(amplitude, foreign, mix[:, None, None, None])
         return exchanged(x, leaning, half_width).clamp(x.min(), x.max())
 
     def _half_width(self, x: Tensor) -> int:

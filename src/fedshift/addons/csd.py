@@ -46,7 +46,8 @@ class CSD(Addon):
         from ..nn.features import classifier
 
         model = copy.deepcopy(model)
-        last: Any = classifier(model)  # its forward pass ignores the tensors that are added here
+        # The tensors are added to the last layer, whose forward pass ignores them.
+        last: Any = classifier(model)
         last.specific_weight = nn.Parameter(torch.empty_like(last.weight))
         last.specific_bias = None if last.bias is None else nn.Parameter(torch.empty_like(last.bias))
         last.common, last.embedding = (nn.Parameter(last.weight.new_empty(1)) for _ in range(2))

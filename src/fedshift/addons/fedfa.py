@@ -66,7 +66,8 @@ class FedFA(Addon):
         for number, place in enumerate(at):
             for name in STYLE:
                 key = f"fedfa {number} {name}"
-                if key not in local.scratch:  # the moments are still those that the server sent
+                # Asked before the first pass of the turn: the moments are still those that the server sent.
+                if key not in local.scratch:
                     local.scratch[key] = _gamma(place.module, name)
         with changed(at, functools.partial(self._drawn, local, at)):
             return cross_entropy(local, x, y)
@@ -103,7 +104,7 @@ def _gamma(module: Any, name: str) -> Tensor:
 
 def _move(module: Any, name: str, value: Tensor) -> None:
     """Move the running moment of a batch's values (batch, channels, 1, 1), and keep its square beside it."""
-    # through .data: the moments share a vector with running statistics, which a backward pass still needs
+    # Through .data: the moments share a vector with running statistics, which a backward pass still needs.
     moment = getattr(module, f"fedfa_{name}").data
     moment.lerp_(value.mean((0, 2, 3)).to(moment.dtype), 1 - MOMENTUM)
     getattr(module, f"fedfa_{name}_square").data.copy_(moment**2)

@@ -21,7 +21,7 @@ KNOWN = "harmofl amplitudes are known"
 class HarmoFL(Addon):
     """All images get the same amplitudes of low frequencies, the mean of the clients', and keep their own phases.
 
-    In round 1 each client harmonises its images to a running mean of its own amplitudes: that of the first batch, then
+    In round 1 each client harmonises its images to the running mean of its amplitudes: that of the first batch, then
     moved by `momentum` towards that of each batch. The server averages these with the running statistics of batch norm.
     From round 2 on they are fixed. They are part of the network and act at test time too, at external sites with the
     same values. Where the BN policy keeps running statistics at home, each client keeps its own amplitudes.
@@ -51,7 +51,8 @@ class HarmoFL(Addon):
         first = next((m for m in model.modules() if isinstance(m, nn.Conv2d)), None)
         if first is None:
             raise UserError("addon (harmofl)", "the network takes no images", "leave the add-on out")
-        model, size = copy.deepcopy(model), 2 * self.half_width + 1
+        model = copy.deepcopy(model)
+        size = 2 * self.half_width + 1
         model.register_buffer("harmofl_amplitude", first.weight.detach().new_zeros(first.in_channels, size, size))
         model.register_forward_pre_hook(_harmonised(self.half_width))
         return model
@@ -62,7 +63,8 @@ class HarmoFL(Addon):
         reference: Any = local.model.harmofl_amplitude.data
         unknown = KNOWN not in local.scratch and not reference.any()
         if not unknown:
-            local.scratch[KNOWN] = reference  # asked once a turn, since the answer has to come from the device
+            # Asked once a turn, since the answer has to come from the device.
+            local.scratch[KNOWN] = reference
         if local.round == 1 or unknown:
             mean = amplitudes(x, self.half_width).mean(0).to(reference.dtype)
             first = unknown or (local.round == 1 and local.steps == 0)

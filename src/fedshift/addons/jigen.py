@@ -28,15 +28,15 @@ class JiGen(Addon):
     An image stays in order with probability `bias_whole_image`. Otherwise its order is drawn uniformly from the
     original order, class 0, and `permutations` others. The loss is the cross-entropy of the class head on these images,
     plus `weight` times that of the jigsaw head. The jigsaw head is one linear layer on the inputs of the last linear
-    layer. It travels and is averaged with the rest, which adds (features + 1)(permutations + 1) floats each way. There
-    is no extra state. Test images are left whole, and only the class head answers.
+    layer. It travels and is averaged with the rest, which adds (features + 1)(permutations + 1) floats each way. It
+    keeps no state. Test images are left whole, and only the class head answers.
 
     The orders are chosen one after another. Each has the largest Hamming distance to its nearest neighbour among those
     chosen before it; `permutation_seed` breaks ties. The original order counts as the first (our decision). If a side
-    of the images is no multiple of `grid`, all training images are padded up to the multiple with their border pixels,
-    and cropped back after shuffling: an image in order stays as it was, as sharp as test images (our decision). Tiles
-    turn grey in the network's input, if it has three channels. This is after normalisation, while the reference code
-    uses stored images (our decision).
+    of the images is not a multiple of `grid`, all training images are padded up to the multiple with their border
+    pixels, and cropped back after shuffling: an image in order stays as it was, as sharp as test images (our decision).
+    Tiles turn grey in the network's input, if it has three channels. This is after normalisation, while the reference
+    code uses stored images (our decision).
 
     Defaults: those of the paper's ResNet-18 (0.7 and 0.9), and grey tiles as in its code. The values of TsmoBN's
     federated version are not known. `classify_only_sane` follows the paper's text, which its code does only on request.
@@ -56,8 +56,8 @@ class JiGen(Addon):
     def _there_are_so_many_orders(self) -> JiGen:
         most = math.factorial(self.grid**2) - 1
         if self.permutations > most:
-            what = f"{self.grid} x {self.grid} tiles have {most} orders beside the original, not {self.permutations}"
-            raise UserError("permutations", what, "ask for fewer")
+            problem = f"{self.grid} x {self.grid} tiles have {most} orders beside the original, not {self.permutations}"
+            raise UserError("permutations", problem, "ask for fewer")
         return self
 
     def extend(self, model: nn.Module) -> nn.Module:
@@ -71,7 +71,8 @@ class JiGen(Addon):
         model = copy.deepcopy(model)
         last = classifier(model)  # its forward pass ignores the tensors that are added here
         head = nn.Linear(last.in_features, self.permutations + 1).to(last.weight)
-        last.jigsaw_weight, last.jigsaw_bias = head.weight, head.bias
+        last.jigsaw_weight = head.weight
+        last.jigsaw_bias = head.bias
         table = torch.from_numpy(orders(self.grid, self.permutations, self.permutation_seed)).to(last.weight.device)
         last.register_buffer("jigsaw_orders", table, persistent=False)
         return model
@@ -105,10 +106,11 @@ class JiGen(Addon):
         from ..nn.transfer import constant
 
         if x.dim() != 4 or min(x.size(-2), x.size(-1)) < self.grid:
-            what = f"the network's inputs are no images of at least {self.grid} x {self.grid} pixels"
-            raise UserError("addon (jigen)", what, "leave the add-on out")
+            problem = f"the network's inputs are not images of at least {self.grid} x {self.grid} pixels"
+            raise UserError("addon (jigen)", problem, "leave the add-on out")
         height, width = x.size(-2), x.size(-1)
-        lacking_rows, lacking_columns = -height % self.grid, -width % self.grid
+        lacking_rows = -height % self.grid
+        lacking_columns = -width % self.grid
         top, left = lacking_rows // 2, lacking_columns // 2
         if lacking_rows or lacking_columns:
             x = pad(x, (left, lacking_columns - left, top, lacking_rows - top), mode="replicate")
@@ -126,10 +128,12 @@ class JiGen(Addon):
 @functools.cache
 def orders(grid: int, count: int, seed: int) -> np.ndarray:
     """Return the original order of grid x grid tiles and `count` distant ones: int64 (count + 1, grid^2)."""
-    tiles, rng = grid**2, stream(seed, "jigsaw orders")
+    tiles = grid**2
+    rng = stream(seed, "jigsaw orders")
     flat = itertools.chain.from_iterable(itertools.permutations(range(tiles)))
     every = np.ascontiguousarray(np.fromiter(flat, np.uint8).reshape(-1, tiles).T)
-    chosen, nearest = [np.arange(tiles, dtype=np.uint8)], np.full(every.shape[1], tiles, np.uint8)
+    chosen = [np.arange(tiles, dtype=np.uint8)]
+    nearest = np.full(every.shape[1], tiles, np.uint8)
     for _ in range(count):
         np.minimum(nearest, (every != chosen[-1][:, None]).sum(0, dtype=np.uint8), out=nearest)
         chosen.append(every[:, rng.choice(np.flatnonzero(nearest == nearest.max()))])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class MixStyle(Addon):
-    """Features of an image take a mixture of its own style and that of another image of the batch.
+    """Features of an image take a mixture of two styles: of this image, and of another image of the batch.
 
     A style is the mean u and the standard deviation s of each channel of an image (unbiased variance plus 1e-6, no
     gradient). At each place, with probability p a step, x becomes s_mix (x - u) / s + u_mix. Here u_mix = lam u +

@@ -33,8 +33,10 @@ class Mixup(Addon):
         import torch
         from torch.distributions import Beta
 
-        lam = float(Beta(self.alpha, self.alpha).sample()) if self.alpha else 1.0
+        lam = 1.0
+        if self.alpha:
+            lam = float(Beta(self.alpha, self.alpha).sample())
         order = torch.rand_like(y, dtype=torch.float32).argsort()
         logits = local.model(torch.lerp(x.index_select(0, order), x, lam))
-        other = class_loss(local, logits, y.index_select(0, order))
-        return torch.lerp(other, class_loss(local, logits, y), lam), logits
+        other_loss = class_loss(local, logits, y.index_select(0, order))
+        return torch.lerp(other_loss, class_loss(local, logits, y), lam), logits

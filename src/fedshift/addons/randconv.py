@@ -70,10 +70,11 @@ class RandConv(Addon):
         from torch.nn.functional import conv2d
 
         if x.dim() != 4:
-            raise UserError("addon (randconv)", "the network's inputs are no images", "leave the add-on out")
+            raise UserError("addon (randconv)", "the network's inputs are not images", "leave the add-on out")
         if self.variant == "image" and float(torch.rand(())) < self.p:
             return x
-        k, channels = self.kernel_sizes[int(torch.randint(len(self.kernel_sizes), ()))], x.size(1)
+        k = self.kernel_sizes[int(torch.randint(len(self.kernel_sizes), ()))]
+        channels = x.size(1)
         weight = torch.randn(channels, channels, k, k, dtype=x.dtype, device=x.device) / (k * k * channels) ** 0.5
         out = conv2d(x, weight, padding=k // 2)
         return out if self.variant == "image" else torch.lerp(x, out.to(x.dtype), float(torch.rand(())))

@@ -36,6 +36,7 @@ class Adaptive(Algorithm):
     def update(self, server: Server, mean: Mean) -> None:
         server.average_statistics(mean)
         change, v = mean.params - server.params, server.state["v"]
+        # lerp_ and second_moment change the server's state in place.
         m = server.state["m"].lerp_(change, 1 - self.beta1)
         self.second_moment(v, change)
         server.params.addcdiv_(m, v.sqrt().add_(self.tau), value=self.server_lr)

@@ -207,7 +207,7 @@ class Local:
     def descend(self, slot: str, params: Tensor, grad: Tensor) -> None:
         """Move `params` in place by one step of the client's optimiser along `grad`, clipped as any gradient.
 
-        Each slot has an optimiser of its own, whose memory ends with the round.
+        Each slot has its own optimiser, whose memory ends with the round.
         """
         raise NotImplementedError
 
@@ -275,7 +275,7 @@ class Phase:
         parameters, but running statistics of batch norm move in every phase that does not freeze them
     epochs : passes over the client's data; None for as many steps as the settings of training ask for
     freezes_statistics : True if batch norm normalises with fixed running statistics in this phase
-    finishes : True for a phase that is no part of a round: all clients train it once, from the model of the last round,
+    finishes : True for a phase after the rounds: all clients train it once, from the model of the last round,
         and send nothing
     """
 
@@ -311,6 +311,9 @@ class Algorithm(Plugin):
     per_client: ClassVar[frozenset[str]] = frozenset()
     """Names of tensors of `report` that reach `update` as they are, one row for each client, and not as a mean."""
 
+    weighs_equally: ClassVar[bool] = False
+    """True if all clients have the same weight in every mean, whatever `training.weights` says."""
+
     @property
     def blended(self) -> Literal["", "internal", "external"]:
         """Return which sites several networks predict together; nothing if each site is predicted with one."""
@@ -318,13 +321,20 @@ class Algorithm(Plugin):
 
     @property
     def has_personal_networks(self) -> bool:
-        """Return whether clients are scored with networks of their own, beside the global one."""
+        """Return whether clients are scored with personal networks, beside the global one."""
         return self.has_downloads or type(self).personal is not Algorithm.personal
 
     @property
     def has_downloads(self) -> bool:
         """Return whether the server sends each client other tensors, so that none can be broadcast."""
         return type(self).download is not Algorithm.download
+
+    @property
+    def needs_flat_gradient(self) -> bool:
+        """Return whether hooks may read or change gradients, which then lie in one vector in large networks too."""
+        cls = type(self)
+        hooks = (cls.phases, cls.gradient, cls.backward, cls.correct)
+        return hooks != (Algorithm.phases, Algorithm.gradient, Algorithm.backward, Algorithm.correct)
 
     def canonical(self) -> Algorithm:
         """Return the algorithm that this name stands for: itself, except for names such as FedBN."""
@@ -340,8 +350,8 @@ class Algorithm(Plugin):
         if bn not in self.policies:
             raise UserError("bn", f"{bn!r} has no meaning with {self.name}: {self.why}", f"use {self.policies[0]!r}")
         if self.needs_sgd and training.optimiser != "sgd":
-            what = f"{training.optimiser!r} has no meaning with {self.name}: {self.needs_sgd}"
-            raise UserError("training.optimiser", what, "use 'sgd'")
+            problem = f"{training.optimiser!r} has no meaning with {self.name}: {self.needs_sgd}"
+            raise UserError("training.optimiser", problem, "use 'sgd'")
 
     def extend(self, model: nn.Module) -> nn.Module:
         """Return the network with the algorithm's own layers; the caller sets a keyed random state."""
@@ -359,7 +369,7 @@ class Algorithm(Plugin):
 
     def weights(self, shares: Sequence[float]) -> Sequence[float]:
         """Return the clients' weights in every mean, given their shares by `training.weights`. Both sum to 1."""
-        return shares
+        return [1 / len(shares)] * len(shares) if self.weighs_equally else shares
 
     def round_weights(self, server: Server, weights: Sequence[float]) -> Sequence[float]:
         """Return the weights, in the means of this round, of the clients that take part; the sum is 1.

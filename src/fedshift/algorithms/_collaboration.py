@@ -17,9 +17,9 @@ class Collaboration:
     has_global_model = True
     """True if training gives a model that a site outside the federation can use."""
     apart = ""
-    """Why there is no such model, as a clause about each client."""
+    """Why such a model is missing, as a clause about each client."""
     moves = ""
-    """A clause that names the tensors that travel where there is no such model."""
+    """A clause that names the tensors that travel where such a model is missing."""
 
     def clients(self, data: Mapping[str, T], pool: Callable[[Sequence[T]], T]) -> dict[str, T]:
         """Return the data of each client by name, given the data of each site; `pool` joins data of several sites."""
@@ -60,7 +60,7 @@ class PooledData(Collaboration):
     """Name of the only client."""
 
     def clients(self, data: Mapping[str, T], pool: Callable[[Sequence[T]], T]) -> dict[str, T]:
-        """Return one client with the data of all sites, or no client if there are no data."""
+        """Return one client with the data of all sites, or no client without data."""
         return {self.name: pool(list(data.values()))} if data else {}
 
     def count(self, sites: int) -> int:
@@ -74,7 +74,7 @@ class _Apart(Collaboration):
     has_global_model = False
 
     def tested(self, internal: tuple[str, ...], external: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the internal sites; there is no model for external sites."""
+        """Return the internal sites: external sites have no model."""
         return internal
 
 

@@ -18,10 +18,10 @@ class Reweighted(Algorithm):
     sum; if this sum is 0, they are equal. Shares of samples have no influence.
     """
 
-    def weights(self, shares: Sequence[float]) -> Sequence[float]:
-        return [1 / len(shares)] * len(shares)
+    weighs_equally = True
 
     def server_state(self, server: Server) -> dict[str, Tensor]:
+        # In float64, so that weights that are multiplied round after round still sum to 1.
         return {"q": server.params.new_ones(server.clients).double() / server.clients}
 
     def round_weights(self, server: Server, weights: Sequence[float]) -> Sequence[float]:

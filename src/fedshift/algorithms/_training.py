@@ -13,20 +13,21 @@ from ..core.frozen import Frozen
 
 
 def _known_criterion(name: str) -> str:
-    return name if name == "loss" else registry.get("metric", name, registry.HERE).name
+    return name if name == "loss" else registry.get("metric", name, "").name
 
 
 def _weights(value: Any) -> Any:
-    """Return a value of `class_weights` as it is. Raises UserError, in one line, for one that is none."""
-    several = value if isinstance(value, list | tuple) else ()
-    numbers = [isinstance(w, int | float) and not isinstance(w, bool) and w > 0 for w in several]
-    if value in (None, "balanced") or (numbers and all(numbers)):
+    """Return a value of `class_weights` as it is. Raises one UserError where pydantic would raise one for each form."""
+    weights = value if isinstance(value, list | tuple) else ()
+    # True is an int in Python, but a mistake here.
+    positive = [isinstance(w, int | float) and not isinstance(w, bool) and w > 0 for w in weights]
+    if value in (None, "balanced") or (positive and all(positive)):
         return value
-    raise UserError(registry.HERE, f"is {value!r}", "give balanced, or a list with a weight above 0 for each class")
+    raise UserError("", f"is {value!r}", "give balanced, or a list with a weight above 0 for each class")
 
 
 ADAM = ("optimiser", "beta1", "beta2")
-"""Settings that have no effect with SGD, and the one that says so."""
+"""The setting that chooses Adam, and those that have no effect with SGD."""
 
 
 class Training(Frozen, allow_inf_nan=False):
@@ -170,14 +171,14 @@ class Training(Frozen, allow_inf_nan=False):
         if self.local_steps and self.equal_steps:
             raise UserError("equal_steps", "has no effect with local_steps", "drop one of the two")
         if self.training_loss_images and not self.training_loss_every:
-            what = "limits an evaluation that is not asked for"
-            raise UserError("training_loss_images", what, "give training_loss_every too")
+            problem = "limits an evaluation that is not asked for"
+            raise UserError("training_loss_images", problem, "give training_loss_every too")
         if (self.schedule == "steps") != bool(self.lr_steps):
             raise UserError("lr_steps", "and schedule: steps work only together", "give both or neither")
-        steps = self.lr_steps or {}
-        if bad := [k for k, rate in steps.items() if not 1 < k <= self.rounds or rate <= 0]:
-            what = f"round {bad[0]} with rate {steps[bad[0]]:g}"
-            raise UserError("lr_steps", what, f"give rounds from 2 to {self.rounds}, and rates above 0")
+        for number, rate in (self.lr_steps or {}).items():
+            if not 1 < number <= self.rounds or rate <= 0:
+                problem = f"round {number} with rate {rate:g}"
+                raise UserError("lr_steps", problem, f"give rounds from 2 to {self.rounds}, and rates above 0")
         return self
 
     @property
@@ -189,32 +190,25 @@ class Training(Frozen, allow_inf_nan=False):
     def identity(self) -> dict[str, Any]:
         """Return the settings as plain data for ids.
 
-        `select_by` is left out if it is accuracy or not given, `select_at` if it names no site, the settings
-        of the training loss if they are not given, those of Adam if the optimiser is SGD, class weights if there are
-        none, and deterministic kernels unless they are switched off: studies without them keep the ids of before. So do
-        studies that leave `channels_last` open, which once was false by default.
+        Settings that came later are left out where they have no effect, so that earlier studies keep their ids.
         """
         settings = self.model_dump(mode="json")
+        # False was the default once, and is now said by leaving the setting open.
         settings["channels_last"] = {None: False, False: "never", True: True}[self.channels_last]
-        for name in ("training_loss_every", "training_loss_images", "class_weights"):
-            if settings[name] is None:
-                del settings[name]
-        if self.optimiser == "sgd":
-            for name in ADAM:
-                del settings[name]
-        if self.deterministic:
-            del settings["deterministic"]
-        if settings["select_by"] in (None, "accuracy"):
-            del settings["select_by"]
-        if not settings["select_at"]:
-            del settings["select_at"]
-        return settings
+        without_effect = {
+            *(name for name in ("training_loss_every", "training_loss_images", "class_weights") if not settings[name]),
+            *(ADAM if self.optimiser == "sgd" else ()),
+            *(["deterministic"] if self.deterministic else ()),
+            *(["select_by"] if self.select_by in (None, "accuracy") else ()),
+            *(["select_at"] if not self.select_at else ()),
+        }
+        return {name: value for name, value in settings.items() if name not in without_effect}
 
     def require_classes(self, classes: int) -> None:
         """Raise UserError if there is a list of weights for another number of classes."""
         if isinstance(self.class_weights, tuple) and len(self.class_weights) != classes:
-            what = f"has {len(self.class_weights)} weights, and there are {classes} classes"
-            raise UserError("training.class_weights", what, "give one for each class, in the order of labels")
+            problem = f"has {len(self.class_weights)} weights, and there are {classes} classes"
+            raise UserError("training.class_weights", problem, "give one for each class, in the order of labels")
 
     def require_batch(self, site: str, samples: int) -> None:
         """Raise UserError if a client has less than one batch of training images."""

@@ -52,5 +52,6 @@ def _on_simplex(point: Tensor) -> Tensor:
     """Return the closest point with no negative coordinate and sum 1: max(point - t, 0), for the right t."""
     largest = point.sort(descending=True).values
     excess = (largest.cumsum(0) - 1) / point.new_tensor(range(1, len(point) + 1))
-    count = int((largest > excess).sum())  # coordinates that stay positive: they are the first ones
+    # Sorted, the coordinates that stay positive are the first ones.
+    count = int((largest > excess).sum())
     return (point - excess[count - 1]).clamp_(min=0)

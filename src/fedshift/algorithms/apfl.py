@@ -19,10 +19,10 @@ class APFL(Algorithm):
 
     The mixture has the outputs alpha z_v + (1 - alpha) z_w, with logits z_v of v_i and z_w of the client's copy w_i of
     the global model. On each mini-batch v_i <- v_i - eta grad_v f_i(mixture), in which w_i is a constant, and w_i takes
-    its step of FedAvg. So the global model is that of FedAvg. Both follow the SGD of the training, each with a momentum
-    buffer of its own, and dropout draws the same numbers in both. The paper mixes weights, alpha v + (1 - alpha) w; its
+    its step of FedAvg. So the global model is that of FedAvg. Both follow the SGD of the training, each with its
+    momentum buffer, and dropout draws the same numbers in both. The paper mixes weights, alpha v + (1 - alpha) w; its
     authors' code mixes outputs, as here, which is the same for linear models alone. A mixture of weights would need
-    batch norm of its own, while here v_i and w_i each have theirs: gamma, beta and running statistics of v_i never meet
+    its own batch norm, while here v_i and w_i each have theirs: gamma, beta and running statistics of v_i never meet
     another client's. As in algorithm 1, both steps start from the same w_i; the code moves w_i first.
 
     With `adaptive`, each client moves its alpha on the first batch of each of its rounds, before its steps: alpha <-
@@ -56,6 +56,7 @@ class APFL(Algorithm):
 
     def gradient(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
         outputs: list[Tensor] = []
+        # Kept for the second network, whose dropout draws the same numbers.
         draws = local.next_draws()
         with _each_output(local.model, lambda z: outputs.append(z.detach())):
             logits = self.backward(local, x, y)
@@ -63,6 +64,7 @@ class APFL(Algorithm):
         local.all_grad.zero_()
         with local.holding(local.state["personal"], draws):
             self._step_of_the_personal_network(local, x, y, outputs)
+        # The step of the engine follows this gradient, so the global network takes its step of FedAvg.
         local.all_grad.copy_(of_global)
         return logits
 
@@ -70,7 +72,8 @@ class APFL(Algorithm):
         """Move the network, which holds v_i, and on the first batch alpha; `outputs` are those of w_i, pass by pass."""
         alpha = local.state["alpha"] if self.adaptive else local.state_vector.new_full((1,), self.alpha)
         moves = self.adaptive and local.steps == 0
-        weight, others = alpha.clone().requires_grad_(moves), iter(outputs)
+        weight = alpha.clone().requires_grad_(moves)
+        others = iter(outputs)
         with _each_output(local.model, lambda z: weight * z + (1 - weight) * next(others)):
             self.backward(local, x, y)
         local.descend("personal", local.all_params, local.all_grad)

@@ -20,9 +20,9 @@ class Ditto(Algorithm):
 
     On each mini-batch of a round that begins with x, v_i <- v_i - eta (grad f_i(v_i) + lambda (v_i - x)), and then the
     client's copy of the global model takes its step of FedAvg. So the global model is that of FedAvg. Both follow the
-    SGD of the training, each with a momentum buffer of its own. v_i has batch norm of its own, gamma, beta and running
-    statistics, which never meet another client's. The penalty covers the parameters that travel, and no running
-    statistics (our decision; two ports of the method draw these too).
+    SGD of the training, each with its own momentum buffer. Batch norm of v_i (gamma, beta and running statistics) never
+    meets another client's. The penalty covers the parameters that travel, and no running statistics (our decision; two
+    ports of the method draw these too).
 
     Down and up each round: as FedAvg. Kept at the clients: v_i. Only clients that take part train theirs. v_i starts as
     the model that the client first receives: where all take part that is the paper's start, the initial weights. An
@@ -48,8 +48,8 @@ class Ditto(Algorithm):
     def require(self, training: Training, bn: str) -> None:
         super().require(training, bn)
         if self.candidates and (training.momentum or training.optimiser != "sgd"):
-            what = "keeps a memory of steps, and the candidates of ditto are tried from one state"
-            raise UserError("training.optimiser", what, "use sgd with momentum 0, or leave out candidates")
+            problem = "keeps a memory of steps, and the candidates of ditto are tried from one state"
+            raise UserError("training.optimiser", problem, "use sgd with momentum 0, or leave out candidates")
 
     def begin(self, local: Local) -> None:
         if "personal" not in local.state:
@@ -67,12 +67,16 @@ class Ditto(Algorithm):
 
     def _step(self, local: Local, lam: float) -> None:
         """Move the network, which holds v_i, along the gradient of its loss and of the pull."""
+        # `grad` is the part of all gradients that travels: the pull leaves out what stays at the client.
         local.grad.add_(local.params - local.received_params, alpha=lam)
         local.descend("personal", local.all_params, local.all_grad)
 
     def _best_step(self, local: Local) -> None:
         """Take the step of the candidate after which the validation loss is lowest."""
-        start, of_loss, losses, ends = local.all_params.clone(), local.all_grad.clone(), [], []
+        start = local.all_params.clone()
+        of_loss = local.all_grad.clone()
+        losses: list[float] = []
+        ends: list[Tensor] = []
         for lam in self.candidates:
             local.all_params.copy_(start)
             local.all_grad.copy_(of_loss)

@@ -22,7 +22,7 @@ class FedAP(Algorithm):
     1 - lambda in proportion to 1 / d_ij. The number of samples plays no part. Batch norm stays at home, as in FedBN.
     This is the paper's variant f-FedAP: statistics are the running ones of the clients' own networks after their first
     round (our decision), where the authors' code asks for a network that is trained before on a part of all data in one
-    place. A client without running variance of its own, or a network without batch norm, has distance 0 to all others.
+    place. A client without its own running variance, or a network without batch norm, has distance 0 to all others.
 
     Where some clients are away, the weights of those that take part are divided by their sum; a client keeps what it
     has if this sum is 0, and one that was never there gets their plain mean (our decisions).
@@ -43,10 +43,10 @@ class FedAP(Algorithm):
     lam: float = Field(0.5, ge=0, le=1, description="weight of a client's own tensors in its mixture (lambda)")
 
     def server_state(self, server: Server) -> dict[str, Tensor]:
-        known = server.shared.new_zeros(server.clients)
+        trained_before = server.shared.new_zeros(server.clients)
         return {
-            "known": known,
-            "statistics": known.new_zeros(server.clients, 2 * sum(server.channels)),
+            "known": trained_before,
+            "statistics": trained_before.new_zeros(server.clients, 2 * sum(server.channels)),
             "mixtures": server.shared.repeat(server.clients, 1),
         }
 
@@ -65,14 +65,18 @@ class FedAP(Algorithm):
     def update(self, server: Server, mean: Mean) -> None:
         import torch
 
-        known, statistics, mixtures = (server.state[name] for name in ("known", "statistics", "mixtures"))
-        here, tensors = list(server.participants), mean.shared
+        trained_before, statistics, mixtures = (server.state[name] for name in ("known", "statistics", "mixtures"))
+        here = list(server.participants)
+        tensors = mean.shared
         for row, client in enumerate(here):
-            if not known[client].item():
-                known[client], statistics[client] = 1, mean["statistics"][row]
+            if not trained_before[client].item():
+                trained_before[client] = 1
+                statistics[client] = mean["statistics"][row]
         server.shared.copy_(tensors.mean(0))
-        mixtures[known == 0] = server.shared
-        there = known.nonzero().flatten()
+        # Clients that were never there receive the plain mean.
+        mixtures[trained_before == 0] = server.shared
+        there = trained_before.nonzero().flatten()
+        # In float64: distances are differences of statistics that can be close to each other.
         weights = statistics.new_zeros(server.clients, server.clients, dtype=torch.float64)
         weights[there[:, None], there] = mixing(distances(statistics[there], server.channels), self.lam)
         for client in there.tolist():
@@ -110,7 +114,7 @@ def mixing(distance: Tensor, lam: float) -> Tensor:
 
     alike = 1 / distance.clamp(min=1e-12)
     alike.fill_diagonal_(0)
-    own = torch.eye(len(distance), dtype=distance.dtype, device=distance.device)
+    itself = torch.eye(len(distance), dtype=distance.dtype, device=distance.device)
     if len(distance) == 1:
-        return own
-    return lam * own + (1 - lam) * alike / alike.sum(1, keepdim=True)
+        return itself
+    return lam * itself + (1 - lam) * alike / alike.sum(1, keepdim=True)

@@ -15,7 +15,7 @@ class FedBABU(Algorithm):
     draws it from the same seed. Kept at the clients: the head. An external site is predicted with the common random
     head on the common body. This is the method's global model. The authors' code averages clients with equal weights:
     `weights: uniform`. It trains with learning rate 0.1, momentum 0.9, and a tenth of the rate from half and again from
-    three quarters of the rounds on. There is no setting beside those of training.
+    three quarters of the rounds on. It has no settings beside those of training.
     """
 
     paper = "Oh et al. 2022"

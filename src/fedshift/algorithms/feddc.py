@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -33,6 +32,7 @@ class FedDC(Algorithm):
     """
 
     paper = "Gao et al. 2022"
+    weighs_equally = True
     needs_sgd = "s_i is the mean gradient on a path of SGD"
     alpha: float = Field(0.01, ge=0, description="weight of the penalty around x - h_i")
     drift: bool = Field(True, description="learn and add the drift h_i; without it and with alpha 0 this is SCAFFOLD")
@@ -46,9 +46,6 @@ class FedDC(Algorithm):
                 f"is {training.momentum:g}, but FedDC's correction assumes plain SGD",
                 "set momentum to 0",
             )
-
-    def weights(self, shares: Sequence[float]) -> Sequence[float]:
-        return [1 / len(shares)] * len(shares)
 
     def server_state(self, server: Server) -> dict[str, Tensor]:
         return {"s": server.zeros(), "drift": server.zeros()}
@@ -86,4 +83,5 @@ class FedDC(Algorithm):
         server.state["s"].add_(mean["s"], alpha=server.participation)
         if self.drift:
             server.state["drift"].add_(mean_params - server.params, alpha=server.participation)
+        # The mean holds the drift of this round, and the state adds it again: the first step is twice that of FedProx.
         server.params.copy_(mean_params + server.state["drift"])

@@ -54,6 +54,7 @@ class FedDGGA(Reweighted):
             a[server.participants] += step / server.clients * gap / largest
             a.clamp_(0, 1)
             server.state["q"] = a / a.sum()
+        # The models are kept apart until here, since their weights depend on the gaps of all clients.
         weights = self.round_weights(server, [1 / len(gap)] * len(gap))
         server.shared.copy_(mean.shared.new_tensor(weights) @ mean.shared)
 

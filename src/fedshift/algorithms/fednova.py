@@ -35,7 +35,8 @@ class FedNova(Algorithm):
         return {"buffer": server.zeros()} if self.server_momentum else {}
 
     def correct(self, local: Local) -> None:
-        if self.mu:  # y - eta mu (y - x) here; the step along the buffer follows
+        if self.mu:
+            # y - eta mu (y - x) here, outside of the momentum buffer; the step along the buffer follows.
             local.params.lerp_(local.received_params, local.lr * self.mu)
 
     def report(self, local: Local) -> dict[str, Tensor]:
@@ -52,6 +53,7 @@ class FedNova(Algorithm):
     def update(self, server: Server, mean: Mean) -> None:
         server.shared[server.statistics] = mean["statistics"]
         step = mean["direction"] * mean["a"]
-        if self.server_momentum:  # the buffer is in units of gradients, so that a falling rate scales its past too
+        if self.server_momentum:
+            # The buffer is in units of gradients, so that a falling rate scales its past too.
             step = server.state["buffer"].mul_(self.server_momentum).add_(step / server.lr) * server.lr
         server.params.sub_(step)

@@ -12,7 +12,7 @@ class FedPer(Algorithm):
     Down and up each round: the body, as far as the BN policy lets it travel. Kept at the clients: the head, which is
     trained in every round that the client takes part in. All clients start from the same random head. An internal site
     is predicted with its own head, an external one with the plain mean of the heads: with one body the mean of heads
-    gives the mean of their logits. There is no setting beside those of training.
+    gives the mean of their logits. It has no settings beside those of training.
     """
 
     paper = "Arivazhagan et al. 2019"

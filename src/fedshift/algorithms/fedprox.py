@@ -34,8 +34,8 @@ class FedProx(Algorithm):
             return
         import torch
 
-        away = local.params - local.received_params
-        distance = away.norm().double()
-        # the distance has no gradient at zero; negative zero times nothing changes no bit of the gradient
+        moved = local.params - local.received_params
+        distance = moved.norm().double()
+        # The distance has no gradient at zero. There, adding -0.0 times the difference changes no bit of the gradient.
         factor = torch.where(distance > 0, self.mu / (2 * distance), -0.0)
-        local.grad.addcmul_(away, factor.to(away.dtype))
+        local.grad.addcmul_(moved, factor.to(moved.dtype))

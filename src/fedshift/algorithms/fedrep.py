@@ -52,8 +52,8 @@ class FedRep(Algorithm):
     def require(self, training: Training, bn: str) -> None:
         super().require(training, bn)
         if self.tune_heads and training.select != "last":
-            what = "keeps a round that is best in validation, and tune_heads changes the last one alone"
-            raise UserError("training.select", what, "use 'last', or leave out tune_heads")
+            problem = "keeps a round that is best in validation, and tune_heads changes the last one alone"
+            raise UserError("training.select", problem, "use 'last', or leave out tune_heads")
 
     def phases(self) -> tuple[Phase, ...]:
         head = Phase("home", epochs=self.head_epochs, freezes_statistics=self.freeze_statistics)

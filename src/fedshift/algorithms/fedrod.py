@@ -17,7 +17,7 @@ class FedRoD(Algorithm):
 
     With features z, body and G are trained on the balanced softmax, the cross-entropy of G(z) + ln n_c, where n_c is
     the client's number of training samples of class c. P_i is trained on the cross-entropy of G(z) + P_i(z), through
-    which no gradient flows to body and G. Both follow the SGD of the training, each with a momentum buffer of its own.
+    which no gradient flows to body and G. Both follow the SGD of the training, each with its own momentum buffer.
     The prior is ln(K n_c / n) for K classes: adding the same number to all logits changes nothing, and for balanced
     classes it is zero, so that body and G are those of FedAvg. FedRoD is then FedAvg with a private head, as under a
     pure shift of features.
@@ -71,6 +71,7 @@ class FedRoD(Algorithm):
         weight, bias = _split(local)
         z = local.scratch["features"].to(weight.dtype)
         p = (logits.to(weight.dtype) + linear(z, weight, bias)).softmax(1)
+        # The gradient of the mean cross-entropy with respect to the logits; no pass through the network is needed.
         error = (p - one_hot(y, len(weight))) / len(y)
         if local.class_weights is not None:
             error = error * local.class_weights.index_select(0, y)[:, None]

@@ -37,7 +37,8 @@ class FedSAM(Algorithm):
     def gradient(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
         if not self.rho:
             return self.backward(local, x, y)
-        with undisturbed(local.all_grad.device):  # the second pass draws the same dropout
+        # Draws of this pass are taken back, so that the second pass has the same dropout.
+        with undisturbed(local.all_grad.device):
             logits = self.backward(local, x, y)
         start = local.all_params.detach().clone()
         local.all_params.add_(self._climb(local))
@@ -48,7 +49,8 @@ class FedSAM(Algorithm):
         return logits
 
     def _climb(self, local: Local) -> Tensor:
-        """Return e. The gradient is changed."""
+        """Return the step e that climbs the loss, and leave the gradient scaled."""
+        # T once for the norm of T g, and once more for the direction T^2 g.
         self._scale(local)
         length = local.all_grad.norm() + 1e-16
         self._scale(local)

@@ -17,7 +17,7 @@ class FedTAN(Algorithm):
     (equation 6) and towards each client's own in later steps. They are averaged at the end of the round (equation 7).
 
     Down and up each round: all tensors, and 4 floats for each BN channel: its mean, its variance, and the gradients of
-    both. A round takes 3 L + 1 messages, with L the number of BN layers. There is no extra state. The joint step has
+    both. A round takes 3 L + 1 messages, with L the number of BN layers. No state is kept. The joint step has
     its own optimiser, so momentum begins after it, as in the reference code. Defaults: Bessel's correction with the
     number of elements of all batches, as PyTorch counts (our decision; equation 6 has no correction, and the reference
     code counts one client's images).

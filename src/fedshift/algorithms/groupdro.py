@@ -30,6 +30,7 @@ class GroupDRO(Risk, Reweighted):
 
     def update(self, server: Server, mean: Mean) -> None:
         super().update(server, mean)
+        # As logarithms, since exp(eta_q R) of a large loss would overflow; softmax divides by the sum.
         exponent = server.state["q"].log()
         exponent[server.participants] += self.weight_lr * mean["risk"][:, 0]
         server.state["q"] = exponent.softmax(0)

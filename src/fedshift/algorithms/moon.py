@@ -21,10 +21,11 @@ class Moon(Algorithm):
     (exp(s(z, z_g)/T) + exp(s(z, z_p)/T))). In a client's first round z_p = z_g, and the term has no gradient. With
     local batch norm, "the global model" is the received tensors with the client's own (our decision).
 
-    Features are the inputs of the last linear layer, for images as an add-on changed them. There is no projection head
-    by default, so that the network is the same as for the other methods (our decision; the paper has a head of size
-    256). Down and up each round: as FedAvg. Kept at the clients: each client's previous model. A step takes two more
-    forward passes. Defaults: T 0.5; mu 1 (the paper chooses it from 0.1, 1, 5 and 10; UniFed's value is not known).
+    Features are the inputs of the last linear layer, for images as an add-on changed them. By default it has no
+    projection head, so that the network is the same as for the other methods (our decision; the paper has a head of
+    size 256). Down and up each round: as FedAvg. Kept at the clients: each client's previous model. A step takes two
+    more forward passes. Defaults: T 0.5; mu 1 (the paper chooses it from 0.1, 1, 5 and 10; UniFed's value is not
+    known).
     """
 
     display_name = "MOON"
@@ -69,6 +70,7 @@ class Moon(Algorithm):
 
         from ..nn.features import classifier, inputs_of
 
+        # `images` are those that the network sees, after an add-on has changed them.
         with inputs_of(local.model) as images, inputs_of(classifier(local.model)) as features:
             loss, logits = super().loss(local, x, y)
         similar = []

@@ -44,7 +44,8 @@ class PerFedAvg(Algorithm):
         logits = self.backward(local, x, y)
         if self.variant == "hessian_free":
             v, batch = local.all_grad.clone(), local.draw()
-            with undisturbed(v.device):  # the same dropout on both sides
+            # The same dropout on both sides of the difference.
+            with undisturbed(v.device):
                 ahead = self._gradient_at(local, start + self.delta * v, *batch)
             behind = self._gradient_at(local, start - self.delta * v, *batch)
             local.all_grad.copy_(v).sub_(ahead.sub_(behind), alpha=self.alpha / (2 * self.delta))

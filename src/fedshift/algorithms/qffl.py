@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -24,17 +23,15 @@ class QFFL(Algorithm):
     Clients count equally, whatever their number of images: with q 0 this is FedAvg with uniform weights. Delta and h
     cover the parameters that are trained and travel; running statistics are plainly averaged, with equal weights.
 
-    Down each round: as FedAvg. Up: Delta_i, running statistics and h_i. There is no state. A round takes one more pass
+    Down each round: as FedAvg. Up: Delta_i, running statistics and h_i. No state is kept. A round takes one more pass
     over the data. Default: q 1, our decision; the authors' values range from 0.001 to 15, and depend on the data.
     """
 
     display_name = "q-FFL"
     paper = "Li et al. 2020b"
+    weighs_equally = True
     needs_sgd = "G_i is the sum of gradients on a path of SGD"
     q: float = Field(1.0, ge=0, description="how much more clients with a high loss count: 0 not at all")
-
-    def weights(self, shares: Sequence[float]) -> Sequence[float]:
-        return [1 / len(shares)] * len(shares)
 
     def begin(self, local: Local) -> None:
         loss, _ = local.evaluation()
@@ -50,4 +47,5 @@ class QFFL(Algorithm):
 
     def update(self, server: Server, mean: Mean) -> None:
         server.shared[server.statistics] = mean["statistics"]
+        # A quotient of means is that of the sums in the paper.
         server.params.sub_(mean["delta"] / mean["h"])

@@ -41,10 +41,10 @@ class Scaffold(Algorithm):
     def require(self, training: Training, bn: str) -> None:
         super().require(training, bn)
         if self.option == 2 and training.optimiser != "sgd":
-            what = (
+            problem = (
                 f"{training.optimiser!r} has no meaning with option II: its c_i is the mean gradient on a path of SGD"
             )
-            raise UserError("training.optimiser", what, "use 'sgd', or option: 1")
+            raise UserError("training.optimiser", problem, "use 'sgd', or option: 1")
         if self.option == 2 and training.momentum:
             raise UserError(
                 "training.momentum",
@@ -82,4 +82,5 @@ class Scaffold(Algorithm):
     def update(self, server: Server, mean: Mean) -> None:
         server.average_statistics(mean)
         server.params.lerp_(mean.params, self.server_lr)
+        # Clients that are away keep their c_i, so that c stays the mean of all.
         server.state["c"].add_(mean["c"], alpha=server.participation)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -35,12 +34,10 @@ class VREx(Risk):
 
     display_name = "V-REx"
     paper = "Krueger et al. 2021"
+    weighs_equally = True
     needs_sgd = "its factor on a client's loss does not change the length of steps of Adam"
     beta: float = Field(1.0, ge=0, description="weight of the variance of the clients' losses")
     anneal_rounds: int = Field(0, ge=0, description="number of first rounds in which beta is at most 1")
-
-    def weights(self, shares: Sequence[float]) -> Sequence[float]:
-        return [1 / len(shares)] * len(shares)
 
     def server_state(self, server: Server) -> dict[str, Tensor]:
         return {"risk": server.params.new_zeros(1)}
@@ -51,8 +48,8 @@ class VREx(Risk):
     def begin(self, local: Local) -> None:
         super().begin(local)
         beta = min(self.beta, 1) if local.round <= self.anneal_rounds else self.beta
-        away = local.state.get("risk", local.broadcast["risk"]) - local.broadcast["risk"]
-        factor = local.scratch["factor"] = 1 + 2 * beta * away
+        excess = local.state.get("risk", local.broadcast["risk"]) - local.broadcast["risk"]
+        factor = local.scratch["factor"] = 1 + 2 * beta * excess
         if factor < 0:
             say(f"vrex: in round {local.round}, client {local.client!r} multiplies its loss by {float(factor):.3g}")
 

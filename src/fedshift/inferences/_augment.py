@@ -9,9 +9,13 @@ import torchvision.transforms.v2.functional as change
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-BRIGHTNESS, CONTRAST, GAMMA = (0.6, 1.4), (0.7, 1.3), (0.7, 1.3)
+BRIGHTNESS = (0.6, 1.4)
+CONTRAST = (0.7, 1.3)
+GAMMA = (0.7, 1.3)
 SATURATION, HUE = (0.5, 1.5), (-0.06, 0.06)
-DEGREES, SHIFT, SCALE = 15.0, 1 / 16, (0.9, 1.1)
+DEGREES = 15.0
+SHIFT = 1 / 16
+SCALE = (0.9, 1.1)
 BLUR, NOISE = (0.001, 0.5), 0.005
 """Ranges of the authors of CoTTA; angle, shift and scale are of the image plane, blur is a deviation in pixels."""
 
@@ -29,20 +33,25 @@ def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
         return low + (high - low) * float(torch.rand((), generator=generator))
 
     x = x.clamp(0, 1)
-    brightness, contrast, gamma = between(BRIGHTNESS), between(CONTRAST), between(GAMMA)
+    brightness = between(BRIGHTNESS)
+    contrast = between(CONTRAST)
+    gamma = between(GAMMA)
     changes: list[Callable[[Tensor], Tensor]] = [
         lambda x: (brightness * x).clamp(0, 1),
         lambda x: contrasted(x, contrast),
         lambda x: x.clamp(1e-8, 1) ** gamma,
     ]
     if x.shape[1] == 3:
-        saturation, hue = between(SATURATION), between(HUE)
+        saturation = between(SATURATION)
+        hue = between(HUE)
         changes += [lambda x: change.adjust_saturation(x, saturation), lambda x: change.adjust_hue(x, hue)]
     for k in torch.randperm(len(changes), generator=generator).tolist():
         x = changes[k](x)
-    angle, scale = between((-DEGREES, DEGREES)), between(SCALE)
+    angle = between((-DEGREES, DEGREES))
+    scale = between(SCALE)
     x = moved(x, angle, scale, (between((-SHIFT, SHIFT)), between((-SHIFT, SHIFT))))
-    sides = [min(5, side - 1 + side % 2) for side in (x.shape[3], x.shape[2])]  # odd, and within the image
+    # Odd, and within the image.
+    sides = [min(5, side - 1 + side % 2) for side in (x.shape[3], x.shape[2])]
     x = change.gaussian_blur(x, sides, [between(BLUR)] * 2)
     if between((0, 1)) < 0.5:
         x = x.flip(3)
@@ -62,7 +71,7 @@ def moved(x: Tensor, degrees: float, scale: float, shift: tuple[float, float]) -
     height, width = x.shape[2:]
     angle = torch.deg2rad(torch.tensor(degrees, dtype=torch.float64))
     cos, sin = float(angle.cos()) / scale, float(angle.sin()) / scale
-    # from output to input, in coordinates that go from -1 to 1 along either side
+    # From output to input, in coordinates that go from -1 to 1 along either side.
     turn = torch.tensor([[cos, -sin * height / width], [sin * width / height, cos]], dtype=x.dtype, device=x.device)
     offset = -turn @ torch.tensor([[2 * shift[0]], [2 * shift[1]]], dtype=x.dtype, device=x.device)
     grid = affine_grid(torch.cat([turn, offset], 1).expand(len(x), 2, 3), list(x.shape), align_corners=False)

@@ -58,81 +58,29 @@ class Inference(Plugin):
 
     A method overrides `on_site`, a context manager that is entered once for each site and yields the function from a
     batch to its logits. Local variables of `on_site` are the state of a site: an optimiser, a memory of features, a
-    teacher network. They are created again at every site, and no site can influence another.
+    teacher network. They are created again at every site, so that no site influences another. Examples, and the tools
+    of `fedshift.nn`, are in docs/add-an-inference.md.
 
     What the engine promises (`fedshift.engine.prediction`):
 
-    - `model` is a copy of the trained network in evaluation mode, on the right device. A method may change anything:
-      parameters, buffers, modes, hooks, `requires_grad`. The copy is thrown away after the site, also after an error.
+    - `model` is a copy of the trained network in evaluation mode, on the right device. A method may change anything in
+      it: the copy is thrown away after the site, also after an error.
     - The yielded function is called once for each batch, in the order that `order` and `batch_size` ask for. Its answer
       is what is scored, so a method decides whether that comes from before or after its update. The last batch may be
       smaller, down to a single image.
-    - Gradients are recorded in `on_site` and in the yielded function if the class says `gradients = True`, and only
-      then. Answers are detached.
+    - Gradients are recorded in `on_site` and in the yielded function only if the class says `gradients = True`. Answers
+      are detached.
     - Torch's default generators are seeded in the same way at every site, and are left as they were. For draws that
       depend on a setting use `fedshift.core.rng.torch_stream(self.seed, "a name")`.
-    - Labels are never seen: `batches` yields inputs alone. (Users may ask for steps on labelled images with the field
-      `personalise`; these are taken before `on_site`, under any inference.)
-    - `batches` is a `Site`, which knows more than most methods need: the grey levels of the inputs, what the internal
-      sites computed for the method, and a counter for the report, as in `batches.counts["kept"] += 5`.
-    - A method that needs something of the federation says `asks = True` and overrides `at_client`. It is called after
-      the training, once for each internal site, with the final network of that site and its training images without
-      labels. What is sent is the returned vector alone, and the tested site gets its mean by the clients' weights.
+    - Labels are never seen: `batches` yields inputs alone. (The steps on labelled images that users can ask for with
+      `personalise` are taken before `on_site`, under any inference.)
+    - `batches` is a `Site`: it also knows the grey levels of the inputs and what the internal sites computed for the
+      method, and counts for the report, as in `batches.counts["kept"] += 5`.
+    - A method that needs something of the federation says `asks = True` and overrides `at_client`.
 
-    Tools: `fedshift.nn.batchnorm` finds BN layers and their gamma and beta (`batch_norms`, `affine_parameters`) and
-    replaces what normalises them (`batch_norm_by`; `by_batch` is the batch's own statistics, with gradients);
-    `fedshift.nn.features` gives the last linear layer and its inputs. Import torch and these inside of `on_site`: the
-    head of the workflow imports this module, and must not wait for torch.
-
-    Fields are settings. They need bounds and a description, and are named in the study's YAML. A method that sees
-    batches should keep the field `order` of the base with the default 0, since stored images may be sorted by class:
-    declare `order: int | None = ORDERED`.
-
-    Examples
-    --------
-    One SGD step on gamma and beta for each batch, towards a lower entropy of the predictions, with BN by the batch's
-    own statistics; the answer is that from before the step::
-
-        from __future__ import annotations
-
-        from collections.abc import Callable, Iterator
-        from contextlib import contextmanager
-        from typing import TYPE_CHECKING, ClassVar
-
-        from pydantic import Field
-
-        from fedshift.inferences import ORDERED, Inference, Predict
-
-        if TYPE_CHECKING:
-            from torch import Tensor, nn
-
-
-        class LowEntropy(Inference):
-            \"\"\"Steps towards a lower entropy of each test batch.\"\"\"
-
-            gradients: ClassVar[bool] = True
-            order: int | None = ORDERED
-            lr: float = Field(0.001, gt=0, description="rate of the steps")
-
-            @contextmanager
-            def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
-                from torch.optim import SGD
-
-                from fedshift.nn.batchnorm import affine_parameters, batch_norm_by, by_batch
-
-                # the group may be empty: without batch norm a network is predicted as it is
-                optimiser = SGD([{"params": affine_parameters(model)}], lr=self.lr)
-
-                def predict(x: Tensor) -> Tensor:
-                    logits = model(x)
-                    log_p = logits.log_softmax(1)
-                    optimiser.zero_grad()
-                    (-(log_p.exp() * log_p).sum(1).mean()).backward()
-                    optimiser.step()
-                    return logits
-
-                with batch_norm_by(model, by_batch):
-                    yield predict
+    Import torch inside of `on_site`: the head of the workflow imports this module, and must not wait for torch. Fields
+    are settings, with bounds and a description. A method to which batches matter declares `order: int | None =
+    ORDERED`, since stored images may be sorted by class.
     """
 
     kind: ClassVar[str] = "inference"
@@ -195,7 +143,7 @@ class Inference(Plugin):
         raise NotImplementedError
 
     def hint(self, classes: int) -> str:
-        """Return which setting switches the method off with so many classes, in words; empty for none."""
+        """Return a hint, in words, where a setting switches the method off with this number of classes; or nothing."""
         return ""
 
     def image_order(self, n: int) -> np.ndarray:
@@ -237,7 +185,9 @@ class Inference(Plugin):
     def changed(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults; which labels are used is said in full."""
         settings = self.model_dump(mode="json", exclude_defaults=True)
-        return settings | ({"personalise": self.personalise.model_dump(mode="json")} if self.personalise else {})
+        if self.personalise:
+            settings["personalise"] = self.personalise.model_dump(mode="json")
+        return settings
 
 
 ORDERED: Any = Field(0, ge=0, description=Inference.model_fields["order"].description)

@@ -79,11 +79,9 @@ class Personalise(Frozen, allow_inf_nan=False):
 
     def caveat(self, name: str) -> str:
         """Return the sentences that a report must say of an inference called `name` that takes these steps."""
-        leak = (
-            ", and these images are scored too: it has seen their answers"
-            if self.source == "test_included"
-            else ", which are not scored, so that its gain is not over the same images"
-        )
+        leak = ", which are not scored, so that its gain is not over the same images"
+        if self.source == "test_included":
+            leak = ", and these images are scored too: it has seen their answers"
         return (
             f"{name} first takes {self.steps} gradient step{'s' * (self.steps > 1)} on up to "
             f"{self.batch_size} labelled images of the site{leak}. It is not comparable with what needs no labels."

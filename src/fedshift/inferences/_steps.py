@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class Steps(Inference):
     """Steps on gamma and beta of all batch-norm layers, which normalise by each test batch's own statistics.
 
-    The gradient flows through the batch's mean and biased variance. All else is in evaluation mode: there is no
-    dropout. A site is one pass: parameters and optimiser go on from batch to batch, and begin again at the next site.
-    Nothing is sent, and no label is read. A network without batch norm is predicted as it is. One whose batch norm has
-    no gamma and beta is predicted with the batch's statistics.
+    The gradient flows through the batch's mean and biased variance. All else is in evaluation mode, without dropout. A
+    site is one pass: parameters and optimiser go on from batch to batch, and begin again at the next site. Nothing is
+    sent, and no label is read. A network without batch norm is predicted as it is. One whose batch norm has no gamma
+    and beta is predicted with the batch's statistics.
 
     A method overrides `stepping`, and `adapted` if it moves other tensors.
     """
@@ -47,6 +47,7 @@ class Steps(Inference):
         """Yield the network with batch statistics, which takes steps while it predicts."""
         from ..nn.batchnorm import batch_norm_by, by_batch
 
+        # An empty list is refused by torch's optimisers: such a network is predicted as it is.
         parameters = self.alone(model)
         with batch_norm_by(model, by_batch):
             yield self.stepping(model, parameters, batches) if parameters else model

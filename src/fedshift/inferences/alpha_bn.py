@@ -20,7 +20,7 @@ class AlphaBN(Inference):
 
     mu = a mu_s + (1 - a) mu_b and v = a v_s + (1 - a) v_b, where s stands for training and b for the batch, whose
     variance is biased. a is `alpha` if it is given, and otherwise N / (N + n), with N = `prior` pseudo-samples of
-    training and n images in the batch. There is no state from batch to batch, and no parameter changes. a = 1 is
+    training and n images in the batch. Nothing is kept from batch to batch, and no parameter changes. a = 1 is
     `source`; a = 0 is batch statistics alone, for which a batch needs more than one value a channel.
 
     The mixed variance leaves out a (1 - a) (mu_s - mu_b)^2, as published. Some codes give `alpha` to the batch: here it
@@ -48,6 +48,7 @@ class AlphaBN(Inference):
                 else:
                     mean = alpha * layer.running_mean + (1 - alpha) * mean
                     var = alpha * layer.running_var + (1 - alpha) * var
+                # With alpha 0 nothing but the batch's statistics counts, and one value has no spread.
                 require_spread(alpha == 0 and x.numel() == len(mean))
                 return normalise(layer, x, mean, var)
 

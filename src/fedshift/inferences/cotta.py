@@ -79,7 +79,8 @@ class CoTTA(Steps):
         """Return the function from a batch to the teacher's logits that also takes the student's step."""
         import torch
 
-        optimiser, trained = self.new_optimiser(parameters), copies(parameters)
+        optimiser = self.new_optimiser(parameters)
+        trained = copies(parameters)
         followers = list(teacher.parameters())
         draws = torch_stream(self.seed, "cotta")
 
@@ -92,6 +93,7 @@ class CoTTA(Steps):
             (-(answer.softmax(1) * student(x).log_softmax(1)).sum(1).mean()).backward()
             optimiser.step()
             with torch.no_grad():
+                # The teacher moves first and elements return then, as in the authors' code.
                 for p, before, follower in zip(parameters, trained, followers, strict=True):
                     follower.mul_(self.teacher).add_((1 - self.teacher) * p)
                     returns = torch.rand(p.shape, generator=draws).to(p.device) < self.restore
@@ -107,8 +109,8 @@ class CoTTA(Steps):
         from ._augment import augmented
 
         if x.dim() != 4 or site.greys is None:
-            what = "the anchor is not sure, and only images whose black and white are known can be augmented"
-            raise UserError(self.name, what, "set sure: 0, or choose another inference")
+            problem = "the anchor is not sure, and only images whose black and white are known can be augmented"
+            raise UserError(self.name, problem, "set sure: 0, or choose another inference")
         black, white = (torch.tensor(grey, dtype=x.dtype, device=x.device).view(-1, 1, 1) for grey in site.greys)
         levels = (x - black) / (white - black)
         logits = [teacher(black + (white - black) * augmented(levels, draws)) for _ in range(self.augmentations)]

@@ -57,6 +57,7 @@ class EATA(ETA):
         with batch_norm_by(model, by_batch):
             for x in itertools.islice(batches(), max(1, self.images // self.batch_size) if parameters else 0):
                 logits = model(x)
+                # The labels are those that the network predicts: no true label is read.
                 loss = cross_entropy(logits, logits.detach().argmax(1))
                 gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
                 for square, gradient in zip(squares, gradients, strict=True):
@@ -67,8 +68,8 @@ class EATA(ETA):
     def penalty(self, parameters: list[nn.Parameter], site: Site) -> Callable[[], Tensor | float]:
         """Return the function that gives `fisher` sum_j F_j (theta_j - theta0_j)^2 for the parameters as they are."""
         if site.answer is None:
-            what = "needs the Fisher information of the internal sites, and it is not known here"
-            raise UserError(self.name, what, "choose eta, which needs none")
+            problem = "needs the Fisher information of the internal sites, and it is not known here"
+            raise UserError(self.name, problem, "choose eta, which needs none")
         trained = copies(parameters)
         parts = site.answer.split([parameter.numel() for parameter in parameters])
         weights = [self.fisher * part.to(p).view_as(p) for part, p in zip(parts, parameters, strict=True)]

@@ -49,13 +49,15 @@ class ETA(Steps):
     def stepping(self, model: nn.Module, parameters: list[nn.Parameter], site: Site) -> Predict:
         from torch.nn.functional import cosine_similarity
 
-        optimiser, penalty = self.new_optimiser(parameters), self.penalty(parameters, site)
+        optimiser = self.new_optimiser(parameters)
+        penalty = self.penalty(parameters, site)
         q: Tensor | None = None
 
         def predict(x: Tensor) -> Tensor:
             nonlocal q
             logits = model(x)
-            h, p = entropies(logits), logits.detach().softmax(1)
+            h = entropies(logits)
+            p = logits.detach().softmax(1)
             limit = self.threshold * math.log(logits.size(1))
             counts = h.detach() < limit
             largest = self.largest_cosine(logits.size(1), warn=q is None)
@@ -68,6 +70,7 @@ class ETA(Steps):
             optimiser.zero_grad()
             (((limit - chosen.detach()).exp() * chosen).mean() + penalty()).backward()
             optimiser.step()
+            # After the step, and over the images that counted alone.
             mean = p[counts].mean(0)
             q = mean if q is None else 0.9 * q + 0.1 * mean
             return logits.detach()
@@ -79,7 +82,7 @@ class ETA(Steps):
         return lambda: 0.0
 
     def largest_cosine(self, classes: int, warn: bool = False) -> float:
-        """Return the largest cosine of an image that counts, for so many classes; 1 stands for no condition.
+        """Return the largest cosine of an image that counts, for a number of classes; 1 stands for no condition.
 
         With `warn`, say so where it lets no image pass.
         """
@@ -90,7 +93,7 @@ class ETA(Steps):
         return self.similarity
 
     def hint(self, classes: int) -> str:
-        """Return that the largest cosine lets hardly any image pass with so many classes; empty where it does."""
+        """Return a hint where hardly any image passes with this number of classes; otherwise an empty text."""
         least = 1 / math.sqrt(classes)
         if self.similarity is None or self.similarity > least:
             return ""

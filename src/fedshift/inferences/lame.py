@@ -43,22 +43,21 @@ class LAME(Inference):
     @contextmanager
     def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
         """Yield the network with predictions that agree within a batch."""
-        from contextlib import nullcontext
-
         from torch.nn.functional import normalize
 
-        from ..nn.batchnorm import batch_norm_by, by_batch
+        from ..nn.batchnorm import statistics_of
         from ..nn.features import classifier, inputs_of
 
         with inputs_of(classifier(model)) as inputs:
 
             def predict(x: Tensor) -> Tensor:
+                # In float64, since the energy must be compared to 1e-8 of itself.
                 p = model(x).double().softmax(1)
                 features = normalize(inputs.pop().double(), dim=1)
                 inputs.clear()
                 return agreed(p, self.weight * self.affinities(features)).clamp_min(LEAST).log()
 
-            with batch_norm_by(model, by_batch) if self.statistics == "batch" else nullcontext():
+            with statistics_of(model, self.statistics):
                 yield predict
 
     def affinities(self, features: Tensor) -> Tensor:
@@ -80,7 +79,8 @@ class LAME(Inference):
 def agreed(p: Tensor, affinity: Tensor) -> Tensor:
     """Return predictions (n, classes) on which images agree, from `p` (n, classes) and weighted `affinity` (n, n)."""
     unary = -(p + LEAST).log()
-    y, before = p, float("nan")
+    y = p
+    before = float("nan")
     for _ in range(100):
         pairwise = affinity @ y
         y = (pairwise - unary).softmax(1)

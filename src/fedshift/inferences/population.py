@@ -47,7 +47,8 @@ class _Pooled:
     """Mean and variance of one layer's inputs over batches, in float64."""
 
     def __init__(self, layer: _BatchNorm) -> None:
-        self.layer, self.n = layer, 0
+        self.layer = layer
+        self.n = 0
 
     def collect(self, x: Tensor) -> Tensor:
         """Normalise a batch with its own statistics, and add these to the statistics of all."""
@@ -56,11 +57,13 @@ class _Pooled:
         mean, var = moments(x)
         n = x.numel() // len(mean)
         if self.n == 0:
-            self.mean, self.var = mean.double(), var.double()
+            self.mean = mean.double()
+            self.var = var.double()
         else:
-            part, away = n / (self.n + n), mean - self.mean
-            self.mean = self.mean + part * away
-            self.var = (1 - part) * self.var + part * var + part * (1 - part) * away**2
+            part = n / (self.n + n)
+            shift = mean - self.mean
+            self.mean = self.mean + part * shift
+            self.var = (1 - part) * self.var + part * var + part * (1 - part) * shift**2
         self.n += n
         return normalise(self.layer, x, mean, var)
 
@@ -69,5 +72,6 @@ class _Pooled:
         from ..nn.batchnorm import normalise, require_spread
 
         require_spread(self.n == 1)
+        # Statistics are pooled in float64, and used in the type of the network.
         dtype = self.layer.weight.dtype if self.layer.affine else x.dtype
         return normalise(self.layer, x, self.mean.to(dtype), self.var.to(dtype))

@@ -46,12 +46,15 @@ class SAR(Steps):
     def stepping(self, model: nn.Module, parameters: list[nn.Parameter], site: Site) -> Predict:
         import torch
 
-        trained, optimiser, mean = copies(parameters), self.new_optimiser(parameters), math.nan
+        trained = copies(parameters)
+        optimiser = self.new_optimiser(parameters)
+        mean = math.nan
 
         def predict(x: Tensor) -> Tensor:
             nonlocal optimiser, mean
             logits = model(x)
-            h, log_k = entropies(logits), math.log(logits.size(1))
+            h = entropies(logits)
+            log_k = math.log(logits.size(1))
             counts = h.detach() < self.threshold * log_k
             site.counts.update(seen=len(x), kept=0, steps=0, resets=0)
             if not counts.any():
@@ -65,6 +68,7 @@ class SAR(Steps):
             optimiser.zero_grad()
             if len(chosen):
                 chosen.mean().backward()
+            # The optimiser steps from theta, with the gradient of the perturbed point.
             put_back(parameters, here)
             if not len(chosen):
                 return logits.detach()
@@ -74,14 +78,15 @@ class SAR(Steps):
             mean = low if math.isnan(mean) else 0.9 * mean + 0.1 * low
             if mean < self.reset * log_k:
                 put_back(parameters, trained)
-                optimiser, mean = self.new_optimiser(parameters), math.nan
+                optimiser = self.new_optimiser(parameters)
+                mean = math.nan
                 site.counts.update(resets=1)
             return logits.detach()
 
         return predict
 
     def hint(self, classes: int) -> str:
-        """Return that hardly any step outlives its reset with so many classes; empty where `reset` is low enough."""
+        """Return a hint where resets undo nearly all steps with this number of classes; otherwise an empty text."""
         if self.reset < self.threshold / 2:
             return ""
         low, high = (share * math.log(classes) for share in (self.reset, self.threshold))

@@ -21,7 +21,7 @@ class T3A(Inference):
     for it. For each batch, every image's features join the supports of the class that the layer predicts. Each class
     then keeps its `supports` supports of lowest entropy, for good. The class vector c_k is the normalised sum of the
     normalised supports of class k, and the answer is z . c_k for features z, scaled by the mean length of the layer's
-    rows so that probabilities keep their spread (our decision; the class predicted is the same). There is no gradient.
+    rows so that probabilities keep their spread (our decision; the class predicted is the same). No gradient is taken.
 
     The layer's bias decides to which class an image belongs, and not the answer. So answers may change before any image
     is seen. A row of the layer always belongs to its own class, so no class is ever without support (our decision;
@@ -38,18 +38,17 @@ class T3A(Inference):
     @contextmanager
     def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
         """Yield the network whose last layer is replaced by class vectors."""
-        from contextlib import nullcontext
-
         import torch
         from torch.nn.functional import normalize, one_hot
 
-        from ..nn.batchnorm import batch_norm_by, by_batch
+        from ..nn.batchnorm import statistics_of
         from ..nn.features import classifier, inputs_of
         from ._steps import entropies
 
         last = classifier(model)
         vectors = last.weight.detach()
-        scale, classes = vectors.norm(dim=1).mean(), len(vectors)
+        scale = vectors.norm(dim=1).mean()
+        classes = len(vectors)
         labels = torch.arange(classes, device=vectors.device)
         entropy = entropies(last(vectors))
 
@@ -58,6 +57,7 @@ class T3A(Inference):
             def predict(x: Tensor) -> Tensor:
                 nonlocal vectors, labels, entropy
                 logits = model(x)
+                # The hook adds the inputs of each pass, and the list would grow over the site.
                 features = inputs.pop()
                 inputs.clear()
                 vectors = torch.cat([vectors, features])
@@ -65,12 +65,14 @@ class T3A(Inference):
                 entropy = torch.cat([entropy, entropies(logits)])
                 if self.supports is not None:
                     chosen = torch.cat([self._surest(labels == k, entropy) for k in range(classes)])
-                    vectors, labels, entropy = vectors[chosen], labels[chosen], entropy[chosen]
+                    vectors = vectors[chosen]
+                    labels = labels[chosen]
+                    entropy = entropy[chosen]
                 member = one_hot(labels, classes).to(vectors)
                 centres = normalize(member.T @ normalize(vectors, dim=1), dim=1)
                 return scale * features @ centres.T
 
-            with batch_norm_by(model, by_batch) if self.statistics == "batch" else nullcontext():
+            with statistics_of(model, self.statistics):
                 yield predict
 
     def _surest(self, members: Tensor, entropy: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ class Tent(Steps):
 
     It moves the scale gamma and the shift beta of all batch-norm layers, and nothing else. The layers normalise by the
     batch's mean and biased variance, through which the gradient flows; the training statistics are not used. All else
-    is in evaluation mode: there is no dropout. A site is one pass: parameters and optimiser go on from batch to batch,
+    is in evaluation mode, without dropout. A site is one pass: parameters and optimiser go on from batch to batch,
     and begin again at the next site. Nothing is sent, and no label is read.
 
     What is answered follows the authors' code: the logits of the last forward pass, which comes before the last step
@@ -42,7 +42,8 @@ class Tent(Steps):
     What to keep in mind:
 
     - The predictions can collapse into one class, above all with many batches, small batches, a large rate or many
-      classes. The entropy falls then too, so it is no sign of success. Compare the classes predicted with `source`.
+      classes. The entropy falls then too, so a low entropy does not show success. Compare the classes predicted with
+      `source`.
     - Batches that are sorted by class have statistics of their class. The default order is therefore shuffled.
     - The entropy is in nats and at most ln K for K classes. TENT compares it with no threshold, so K changes the
       gradient's size alone. Adam's steps hardly depend on that; rates of `sgd` do not carry over from other K.
@@ -66,7 +67,7 @@ class Tent(Steps):
         if self.episodic and self.steps == 1 and self.answer == "before":
             raise UserError(
                 "episodic",
-                "with one step and the answer from before it, no step changes any answer",
+                "has no effect with one step and answers from before the step",
                 "set answer to after, or steps to 2 or more",
             )
         return self
@@ -81,6 +82,7 @@ class Tent(Steps):
             if self.episodic:
                 put_back(parameters, trained)
                 optimiser = self.new_optimiser(parameters)
+            # The logits of the last pass are from before the last step, as in the authors' code.
             for _ in range(self.steps):
                 logits = model(x)
                 optimiser.zero_grad()

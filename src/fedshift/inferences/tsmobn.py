@@ -56,7 +56,8 @@ class _Track:
     """Test statistics of one layer on one site, tracked over its batches."""
 
     def __init__(self, settings: TsmoBN, layer: _BatchNorm) -> None:
-        self.settings, self.layer = settings, layer
+        self.settings = settings
+        self.layer = layer
         self.mean: Tensor | None = None
         self.var: Tensor | None = None
         if settings.init == "train_stats":
@@ -68,7 +69,8 @@ class _Track:
 
         from ..nn.batchnorm import moments, normalise, require_spread
 
-        s, layer = self.settings, self.layer
+        s = self.settings
+        layer = self.layer
         mean_b, var_b = moments(x)
         alone = x.numel() == len(mean_b)
         if self.mean is None or self.var is None:

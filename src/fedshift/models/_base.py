@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from ..core.errors import UserError, out_of_memory
-from ..core.limits import Limit
 from ..core.registry import Plugin
 from ..core.rng import keyed
 
 if TYPE_CHECKING:
     from torch import nn
 
-LARGEST: Limit[int] = 2_000_000_000
+LARGEST = 2_000_000_000
 """Most parameters of a network: 8 GB, which training holds several times."""
 SMALLER = "choose smaller settings of the model, or smaller images"
 
@@ -29,12 +28,13 @@ class Model(Plugin):
 
 def require_images(model: Model, shape: tuple[int, ...], least: int, channels: int | None = None) -> None:
     """Raise UserError unless inputs are images of `least` x `least` pixels or more, with `channels` if given."""
-    where, size = f"model {model.name}", "x".join(map(str, shape[1:])) or "no pixels"
+    where = f"model {model.name}"
+    size = "x".join(map(str, shape[1:])) or "no pixels"
     if len(shape) != 3 or min(shape[1:]) < least:
         raise UserError(where, f"takes images from {least}x{least}, these have {size}", "resize them")
     if channels not in (None, shape[0]):
-        what = f"takes images of {channels} channels, these have {shape[0]}"
-        raise UserError(where, what, "choose another model, or bring images to RGB")
+        problem = f"takes images of {channels} channels, these have {shape[0]}"
+        raise UserError(where, problem, "choose another model, or bring images to RGB")
 
 
 def initialise(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
@@ -53,7 +53,10 @@ def initialise(model: Model, shape: tuple[int, ...], classes: int, seed: int) ->
 
 
 def _require_size(model: Model, shape: tuple[int, ...], classes: int) -> None:
-    """Raise UserError for a network that is too large, found without its weights; some cannot be built like that."""
+    """Raise UserError for a network that is too large, before its weights take memory.
+
+    A network that cannot be built without memory is not checked.
+    """
     from ..nn.sizing import without_memory
 
     try:
@@ -62,5 +65,5 @@ def _require_size(model: Model, shape: tuple[int, ...], classes: int) -> None:
     except (NotImplementedError, RuntimeError):
         return
     if size > LARGEST:
-        what = f"its network would have {size:,} parameters (limit {LARGEST:,})"
-        raise UserError(f"model {model.name}", what, SMALLER)
+        problem = f"its network would have {size:,} parameters (limit {LARGEST:,})"
+        raise UserError(f"model {model.name}", problem, SMALLER)

@@ -43,6 +43,7 @@ class DenseNet(nn.Module):
             channels += layers * growth
         self.features.add_module("norm5", nn.BatchNorm2d(channels))
         self.classifier = nn.Linear(channels, classes)
+        # Drawn after all layers were built, in torchvision's order, so that equal seeds give equal weights.
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight)

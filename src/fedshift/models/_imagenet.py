@@ -24,14 +24,17 @@ def imagenet(weights: WeightsEnum, name: str, title: str) -> dict[str, Tensor]:
 
     file = Path(torch.hub.get_dir()) / "checkpoints" / weights.url.rsplit("/", 1)[-1]
     expected = file.stem.rpartition("-")[2]
-    if file.is_file() and not (sha256 := digest.of_file(file)).startswith(expected):  # torch would not check
-        what = f"does not hold torchvision's {title}: sha256 is {sha256}, expected {expected}..."
-        raise UserError(file, what, "remove it, and start again to download it")
+    # torch checks a file that it downloads, and not one that is there already.
+    if file.is_file():
+        sha256 = digest.of_file(file)
+        if not sha256.startswith(expected):
+            problem = f"does not hold torchvision's {title}: sha256 is {sha256}, expected {expected}..."
+            raise UserError(file, problem, "remove it, and start again to download it")
     try:
         return weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
     except (urllib.error.URLError, OSError) as error:
-        what = f"cannot download the ImageNet weights ({getattr(error, 'reason', error)})"
-        raise UserError(f"model {name}", what, f"download {file.name} and put it into {file.parent}") from error
+        problem = f"cannot download the ImageNet weights ({getattr(error, 'reason', error)})"
+        raise UserError(f"model {name}", problem, f"download {file.name} and put it into {file.parent}") from error
     except Exception as error:
         raise UserError(
             file, f"holds no weights of {title} ({error})", "remove it, and start again to download it"

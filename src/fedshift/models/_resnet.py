@@ -45,15 +45,19 @@ class Block(nn.Module):
 
     def __init__(self, before: int, width: int, norm: Norm) -> None:
         super().__init__()
-        self.stride, self.padding = (1 if before == width else 2), (width - before) // 2
-        self.convolution1, self.norm1 = _convolution(before, width, self.stride), norm(width)
-        self.convolution2, self.norm2 = _convolution(width, width), norm(width)
+        self.stride = 1 if before == width else 2
+        self.padding = (width - before) // 2
+        self.convolution1 = _convolution(before, width, self.stride)
+        self.norm1 = norm(width)
+        self.convolution2 = _convolution(width, width)
+        self.norm2 = norm(width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, before, height, width) to (batch, width, height / stride, width / stride), halves rounded up."""
         y = functional.relu(self.norm1(self.convolution1(x)))
         y = self.norm2(self.convolution2(y))
         if self.stride > 1:
+            # Option A: every second pixel, and zero channels on both sides; no weights.
             x = functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.padding, self.padding))
         return functional.relu(x + y)
 

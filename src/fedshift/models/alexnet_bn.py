@@ -19,6 +19,8 @@ LAYERS = (
     {"out": 256, "kernel_size": 3, "padding": 1},
     {"out": 256, "kernel_size": 3, "padding": 1, "pool": True},
 )
+HIDDEN = 4096
+"""Units of each of the two linear layers before the last."""
 LEAST = 63
 """Least side in pixels; below it, the last pooling has no input."""
 
@@ -45,15 +47,17 @@ class AlexNetBN(Model):
         before = shape[0]
         for layer in LAYERS:
             options = {k: v for k, v in layer.items() if k not in ("out", "pool")}
-            layers += [*convolution(before, before := layer["out"], **options)]
-            layers += [nn.MaxPool2d(3, 2)] if layer.get("pool") else []
+            layers += convolution(before, layer["out"], **options)
+            if layer.get("pool"):
+                layers.append(nn.MaxPool2d(3, 2))
+            before = layer["out"]
         network = nn.Sequential(
             *layers,
             nn.AdaptiveAvgPool2d(6),
             nn.Flatten(),
-            *linear(256 * 6 * 6, 4096),
-            *linear(4096, 4096),
-            nn.Linear(4096, classes),
+            *linear(256 * 6 * 6, HIDDEN),
+            *linear(HIDDEN, HIDDEN),
+            nn.Linear(HIDDEN, classes),
         )
         if self.pretrained:
             _load(network)
@@ -75,6 +79,6 @@ def _load(network: nn.Module) -> None:
             for parameter in (layer.weight, layer.bias):
                 value = next(pretrained)
                 if parameter is None or parameter.shape != value.shape:
-                    what = f"its first layer takes {layers[0].weight.shape[1]} channels, ImageNet's has 3"
-                    raise UserError("model alexnet_bn", what, "say pretrained: false")
+                    problem = f"its first layer takes {layers[0].weight.shape[1]} channels, ImageNet's has 3"
+                    raise UserError("model alexnet_bn", problem, "say pretrained: false")
                 parameter.copy_(value)

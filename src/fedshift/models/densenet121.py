@@ -30,7 +30,8 @@ class DenseNet121(Model):
     )
 
     def identity(self) -> dict[str, Any]:
-        return {k: v for k, v in super().identity().items() if k != "pretrained" or v}  # ids of before the setting
+        # Studies from before the setting keep their ids.
+        return {k: v for k, v in super().identity().items() if k != "pretrained" or v}
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from ._densenet import DenseNet
@@ -50,7 +51,7 @@ def _load(network: nn.Module) -> None:
     from ._imagenet import imagenet
 
     state = imagenet(DenseNet121_Weights.IMAGENET1K_V1, "densenet121", "DenseNet121")
-    # the file has the names of an earlier torchvision: denselayer1.norm.1
+    # The file has the names of an earlier torchvision: denselayer1.norm.1.
     named = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", k): v for k, v in state.items()}
     with torch.no_grad():
         for name, tensor in network.state_dict().items():

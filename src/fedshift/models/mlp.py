@@ -34,8 +34,8 @@ class MLP(Model):
         """Raise one error, where pydantic would raise one for each permitted form."""
         units = hidden if isinstance(hidden, list | tuple) else [hidden]
         if not units or any(type(n) is not int or n < 1 for n in units):
-            what = f"{hidden!r} is no number of hidden units"
-            raise UserError("hidden", what, "give a whole number of 1 or more, or a list of such numbers")
+            problem = f"{hidden!r} is not a number of hidden units"
+            raise UserError("hidden", problem, "give a whole number of 1 or more, or a list of such numbers")
         return hidden
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
@@ -31,7 +32,8 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor]:
     Gradients flow through both. It takes two passes, which torch.var_mean does several times slower over such
     dimensions on a CPU.
     """
-    x = x.float() if x.dtype.itemsize < 4 else x
+    if x.dtype.itemsize < 4:
+        x = x.float()
     dims = [0, *range(2, x.dim())]
     mean = x.mean(dims, keepdim=True)
     return mean.flatten(), (x - mean).square_().mean(dims)
@@ -46,11 +48,15 @@ def normalise(layer: _BatchNorm, x: Tensor, mean: Tensor, var: Tensor, affine: b
     weight, bias = (layer.weight, layer.bias) if affine else (None, None)
     if not (mean.requires_grad or var.requires_grad):
         return batch_norm(x, mean, var, weight, bias, training=False, eps=layer.eps)
-    # torch's function takes statistics for constants
+    # torch's function takes statistics for constants, so the gradient through them needs plain operations.
     shape = (-1, *(1,) * (x.dim() - 2))
-    scale = (var + layer.eps).rsqrt() if weight is None else (var + layer.eps).rsqrt() * weight
+    scale = (var + layer.eps).rsqrt()
+    if weight is not None:
+        scale = scale * weight
     out = (x - mean.view(shape)) * scale.view(shape)
-    return out if bias is None else out + bias.view(shape)
+    if bias is not None:
+        out = out + bias.view(shape)
+    return out
 
 
 def by_batch(layer: _BatchNorm, call: int = 0) -> Callable[[Tensor], Tensor]:
@@ -68,11 +74,23 @@ def by_batch(layer: _BatchNorm, call: int = 0) -> Callable[[Tensor], Tensor]:
     return forward
 
 
+@contextmanager
+def statistics_of(model: nn.Module, source: Literal["source", "batch"]) -> Iterator[None]:
+    """Let BN layers normalise by the batch's statistics (`by_batch`) within the block, or leave them as they are."""
+    if source == "source":
+        yield
+        return
+    with batch_norm_by(model, by_batch):
+        yield
+
+
 def require_spread(alone: bool) -> None:
     """Raise UserError where a layer has seen one value a channel, and is to be normalised by it."""
     if alone:
-        what = "one image gives layers behind the last pooling one value each, which has no spread"
-        raise UserError("test-time statistics", what, "give them more images, or a larger batch_size; or choose source")
+        problem = "one image gives layers behind the last pooling one value each, which has no spread"
+        raise UserError(
+            "test-time statistics", problem, "give them more images, or a larger batch_size; or choose source"
+        )
 
 
 Forward = Callable[[Tensor], Tensor]
@@ -91,8 +109,8 @@ def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm, int], Forward]) 
     named = batch_norms(model)
     for name, layer in named.items():
         if type(layer).forward not in (_BatchNorm.forward, SyncBatchNorm.forward):
-            what = f"{type(layer).__name__} does more than batch norm, and its statistics are to be others"
-            raise UserError(f"layer {name}", what, "make two modules of it: batch norm, and what it adds")
+            problem = f"{type(layer).__name__} does more than batch norm, which would be lost with other statistics"
+            raise UserError(f"layer {name}", problem, "split it into batch norm and a module for the rest")
     layers = list(named.values())
     counted = [_Calls(make, layer) for layer in layers]
     replaced = [vars(layer).get("forward") for layer in layers]
@@ -105,6 +123,7 @@ def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm, int], Forward]) 
         for calls in counted:
             calls.end()
 
+    # `always_call`: also after an error in the pass, the next one must count its calls from 0.
     hooks = [model.register_forward_pre_hook(begin), model.register_forward_hook(end, always_call=True)]
     for layer, calls in zip(layers, counted, strict=True):
         layer.forward = calls.forward  # type: ignore[method-assign, assignment]
@@ -124,7 +143,8 @@ class _Calls:
     """The functions of one layer: one for each of its calls within a forward pass of the model."""
 
     def __init__(self, make: Callable[[_BatchNorm, int], Forward], layer: _BatchNorm) -> None:
-        self.make, self.layer = make, layer
+        self.make = make
+        self.layer = layer
         self.functions = [make(layer, 0)]
         self.next, self.inside = 0, False
 

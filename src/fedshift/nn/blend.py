@@ -25,7 +25,9 @@ class Blended(nn.Module):
 
     def __init__(self, networks: Sequence[nn.Module], weights: Sequence[float], of: Outputs) -> None:
         super().__init__()
-        self.networks, self.weights, self.of = nn.ModuleList(networks), tuple(weights), of
+        self.networks = nn.ModuleList(networks)
+        self.weights = tuple(weights)
+        self.of = of
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (batch, classes) whose softmax is the prediction of all networks together."""

@@ -17,8 +17,8 @@ def classifier(model: nn.Module) -> nn.Linear:
     Raises UserError for a network without one, and for several networks that predict together.
     """
     if isinstance(model, Blended):
-        what = "is made of several networks that predict together, which have no common last layer"
-        raise UserError("model", what, "choose an inference that needs none, such as source")
+        problem = "is made of several networks that predict together, which have no common last layer"
+        raise UserError("model", problem, "choose an inference that needs none, such as source")
     layers = [m for m in model.modules() if isinstance(m, nn.Linear)]
     if not layers:
         raise UserError("model", "has no linear layer, whose input would be its features", "use one that ends in one")

@@ -37,6 +37,7 @@ class Place:
         piece = flat[self.span]
         if not self.channels_last:
             return piece.view(self.shape)
+        # The same numbers in memory as torch's channels-last tensors: the last axis is c.
         n, c, h, w = self.shape
         return piece.view(n, h, w, c).permute(0, 3, 1, 2)
 
@@ -56,7 +57,8 @@ class Layout:
     """
 
     def __init__(self, model: nn.Module, channels_last: bool = False, stays: Collection[str] = ()) -> None:
-        layers, stored = batch_norms(model), model.state_dict().keys()
+        layers = batch_norms(model)
+        stored = model.state_dict().keys()
         parameters = {k: p for k, p in model.named_parameters() if p.requires_grad}
         frozen = [k for k, p in model.named_parameters() if not p.requires_grad]
         buffers = {k: b for k, b in model.named_buffers() if k in stored}
@@ -73,6 +75,7 @@ class Layout:
             for k, tensor in group
             if k in stored
         ]
+        # Reversed, so that the first of several names stays.
         first = {key: k for k, key in reversed(named)}
         self.aliases = {k: first[key] for k, key in named if k != first[key]}
         self.places: dict[str, Place] = {}
@@ -96,7 +99,8 @@ class Layout:
             owner, leaf = _owner(model, name)
             if leaf in owner._parameters:
                 parameter = getattr(owner, leaf)
-                parameter.data, parameter.grad = place.view(flat), place.view(grad)
+                parameter.data = place.view(flat)
+                parameter.grad = place.view(grad)
             else:
                 owner._buffers[leaf] = place.view(flat)
         for name, counter in zip(self.counters, counters, strict=True):

@@ -37,11 +37,8 @@ class LayerPolicy:
         from .features import classifier
 
         head = {id(parameter) for parameter in classifier(model).parameters()}
-        return [
-            name
-            for name, parameter in model.named_parameters()
-            if not (self.head if id(parameter) in head else self.body)
-        ]
+        travels = {True: self.head, False: self.body}
+        return [name for name, parameter in model.named_parameters() if not travels[id(parameter) in head]]
 
 
 LAYERS: dict[str, LayerPolicy] = {

@@ -18,14 +18,16 @@ def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
     device = torch.device(device)
     if device.type == "cpu" or tensor.device.type != "cpu":
         return tensor.to(device)
+    # Only a copy from pinned memory leaves the host free meanwhile.
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def array_to_device(array: np.ndarray, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Return an array as a tensor on the device of another tensor; see `to_device`. It keeps its type by default."""
     tensor = torch.from_numpy(array)
-    tensor = tensor if dtype is None else tensor.to(dtype)
-    return tensor if like.is_cpu else to_device(tensor, like.device)
+    if dtype is not None:
+        tensor = tensor.to(dtype)
+    return to_device(tensor, like.device)
 
 
 @functools.lru_cache(64)
