@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,6 +10,7 @@ import fake_study
 import numpy as np
 import pytest
 from invented import made
+from scipy.stats import t as student
 from scored_study import summarised
 
 from fedshift.analysis import net_benefit, results, score
@@ -22,29 +23,26 @@ SCORE = np.array([0.9, 0.6, 0.2, 0.7, 0.3, 0.25, 0.15, 0.1, 0.05, 0.02])
 AT = np.array([0.1, 0.2, 0.5])
 
 
-def test_net_benefit_and_treatments_avoided() -> None:
+def test_net_benefit() -> None:
     """At 0.1, 3 of 3 positives and 5 of 7 negatives are treated: 3 / 10 - 5 / 10 * 1 / 9 = 0.2444444."""
     model, everyone = (each.mean(0) for each in net_benefit.benefit(POSITIVE, SCORE, AT))
     assert model == pytest.approx([0.2444444, 0.225, 0.1], abs=1e-6)
     assert everyone == pytest.approx([0.2222222, 0.125, -0.4], abs=1e-6)
-    assert net_benefit.avoided(model, everyone, AT) == pytest.approx([20, 40, 50], abs=1e-6)
 
 
 def test_the_interval_is_that_of_the_difference_to_the_better_default() -> None:
-    """Five patients of two samples: 1.5 to 3.5 % of all 5^5 resamples lie beyond each bound."""
-    patient = np.repeat([*"abcde"], 2)
+    """Five patients of two samples: a t interval of the mean difference, with 4 degrees of freedom.
+
+    Treating all is the better default at 0.1 and 0.2, and treating none at 0.5.
+    """
+    patient = np.repeat(np.arange(5), 2)
     model, everyone = net_benefit.benefit(POSITIVE, SCORE, AT)
-    both = [each.reshape(5, 2, 3).mean(1) for each in (model, everyone)]
-    every = np.array(
-        [
-            both[0][list(draw)].mean(0) - np.maximum(both[1][list(draw)].mean(0), 0)
-            for draw in itertools.product(range(5), repeat=5)
-        ]
-    )
-    low, high = net_benefit.bounds(model, everyone, patient, np.random.default_rng(0))
-    for bound, (least, most) in ((low, (0.015, 0.035)), (high, (0.965, 0.985))):
-        assert (np.quantile(every, least, axis=0) - 1e-9 <= bound).all()
-        assert (bound <= np.quantile(every, most, axis=0) + 1e-9).all()
+    for n, default in enumerate((everyone[:, 0], everyone[:, 1], np.zeros(10))):
+        each = (model[:, n] - default).reshape(5, 2).mean(1)
+        half = student.ppf(0.975, 4) * each.std(ddof=1) / math.sqrt(5)
+        given = net_benefit.Benefit(model[:, n], everyone[:, n])
+        found = net_benefit.difference(given, patient, ("data", "site")).interval_over_patients()
+        assert found == pytest.approx((each.mean() - half, each.mean() + half))
 
 
 def test_a_study_that_asks_for_it_draws_it(tmp_path: Path) -> None:
@@ -58,7 +56,7 @@ def test_a_study_that_asks_for_it_draws_it(tmp_path: Path) -> None:
     )
     score.score(plan, paths)
     summary.summarise(plan, paths)
-    table = read_table(paths.study_files(plan.name).net_benefit)
+    table = read_table(paths.study_files(plan.name).result("net_benefit"))
     assert len(table) == 2 * 4 * net_benefit.POINTS
     chosen = table[(table["site"] == "centre1") & (table["inference_id"] == "source")]
     odds = chosen["threshold"] / (1 - chosen["threshold"])
@@ -74,7 +72,7 @@ def test_a_study_that_asks_for_it_draws_it(tmp_path: Path) -> None:
 
 def test_other_studies_have_an_empty_table_and_nothing_to_draw(tmp_path: Path) -> None:
     plan, paths = summarised(tmp_path, runs=[{"algorithm": "fedavg"}], seeds=[0], figures=[])
-    table = read_table(paths.study_files(plan.name).net_benefit)
+    table = read_table(paths.study_files(plan.name).result("net_benefit"))
     assert list(table) == net_benefit.COLUMNS and table.empty
     text = registry.build("figure", "decision_curve").draw(made())
     assert "Nothing to draw" in text and "it needs two classes" in text

@@ -24,7 +24,7 @@ def test_loss_of_each_client_and_their_mean() -> None:
         for site, loss in losses.items()
     ]
     rounds += [moment(1, "x", "val", 100.0)]
-    found = loss_by_site.panels(made(rounds=rounds), 24)
+    found = loss_by_site.losses(made(rounds=rounds), 24)
     assert list(found) == ["x", "y", loss_by_site.MEAN]
     assert values(found, "x", "FedAvg") == [[2, 6], [1, 3]], "a row a round, a column a seed"
     assert values(found, loss_by_site.MEAN, "FedAvg") == [[3, 7], [1.5, 3.5]]
@@ -32,18 +32,18 @@ def test_loss_of_each_client_and_their_mean() -> None:
 
 def test_pooled_data_are_in_the_mean_alone() -> None:
     rounds = [moment(1, "x", "train", 2.0), moment(1, "pooled", "train", 5.0, condition="Centralised")]
-    found = loss_by_site.panels(made(rounds=rounds), 24)
+    found = loss_by_site.losses(made(rounds=rounds), 24)
     assert list(found["x"]) == ["FedAvg"]
     assert values(found, loss_by_site.MEAN, "Centralised") == [[5]]
 
 
 def test_one_client_needs_no_mean() -> None:
-    assert list(loss_by_site.panels(made(rounds=[moment(1, "x", "train", 2.0)]), 24)) == ["x"]
+    assert list(loss_by_site.losses(made(rounds=[moment(1, "x", "train", 2.0)]), 24)) == ["x"]
 
 
 def test_clients_beyond_the_most_are_told_and_count_in_the_mean() -> None:
     given = made(rounds=[moment(1, f"x{k}", "train", float(k)) for k in range(4)])
-    found = loss_by_site.panels(given, 2)
+    found = loss_by_site.losses(given, 2)
     assert list(found) == ["x0", "x1", loss_by_site.MEAN]
     assert values(found, loss_by_site.MEAN, "FedAvg") == [[1.5]]
     assert "2 further clients have no panel" in LossBySite(most=2).caption(given)
@@ -52,7 +52,7 @@ def test_clients_beyond_the_most_are_told_and_count_in_the_mean() -> None:
 @pytest.mark.parametrize(("least", "wide"), [(0.011, False), (0.009, True), (0.0, False)])
 def test_a_logarithmic_scale_beyond_two_decades(least: float, wide: bool) -> None:
     given = made(rounds=[moment(1, "x", "train", 1.0), moment(2, "x", "train", least)])
-    assert loss_by_site.is_wide(loss_by_site.panels(given, 24)) is wide
+    assert loss_by_site.is_wide(loss_by_site.losses(given, 24)) is wide
     assert ("logarithmic" in LossBySite().caption(given)) is wide
 
 
@@ -65,7 +65,7 @@ def test_a_band_is_told_where_there_are_several_seeds() -> None:
 
 def test_partitions_have_lines_of_their_own() -> None:
     rounds = [moment(1, "x", "train", k, held_out=h) for k, h in ((1.0, "iid"), (2.0, "noniid"))]
-    found = loss_by_site.panels(made(rounds=rounds), 24)
+    found = loss_by_site.losses(made(rounds=rounds), 24)
     assert {c: runs.to_numpy().tolist() for c, runs in found["x"].items()} == {
         "FedAvg, held out iid": [[1]],
         "FedAvg, held out noniid": [[2]],

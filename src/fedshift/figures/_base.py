@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..core.registry import Plugin
+from ._canvas import legend, legend_height, note, svg
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,20 +21,13 @@ class Ranking(NamedTuple):
 
     Attributes
     ----------
-    names : tuple[str, ...]
-        the titles of the conditions
-    role, sites : str, int
-        the role of the sites, and their number
-    ranks : tuple[float, ...]
-        the mean rank of each condition; empty where there is none
-    critical : float
-        the critical difference of Nemenyi's test at 5 %
-    p : float
-        that of Iman and Davenport's test that all ranks are alike
-    related : bool
-        whether each site was held out from another training
-    why_not : str
-        the reason why ranks are not compared
+    names : titles of the conditions
+    role, sites : role of the sites, and their number
+    ranks : mean rank of each condition; empty where ranks are not compared
+    critical : critical difference of Nemenyi's test at 5 %
+    p : p value of Iman and Davenport's test that all ranks are alike
+    related : whether each site was held out from another training
+    why_not : reason why ranks are not compared
     """
 
     names: tuple[str, ...]
@@ -52,12 +46,9 @@ class Mistake:
 
     Attributes
     ----------
-    image : numpy.ndarray
-        the prepared image (height, width, channels), uint8
-    true, predicted : int
-        the two classes
-    probability : float
-        the probability of the predicted class, mean over trainings
+    image : prepared image (height, width, channels), uint8
+    true, predicted : the two classes
+    probability : probability of the predicted class, mean over trainings
     """
 
     image: np.ndarray
@@ -72,16 +63,11 @@ class SiteMistakes:
 
     Attributes
     ----------
-    site : str
-        the name of the site
-    condition, inference : str
-        titles of the condition and the inference that predicted
-    trainings : int
-        the number of trainings over which probabilities are averaged
-    wrong, total : int
-        images with a wrong prediction, and all images
-    worst : tuple[Mistake, ...]
-        the mistakes that are shown
+    site : name of the site
+    condition, inference : titles of the condition and the inference that predicted
+    trainings : number of trainings over which probabilities are averaged
+    wrong, total : number of images with a wrong prediction, and of all images
+    worst : mistakes that are shown
     """
 
     site: str
@@ -104,35 +90,22 @@ class Results:
 
     Attributes
     ----------
-    scores, summary : pandas.DataFrame
-        scores.csv and summary.csv with the ids `condition_id` and `inference_id`, and with their titles for people in
-        the columns `condition` and `shown`
-    rounds : pandas.DataFrame
-        rounds.parquet of all runs, with the columns run, seed, condition_id, condition and held_out
-    patches : dict[str, numpy.ndarray]
-        a few images of each site (n, height, width, channels), uint8, sorted by class
-    labels : dict[str, numpy.ndarray]
-        the classes (n,) of these images, where they are known
-    internal, external : tuple[str, ...]
-        the sites in the order of the study; with several partitions, a site may be both
-    headline : Metric
-        the metric that the study leads with
-    classes : tuple[str, ...]
-        names of the classes
-    synthetic : bool
-        whether the images are invented
-    settings : Mapping[str, Mapping[str, Any]]
-        every setting of each run, by the id of the run and then by the setting's dotted path
+    scores, summary : scores.csv and summary.csv with the ids `condition_id` and `inference_id`, and with their titles
+        for people in the columns `condition` and `shown`
+    rounds : rounds.parquet of all runs, with the columns run, seed, condition_id, condition and held_out
+    patches : a few images of each site (n, height, width, channels), uint8, sorted by class
+    labels : classes (n,) of these images, where they are known
+    internal, external : sites in the order of the study; with several partitions, a site may be both
+    headline : metric that the study leads with
+    classes : names of the classes
+    synthetic : whether the images are invented
+    settings : every setting of each run, by the id of the run and then by the setting's dotted path
         (`training.batch_size`, `data.dataset.classes_per_client`, `partition.limit.train`, ...)
-    mistakes : Callable[[int], Sequence[SiteMistakes]]
-        reads the predictions and returns at most so many mistakes of each external site; costly, so that `caption`
-        should not call it
-    benefits : pandas.DataFrame or None
-        net_benefit.csv with the columns `condition` and `shown`; None where the study asks for no decision curve
-    ranking : Ranking | None
-        the ranks of the conditions over sites
-    calibration : pandas.DataFrame | None
-        calibration.csv, with titles as in `scores`
+    mistakes : function that reads the predictions and returns at most so many mistakes of each external site; costly,
+        so that `caption` should not call it
+    benefits : net_benefit.csv with titles as in `scores`; None where the study asks for no decision curve
+    ranking : ranks of the conditions over sites
+    calibration : calibration.csv with titles as in `scores`
     """
 
     scores: pd.DataFrame
@@ -155,7 +128,7 @@ class Results:
 class Figure(Plugin):
     """A picture for the page.
 
-    A plug-in sets `title`, the heading of the figure, and overrides `caption` and `draw`.
+    A plug-in sets `title`, the heading of the figure, and overrides `caption` and `draw`; the other methods are help.
     """
 
     kind: ClassVar[str] = "figure"
@@ -168,3 +141,33 @@ class Figure(Plugin):
     def draw(self, results: Results) -> str:
         """Return the figure as SVG text."""
         raise TypeError(f"{type(self).__name__} draws nothing")
+
+    def heading(self, results: Results) -> str:
+        """Return title and caption: what describes the figure to readers who cannot see it."""
+        return f"{self.title}: {self.caption(results)}"
+
+    def nothing(self, results: Results) -> str:
+        """Return the SVG that is shown where there is nothing to draw; the caption says why."""
+        return note(self.name, self.heading(results))
+
+    def picture(
+        self,
+        results: Results,
+        size: tuple[float, float],
+        paint: Callable[[Any], None],
+        labels: Iterable[str] = (),
+    ) -> str:
+        """Return as SVG what `paint` draws on a matplotlib figure of `size` (width and height in inches).
+
+        Where there are `labels`, those of lines and bars, a legend is added below; the figure becomes higher by it.
+        """
+        labels = list(labels)
+        width, height = size
+
+        def paint_with_legend(figure: Any) -> None:
+            paint(figure)
+            if labels:
+                legend(figure)
+
+        size = (width, height + legend_height(labels, width))
+        return svg(self.name, self.heading(results), size, paint_with_legend)

@@ -77,9 +77,15 @@ def svg(name: str, title: str, size: tuple[float, float], draw: Callable[[Figure
     return frame(name, title, (72 * size[0], 72 * size[1]), re.sub(r"\s*\n\s*", "\n", body))
 
 
-def style(n: int) -> dict[str, Any]:
-    """Return colour and dashes of the n-th line of a panel. The first 24 lines all differ."""
-    return {"color": COLOURS[n % len(COLOURS)], "linestyle": LINES[(n + n // 12) % len(LINES)]}
+def style(n: int, points: int = 2) -> dict[str, Any]:
+    """Return colour and dashes of the n-th line of a panel, and a marker if it has a single point.
+
+    The first 24 lines all differ.
+    """
+    look = {"color": COLOURS[n % len(COLOURS)], "linestyle": LINES[(n + n // 12) % len(LINES)]}
+    if points == 1:
+        look["marker"] = "o"
+    return look
 
 
 def short(text: str, length: int = 28) -> str:
@@ -103,13 +109,33 @@ def legend(figure: Figure) -> None:
 def legend_height(labels: Iterable[str], width: float) -> float:
     """Return the height in inches of the legend of a figure of `width` inches."""
     shown = [short(label, _LONGEST) for label in labels]
-    return 0.1 + 0.2 * -(-len(shown) // _columns(shown, width)) if shown else 0.0
+    if not shown:
+        return 0.0
+    lines = -(-len(shown) // _columns(shown, width))
+    return 0.1 + 0.2 * lines
 
 
 def _columns(labels: Iterable[str], width: float) -> int:
     """Return how many labels fit side by side."""
     longest = max(map(len, labels))
     return max(1, min(4, int(width / (0.5 + 0.068 * longest))))
+
+
+def panels(figure: Figure, count: int, columns: int, **options: Any) -> list[Any]:
+    """Return axes for `count` panels, row by row. The places left over in the last row stay empty.
+
+    `options` are passed to `figure.subplots`.
+    """
+    grid = list(figure.subplots(-(-count // columns), columns, squeeze=False, **options).flat)
+    for axes in grid[count:]:
+        axes.set_visible(False)
+    return grid[:count]
+
+
+def round_axis(axes: Any) -> None:
+    """Label the x axis with the number of the round, at whole numbers only."""
+    axes.set_xlabel("Round")
+    axes.xaxis.get_major_locator().set_params(integer=True)
 
 
 def logarithmic(axis: Any) -> None:

@@ -20,7 +20,10 @@ EDGES = (96, 72, 56, 44, 32, 24, 16)
 MOST = 48
 """Images of one figure."""
 _LIMIT = 180_000
-_WIDTH, _GAP, _HEADING, _FONT = 640, 4, 20, 9
+_WIDTH = 640
+_GAP = 4
+_HEADING = 20
+_FONT = 9
 _FEW = 3
 """So few images in a row would be too large on the whole width."""
 _LINE = _FONT + 3
@@ -46,22 +49,26 @@ def private(results: Results) -> str:
     )
 
 
-def each_row(each: int, rows: int) -> int:
-    """Return how many images a row may have, so that a figure of so many rows has about MOST images."""
-    return max(2, min(each, MOST // max(1, rows)))
+def each_row(most: int, rows: int) -> int:
+    """Return how many images a row may have: at most `most`, and about MOST in a figure of so many rows."""
+    return max(2, min(most, MOST // max(1, rows)))
 
 
 def grid(name: str, title: str, rows: Sequence[tuple[str, Sequence[Tile]]], columns: int) -> str:
     """Return rows of images in so many columns, each below its heading; `title` describes the figure."""
     tiles = [tile for _, row in rows for tile in row]
+    # The largest images with which the figure stays light; many small ones if need be.
     for edge in EDGES:
         pngs = {id(tile): png(tile.image, edge) for tile in tiles}
         if sum(map(len, pngs.values())) < _LIMIT:
             break
     most = max((len(row) for _, row in rows), default=1) or 1
-    width = _WIDTH / 2 if columns == 1 and most <= _FEW else _WIDTH
+    width: float = _WIDTH
+    if columns == 1 and most <= _FEW:
+        width = _WIDTH / 2
     side = (width / columns - 12) / most - _GAP
-    body, top = list[str](), 0.0
+    body: list[str] = []
+    top = 0.0
     for start in range(0, len(rows), columns):
         line = rows[start : start + columns]
         for k, (heading, row) in enumerate(line):
@@ -73,7 +80,7 @@ def grid(name: str, title: str, rows: Sequence[tuple[str, Sequence[Tile]]], colu
                 body += _tile(tile, pngs[id(tile)], x + n * (side + _GAP), top + _HEADING, side)
         shown = [tile for _, row in line for tile in row]
         words = max((len(tile.lines) for tile in shown), default=0)
-        top += _HEADING + (side if shown else 0) + words * _LINE + 14
+        top += _HEADING + side * bool(shown) + words * _LINE + 14
     return frame(name, title, (width, top), "\n".join(body))
 
 
@@ -90,11 +97,10 @@ def png(image: np.ndarray, edge: int) -> str:
     """Return an image (height, width, channels) as a base64 PNG of at most `edge` pixels a side."""
     from PIL import Image
 
-    picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image[..., :3])
-    if max(picture.size) > edge:
-        picture = picture.resize(
-            [max(1, round(edge * s / max(picture.size))) for s in picture.size], Image.Resampling.BOX
-        )
+    grey = image.shape[-1] == 1
+    picture = Image.fromarray(image[..., 0] if grey else image[..., :3])
+    # Without reducing_gap=None, Pillow would first shrink by a whole factor, and the result would be another one.
+    picture.thumbnail((edge, edge), Image.Resampling.BOX, reducing_gap=None)
     out = io.BytesIO()
     picture.save(out, "PNG", optimize=True)
     return base64.b64encode(out.getvalue()).decode()

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 OPTIONS = ("momentum", "batch_size", "order")
 """Columns of scores that hold options of an inference."""
+ROLES = ("internal", "external")
+SILENT = "; conditions that exchange nothing are left out there"
+"""Part of the captions of figures with an axis for traffic."""
 Spot = tuple[float, float]
 """Mean and standard deviation over seeds; the latter is NaN for a single seed."""
 _MOVED = ["floats_down", "floats_up"]
@@ -27,7 +30,9 @@ def headline(results: Results) -> pd.DataFrame:
     if results.scores.empty:
         return results.scores.reindex(columns=[*_SCORES, "metric"])
     scores = results.scores[results.scores["metric"] == results.headline.name]
-    return scores.assign(value=scores["value"] * (100 if results.headline.percent else 1))
+    if results.headline.percent:
+        scores = scores.assign(value=100 * scores["value"])
+    return scores
 
 
 def by_partition(table: pd.DataFrame) -> pd.DataFrame:
@@ -40,26 +45,31 @@ def by_partition(table: pd.DataFrame) -> pd.DataFrame:
 def apart(scores: pd.DataFrame) -> pd.DataFrame:
     """Return scores by partition, except where each external site is held out by one partition alone."""
     outside = scores[scores["role"] == "external"].groupby("site")["held_out"].nunique()
-    return scores if len(outside) and outside.max() == 1 else by_partition(scores)
+    if len(outside) and outside.max() == 1:
+        return scores
+    return by_partition(scores)
 
 
 def axis(results: Results) -> str:
     """Return the label of an axis: the headline metric with its unit."""
-    return f"{results.headline.title}{' (%)' if results.headline.percent else ''}"
+    unit = " (%)" if results.headline.percent else ""
+    return results.headline.title + unit
 
 
 def inside(results: Results) -> tuple[str, ...]:
-    """Return the internal sites that have test samples in some run."""
-    runs = [run for run in results.settings.values() if "partition.split.test" in run]
-    trained, tested = (
-        {site for run in runs if run["partition.split.test"] > least for site in run["partition.internal"]}
-        for least in (-1, 0)
-    )
+    """Return the internal sites that have test samples in some run, and those that no run names."""
+    trained, tested = set[str](), set[str]()
+    for run in results.settings.values():
+        if "partition.split.test" in run:
+            trained |= set(run["partition.internal"])
+        if run.get("partition.split.test", 0) > 0:
+            tested |= set(run["partition.internal"])
     return tuple(site for site in results.internal if site not in trained - tested)
 
 
 def over_sites(scores: pd.DataFrame, by: Sequence[str]) -> pd.Series:
     """Return the mean over sites, each counted once, for each value of `by` and each seed."""
+    # A site may have a row for each of several partitions: it counts once all the same.
     sites = scores.groupby([*by, "seed", "site"], sort=False)["value"].mean()
     return sites.groupby(level=[*by, "seed"], sort=False).mean()
 
@@ -69,8 +79,8 @@ def over_seeds(values: pd.Series) -> pd.DataFrame:
 
     The columns are mean and std; std is NaN for a single seed.
     """
-    rest = [name for name in values.index.names if name != "seed"]
-    return values.groupby(level=rest, sort=False).agg(["mean", "std"]).dropna(subset=["mean"])
+    levels = [name for name in values.index.names if name != "seed"]
+    return values.groupby(level=levels, sort=False).agg(["mean", "std"]).dropna(subset=["mean"])
 
 
 def mean_and_std(values: pd.Series) -> dict[Any, Spot]:
@@ -82,40 +92,35 @@ def mean_and_std(values: pd.Series) -> dict[Any, Spot]:
 
 def known(column: pd.Series) -> list[Any]:
     """Return the values of a column, with None for missing ones."""
-    return [value if known else None for value, known in zip(column, column.notna(), strict=True)]
+    return list(column.astype(object).where(column.notna(), None))
 
 
 def centres(scores: pd.DataFrame) -> dict[str, str]:
     """Return the shown name of each inference's centre: the options that a sweep varies around.
 
-    The centre has the inference's default options if they were predicted. Otherwise each option has its most common
-    value; among equally common values, the default counts before the first one.
+    These are the inference's default options if they were predicted, and otherwise the first that the study names.
     """
     names: dict[str, str] = {}
     for name, rows in scores.groupby("inference", sort=False):
-        variants = rows.drop_duplicates("shown")
-        defaults = {k: f.default for k, f in _fields(str(name)).items()}
-        columns = {c: known(variants[c]) for c in OPTIONS}
-        usual = {c: max(values, key=lambda v: (values.count(v), v == defaults.get(c))) for c, values in columns.items()}
-        default = {c: defaults.get(c) for c in OPTIONS}
-        plain = any(all(columns[c][k] == default[c] for c in OPTIONS) for k in range(len(variants)))
-        wanted = default if plain else usual
-        agree = [sum(columns[c][k] == wanted[c] for c in OPTIONS) for k in range(len(variants))]
-        names[str(name)] = str(variants["shown"].iloc[agree.index(max(agree))])
+        defaults = _defaults(str(name))
+        usual = [value == defaults for value in zip(*(known(rows[column]) for column in OPTIONS), strict=True)]
+        first = usual.index(True) if any(usual) else 0
+        names[str(name)] = str(rows["shown"].iloc[first])
     return names
 
 
-def _fields(inference: str) -> dict[str, Any]:
-    """Return the fields of an inference by its name in scores, such as `tsmobn` or `tsmobn(affine=False)`."""
+def _defaults(inference: str) -> tuple[Any, ...]:
+    """Return the default OPTIONS of an inference by its name in scores, such as `tsmobn(affine=False)`."""
     plugin = discover("inference").get(inference.partition("(")[0])
-    return plugin.model_fields if plugin else {}
+    defaults = {name: field.default for name, field in plugin.model_fields.items()} if plugin else {}
+    return tuple(defaults.get(name) for name in OPTIONS)
 
 
 def client_of(inference: str, sites: Iterable[str]) -> str | None:
     """Return the client whose own tensors an inference tests at all sites: amazon for `source(client=amazon)`."""
-    inside = inference.partition("(")[2]
-    starts = [f"client={s}" for s in sites if f"client={s}," in f"{inside[:-1]}," and inside]
-    return max(starts, key=len).removeprefix("client=") if starts else None
+    settings = inference.partition("(")[2].removesuffix(")")
+    # A name may contain a comma, and another client's name may be its beginning: the longest that fits is meant.
+    return max((site for site in sites if f"client={site}," in f"{settings},"), key=len, default=None)
 
 
 def by_run(rounds: pd.DataFrame, column: str, points: int = 150) -> pd.DataFrame:
@@ -124,31 +129,49 @@ def by_run(rounds: pd.DataFrame, column: str, points: int = 150) -> pd.DataFrame
     Of a long history, about `points` rounds at equal distances are returned.
     """
     table = rounds.pivot_table(index="round", columns="run", values=column, aggfunc="mean")
-    return table.iloc[:: max(1, -(-len(table) // points))]
+    step = max(1, -(-len(table) // points))
+    return table.iloc[::step]
 
 
 def shared_part(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the rounds up to the end of the shortest run, without rounds in which no run has a value."""
+    # Rounds missing at the end of each run: in a column turned upside down, the place of its first value.
     ends = runs.notna().to_numpy()[::-1].argmax(axis=0)
     return runs.iloc[: len(runs) - int(ends.max())].dropna(how="all")
 
 
-def of_same_sites(rounds: pd.DataFrame) -> bool:
-    """Return whether partitions train on the same sites: then each has its own line, and no mean is taken."""
+def by_line(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Return rounds whose conditions are those of lines: where partitions train on the same sites, one for each."""
+    if rounds.empty:
+        return rounds
     clients = rounds[rounds["split"] == "train"].groupby("held_out")["site"].agg(frozenset)
-    return bool(clients.duplicated().any())
+    if clients.duplicated().any():
+        return by_partition(rounds)
+    return rounds
 
 
 def exchanged(rounds: pd.DataFrame) -> pd.Series:
     """Return the bytes that all clients have received and sent by the end of each round, mean over runs."""
     trained = rounds[rounds["split"] == "train"]
+    # min_count leaves traffic that was not recorded undefined, where a plain sum would say 0.
     floats = trained.reindex(columns=_MOVED).sum(axis=1, min_count=1)
     table = (FLOAT_BYTES * floats).groupby([trained["round"], trained["run"]]).sum(min_count=1).unstack("run")
     return table.cumsum().mean(axis=1)
 
 
+def sends(line: pd.DataFrame) -> bool:
+    """Return whether a line, whose column `bytes` holds the traffic, exchanges anything that was counted."""
+    return bool(line["bytes"].max() > 0)
+
+
+def most_exchanged(lines: Iterable[pd.DataFrame]) -> float:
+    """Return the largest traffic of any line; 0 where none was counted."""
+    return max(float(line["bytes"].fillna(0).max()) for line in lines)
+
+
 def unit_of(most: float) -> tuple[float, str]:
     """Return the unit in which `most` bytes read best: its size and its name."""
-    units = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-    name = next((u for u, size in reversed(units.items()) if most >= size), "kB")
-    return units[name], name
+    for name, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if most >= size:
+            return size, name
+    return 1e3, "kB"

@@ -53,20 +53,15 @@ def table(
             if cell.shade is not None:
                 colour = (COLOURS[0], 0.04 + 0.4 * cell.shade)
                 axes.add_patch(Rectangle((x + 0.02, y - 0.46), 0.96, 0.92, facecolor=colour, linewidth=0))
-            weight = "bold" if cell.shade == 1 else "normal"
-            axes.text(x + 0.5, y, cell.text, ha="center", va="center", fontsize=size, fontweight=weight)
+            text = axes.text(x + 0.5, y, cell.text, ha="center", va="center", fontsize=size)
+            if cell.shade == 1:
+                text.set_fontweight("bold")
+    # Names that do not fit side by side are slanted; the last of them sticks out at the right.
     level = _level(columns, across)
+    look = {"ha": "center", "rotation": 0} if level else {"ha": "left", "rotation": 40}
     for x, name in enumerate(columns):
-        axes.text(
-            x + 0.5 if level else x + 0.35,
-            -0.62,
-            name,
-            ha="center" if level else "left",
-            va="bottom",
-            rotation=0 if level else 40,
-            rotation_mode="anchor",
-            fontsize=8.5,
-        )
-    axes.set_xlim(-left, across + (0 if level else 0.6))
+        start = x + 0.5 if level else x + 0.35
+        axes.text(start, -0.62, name, va="bottom", rotation_mode="anchor", fontsize=8.5, **look)
+    axes.set_xlim(-left, across + 0.6 * (not level))
     axes.set_ylim(len(rows) - 0.5, -0.5 - top / ROW)
     axes.set_axis_off()

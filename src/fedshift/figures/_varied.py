@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -21,41 +22,40 @@ def swept(settings: Settings) -> dict[str, list[list[str]]]:
     """Return by setting the groups of runs that differ only in it, in settings that follow it, and in their seed."""
     varied: dict[str, list[list[str]]] = {}
     for family in _families(settings):
-        table = _varying(family)
-        for key in _leading(table):
-            rest = [k for k in table if k != key and not _follows(table, k, key)]
-            groups: dict[tuple[Hashable, ...], list[str]] = {}
-            for run in family:
-                groups.setdefault(tuple(table[k][run] for k in rest), []).append(run)
-            several = [runs for runs in groups.values() if len({table[key][run] for run in runs}) > 1]
-            if several:
-                varied.setdefault(key, []).extend(several)
+        for key in _leading(family):
+            # What follows the setting may differ along a line; everything else is the same on it.
+            fixed = [name for name in family if name != key and not _follows(family, name, key)]
+            groups: dict[tuple[Hashable, ...], list[str]] = defaultdict(list)
+            for run in family[key]:
+                groups[tuple(family[name][run] for name in fixed)].append(run)
+            for runs in groups.values():
+                if len({family[key][run] for run in runs}) > 1:
+                    varied.setdefault(key, []).append(runs)
     return varied
 
 
 def followers(settings: Settings) -> dict[str, list[str]]:
-    """Return by setting that has a panel the numeric settings that change with it in any family of runs."""
-    following: dict[str, dict[str, None]] = {}
+    """Return by varied setting the numeric settings that change with it in any family of runs."""
+    following: dict[str, list[str]] = defaultdict(list)
     for family in _families(settings):
-        table = _varying(family)
-        for key in _leading(table):
-            names = following.setdefault(key, {})
-            names |= {k: None for k in table if k != key and _is_numeric(table[k]) and _follows(table, k, key)}
-    return {key: list(names) for key, names in following.items()}
+        for key in _leading(family):
+            names = (name for name in family if name != key and _is_numeric(family[name]))
+            following[key] += [name for name in names if _follows(family, name, key)]
+    return {key: list(dict.fromkeys(names)) for key, names in following.items()}
 
 
-def _families(settings: Settings) -> list[Settings]:
-    families: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+def _families(settings: Settings) -> list[Table]:
+    """Return the settings, the seed apart, in which runs of one algorithm, BN policy, add-on and model differ."""
+    families: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = defaultdict(dict)
     for run, values in settings.items():
-        families.setdefault(tuple(values.get(k) for k in FAMILY), {})[run] = values
-    return list(families.values())
+        families[tuple(values.get(key) for key in FAMILY)][run] = values
+    return [_varying(family) for family in families.values()]
 
 
 def _varying(family: Settings) -> Table:
-    """Return the settings in which runs differ, except for the seed, with the value of each run."""
-    keys = dict.fromkeys(k for values in family.values() for k in values if k != "seed")
-    table = {k: {run: _hashable(values.get(k, _ABSENT)) for run, values in family.items()} for k in keys}
-    return {k: values for k, values in table.items() if len(set(values.values())) > 1}
+    names = dict.fromkeys(name for values in family.values() for name in values if name != "seed")
+    table = {name: {run: _hashable(values.get(name, _ABSENT)) for run, values in family.items()} for name in names}
+    return {name: values for name, values in table.items() if len(set(values.values())) > 1}
 
 
 def _hashable(value: Any) -> Hashable:
@@ -67,18 +67,23 @@ def _is_numeric(values: Mapping[str, Hashable]) -> bool:
     return all(v is None or (isinstance(v, int | float) and not isinstance(v, bool)) for v in values.values())
 
 
-def _follows(table: Table, one: str, other: str) -> bool:
-    """Return whether runs with equal `other` have equal `one`, which is numeric or about sites: it may be adapted."""
-    pairs = {(table[one][run], table[other][run]) for run in table[one]}
-    return (one in SITES or _is_numeric(table[one])) and len(pairs) == len(set(table[other].values()))
+def _follows(table: Table, name: str, leader: str) -> bool:
+    """Return whether `leader` determines the setting `name`, which is numeric or about sites: it may be adapted."""
+    # As many pairs as values of the leader: each of these values goes with one value of the setting.
+    pairs = set(zip(table[name].values(), table[leader].values(), strict=True))
+    return (name in SITES or _is_numeric(table[name])) and len(pairs) == len(set(table[leader].values()))
 
 
 def _leading(table: Table) -> list[str]:
-    """Return the numeric settings that follow no other; of those that vary together, the first not in SECOND."""
-    keys = [k for k, v in table.items() if _is_numeric(v) and not k.endswith(".seed")]
-    keys.sort(key=lambda k: k in SECOND)
+    """Return the numeric settings; of those that vary together only the first, and SECOND last.
 
-    def leads(one: str, other: str) -> bool:
-        return _follows(table, other, one) and (not _follows(table, one, other) or keys.index(one) < keys.index(other))
+    A setting that is coarser than another one needs no rule here: all runs with equal values of the finer one have
+    equal values of the coarser one, so that `swept` finds no group for it.
+    """
+    names = [name for name, values in table.items() if _is_numeric(values) and not name.endswith(".seed")]
+    names.sort(key=lambda name: name in SECOND)
 
-    return [k for k in keys if not any(leads(other, k) for other in keys if other != k)]
+    def together(name: str, earlier: str) -> bool:
+        return _follows(table, name, earlier) and _follows(table, earlier, name)
+
+    return [name for n, name in enumerate(names) if not any(together(name, earlier) for earlier in names[:n])]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import COLOURS, INK, MARKERS, WIDTH, legend, legend_height, note, short, svg
+from ._canvas import COLOURS, INK, MARKERS, WIDTH, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,61 +27,67 @@ class Calibration(Figure):
         rows = _external(results)
         if rows is None:
             return "Calibration has been measured at no external site."
-        shown, of = _series(rows), str(rows["of"].iloc[0])
-        more = len(rows.drop_duplicates(["condition", "shown"])) - len(shown)
-        what = f"class {of}" if of in results.classes else "the most probable class"
-        outcome = f"that are {of}" if of in results.classes else "where it is right"
-        return (
-            f"Share of the samples {outcome}, against the predicted probability of {what}, in bins of equal counts: "
+        series = _series(rows)
+        more = len(series) - len(COLOURS)
+        predicted = "the most probable class"
+        right = "where it is right"
+        positive = str(rows["of"].iloc[0])
+        if positive in results.classes:
+            predicted = f"class {positive}"
+            right = f"that are {positive}"
+        words = [
+            f"Share of the samples {right}, against the predicted probability of {predicted}, in bins of equal counts: "
             "on the dotted line, both agree; below it, the probability is too high. Mean over trainings, with 95% "
             f"intervals over patients; points of fewer than {self.samples} samples or {self.patients} patients are "
-            f"left out. Below each curve: how many samples have that probability ({' with '.join(shown[0])}), "
-            f"{f'those that are {of}' if of in results.classes else 'those where it is right'} in the darker colour."
-            f"{' Of several partitions that leave out a site, the first is drawn.' if _several(rows) else ''}"
-            f"{f' {more} further curves are left out here.' if more else ''}"
-        )
+            f"left out. Below each curve: how many samples have that probability ({' with '.join(series[0])}), those "
+            f"{right} in the darker colour."
+        ]
+        if _several(rows):
+            words.append("Of several partitions that leave out a site, the first is drawn.")
+        if more > 0:
+            words.append(f"{more} further curves are left out here.")
+        return " ".join(words)
 
     def draw(self, results: Results) -> str:
         rows = _external(results)
         if rows is None:
-            return note(self.name, f"{self.title}: {self.caption(results)}")
-        sites, shown = [site for site in results.external if site in set(rows["site"])], _series(rows)
+            return self.nothing(results)
+        sites = [site for site in results.external if site in set(rows["site"])]
+        shown = _series(rows)[: len(COLOURS)]
         columns = min(3, len(sites))
         lines = -(-len(sites) // columns)
 
         def paint(figure: Any) -> None:
-            grid = figure.subplots(
-                2 * lines, columns, sharex=True, squeeze=False, gridspec_kw={"height_ratios": [3, 1] * lines}
-            )
-            for n in range(lines * columns):
-                curve, bars = grid[n // columns * 2][n % columns], grid[n // columns * 2 + 1][n % columns]
-                if n < len(sites):
-                    self._panel(curve, bars, rows[rows["site"] == sites[n]], shown)
-                    curve.set_title(short(sites[n]))
-                else:
-                    curve.set_visible(False)
-                    bars.set_visible(False)
+            ratios = {"height_ratios": [3, 1] * lines}
+            grid = figure.subplots(2 * lines, columns, sharex=True, squeeze=False, gridspec_kw=ratios)
+            for axes in grid.flat:
+                axes.set_visible(False)
+            for n, site in enumerate(sites):
+                curve, bars = grid[n // columns * 2 : n // columns * 2 + 2, n % columns]
+                curve.set_visible(True)
+                bars.set_visible(True)
+                self._panel(curve, bars, rows[rows["site"] == site], shown)
+                curve.set_title(short(site))
                 if n % columns == 0:
                     curve.set_ylabel("Observed share")
                     bars.set_ylabel("Samples")
             for axes in grid[-1]:
                 axes.set_xlabel("Predicted probability")
-            legend(figure)
 
-        labels = [", ".join(one) for one in shown]
-        width = min(WIDTH, 0.6 + 2.6 * columns) if columns < 3 else WIDTH
-        height = 3.2 * lines + 0.3 + legend_height(labels, width)
-        return svg(self.name, f"{self.title}: {self.caption(results)}", (width, height), paint)
+        width = WIDTH if columns == 3 else 0.6 + 2.6 * columns
+        labels = [", ".join(titles) for titles in shown]
+        return self.picture(results, (width, 3.2 * lines + 0.3), paint, labels)
 
     def _panel(self, curve: Any, bars: Any, rows: pd.DataFrame, shown: list[Series]) -> None:
         """Draw the curves of one site, and beneath them the histogram of the first series."""
         curve.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=0.9, alpha=0.6)
-        for n, one in enumerate(shown):
-            points = _of(rows[rows["quantity"] == "point"], one).sort_values("bin")
+        for n, titles in enumerate(shown):
+            points = _of(rows[rows["quantity"] == "point"], titles).sort_values("bin")
+            # A share of few samples or patients says nothing, and in small studies it could point to a patient.
             few = (points["n"] < self.samples) | (points["patients"] < self.patients)
             p, share, low, high = (points[name].mask(few).to_numpy(float) for name in ("p", "mean", "low", "high"))
             style = {"color": COLOURS[n], "marker": MARKERS[n], "markersize": 4, "linewidth": 1.0}
-            curve.plot(p, share, label=", ".join(one), **style)
+            curve.plot(p, share, label=", ".join(titles), **style)
             curve.vlines(p, low, high, color=COLOURS[n], linewidth=0.9, alpha=0.55)
         curve.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
         under: Any = 0.0
@@ -90,7 +95,8 @@ class Calibration(Figure):
             bar = _of(rows[rows["quantity"] == f"histogram_{value}"], shown[0]).sort_values("bin")
             heights = bar["mean"].to_numpy(float)
             bars.bar(bar["p"], heights, width=0.8 / max(len(bar), 1), bottom=under, color=COLOURS[0], alpha=alpha)
-            under = under + heights if len(heights) else under
+            if len(heights):
+                under = under + heights
         bars.grid(axis="x", visible=False)
 
 
@@ -100,18 +106,19 @@ def _external(results: Results) -> pd.DataFrame | None:
         return None
     drawn = results.calibration["quantity"].isin(["point", "histogram_0", "histogram_1"])
     rows = results.calibration[drawn & (results.calibration["role"] == "external")]
-    return rows if len(rows) and np.isin(rows["site"], results.external).any() else None
+    return rows if rows["site"].isin(results.external).any() else None
 
 
 def _series(rows: pd.DataFrame) -> list[Series]:
-    """Return the curves that are drawn: as many as there are colours."""
-    return list(dict.fromkeys(zip(rows["condition"], rows["shown"], strict=True)))[: len(COLOURS)]
+    """Return the curves that may be drawn, in the order of the study. As many are drawn as there are colours."""
+    return list(dict.fromkeys(zip(rows["condition"], rows["shown"], strict=True)))
 
 
-def _of(rows: pd.DataFrame, one: Series) -> pd.DataFrame:
+def _of(rows: pd.DataFrame, series: Series) -> pd.DataFrame:
     """Return the rows of a curve; where several partitions leave out a site, those of the first one."""
-    rows = rows[(rows["condition"] == one[0]) & (rows["shown"] == one[1])]
-    return rows[rows["condition_id"] == rows["condition_id"].iloc[0]] if len(rows) else rows
+    condition, inference = series
+    rows = rows[(rows["condition"] == condition) & (rows["shown"] == inference)]
+    return rows[rows["condition_id"].isin(rows["condition_id"].head(1))]
 
 
 def _several(rows: pd.DataFrame) -> bool:

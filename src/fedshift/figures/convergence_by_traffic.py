@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import registry
 from ._base import Figure, Results
-from ._canvas import WIDTH, legend, legend_height, note, style, svg
-from ._series import by_partition, by_run, exchanged, of_same_sites, unit_of
+from ._canvas import WIDTH, round_axis, style
+from ._series import SILENT, by_line, by_run, exchanged, most_exchanged, sends, unit_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,8 +32,7 @@ class ConvergenceByTraffic(Figure):
         lines = curves(results)
         if not lines:
             return "No run has validated a round yet."
-        silent = [condition for condition, line in lines.items() if not line["bytes"].max() > 0]
-        left = "; conditions that exchange nothing are left out there" if silent else ""
+        left = "" if all(map(sends, lines.values())) else SILENT
         return (
             f"{validated_by(results).title} by round and, on the right, by the traffic so far: what all clients have "
             f"received and sent, 4 bytes a number{left}. Mean over clients and runs, up to the end of the shortest. "
@@ -42,37 +41,40 @@ class ConvergenceByTraffic(Figure):
         )
 
     def draw(self, results: Results) -> str:
-        lines, heading = curves(results), f"{self.title}: {self.caption(results)}"
+        lines = curves(results)
         if not lines:
-            return note(self.name, heading)
-        size, unit = unit_of(max(line["bytes"].fillna(0).max() for line in lines.values()))
+            return self.nothing(results)
+        size, unit = unit_of(most_exchanged(lines.values()))
 
         def paint(figure: Any) -> None:
             by_round, by_bytes = figure.subplots(1, 2, sharey=True)
             for n, (condition, line) in enumerate(lines.items()):
-                look = style(n) | {"linewidth": 1.8, "label": condition, "marker": "o" if len(line) == 1 else None}
+                look = style(n, points=len(line)) | {"linewidth": 1.8, "label": condition}
                 by_round.plot(line.index, line["value"], **look)
-                if line["bytes"].max() > 0:
+                if sends(line):
                     by_bytes.plot(line["bytes"] / size, line["value"], **look)
-            by_round.set(xlabel="Round", ylabel=validated_by(results).title)
-            by_round.xaxis.get_major_locator().set_params(integer=True)
+            by_round.set_ylabel(validated_by(results).title)
+            round_axis(by_round)
             by_bytes.set(xlabel=f"Exchanged so far ({unit})", xlim=(0, None))
-            legend(figure)
 
-        return svg(self.name, heading, (WIDTH, 2.8 + legend_height(lines, WIDTH)), paint)
+        return self.picture(results, (WIDTH, 2.8), paint, lines)
 
 
 def validated_by(results: Results) -> Validated:
     """Return the metric by which all runs select a round, where it was logged; accuracy otherwise."""
     names = {str(run.get("training.select_by") or "accuracy") for run in results.settings.values()}
     scores = results.rounds.get("score")
-    (name,) = names if len(names) == 1 else ("accuracy",)
-    if scores is None or scores.isna().all() or name in ("accuracy", "loss"):
+    logged = scores is not None and scores.notna().any()
+    # The rounds have a column for accuracy; the loss is a metric of selection that no figure shows as one.
+    if not logged or len(names) != 1 or names <= {"accuracy", "loss"}:
         return Validated("accuracy", "Validation accuracy (%)", 100)
-    metric: Metric = registry.build("metric", name)
-    title = metric.title if metric.title.isupper() else metric.title[:1].lower() + metric.title[1:]
-    unit, factor = (" (%)", 100) if metric.percent else ("", 1)
-    return Validated("score", f"Validation {title}{unit}", factor)
+    metric: Metric = registry.build("metric", names.pop())
+    title = metric.title
+    if not title.isupper():
+        title = title[:1].lower() + title[1:]
+    if metric.percent:
+        return Validated("score", f"Validation {title} (%)", 100)
+    return Validated("score", f"Validation {title}", 1)
 
 
 def curves(results: Results) -> dict[str, pd.DataFrame]:
@@ -81,12 +83,11 @@ def curves(results: Results) -> dict[str, pd.DataFrame]:
     `value` is the validation metric, mean over clients and then runs; `bytes` is the traffic up to and including the
     round, mean over runs.
     """
-    if results.rounds.empty:
-        return {}
-    column, _, factor = validated_by(results)
-    rounds = by_partition(results.rounds) if of_same_sites(results.rounds) else results.rounds
     lines: dict[str, pd.DataFrame] = {}
-    for condition, part in rounds.groupby("condition", sort=False):
+    if results.rounds.empty:
+        return lines
+    column, _, factor = validated_by(results)
+    for condition, part in by_line(results.rounds).groupby("condition", sort=False):
         chosen = part[(part["split"] == "val") & part[column].notna()]
         runs = by_run(chosen, column).dropna()
         if len(runs):

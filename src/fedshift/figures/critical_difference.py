@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._base import Figure, Ranking, Results
-from ._canvas import COLOURS, INK, WIDTH, note, short, svg
+from ._canvas import COLOURS, INK, WIDTH, short
 
 ALPHA = 0.05
 _ROW = 0.28
@@ -23,8 +23,10 @@ class CriticalDifference(Figure):
 
     def caption(self, results: Results) -> str:
         ranking = results.ranking
-        if ranking is None or ranking.why_not:
-            return f"This figure is not drawn: {ranking.why_not if ranking else 'there are no scores yet'}."
+        if ranking is None:
+            return "This figure is not drawn: there are no scores yet."
+        if ranking.why_not:
+            return f"This figure is not drawn: {ranking.why_not}."
         words = [
             f"Mean rank of each condition over {ranking.sites} {ranking.role} sites by {results.headline.title}; 1 is "
             f"the best. A line connects conditions whose mean ranks differ by less than {ranking.critical:.2f}, the "
@@ -41,29 +43,31 @@ class CriticalDifference(Figure):
         return " ".join(words)
 
     def draw(self, results: Results) -> str:
-        heading, ranking = f"{self.title}: {self.caption(results)}", results.ranking
+        ranking = results.ranking
         if ranking is None or ranking.why_not:
-            return note(self.name, heading)
+            return self.nothing(results)
         height = 0.9 + _ROW * (len(ranking.ranks) + 1)
-        return svg(self.name, heading, (WIDTH, height), lambda figure: _paint(figure, ranking))
+        return self.picture(results, (WIDTH, height), lambda figure: _paint(figure, ranking))
 
 
 def cliques(ranking: Ranking) -> list[tuple[int, int]]:
     """Return the largest runs of conditions that are not told apart: first and last, in the order of their ranks."""
-    count, ranks = len(ranking.ranks), sorted(ranking.ranks)
+    count = len(ranking.ranks)
+    ranks = sorted(ranking.ranks)
     if ranking.p >= ALPHA:
         return [(0, count - 1)]
     ends = [max(j for j in range(i, count) if ranks[j] - ranks[i] < ranking.critical) for i in range(count)]
     runs = [(i, end) for i, end in enumerate(ends) if end > i]
+    # A run that ends where the one before it ends is a part of that one.
     return [(i, end) for n, (i, end) in enumerate(runs) if not n or end > runs[n - 1][1]]
 
 
 def _paint(figure: Any, ranking: Ranking) -> None:
     """Draw a dot for each mean rank, lines between conditions that are alike, and the critical difference on top."""
     order = sorted(range(len(ranking.ranks)), key=lambda n: ranking.ranks[n])
-    ranks, count = [ranking.ranks[n] for n in order], len(order)
+    count = len(order)
     axes = figure.subplots()
-    axes.plot(ranks, range(count), "o", color=COLOURS[0], markersize=7)
+    axes.plot([ranking.ranks[n] for n in order], range(count), "o", color=COLOURS[0], markersize=7)
     for n, (start, end) in enumerate(cliques(ranking)):
         x = count + 0.25 + 0.18 * n
         axes.plot([x, x], [start - 0.2, end + 0.2], color=INK, linewidth=3, solid_capstyle="round")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import INK, WIDTH, legend, legend_height, note, short, style, svg
+from ._canvas import INK, WIDTH, panels, short, style
 from ._series import by_partition
 
 if TYPE_CHECKING:
@@ -32,47 +32,45 @@ class DecisionCurve(Figure):
         prevalence = table.groupby("site")["prevalence"].first()
         shares = ", ".join(f"{site} {100 * prevalence[site]:.1f} %" for site in _sites(results, table))
         more = table["line"].nunique() - self.most
+        left_out = f"{more} further models are left out here. " if more > 0 else ""
         return (
             f"Net benefit over thresholds from {table['threshold'].min():g} to {table['threshold'].max():g}, the range "
             "that the study declares. A model is worth using where it is above treating all and treating none; its "
             "line is thick where the whole 95% interval over patients of that difference is above zero. "
-            f"{f'{more} further models are left out here. ' if more > 0 else ''}"
-            f"Net benefit depends on prevalence, which is that of the test samples: {shares}. Probabilities are used "
-            "as the models give them, without recalibration."
+            f"{left_out}Net benefit depends on prevalence, which is that of the test samples: {shares}. Probabilities "
+            "are used as the models give them, without recalibration."
         )
 
     def draw(self, results: Results) -> str:
-        table, heading = _shown(results), f"{self.title}: {self.caption(results)}"
+        table = _shown(results)
         if table.empty:
-            return note(self.name, heading)
-        sites, lines = _sites(results, table), list(dict.fromkeys(table["line"]))[: self.most]
+            return self.nothing(results)
+        sites = _sites(results, table)
+        lines = list(dict.fromkeys(table["line"]))[: self.most]
         columns = min(3, len(sites))
         rows = -(-len(sites) // columns)
 
         def paint(figure: Any) -> None:
-            grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-            for axes, site in zip(grid.flat, sites, strict=False):
+            grid = panels(figure, len(sites), columns, sharex=True, sharey=True)
+            for axes, site in zip(grid, sites, strict=True):
                 _panel(axes, table[table["site"] == site], lines)
                 axes.set_title(short(site))
-            for axes in list(grid.flat)[len(sites) :]:
-                axes.set_visible(False)
-            for axes in grid[:, 0]:
+            for axes in grid[::columns]:
                 axes.set_ylabel("Net benefit")
-            for axes in grid[-1]:
+            for axes in figure.axes[-columns:]:
                 axes.set_xlabel("Threshold probability")
-            legend(figure)
 
-        height = 0.4 + 2.3 * rows + legend_height([*lines, "Treat all", "Treat none"], WIDTH)
-        return svg(self.name, heading, (WIDTH, height), paint)
+        return self.picture(results, (WIDTH, 0.4 + 2.3 * rows), paint, [*lines, "Treat all", "Treat none"])
 
 
 def _panel(axes: Any, table: pd.DataFrame, lines: list[str]) -> None:
-    """Draw one site. Far below zero nothing can be learned: a model that does harm is not worth its scale."""
+    """Draw the curves of one site. The y axis stops slightly below 0, where all curves are useless."""
     for n, line in enumerate(lines):
         curve = table[table["line"] == line].sort_values("threshold")
         axes.plot(curve["threshold"], curve["model"], label=line, linewidth=1.2, **style(n))
         sure = curve["model"].where(curve["low"] > 0)
         axes.plot(curve["threshold"], sure, linewidth=3, **style(n))
+    # Treating all or none does not depend on the model: the rows of any line hold both.
     first = table[table["line"] == table["line"].iloc[0]].sort_values("threshold")
     axes.plot(first["threshold"], first["all"], label="Treat all", color=INK, linewidth=0.9, linestyle="--")
     axes.plot(first["threshold"], 0 * first["threshold"], label="Treat none", color=INK, linewidth=0.9, linestyle=":")
@@ -87,13 +85,14 @@ def _sites(results: Results, table: pd.DataFrame) -> list[str]:
 
 
 def _shown(results: Results) -> pd.DataFrame:
-    """Return the curves of external sites, or of internal ones where there are no others, with the name of a line."""
+    """Return the curves of external sites, or of internal ones without any external site, with the name of a line."""
     import pandas as pd
 
     if results.benefits is None or results.benefits.empty:
         return pd.DataFrame()
     table = by_partition(results.benefits)
-    external = table[table["role"] == "external"]
-    table = external if len(external) else table
-    several = table["condition"].nunique() > 1
-    return table.assign(line=table["condition"] + ", " + table["shown"] if several else table["shown"])
+    if (table["role"] == "external").any():
+        table = table[table["role"] == "external"]
+    if table["condition"].nunique() == 1:
+        return table.assign(line=table["shown"])
+    return table.assign(line=table["condition"] + ", " + table["shown"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import WIDTH, legend, legend_height, logarithmic, note, short, style, svg
+from ._canvas import WIDTH, logarithmic, panels, round_axis, short, style
 from ._series import by_partition, by_run, shared_part
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ _MEASURED = {
 """Meaning of each split of the table of rounds, for the caption."""
 MEAN = "Mean over clients"
 DECADES = 2
+_POINTS = 480
+"""About the most points of all lines of one condition, so that many clients do not make the page heavy."""
 
 
 class LossBySite(Figure):
@@ -30,32 +32,40 @@ class LossBySite(Figure):
     bands: int = Field(4, ge=0, description="the range over runs is drawn if there are at most this many conditions")
 
     def caption(self, results: Results) -> str:
-        by_site = panels(results, self.most)
+        by_site = losses(results, self.most)
         if not by_site:
             return "No run has finished a round yet."
-        lines = list(next(iter(by_site.values())))
-        several = any(table.shape[1] > 1 for panel in by_site.values() for table in panel.values())
-        left_out = len(_sites(results)) - len([site for site in by_site if site != MEAN])
-        return (
-            f"{_MEASURED[_split(results)]}"
-            f"{', mean over runs' if several else ''}"
-            f"{' (line) and their range (band)' if several and len(lines) <= self.bands else ''}"
-            f"{'; logarithmic scale' if is_wide(by_site) else ''}. "
-            f"{f'{left_out} further clients have no panel, but count in the mean. ' if left_out else ''}"
+        conditions = next(iter(by_site.values()))
+        measured = _MEASURED[_split(results)]
+        if any(table.shape[1] > 1 for panel in by_site.values() for table in panel.values()):
+            measured += ", mean over runs"
+            if len(conditions) <= self.bands:
+                measured += " (line) and their range (band)"
+        if is_wide(by_site):
+            measured += "; logarithmic scale"
+        words = [f"{measured}."]
+        left_out = len(_sites(results)) - len(by_site.keys() - {MEAN})
+        if left_out:
+            words.append(f"{left_out} further clients have no panel, but count in the mean.")
+        words.append(
             "If the loss falls at some clients and stays high at others, the condition fits the clients unequally well."
         )
+        return " ".join(words)
 
     def draw(self, results: Results) -> str:
-        by_site = panels(results, self.most)
+        by_site = losses(results, self.most)
         if not by_site:
-            return note(self.name, f"{self.title}: {self.caption(results)}")
-        conditions = list(dict.fromkeys(c for panel in by_site.values() for c in panel))
-        columns = min(len(by_site), 3 if len(by_site) <= 6 else 4)
-        rows, wide = -(-len(by_site) // columns), is_wide(by_site)
+            return self.nothing(results)
+        conditions = list(dict.fromkeys(condition for panel in by_site.values() for condition in panel))
+        columns, height = min(len(by_site), 3), 2.3
+        if len(by_site) > 6:
+            columns, height = 4, 1.8
+        rows = -(-len(by_site) // columns)
+        wide = is_wide(by_site)
 
         def paint(figure: Any) -> None:
-            grid = list(figure.subplots(rows, columns, sharex=True, squeeze=False).flat)
-            for axes, (site, panel) in zip(grid, by_site.items(), strict=False):
+            grid = panels(figure, len(by_site), columns, sharex=True)
+            for axes, (site, panel) in zip(grid, by_site.items(), strict=True):
                 for condition, runs in panel.items():
                     look = style(conditions.index(condition))
                     if runs.shape[1] > 1 and len(conditions) <= self.bands:
@@ -66,35 +76,34 @@ class LossBySite(Figure):
                 if wide:
                     logarithmic(axes.yaxis)
                     axes.minorticks_off()
-                axes.xaxis.get_major_locator().set_params(integer=True)
-            for n, axes in enumerate(grid):
-                axes.set_visible(n < len(by_site))
-                if n + columns >= len(by_site):
-                    axes.set_xlabel("Round")
-                    axes.tick_params(labelbottom=True)
-                if n % columns == 0:
-                    axes.set_ylabel("Training loss")
-            legend(figure)
+            for axes in grid[-columns:]:
+                round_axis(axes)
+                axes.tick_params(labelbottom=True)
+            for axes in grid[::columns]:
+                axes.set_ylabel("Training loss")
 
-        size = (WIDTH, 0.3 + (2.3 if columns < 4 else 1.8) * rows + legend_height(conditions, WIDTH))
-        return svg(self.name, f"{self.title}: {self.caption(results)}", size, paint)
+        return self.picture(results, (WIDTH, 0.3 + height * rows), paint, conditions)
 
 
-def panels(results: Results, most: int) -> dict[str, dict[str, pd.DataFrame]]:
+def losses(results: Results, most: int) -> dict[str, dict[str, pd.DataFrame]]:
     """Return the training loss by client (MEAN last) and condition: a row for each round, a column for each run.
 
     A condition that pools all data has no clients: it is in MEAN only.
     """
-    rounds = by_partition(results.rounds)
-    rounds = rounds[(rounds["split"] == _split(results)) & rounds["loss"].notna()] if len(rounds) else rounds
-    sites = _sites(results)
     by_site: dict[str, dict[str, pd.DataFrame]] = {}
-    points = max(30, 480 // (len(sites) + 1))
-    for name in [*sites[:most], MEAN] if len(rounds) else ():
+    rounds = by_partition(results.rounds)
+    if rounds.empty:
+        return by_site
+    rounds = rounds[(rounds["split"] == _split(results)) & rounds["loss"].notna()]
+    if rounds.empty:
+        return by_site
+    sites = _sites(results)
+    points = max(30, _POINTS // (len(sites) + 1))
+    for name in [*sites[:most], MEAN]:
         chosen = rounds if name == MEAN else rounds[rounds["site"] == name]
-        by_site[name] = {
-            str(c): shared_part(by_run(part, "loss", points)) for c, part in chosen.groupby("condition", sort=False)
-        }
+        conditions = chosen.groupby("condition", sort=False)
+        by_site[name] = {str(c): shared_part(by_run(part, "loss", points)) for c, part in conditions}
+    # With one client its panel shows the mean as well, unless another condition pools the data.
     if len(sites) == 1 and set(by_site[MEAN]) == set(by_site[sites[0]]):
         del by_site[MEAN]
     return by_site
@@ -112,14 +121,16 @@ def _split(results: Results) -> str:
 def _sites(results: Results) -> list[str]:
     """Return the clients that have trained, in the order of the study."""
     rounds = results.rounds
-    trained = set(rounds.loc[rounds["split"] == "train", "site"]) if len(rounds) else set()
+    if rounds.empty:
+        return []
+    trained = set(rounds.loc[rounds["split"] == "train", "site"])
     return [site for site in results.internal if site in trained]
 
 
 def is_wide(by_site: dict[str, dict[str, pd.DataFrame]]) -> bool:
     """Return whether the losses of any panel span more than two decades: all panels are then logarithmic."""
     for panel in by_site.values():
-        values = [v for runs in panel.values() for v in runs.mean(axis=1) if v > 0]
+        values = [value for runs in panel.values() for value in runs.mean(axis=1) if value > 0]
         if values and max(values) > 10**DECADES * min(values):
             return True
     return False

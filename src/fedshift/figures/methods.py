@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import COLOURS, INK, WIDTH, legend, legend_height, note, short, svg
+from ._canvas import COLOURS, INK, WIDTH, short
 from ._series import Spot, apart, axis, centres, client_of, headline, mean_and_std
 from ._table import FEW, ROW, Cell, head, table
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 UNION = ("union", "union")
+NUMBERS = 24
+"""The most bars that have their number above them."""
 Place = tuple[str, str]
 """Role and site."""
 
@@ -25,6 +28,10 @@ class Series(NamedTuple):
     condition: str
     inference: str
     client: str | None
+
+
+Drawn = dict[Series, dict[Place, Spot]]
+"""Mean and spread over seeds by line and place."""
 
 
 class Methods(Figure):
@@ -38,24 +45,26 @@ class Methods(Figure):
         drawn = series(results)
         if not drawn:
             return "There are no scores yet."
-        whiskers = any(std == std for spots in drawn.values() for _, std in spots.values())
         scores = apart(headline(results))
-        several = scores.groupby("condition")["held_out"].nunique().max() > 1
         places = _places(results, drawn)
-        if self._as_bars(drawn):
-            spread = "; whiskers: standard deviation over seeds" if whiskers else ""
-        else:
-            spread = " ± standard deviation" if whiskers and len(places) <= FEW else ""
+        bars = self._as_bars(drawn)
+        several = scores.groupby("condition")["held_out"].nunique().max() > 1
+        averaged = "partitions and seeds" if several else "seeds"
+        spread = ""
+        if any(std == std for spots in drawn.values() for _, std in spots.values()):
+            if bars:
+                spread = "; whiskers: standard deviation over seeds"
+            elif len(places) <= FEW:
+                spread = " ± standard deviation"
+        if not bars:
             spread += "; a stronger shade is better at that site, and the best is in bold"
-        words = [
-            f"{results.headline.title} on test samples, mean over {'partitions and ' if several else ''}seeds{spread}."
-        ]
+        words = [f"{results.headline.title} on test samples, mean over {averaged}{spread}."]
         if not results.headline.higher_is_better:
             words.append("Lower is better.")
-        if any(s.client for s in drawn):
+        if any(line.client for line in drawn):
             words.append("A row that names a client tests that client's network, with its own tensors, at every site.")
         outside = [site for role, site in places if role == "external"]
-        if not self._as_bars(drawn) and 0 < len(outside) < len(places):
+        if not bars and 0 < len(outside) < len(places):
             words.append(f"External sites come last, from {outside[0]} on.")
         if UNION in places:
             words.append("Union: all internal test samples together.")
@@ -63,57 +72,61 @@ class Methods(Figure):
             words.append(f"{left_out} further variants of inferences are left out here; the tables have them.")
         return " ".join(words)
 
-    def _as_bars(self, drawn: dict[Series, dict[Place, Spot]]) -> bool:
+    def _as_bars(self, drawn: Drawn) -> bool:
         """Return whether bars can be distinguished and read."""
-        conditions, inferences = {s.condition for s in drawn}, {s.inference for s in drawn}
-        few = len(conditions) <= len(COLOURS) and len(inferences) <= 2 and not any(s.client for s in drawn)
+        conditions = {line.condition for line in drawn}
+        inferences = {line.inference for line in drawn}
+        few = len(conditions) <= len(COLOURS) and len(inferences) <= 2 and not any(line.client for line in drawn)
         return few and sum(map(len, drawn.values())) <= self.bars
 
     def draw(self, results: Results) -> str:
         drawn = series(results)
         if not drawn:
-            return note(self.name, f"{self.title}: {self.caption(results)}")
-        title, places = f"{self.title}: {self.caption(results)}", _places(results, drawn)
+            return self.nothing(results)
+        places = _places(results, drawn)
         if self._as_bars(drawn):
-            size = (WIDTH, 3.1 + legend_height([_label(s, drawn) for s in drawn], WIDTH))
-            return svg(self.name, title, size, lambda figure: _bars(figure.subplots(), drawn, places, results))
+            labels = [_label(line, drawn) for line in drawn]
+            return self.picture(
+                results, (WIDTH, 3.1), lambda figure: _bars(figure.subplots(), drawn, places, results), labels
+            )
         blocks = [places[k : k + self.across] for k in range(0, len(places), self.across)]
-        width, tops = len(blocks[0]), [head(_names(block, 18), len(blocks[0])) for block in blocks]
+        width = len(blocks[0])
+        tops = [head(_names(block), width) for block in blocks]
         heights = [top + ROW * len(_rows(drawn)) for top in tops]
 
         def paint(figure: Any) -> None:
             grid = figure.subplots(len(blocks), 1, squeeze=False, height_ratios=heights)
             for axes, block, top in zip(grid.flat, blocks, tops, strict=True):
-                rows = [(label, cells(one, drawn, block, results) if one else []) for label, one in _rows(drawn)]
-                table(axes, rows, _names(block, 18), width, top)
+                rows = [(label, cells(line, drawn, block, results) if line else []) for label, line in _rows(drawn)]
+                table(axes, rows, _names(block), width, top)
 
-        return svg(self.name, title, (WIDTH, sum(heights) + 0.1), paint)
+        return self.picture(results, (WIDTH, sum(heights) + 0.1), paint)
 
 
-def series(results: Results) -> dict[Series, dict[Place, Spot]]:
+def series(results: Results) -> Drawn:
     """Return the mean and spread over seeds of each condition and inference at each place, partitions averaged.
 
     Where clients' own tensors are tested at every site and the metric is a mean over samples, the accuracy, there is
     also UNION: the internal sites weighted by their test samples.
     """
+    import pandas as pd
+
     scores = apart(headline(results))
     scores = scores[scores["shown"].isin(list(centres(scores).values()))]
     if scores.empty:
         return {}
     of_clients = any(client_of(i, results.internal) for i in scores["inference"].unique())
     if of_clients and results.headline.name == "accuracy":
-        import pandas as pd
-
         scores = pd.concat([scores, _union(scores)], ignore_index=True)
     keys = ["condition", "inference", "shown", "role", "site"]
     values = mean_and_std(scores.groupby([*keys, "seed"], sort=False)["value"].mean())
     conditions = list(dict.fromkeys(scores["condition"]))
-    drawn: dict[Series, dict[Place, Spot]] = {}
+    drawn: Drawn = {}
     for key in sorted(values, key=lambda k: conditions.index(k[0])):
         condition, inference, shown, role, site = key
         client = client_of(inference, results.internal)
-        one = Series(condition, _bare(shown, client), client)
-        drawn.setdefault(one, {})[role, site] = values[key]
+        line = Series(condition, _bare(shown, client), client)
+        drawn.setdefault(line, {})[role, site] = values[key]
     return drawn
 
 
@@ -124,6 +137,7 @@ def _union(scores: pd.DataFrame) -> pd.DataFrame:
     wanted = inside.groupby("held_out")["site"].nunique()
     parts = inside.assign(part=inside["value"] * inside["n"]).groupby(keys, sort=False, as_index=False)
     sums = parts.agg(part=("part", "sum"), n=("n", "sum"), sites=("site", "nunique"))
+    # A run that lacks a site has no union: its mean would be over other samples than those of the other runs.
     whole = sums[sums["sites"] == sums["held_out"].map(wanted)]
     return whole.assign(value=whole["part"] / whole["n"], role=UNION[0], site=UNION[1])[
         [*keys, "role", "site", "value"]
@@ -138,37 +152,42 @@ def _bare(shown: str, client: str | None) -> str:
     return shown
 
 
-def _places(results: Results, drawn: dict[Series, dict[Place, Spot]]) -> list[Place]:
+def _places(results: Results, drawn: Drawn) -> list[Place]:
     """Return the places with any value: internal sites, their union, external sites."""
     present = dict.fromkeys(place for spots in drawn.values() for place in spots)
-    order = [("internal", s) for s in results.internal] + [UNION] + [("external", s) for s in results.external]
+    order = [("internal", site) for site in results.internal] + [UNION]
+    order += [("external", site) for site in results.external]
     return [place for place in dict.fromkeys([*order, *present]) if place in present]
 
 
-def _label(one: Series, drawn: dict[Series, dict[Place, Spot]]) -> str:
-    several = len({s.inference for s in drawn}) > 1
-    return f"{one.condition}, {one.inference}" if several else one.condition
+def _label(line: Series, drawn: Drawn) -> str:
+    """Return the name of a line: its condition, with its inference where there are several."""
+    if len({other.inference for other in drawn}) == 1:
+        return line.condition
+    return f"{line.condition}, {line.inference}"
 
 
-def _bars(axes: Any, drawn: dict[Series, dict[Place, Spot]], places: list[Place], results: Results) -> None:
+def _bars(axes: Any, drawn: Drawn, places: list[Place], results: Results) -> None:
     """Draw a group of bars for each place. Colours are conditions; of two inferences, the first is paler."""
-    conditions, inferences = (list(dict.fromkeys(s[k] for s in drawn)) for k in (0, 1))
+    conditions = list(dict.fromkeys(line.condition for line in drawn))
+    inferences = list(dict.fromkeys(line.inference for line in drawn))
     width = 0.84 / len(drawn)
-    numbers, percent = sum(map(len, drawn.values())) <= 24, results.headline.percent
-    for n, (one, spots) in enumerate(drawn.items()):
+    for n, (line, spots) in enumerate(drawn.items()):
         at = [places.index(place) + (n - (len(drawn) - 1) / 2) * width for place in spots]
-        colour = COLOURS[conditions.index(one.condition)]
-        pale = len(inferences) > 1 and one.inference == inferences[0]
-        means, stds = [mean for mean, _ in spots.values()], [std for _, std in spots.values()]
-        axes.bar(at, means, 0.9 * width, color=(colour, 0.4 if pale else 1.0), label=_label(one, drawn))
+        pale = len(inferences) > 1 and line.inference == inferences[0]
+        colour = (COLOURS[conditions.index(line.condition)], 0.4 if pale else 1.0)
+        means, stds = zip(*spots.values(), strict=True)
+        axes.bar(at, means, 0.9 * width, color=colour, label=_label(line, drawn))
         axes.errorbar(at, means, stds, fmt="none", ecolor=INK, elinewidth=0.8, capsize=2)
-        for x, mean, std in zip(at, means, stds, strict=True) if numbers else ():
-            top = (x, mean + (std if std == std else 0))
-            text = f"{mean:.1f}" if percent else f"{mean:.2f}"
-            axes.annotate(text, top, (0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=7)
-    names = _names(places, 18)
-    crowded = max(map(len, names)) > 90 / len(places)
-    axes.set_xticks(range(len(places)), names, rotation=30 if crowded else 0)
+        if sum(map(len, drawn.values())) <= NUMBERS:
+            for x, mean, std in zip(at, means, stds, strict=True):
+                top = (x, np.nansum([mean, std]))
+                axes.annotate(
+                    _text(mean, results), top, (0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=7
+                )
+    names = _names(places)
+    slant = 30 * (max(map(len, names)) > 90 / len(places))
+    axes.set_xticks(range(len(places)), names, rotation=slant)
     axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.55, len(places) - 0.45)
     axes.grid(axis="x", visible=False)
@@ -178,52 +197,56 @@ def _bars(axes: Any, drawn: dict[Series, dict[Place, Spot]], places: list[Place]
         axes.axvline(inside - 0.5, color=INK, linewidth=0.6, alpha=0.5)
         for x, role in ((-0.5, "internal"), (inside - 0.45, "external")):
             axes.text(x, 1.02, role, transform=axes.get_xaxis_transform(), fontweight="bold")
-    legend(axes.figure)
 
 
-def _names(places: list[Place], length: int) -> list[str]:
+def _text(value: float, results: Results) -> str:
+    """Return a value of the headline metric with as many digits as a figure has room for."""
+    return f"{value:.1f}" if results.headline.percent else f"{value:.2f}"
+
+
+def _names(places: list[Place]) -> list[str]:
     """Return the names of sites, with their role if a site is both internal and external."""
     sites = [site for _, site in places]
-    return [short(site, length) + (f" ({role})" if sites.count(site) > 1 else "") for role, site in places]
+    return [short(site, 18) + (f" ({role})" if sites.count(site) > 1 else "") for role, site in places]
 
 
-def _rows(drawn: dict[Series, dict[Place, Spot]]) -> list[tuple[str, Series | None]]:
+def _rows(drawn: Drawn) -> list[tuple[str, Series | None]]:
     """Return the rows of a table. A condition with several inferences is a heading and a row for each of them."""
-    several = len({s.inference for s in drawn}) > 1
+    several = len({line.inference for line in drawn}) > 1
     rows: list[tuple[str, Series | None]] = []
-    for condition in dict.fromkeys(s.condition for s in drawn):
-        members = [s for s in drawn if s.condition == condition]
+    for condition in dict.fromkeys(line.condition for line in drawn):
+        members = [line for line in drawn if line.condition == condition]
         if len(members) == 1 and not members[0].client:
             rows.append((_label(members[0], drawn), members[0]))
             continue
         rows.append((condition, None))
-        for one in members:
-            who = f"client {one.client}" if one.client else "own tensors of each site" if _by_client(members) else ""
-            rows.append(
-                ("\N{EM SPACE}" + ", ".join(filter(None, [one.inference if several or not who else "", who])), one)
-            )
+        by_client = any(line.client for line in members)
+        for line in members:
+            words = []
+            if several or not by_client:
+                words.append(line.inference)
+            if line.client:
+                words.append(f"client {line.client}")
+            elif by_client:
+                words.append("own tensors of each site")
+            rows.append(("\N{EM SPACE}" + ", ".join(words), line))
     return rows
 
 
-def _by_client(members: list[Series]) -> bool:
-    return any(s.client for s in members)
-
-
-def cells(
-    one: Series, drawn: dict[Series, dict[Place, Spot]], block: list[Place], results: Results
-) -> list[Cell | None]:
+def cells(line: Series, drawn: Drawn, block: list[Place], results: Results) -> list[Cell | None]:
     """Return the numbers of a row, each shaded by its rank between the worst and the best at that site."""
-    digits, out = 1 if results.headline.percent else 2, list[Cell | None]()
+    row: list[Cell | None] = []
     for place in block:
-        if place not in drawn[one]:
-            out.append(None)
+        if place not in drawn[line]:
+            row.append(None)
             continue
-        mean, std = drawn[one][place]
+        mean, std = drawn[line][place]
         means = [spots[place][0] for spots in drawn.values() if place in spots]
-        low, high = min(means), max(means)
-        rank = (mean - low) / (high - low) if high > low else None
-        if rank is not None and not results.headline.higher_is_better:
-            rank = 1 - rank
-        text = f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if std == std and len(block) <= FEW else "")
-        out.append(Cell(text, rank))
-    return out
+        worst, best = min(means), max(means)
+        if not results.headline.higher_is_better:
+            worst, best = best, worst
+        text = _text(mean, results)
+        if std == std and len(block) <= FEW:  # NaN, the spread of a single seed, does not equal itself
+            text += f" ± {_text(std, results)}"
+        row.append(Cell(text, (mean - worst) / (best - worst) if best != worst else None))
+    return row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from ._base import Figure, Results, SiteMistakes
-from ._canvas import note, short
+from ._canvas import short
 from ._images import Tile, each_row, grid, private
 
 
@@ -23,19 +23,19 @@ class Mistakes(Figure):
         )
 
     def draw(self, results: Results) -> str:
-        title, sites = f"{self.title}: {self.caption(results)}", results.mistakes(self.each)
+        sites = results.mistakes(self.each)
         if not sites:
-            return note(self.name, title)
-        each = each_row(self.each, len(sites))
-        rows = [(_heading(one), tiles(one, results.classes)[:each]) for one in sites]
-        return grid(self.name, title, rows, 1)
+            return self.nothing(results)
+        images = each_row(self.each, len(sites))
+        rows = [(_heading(site), tiles(site, results.classes)[:images]) for site in sites]
+        return grid(self.name, self.heading(results), rows, 1)
 
 
 def tiles(site: SiteMistakes, classes: tuple[str, ...]) -> list[Tile]:
     """Return the mistakes of a site with the predicted class, its probability and the true class below each."""
     return [
-        Tile(one.image, (f"{one.probability:.2f} {classes[one.predicted]}", f"true: {classes[one.true]}"))
-        for one in site.worst
+        Tile(wrong.image, (f"{wrong.probability:.2f} {classes[wrong.predicted]}", f"true: {classes[wrong.true]}"))
+        for wrong in site.worst
     ]
 
 

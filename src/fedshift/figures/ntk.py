@@ -9,10 +9,11 @@ from pydantic import Field
 
 from ..core.rng import stream
 from ._base import Figure, Results
-from ._canvas import COLOURS, INK, MARKERS, WIDTH, logarithmic, svg
+from ._canvas import COLOURS, INK, MARKERS, WIDTH, logarithmic
 
 CLIENTS = (2, 3, 4, 5)
-SAMPLES, FEATURES = 4, 10
+SAMPLES = 4
+FEATURES = 10
 ROUNDING = 1e-12
 """Rounding error that is allowed, relative to the eigenvalue."""
 
@@ -21,8 +22,7 @@ class NTK(Figure):
     """The smallest eigenvalues of the Gram matrices of FedAvg and FedBN, for random clients.
 
     G_pq = E_v[relu(v.x_p) relu(v.x_q)], v ~ N(0, I); FedBN's matrix keeps only the blocks of samples of one
-    client. The smallest
-    eigenvalue bounds the rate at which gradient descent fits the training samples.
+    client. The smallest eigenvalue bounds the rate at which gradient descent fits the training samples.
     """
 
     title = "Smallest eigenvalue of FedAvg and FedBN"
@@ -56,12 +56,13 @@ class NTK(Figure):
             axes.set_ylabel("FedBN: blocks of one client")
             axes.legend(loc="lower right")
 
-        return svg(self.name, f"{self.title}: {self.caption(results)}", (WIDTH, 3.6), paint)
+        return self.picture(results, (WIDTH, 3.6), paint)
 
 
 def sample(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the n-th draw: samples (n, FEATURES), and the client of each (n,)."""
-    rng, count = stream("ntk", n), CLIENTS[n % len(CLIENTS)]
+    rng = stream("ntk", n)
+    count = CLIENTS[n % len(CLIENTS)]
     parts = [
         rng.standard_normal(FEATURES) + rng.uniform(0.5, 2.0) * rng.standard_normal((SAMPLES, FEATURES))
         for _ in range(count)
@@ -76,6 +77,7 @@ def gram(x: np.ndarray) -> np.ndarray:
     """
     length = np.linalg.norm(x, axis=1)
     outer = np.outer(length, length)
+    # Rounding may give a cosine beyond 1, whose angle is NaN; that of a sample with itself is exactly 1.
     cos = np.clip(x @ x.T / outer, -1.0, 1.0)
     np.fill_diagonal(cos, 1.0)
     t = np.arccos(cos)

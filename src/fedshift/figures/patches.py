@@ -24,14 +24,15 @@ class Patches(Figure):
         roles = dict.fromkeys(results.external, "external") | dict.fromkeys(results.internal, "internal")
         roles |= {s: "internal or external" for s in results.external if s in results.internal}
         sites = dict.fromkeys(s for s in (*results.internal, *results.external) if s in results.patches)
-        each = each_row(self.each, len(sites))
-        rows = [(f"{s} ({roles[s]})", tiles(results, s)[:each]) for s in sites]
-        return grid(self.name, f"{self.title}: {self.caption(results)}", rows, 2 if len(rows) > 1 else 1)
+        images = each_row(self.each, len(sites))
+        rows = [(f"{s} ({roles[s]})", tiles(results, s)[:images]) for s in sites]
+        return grid(self.name, self.heading(results), rows, columns=min(2, len(rows)) or 1)
 
 
 def tiles(results: Results, site: str) -> list[Tile]:
     """Return the example images of a site, each with its class where labels are known."""
-    images, labels = results.patches[site], results.labels.get(site)
+    images = results.patches[site]
+    labels = results.labels.get(site)
     if labels is None:
         return [Tile(image) for image in images]
     return [Tile(image, (results.classes[label],)) for image, label in zip(images, labels, strict=True)]

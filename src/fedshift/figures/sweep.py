@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import WIDTH, legend, legend_height, note, style, svg
-from ._series import Spot, axis, centres, client_of, headline, mean_and_std, over_sites
+from ._canvas import WIDTH, style
+from ._series import ROLES, Spot, axis, centres, client_of, headline, mean_and_std, over_sites
 from ._varied import SITES, Settings, followers, swept
 
-_NAMED = ["run", "condition", "held_out"]
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Line(NamedTuple):
@@ -37,11 +38,10 @@ class Sweep(Figure):
             return "No runs differ in one numeric setting alone."
         points = [spots for panel in panels.values() for line in panel for spots in line.points.values()]
         whiskers = any(std == std for spots in points for _, std in spots.values())
-        spread = " (whiskers: standard deviation over seeds)" if whiskers else ""
-        words = [
-            f"{results.headline.title}, mean over sites and seeds{spread}, against each setting, all others equal; "
-            "values are spaced evenly."
-        ]
+        drawn = f"{results.headline.title}, mean over sites and seeds"
+        if whiskers:
+            drawn += " (whiskers: standard deviation over seeds)"
+        words = [f"{drawn}, against each setting, all others equal; values are spaced evenly."]
         for key, names in followers(results.settings).items():
             if key in panels and names:
                 words.append(f"With {leaf(key)} varies {', '.join(map(leaf, names))}.")
@@ -53,51 +53,41 @@ class Sweep(Figure):
     def draw(self, results: Results) -> str:
         panels = lines(results, self.most)
         if not panels:
-            return note(self.name, f"{self.title}: {self.caption(results)}")
-        roles = [
-            r for r in ("internal", "external") if any(r in one.points for panel in panels.values() for one in panel)
-        ]
-        labels = list(dict.fromkeys(one.label for panel in panels.values() for one in panel))
-        across = min(3, len(panels))
-        rows = -(-len(panels) // across) * len(roles)
+            return self.nothing(results)
+        every = [line for panel in panels.values() for line in panel]
+        roles = [role for role in ROLES if any(role in line.points for line in every)]
+        labels = list(dict.fromkeys(line.label for line in every))
+        columns = min(3, len(panels))
+        rows = -(-len(panels) // columns) * len(roles)
 
         def paint(figure: Any) -> None:
-            grid = figure.subplots(rows, across, squeeze=False)
+            grid = figure.subplots(rows, columns, squeeze=False)
             for axes in grid.flat:
                 axes.set_visible(False)
             for n, (key, panel) in enumerate(panels.items()):
                 for k, role in enumerate(roles):
-                    axes = grid[n // across * len(roles) + k, n % across]
+                    axes = grid[n // columns * len(roles) + k, n % columns]
                     axes.set_visible(True)
                     axes.set_title(leaf(key))
-                    if n % across == 0:
+                    if n % columns == 0:
                         axes.set_ylabel(f"{axis(results)}, {role}")
-                    _panel(axes, [(one, labels.index(one.label)) for one in panel], role, key)
-            legend(figure)
+                    _panel(axes, panel, labels, role, key)
 
-        size = (WIDTH, 0.2 + 2.5 * rows + legend_height(labels, WIDTH))
-        return svg(self.name, f"{self.title}: {self.caption(results)}", size, paint)
+        return self.picture(results, (WIDTH, 0.2 + 2.5 * rows), paint, labels)
 
 
-def _panel(axes: Any, panel: list[tuple[Line, int]], role: str, key: str) -> None:
-    values = ordered({x for one, _ in panel for points in one.points.values() for x in points})
-    for one, n in panel:
-        points = one.points.get(role, {})
+def _panel(axes: Any, panel: list[Line], labels: list[str], role: str, key: str) -> None:
+    values = ordered({x for line in panel for points in line.points.values() for x in points})
+    for line in panel:
+        n = labels.index(line.label)
+        points = line.points.get(role, {})
         xs = [x for x in values if x in points]
-        means, stds = [points[x][0] for x in xs], [points[x][1] for x in xs]
-        at = [values.index(x) + 0.04 * (n % 5 - 2) for x in xs]
-        axes.errorbar(
-            at,
-            means,
-            stds,
-            marker="o",
-            markersize=4,
-            linewidth=1.5,
-            elinewidth=0.8,
-            capsize=2,
-            label=one.label,
-            **style(n),
-        )
+        means = [points[x][0] for x in xs]
+        stds = [points[x][1] for x in xs]
+        # Lines are shifted sideways a little, so that whiskers at one value do not hide each other.
+        places = [values.index(x) + 0.04 * (n % 5 - 2) for x in xs]
+        whiskers = {"marker": "o", "markersize": 4, "linewidth": 1.5, "elinewidth": 0.8, "capsize": 2}
+        axes.errorbar(places, means, stds, label=line.label, **whiskers, **style(n))
     axes.set_xticks(range(len(values)), [shown(x, key) for x in values])
     axes.set_xlim(-0.4, len(values) - 0.6)
 
@@ -105,27 +95,30 @@ def _panel(axes: Any, panel: list[tuple[Line, int]], role: str, key: str) -> Non
 def lines(results: Results, most: int = 12) -> dict[str, list[Line]]:
     """Return the lines of each panel, by the setting that varies in it."""
     scores = headline(results).dropna(subset=["value"])
-    settings = {run: results.settings[run] for run in dict.fromkeys(scores["run"]) if run in results.settings}
+    runs = scores.drop_duplicates("run").set_index("run")
+    settings = {run: results.settings[run] for run in runs.index if run in results.settings}
     inferences, _ = _shown(results, most)
-    titles = {run: (title, out) for run, title, out in zip(*(scores[c] for c in _NAMED), strict=True)}
     panels: dict[str, list[Line]] = {}
     for key, groups in swept(settings).items():
-        labels = _labels(groups, key, settings, titles)
-        for runs, label in zip(groups, labels, strict=True):
-            x = {run: settings[run].get(key) for run in runs}
-            values = ordered(set(x.values()))
-            chosen = scores[scores["run"].isin(runs)]
-            chosen = chosen.assign(x=[values.index(x[run]) for run in chosen["run"]])
+        values = {run: settings[run].get(key) for run in settings}
+        for members, label in zip(groups, _labels(groups, key, settings, runs), strict=True):
             for inference in inferences:
-                part = chosen[chosen["shown"] == inference]
-                if part.empty:
-                    continue
-                points: dict[str, dict[Any, Spot]] = {}
-                for (role, at), spot in mean_and_std(over_sites(part, ["role", "x"])).items():
-                    points.setdefault(role, {})[values[at]] = spot
-                name = f"{label}, {inference}" if len(inferences) > 1 else label
-                panels.setdefault(key, []).append(Line(name, points))
+                part = scores[scores["run"].isin(members) & (scores["shown"] == inference)]
+                if not part.empty:
+                    name = f"{label}, {inference}" if len(inferences) > 1 else label
+                    panels.setdefault(key, []).append(Line(name, _points(part, values)))
     return panels
+
+
+def _points(scores: pd.DataFrame, values: Mapping[str, Any]) -> dict[str, dict[Any, Spot]]:
+    """Return mean and spread over seeds of the mean over sites, by role and by the value that each run has."""
+    # Grouping drops None, which is a value here (no limit): values are grouped by their place.
+    places = ordered({values[run] for run in scores["run"]})
+    placed = scores.assign(x=[places.index(values[run]) for run in scores["run"]])
+    points: dict[str, dict[Any, Spot]] = {}
+    for (role, place), spot in mean_and_std(over_sites(placed, ["role", "x"])).items():
+        points.setdefault(role, {})[places[place]] = spot
+    return points
 
 
 def _shown(results: Results, most: int) -> tuple[list[str], bool]:
@@ -135,28 +128,33 @@ def _shown(results: Results, most: int) -> tuple[list[str], bool]:
     scores = scores[~scores["inference"].isin(of_clients)]
     every = list(centres(scores).values())
     count = max((len(groups) for groups in swept(results.settings).values()), default=0)
-    few = every[:1] if count * len(every) > most else every
-    return few, scores["shown"].nunique() > len(few)
+    if count * len(every) > most:
+        every = every[:1]
+    return every, scores["shown"].nunique() > len(every)
 
 
-def _labels(groups: list[list[str]], key: str, settings: Settings, titles: Mapping[str, tuple[str, str]]) -> list[str]:
+def _labels(groups: list[list[str]], key: str, settings: Settings, runs: pd.DataFrame) -> list[str]:
     """Return the label of each line: its condition, and settings that distinguish it from lines of that name."""
-    plain = [_without(titles[runs[0]][0], key) for runs in groups]
+    plain = [_without(runs["condition"][members[0]], key) for members in groups]
     follow = followers(settings)
-    out = []
-    for runs, label in zip(groups, plain, strict=True):
-        same = [g[0] for g, other in zip(groups, plain, strict=True) if other == label]
-        values = settings[runs[0]]
-        fixed = [
-            k for k in values if k not in ("seed", *SITES) and len({str(settings[run].get(k)) for run in runs}) == 1
-        ]
-        telling = [k for k in fixed if len({str(settings[run].get(k)) for run in same}) > 1]
-        second = {k for lead in telling for k in follow.get(lead, ())}
-        words = [label, *(f"{leaf(k)} {shown(values[k], k)}" for k in telling if k not in second)]
-        if len({titles[run][1] for run in same}) > 1:
-            words.append(f"held out {titles[runs[0]][1]}")
-        out.append(", ".join(words))
-    return out
+    labels = []
+    for members, label in zip(groups, plain, strict=True):
+        first = members[0]
+        namesakes = [group[0] for group, name in zip(groups, plain, strict=True) if name == label]
+        names = [name for name in settings[first] if name not in ("seed", *SITES)]
+        fixed = [name for name in names if _count(settings, members, name) == 1]
+        telling = [name for name in fixed if _count(settings, namesakes, name) > 1]
+        adapted = {follower for name in telling for follower in follow.get(name, ())}
+        words = [f"{leaf(name)} {shown(settings[first][name], name)}" for name in telling if name not in adapted]
+        if runs["held_out"][namesakes].nunique() > 1:
+            words.append(f"held out {runs['held_out'][first]}")
+        labels.append(", ".join([label, *words]))
+    return labels
+
+
+def _count(settings: Settings, runs: list[str], name: str) -> int:
+    """Return how many values a setting has among runs."""
+    return len({str(settings[run].get(name)) for run in runs})
 
 
 def _without(title: str, key: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._base import Figure, Results
-from ._canvas import WIDTH, legend, legend_height, note, short, style, svg
-from ._series import by_run, exchanged, shared_part, unit_of
+from ._canvas import WIDTH, round_axis, short, style
+from ._series import SILENT, by_run, exchanged, most_exchanged, sends, shared_part, unit_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,46 +21,42 @@ class TestCurves(Figure):
         panels = curves(results)
         if not panels:
             return "No site was watched during training: this figure needs training.watch_every and an external site."
-        sites = sorted(set(results.rounds.loc[results.rounds["split"] == "test", "site"]))
-        where = sites[0] if len(sites) == 1 else f"{len(sites)} external sites, each counted once"
-        silent = [line for part in panels.values() for line in part.values() if not line["bytes"].max() > 0]
+        sites = set(results.rounds.loc[results.rounds["split"] == "test", "site"])
+        where = sites.pop() if len(sites) == 1 else f"{len(sites)} external sites, each counted once"
+        left = "" if all(sends(line) for part in panels.values() for line in part.values()) else SILENT
         return (
             f"The global network at {where}, mean over runs; no round was selected by these values. In the middle, "
-            "accuracy against the traffic so far: what every client has received and sent, 4 bytes a number"
-            f"{'; conditions that exchange nothing are left out there' if silent else ''}. "
+            f"accuracy against the traffic so far: what every client has received and sent, 4 bytes a number{left}. "
             "A curve further left at the same height has learnt as much with less traffic."
         )
 
     def draw(self, results: Results) -> str:
         panels = curves(results)
         if not panels:
-            return note(self.name, f"{self.title}: {self.caption(results)}")
-        conditions = list(dict.fromkeys(c for part in panels.values() for c in part))
-        most = max(line["bytes"].fillna(0).max() for part in panels.values() for line in part.values())
-        size, unit = unit_of(most)
+            return self.nothing(results)
+        conditions = list(dict.fromkeys(condition for part in panels.values() for condition in part))
+        size, unit = unit_of(most_exchanged(line for part in panels.values() for line in part.values()))
 
         def paint(figure: Any) -> None:
             grid = figure.subplots(len(panels), 3, sharex="col", squeeze=False)
             for (by_round, by_bytes, loss), (partition, part) in zip(grid, panels.items(), strict=True):
                 for condition, line in part.items():
-                    look = style(conditions.index(condition)) | {"linewidth": 1.6, "label": condition}
-                    look["marker"] = "o" if len(line) == 1 else None
-                    by_round.plot(line.index, line["accuracy"], **look)
-                    loss.plot(line.index, line["loss"], **look)
-                    if line["bytes"].max() > 0:
-                        by_bytes.plot(line["bytes"] / size, line["accuracy"], **look)
+                    look = style(conditions.index(condition), points=len(line)) | {"linewidth": 1.6}
+                    by_round.plot(line.index, line["accuracy"], label=condition, **look)
+                    loss.plot(line.index, line["loss"], label=condition, **look)
+                    if sends(line):
+                        by_bytes.plot(line["bytes"] / size, line["accuracy"], label=condition, **look)
                 by_bytes.sharey(by_round)
-                by_round.set_title(short(partition, 22) if len(panels) > 1 else "")
+                if len(panels) > 1:
+                    by_round.set_title(short(partition, 22))
                 by_round.set_ylabel("Test accuracy (%)")
                 loss.set_ylabel("Test loss")
-            for axes, name in zip(grid[-1], ("Round", f"Exchanged so far ({unit})", "Round"), strict=True):
-                axes.set_xlabel(name)
-            for axes in (grid[-1][0], grid[-1][2]):
-                axes.xaxis.get_major_locator().set_params(integer=True)
-            legend(figure)
+            by_round, by_bytes, loss = grid[-1]
+            by_bytes.set_xlabel(f"Exchanged so far ({unit})")
+            for axes in (by_round, loss):
+                round_axis(axes)
 
-        height = 0.4 + 2.3 * len(panels) + legend_height(conditions, WIDTH)
-        return svg(self.name, f"{self.title}: {self.caption(results)}", (WIDTH, height), paint)
+        return self.picture(results, (WIDTH, 0.4 + 2.3 * len(panels)), paint, conditions)
 
 
 def curves(results: Results) -> dict[str, dict[str, pd.DataFrame]]:
@@ -74,15 +70,13 @@ def curves(results: Results) -> dict[str, dict[str, pd.DataFrame]]:
     panels: dict[str, dict[str, pd.DataFrame]] = {}
     if rounds.empty:
         return panels
-    tested = rounds[rounds["split"] == "test"]
-    for (partition, condition), chosen in tested.groupby(["held_out", "condition"], sort=False):
-        part = rounds[(rounds["held_out"] == partition) & (rounds["condition"] == condition)]
-        columns = {"accuracy": 100 * chosen["accuracy"], "loss": chosen["loss"]}
-        means = {c: by_run(chosen.assign(**{c: values}), c) for c, values in columns.items()}
+    for (partition, condition), part in rounds.groupby(["held_out", "condition"], sort=False):
+        tested = part[part["split"] == "test"]
+        tested = tested.assign(accuracy=100 * tested["accuracy"])
+        means = {column: by_run(tested, column) for column in ("accuracy", "loss")}
+        # A column without any value is missing in the table of runs, and is NaN in the line.
         line = pd.DataFrame({c: shared_part(runs).mean(axis=1) for c, runs in means.items() if len(runs)})
         if len(line):
-            line = line.reindex(columns=[*columns])
-            panels.setdefault(str(partition), {})[str(condition)] = line.assign(
-                bytes=exchanged(part).reindex(line.index)
-            )
+            line = line.reindex(columns=list(means)).assign(bytes=exchanged(part).reindex(line.index))
+            panels.setdefault(str(partition), {})[str(condition)] = line
     return panels

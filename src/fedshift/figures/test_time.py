@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import COLOURS, INK, LINES, MARKERS, WIDTH, legend, legend_height, note, short, svg
-from ._series import OPTIONS, apart, axis, centres, headline, known, over_seeds, over_sites
+from ._canvas import COLOURS, INK, LINES, MARKERS, WIDTH, short
+from ._series import OPTIONS, apart, axis, centres, headline, over_seeds, over_sites
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 BASELINE = "source"
 TITLES = {"batch_size": "Images of a test batch", "momentum": "Momentum τ", "order": "Test order"}
 NAMES = {"batch_size": "batch sizes", "momentum": "momentum", "order": "orders"}
+Looks = dict[tuple[str, str], dict[str, Any]]
+"""Label, colour, dashes and marker of each condition and inference."""
 
 
 class TestTime(Figure):
@@ -31,18 +34,20 @@ class TestTime(Figure):
         if not panels:
             return "No batch size, momentum or test order of an inference has several values at an external site."
         words = [f"{results.headline.title} at external sites, each counted once, mean over seeds"]
-        curves = [c for c in panels if c != "order"]
+        curves = panels.keys() - {"order"}
         if curves and scores["site"].nunique() > 1 and self._thin(panels):
             words.append("thin: single sites")
-        if curves and BASELINE in set(scores["inference"]):
+        if curves and (scores["inference"] == BASELINE).any():
             words.append("dotted: source, with training statistics")
         if "order" in panels:
             words.append("boxes: quartiles over test orders, with whiskers from the smallest to the largest value")
-        fixed = [f"{NAMES[c]} at {fixed_options(part)}" for c, part in panels.items() if fixed_options(part)]
-        words += [f"shown: {', '.join(fixed)}"] if fixed else []
+        fixed = [f"{NAMES[c]} at {options}" for c, part in panels.items() if (options := fixed_options(part))]
+        if fixed:
+            words.append(f"shown: {', '.join(fixed)}")
         return f"{'; '.join(words)}."
 
     def _thin(self, panels: dict[str, pd.DataFrame]) -> bool:
+        """Return whether single sites are drawn: where there are few of them."""
         lines = [part.groupby(["condition", "inference", "site"]).ngroups for c, part in panels.items() if c != "order"]
         return max(lines, default=0) <= self.thin
 
@@ -50,37 +55,23 @@ class TestTime(Figure):
         scores = outside(results)
         panels = swept(scores)
         if not panels:
-            return note(self.name, f"{self.title}: {self.caption(results)}")
-        every = [part[["condition", "inference"]] for part in panels.values()]
-        lines = list(dict.fromkeys(key for part in every for key in part.itertuples(index=False, name=None)))
-        several = len({inference for _, inference in lines}) > 1
-        labels = {key: f"{key[0]}, {key[1]}" if several else key[0] for key in lines}
+            return self.nothing(results)
+        looks = _looks(panels)
         source = over_seeds(over_sites(scores[scores["inference"] == BASELINE], ["condition"]))["mean"]
 
         def paint(figure: Any) -> None:
             grid = figure.subplots(1, len(panels), squeeze=False)
             for axes, (column, part) in zip(grid.flat, panels.items(), strict=True):
-                looks = {key: _look(key, lines) | {"label": labels[key]} for key in lines}
                 if column == "order":
                     self._orders(axes, part, looks, results)
                 else:
                     self._curves(axes, part, column, looks, source, self._thin(panels))
                 axes.set_title(TITLES[column])
             grid[0, 0].set_ylabel(axis(results))
-            legend(figure)
 
-        size = (WIDTH, 3.0 + legend_height([*labels.values()], WIDTH))
-        return svg(self.name, f"{self.title}: {self.caption(results)}", size, paint)
+        return self.picture(results, (WIDTH, 3.0), paint, [look["label"] for look in looks.values()])
 
-    def _curves(
-        self,
-        axes: Any,
-        part: pd.DataFrame,
-        column: str,
-        looks: dict[tuple[str, str], dict[str, Any]],
-        source: pd.Series,
-        thin: bool,
-    ) -> None:
+    def _curves(self, axes: Any, part: pd.DataFrame, column: str, looks: Looks, source: pd.Series, thin: bool) -> None:
         for (condition, inference), group in part.groupby(["condition", "inference"], sort=False):
             look = looks[str(condition), str(inference)]
             if thin and group["site"].nunique() > 1:
@@ -89,36 +80,35 @@ class TestTime(Figure):
                     axes.plot(line.index, line, color=look["color"], alpha=0.4, linewidth=0.6)
             line = curve(group, column)
             axes.plot(line.index, line, linewidth=1.6, markersize=4, **look)
-        for condition in dict.fromkeys(condition for condition, _ in looks):
-            if condition in source:
-                colour = next(look["color"] for key, look in looks.items() if key[0] == condition)
-                axes.axhline(source[condition], color=colour, linestyle=":", linewidth=1.4)
+        colours = {condition: look["color"] for (condition, _), look in looks.items()}
+        for name, colour in colours.items():
+            if name in source:
+                axes.axhline(source[name], color=colour, linestyle=":", linewidth=1.4)
         if column == "batch_size":
             sizes = sorted(set(part[column]))
             axes.set_xscale("log", base=2)
             axes.set_xticks(sizes, [str(size) for size in sizes], rotation=45 if len(sizes) > 7 else 0)
             axes.minorticks_off()
 
-    def _orders(
-        self, axes: Any, part: pd.DataFrame, looks: dict[tuple[str, str], dict[str, Any]], results: Results
-    ) -> None:
+    def _orders(self, axes: Any, part: pd.DataFrame, looks: Looks, results: Results) -> None:
         """Draw boxes side by side at each site, or one group of boxes for the mean over sites."""
-        sites = [s for s in results.external if s in set(part["site"])]
-        groups = [part[part["site"] == s] for s in sites] if len(sites) <= self.boxes else [part]
-        names = [short(s, 12) for s in sites] if len(sites) <= self.boxes else ["all sites"]
+        sites = [site for site in results.external if site in set(part["site"])]
+        groups = [(short(site, 12), part[part["site"] == site]) for site in sites]
+        if len(sites) > self.boxes:
+            groups = [("all sites", part)]
         width = 0.7 / len(looks)
         for look in looks.values():  # boxes have no label
             axes.plot([], [], color=look["color"], linestyle=look["linestyle"], label=look["label"])
-        for x, group in enumerate(groups):
+        for x, (_, group) in enumerate(groups):
             for n, ((condition, inference), look) in enumerate(looks.items()):
                 chosen = group[(group["condition"] == condition) & (group["inference"] == inference)]
                 if chosen.empty:
                     continue
-                at = x + (n - (len(looks) - 1) / 2) * width
+                place = x + (n - (len(looks) - 1) / 2) * width
                 lines = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": 1.2}
                 axes.boxplot(
                     [curve(chosen, "order").to_numpy()],
-                    positions=[at],
+                    positions=[place],
                     widths=0.75 * width,
                     whis=(0, 100),
                     boxprops=lines,
@@ -126,17 +116,30 @@ class TestTime(Figure):
                     capprops=lines,
                     medianprops={"color": INK, "linewidth": 1.2},
                 )
-        axes.set_xticks(range(len(groups)), names, rotation=30 if len(groups) > 3 else 0)
+        axes.set_xticks(range(len(groups)), [name for name, _ in groups], rotation=30 if len(groups) > 3 else 0)
         axes.set_xlim(-0.6, len(groups) - 0.4)
         axes.grid(axis="x", visible=False)
 
 
-def _look(key: tuple[str, str], lines: list[tuple[str, str]]) -> dict[str, Any]:
-    """Return the look of a line: colour by condition, dashes and marker by inference."""
-    condition, inference = (list(dict.fromkeys(k[n] for k in lines)).index(key[n]) for n in (0, 1))
+def _looks(panels: dict[str, pd.DataFrame]) -> Looks:
+    """Return label and look of each line: colour by condition, dashes and marker by inference."""
+    every = [part[["condition", "inference"]].itertuples(index=False, name=None) for part in panels.values()]
+    lines = dict.fromkeys(itertools.chain.from_iterable(every))
+    conditions = list(dict.fromkeys(condition for condition, _ in lines))
+    inferences = list(dict.fromkeys(inference for _, inference in lines))
     dashes = LINES[:3]  # dotted is the baseline
-    look = {"color": COLOURS[condition % len(COLOURS)], "linestyle": dashes[inference % 3]}
-    return look | {"marker": MARKERS[(inference + condition // len(COLOURS)) % len(MARKERS)]}
+    several = len(inferences) > 1
+    looks: Looks = {}
+    for condition, inference in lines:
+        c = conditions.index(condition)
+        i = inferences.index(inference)
+        looks[condition, inference] = {
+            "label": f"{condition}, {inference}" if several else condition,
+            "color": COLOURS[c % len(COLOURS)],
+            "linestyle": dashes[i % 3],
+            "marker": MARKERS[(i + c // len(COLOURS)) % len(MARKERS)],
+        }
+    return looks
 
 
 def outside(results: Results) -> pd.DataFrame:
@@ -150,14 +153,16 @@ def swept(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
     import pandas as pd
 
     panels = {}
-    middle = set(centres(scores).values())
+    middle = list(centres(scores).values())
     for column in TITLES:
+        fixed = [option for option in OPTIONS if option != column]
         parts = []
         for _, rows in scores[scores[column].notna()].groupby("inference", sort=False):
-            rest = list(zip(*(known(rows[c]) for c in OPTIONS if c != column), strict=True))
-            groups = [group for _, group in rows.groupby(pd.Series(rest, index=rows.index), sort=False)]
-            best = max(groups, key=lambda group: (group[column].nunique(), bool(middle & set(group["shown"]))))
-            parts += [best] if best[column].nunique() > 1 else []
+            groups = [group for _, group in rows.groupby(fixed, sort=False, dropna=False)]
+            # Of a full grid, the other options are fixed where this one has most values, if possible at the centre.
+            best = max(groups, key=lambda group: (group[column].nunique(), group["shown"].isin(middle).any()))
+            if best[column].nunique() > 1:
+                parts.append(best)
         if parts:
             panels[column] = pd.concat(parts)
     return panels
@@ -168,8 +173,9 @@ def fixed_options(part: pd.DataFrame) -> str:
     words = {"batch_size": "batches of {:g}", "momentum": "τ = {:g}", "order": "test order {:g}"}
     fixed = []
     for column, text in words.items():
-        values = set(known(part[column])) - {None}
-        fixed += [text.format(float(v)) for v in values] if len(values) == 1 else []
+        values = part[column].dropna().unique()
+        if len(values) == 1:
+            fixed.append(text.format(float(values[0])))
     return " and ".join(fixed)
 
 

@@ -8,13 +8,17 @@ import numpy as np
 
 from ..core.rng import stream
 from ._base import Figure, Results
-from ._canvas import COLOURS, INK, LINES, WIDTH, svg
+from ._canvas import COLOURS, INK, LINES, WIDTH
 
 STDS = (0.5, 1.5)
 """Standard deviations of x at the two clients."""
-W_TRUE, NOISE, SAMPLES = 3.0, 0.1, 1000
-WEIGHTS, SCALES = (0.001, 12.0), (0.001, 4.0)
-"""The ranges of w and gamma that FedBN draws."""
+W_TRUE = 3.0
+NOISE = 0.1
+SAMPLES = 1000
+WEIGHTS = (0.001, 12.0)
+"""The range of w that FedBN draws."""
+SCALES = (0.001, 4.0)
+"""The range of gamma that FedBN draws."""
 LEVELS = (0.75, 0.5, 0.25, 0.1)
 
 
@@ -44,16 +48,18 @@ class Toy(Figure):
 
     def draw(self, results: Results) -> str:
         clients = [client(k) for k in range(len(STDS))]
-        w, gamma = np.linspace(*WEIGHTS, 400), np.linspace(*SCALES, 161)
+        w = np.linspace(*WEIGHTS, 400)
+        gamma = np.linspace(*SCALES, 161)
 
         def paint(figure: Any) -> None:
             grid = figure.subplots(2, 2)
-            for axes, normalised in zip(grid[0], (False, True), strict=True):
+            above = {"x as it is": [1.0, 1.0], "x divided by the local deviation": [x.std() for x, _ in clients]}
+            for axes, (title, scales) in zip(grid[0], above.items(), strict=True):
                 for k, (x, y) in enumerate(clients):
-                    curve = error(w, x.std() if normalised else 1.0, x, y)
+                    curve = error(w, scales[k], x, y)
                     axes.plot(w, curve, color=COLOURS[k], linestyle=LINES[k], linewidth=1.6, label=f"client {k + 1}")
                     axes.plot(w[curve.argmin()], curve.min(), "o", color=COLOURS[k], markersize=5)
-                axes.set_title("x divided by the local deviation" if normalised else "x as it is")
+                axes.set_title(title)
                 axes.set_xlabel("w")
                 axes.set_ylim(0, None)
             grid[0, 0].set_ylabel("Squared error")
@@ -62,16 +68,14 @@ class Toy(Figure):
                 surface = np.array([error(w[::3], g, *clients[k]) for g in gamma]).T
                 shades = [(COLOURS[k], alpha) for alpha in (0.75, 0.55, 0.35, 0.15)]
                 axes.contourf(gamma, w[::3], surface, levels=[0.0, *LEVELS[::-1]], colors=shades)
-                for (spot_w, spot_gamma), marker, what in zip(
-                    spots, "*X", ("w averaged", "both averaged"), strict=True
-                ):
-                    axes.plot(spot_gamma, spot_w, marker, color=INK, markersize=9, linestyle="none", label=what)
+                for (w_, gamma_), marker, label in zip(spots, "*X", ("w averaged", "both averaged"), strict=True):
+                    axes.plot(gamma_, w_, marker, color=INK, markersize=9, linestyle="none", label=label)
                 axes.set_title(f"Client {k + 1}")
                 axes.set_xlabel("γ")
             grid[1, 0].set_ylabel("w")
             grid[1, 0].legend(loc="lower right")
 
-        return svg(self.name, f"{self.title}: {self.caption(results)}", (WIDTH, 6.0), paint)
+        return self.picture(results, (WIDTH, 6.0), paint)
 
 
 def client(k: int) -> tuple[np.ndarray, np.ndarray]:
