@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,8 +13,8 @@ from ..core.errors import UserError, UserErrors, did_you_mean
 from ..study.published import RECORDED, Side, Trend
 from ..study.selector import CHOICES, merged, resolved
 from . import primary
-from .conditions import Cell, differing
-from .tables import rows
+from .cells import Cell, differing
+from .printed import rows
 from .words import Words
 
 if TYPE_CHECKING:
@@ -37,22 +39,20 @@ def require(plan: Plan) -> None:
     if not plan.published and not plan.study.trends:
         primary.pairs(plan)
         return
-    faults: dict[tuple[str, str], UserError] = {}
     words = Words(plan)
-
-    def gather(call: Callable[[], object]) -> None:
-        try:
-            call()
-        except UserError as error:
-            for one in getattr(error, "errors", [error]):  # a word that is unknown in all rows is one error
-                faults.setdefault((one.where.partition(", row ")[0], one.what), one)
-
+    checks: list[Callable[[], object]] = []
     for path in plan.published:
-        for row in rows(path):
-            gather(lambda row=row: words.target(row))  # type: ignore[misc]
-    for number, trend in enumerate(plan.study.trends):
-        gather(lambda n=number, t=trend: pairs(words, n, t))  # type: ignore[misc]
-    gather(lambda: primary.pairs(plan))
+        checks += [functools.partial(words.target, row) for row in rows(path)]
+    checks += [functools.partial(pairs, words, n, trend) for n, trend in enumerate(plan.study.trends)]
+    checks.append(functools.partial(primary.pairs, plan))
+    faults: dict[tuple[str, str], UserError] = {}
+    for check in checks:
+        try:
+            check()
+        except UserError as error:
+            for fault in getattr(error, "errors", [error]):
+                # A word that is unknown in all rows of a table is told once.
+                faults.setdefault((fault.where.partition(", row ")[0], fault.what), fault)
     if faults:
         raise UserErrors(faults.values())
 
@@ -69,55 +69,61 @@ def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
     of one side is paired with each cell of the other. Raises UserError, about the trend, for unknown words or sites,
     and where nothing matches.
     """
-    plan, where = words.plan, f"{words.plan.path}.trends.{number}"
-    if trend.of not in RECORDED and trend.of not in words.metrics:
-        raise UserError(f"{where}.of", f"the study does not score {trend.of!r}", "add it to its metrics")
-    if trend.of == "training_loss" and not all(run.training.training_loss_every for run in plan.runs.values()):
-        what = "training_loss is not evaluated in every run"
-        raise UserError(f"{where}.of", what, "set training.training_loss_every, or compare step_loss")
-    lost = [s for s in trend.at if s not in words.sites] if isinstance(trend.at, tuple) else []
-    if lost and plan.scale != "mini":
-        raise UserError(f"{where}.at", f"unknown site {lost[0]!r}", did_you_mean(lost[0], words.sites))
-    sides = {key: _options(words, getattr(trend, key), f"{where}.{key}") for key in ("better", "than")}
-    named = {k for options in sides.values() for option in options for k in resolved(option)}
-    matched = [
-        (key, _by_site(_cells(words, option, trend, f"{where}.{key}"), named, f"{where}.{key}"))
-        for key, options in sides.items()
-        for option in options
-    ]
-    first = matched[0][1]
+    where = f"{words.plan.path}.trends.{number}"
+    mini = words.plan.scale == "mini"
+    _require_quantity(words, trend, where)
+    if isinstance(trend.at, tuple) and not mini:
+        for site in trend.at:
+            if site not in words.sites:
+                raise UserError(f"{where}.at", f"unknown site {site!r}", did_you_mean(site, words.sites))
+    better = _options(words, trend.better, f"{where}.better")
+    than = _options(words, trend.than, f"{where}.than")
+    named = {key for selector in (*better, *than) for key in resolved(selector)}
+    sides = [(selector, f"{where}.better") for selector in better] + [(selector, f"{where}.than") for selector in than]
+    matched = [_by_site(_cells(words, selector, trend, at), named, at) for selector, at in sides]
     made = []
-    for at in (place for place in first if all(place in cells for _, cells in matched)):
-        beside = [(key, _like(first[at], cells[at], where)) for key, cells in matched]
-        made += [
-            Pair(*(tuple(cells[rest] for key, cells in beside if key == side) for side in sides))
-            for rest in first[at]
-            if all(rest in cells for _, cells in beside)
-        ]
-    if not made and plan.scale != "mini":
+    for place in matched[0]:
+        if all(place in cells for cells in matched):
+            alike = [_like(matched[0][place], cells[place], where) for cells in matched]
+            for key in alike[0]:
+                if all(key in cells for cells in alike):
+                    chosen = tuple(cells[key] for cells in alike)
+                    made.append(Pair(chosen[: len(better)], chosen[len(better) :]))
+    if not made and not mini:
         raise UserError(where, "better and than have no site in common", "check at, role and held_out")
     return made
+
+
+def _require_quantity(words: Words, trend: Trend, where: str) -> None:
+    """Raise UserError where no run measures the quantity of a trend."""
+    if trend.of not in RECORDED and trend.of not in words.metrics:
+        raise UserError(f"{where}.of", f"the study does not score {trend.of!r}", "add it to its metrics")
+    if trend.of == "training_loss" and not all(run.training.training_loss_every for run in words.plan.runs.values()):
+        fault = "training_loss is not evaluated in every run"
+        raise UserError(f"{where}.of", fault, "set training.training_loss_every, or compare step_loss")
 
 
 def _options(words: Words, side: Side, where: str) -> list[dict[str, Any]]:
     """Return the merged selectors of a side: one, or several of which the best counts."""
     nested = isinstance(side, tuple) and not all(isinstance(part, str) for part in side)
-    out = []
+    options = []
     for part in side if nested else (side,):
-        selectors = [part] if isinstance(part, dict) else [words.word(str(w), where) for w in part]
+        selectors = [part] if isinstance(part, dict) else [words.word(str(word), where) for word in part]
         if None in selectors:
             raise UserError(where, f"{', '.join(map(str, part))}: left out on purpose", "name what the study runs")
         try:
-            out.append(merged(s for s in selectors if s is not None))
-            resolved(out[-1])
+            option = merged(selector for selector in selectors if selector is not None)
+            resolved(option)
         except UserError as error:
             raise UserError(where, f"{error.where} {error.what}", error.remedy) from None
-    return out
+        options.append(option)
+    return options
 
 
 def _cells(words: Words, selector: dict[str, Any], trend: Trend, where: str) -> list[Cell]:
     """Return the cells that a selector matches at the sites of a trend."""
-    recorded, mini = trend.of in RECORDED, words.plan.scale == "mini"
+    recorded = trend.of in RECORDED
+    mini = words.plan.scale == "mini"
     if recorded and "inference" in selector:
         raise UserError(where, f"names an inference, and {trend.of} is recorded in training", "leave it out")
     try:
@@ -127,36 +133,46 @@ def _cells(words: Words, selector: dict[str, Any], trend: Trend, where: str) -> 
             return []
         raise UserError(where, f"{error.where}: {error.what}", error.remedy) from None
     if trend.at in CHOICES["role"]:
-        cells = [c for c in cells if c.role == trend.at]
+        cells = [cell for cell in cells if cell.role == trend.at]
     elif isinstance(trend.at, tuple):
-        cells = [c for c in cells if c.site in trend.at]
+        cells = [cell for cell in cells if cell.site in trend.at]
     if not cells and not mini:
         raise UserError(where, f"matches nothing that the study runs: {json.dumps(selector)}", "see its runs")
     return cells
 
 
 def _by_site(cells: list[Cell], named: set[str], where: str) -> dict[tuple[str, str], dict[str, Cell]]:
-    """Return cells by role and site, and then by all settings but the named ones."""
-    hidden = {*named, *(["partition"] if "held_out" in named else [])}
-    out: dict[tuple[str, str], dict[str, Cell]] = {}
+    """Return cells by role and site, and then by all settings that no side names.
+
+    Cells that agree in these are a pair. Raises UserError where two cells of one side and site agree.
+    """
+    hidden = set(named)
+    if "held_out" in named:  # another partition has other sites and splits, too
+        hidden.add("partition")
+    by_site: dict[tuple[str, str], dict[str, Cell]] = defaultdict(dict)
     for cell in cells:
-        settings = cell.condition.settings.items()
-        rest = {k: v for k, v in settings if not any(k == name or k.startswith(f"{name}.") for name in hidden)}
-        key = json.dumps([rest, "" if "inference" in named else cell.inference], sort_keys=True)
-        at = out.setdefault((cell.role, cell.site), {})
+        settings = {
+            path: value
+            for path, value in cell.condition.settings.items()
+            if not any(path == name or path.startswith(f"{name}.") for name in hidden)
+        }
+        if "inference" not in named:
+            settings["inference"] = cell.inference
+        key = json.dumps(settings, sort_keys=True)
+        at = by_site[cell.role, cell.site]
         if key in at:
             remedy = f"say which: they differ in {', '.join(differing([at[key], cell]))}"
             raise UserError(where, f"matches several conditions at {cell.site!r}", remedy)
         at[key] = cell
-    return out
+    return by_site
 
 
-def _like(first: dict[str, Cell], other: dict[str, Cell], where: str) -> dict[str, Cell]:
-    """Return, for the cells of `first`, those of `other` that agree in the rest; the only one for all if none does."""
-    if set(first) & set(other):
-        return {rest: other[rest] for rest in first if rest in other}
-    if len(other) == 1:
-        return dict.fromkeys(first, next(iter(other.values())))
+def _like(first: dict[str, Cell], second: dict[str, Cell], where: str) -> dict[str, Cell]:
+    """Return, for the keys of `first`, the cells of `second`: those of equal keys, or its only cell for all of them."""
+    if first.keys() & second.keys():
+        return {key: second[key] for key in first if key in second}
+    if len(second) == 1:
+        return dict.fromkeys(first, next(iter(second.values())))
     site = next(iter(first.values())).site
-    remedy = f"say which: they differ in {', '.join(differing(other.values()))}"
-    raise UserError(where, f"has nothing like the one condition among {len(other)} at {site!r}", remedy)
+    remedy = f"say which: they differ in {', '.join(differing(second.values()))}"
+    raise UserError(where, f"has nothing like the one condition among {len(second)} at {site!r}", remedy)

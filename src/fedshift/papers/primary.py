@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ..core.errors import UserError
-from .conditions import Cell, Finder
+from .cells import Cell, Finder
 
 if TYPE_CHECKING:
     from ..study.plan import Plan
@@ -18,10 +18,12 @@ def pairs(plan: Plan) -> list[tuple[Cell, Cell]]:
     Conditions are a pair if they test the same data at the same external sites. There is none for a study that declares
     no comparison, and at mini scale none where a side matches nothing. Raises UserError otherwise.
     """
-    primary, mini = plan.study.primary, plan.scale == "mini"
+    primary = plan.study.primary
+    mini = plan.scale == "mini"
     if primary is None:
         return []
-    where, finder = f"{plan.path}.primary", Finder(plan)
+    where = f"{plan.path}.primary"
+    finder = Finder(plan)
     sides = {}
     for name in ("condition", "against"):
         try:
@@ -33,7 +35,7 @@ def pairs(plan: Plan) -> list[tuple[Cell, Cell]]:
         if not sides[name] and not mini:
             raise UserError(f"{where}.{name}", "matches no condition of the study", "name settings of its runs")
     both = itertools.product(sides["condition"], sides["against"])
-    made = [pair for pair in both if pair[0].ids != pair[1].ids and _alike(*pair)]
+    made = [(first, second) for first, second in both if first.ids != second.ids and _alike(first, second)]
     if not made and not mini:
         raise UserError(where, "condition and against are not tested at the same sites", "compare within a partition")
     return made
@@ -41,9 +43,14 @@ def pairs(plan: Plan) -> list[tuple[Cell, Cell]]:
 
 def _arms(finder: Finder, selector: dict[str, object]) -> list[Cell]:
     """Return the first cell of each condition and inference that a selector matches."""
-    return list({cell.ids: cell for cell in reversed(finder.cells(selector))}.values())[::-1]
+    # Any site stands for the condition here: pairs are formed of conditions, and sites follow from them.
+    first: dict[str, Cell] = {}
+    for cell in finder.cells(selector):
+        first.setdefault(cell.ids, cell)
+    return list(first.values())
 
 
 def _alike(first: Cell, second: Cell) -> bool:
-    one, other = first.condition, second.condition
-    return one.run.data.id == other.run.data.id and one.partition.external == other.partition.external
+    """Return whether two conditions test the same data at the same external sites."""
+    tested = [(cell.condition.run.data.id, cell.condition.partition.external) for cell in (first, second)]
+    return bool(tested[0] == tested[1])

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..analysis.results import StudyResults
 from ..analysis.table import Table
-from . import comparison
+from . import published_values
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class Reproduction:
     @classmethod
     def of(cls, results: StudyResults) -> Reproduction:
         """Return the reproduction of a study. It is empty where the study names nothing published."""
-        rows = [{str(k): v for k, v in row.items()} for row in results.trends.to_dict("records")]
+        rows = [{str(k): v for k, v in row.items()} for row in results.table("trends").to_dict("records")]
         claims = [Claim(*(str(row[name]) for name in Claim.__dataclass_fields__)) for row in rows]
         reason = next((str(row["reason"]) for row in rows if row["reason"]), "")
-        return cls(results.comparison, claims, reason)
+        return cls(results.table("comparison"), claims, reason)
 
     @functools.cached_property
     def tables(self) -> list[tuple[Table, str]]:
         """A table for each published one, with the sentence above it."""
-        return comparison.tables(self.compared)
+        return published_values.tables(self.compared)
 
     @property
     def held(self) -> int:
@@ -58,5 +58,5 @@ class Reproduction:
         """Return the part of headline.json that is about the papers."""
         return {
             "trends": {"held": self.held, "judged": self.judged, "of": len(self.claims), "reason": self.reason},
-            "published": comparison.counts(self.compared),
+            "published": published_values.counts(self.compared),
         }

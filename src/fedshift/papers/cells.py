@@ -21,6 +21,7 @@ from ..study.selector import BASELINE, CHOICES, resolved
 if TYPE_CHECKING:
     from ..inferences import Inference
     from ..study.plan import Plan
+_PLACE = ("inference", "role", "site")
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,9 @@ class Cell:
 def differing(cells: Iterable[Cell]) -> list[str]:
     """Return the settings in which cells differ, without the seed."""
     cells = list(cells)
-    settings = [cell.condition.settings for cell in cells]
-    keys = dict.fromkeys(key for one in settings for key in one)
-    names = [key for key in keys if len({one.get(key) for one in settings}) > 1]
-    return names + [key for key in ("inference", "role", "site") if len({getattr(c, key) for c in cells}) > 1]
+    columns = [cell.condition.settings | {name: getattr(cell, name) for name in _PLACE} for cell in cells]
+    names = dict.fromkeys(name for column in columns for name in column if name not in _PLACE)
+    return [name for name in (*names, *_PLACE) if len({column.get(name) for column in columns}) > 1]
 
 
 class Finder:
@@ -70,49 +70,60 @@ class Finder:
     @functools.cache  # noqa: B019 - lives as long as the finder
     def _cells(self, canonical: str, predicted: bool) -> tuple[Cell, ...]:
         wanted = resolved(json.loads(canonical))
-        for path in (k for k in wanted if "." in k):
-            if all(c.setting(path) is ABSENT for c in self.conditions):
+        for path in (key for key in wanted if "." in key):
+            if all(condition.setting(path) is ABSENT for condition in self.conditions):
                 raise UserError(path, "no run of the study has this setting")
-        cells = []
-        for condition in filter(lambda c: _fits(c, wanted), self.conditions):
-            for inference in self._inferences(condition, wanted) if predicted else [""]:
-                partition = condition.partition
-                tested = set(condition.run.tested) if predicted else set(partition.internal)
-                sites = [(r, s) for r in CHOICES["role"] for s in getattr(partition, r) if s in tested]
-                cells += [
-                    Cell(condition, inference, role, site)
-                    for role, site in sites
-                    if wanted.get("role", role) == role and wanted.get("site", site) == site
-                ]
-        return tuple(cells)
+        return tuple(
+            Cell(condition, inference, role, site)
+            for condition in self.conditions
+            if _fits(condition, wanted)
+            for inference in self._inferences(condition, wanted, predicted)
+            for role, site in _sites(condition, predicted)
+            if wanted.get("role", role) == role and wanted.get("site", site) == site
+        )
 
-    def _inferences(self, condition: Condition, wanted: Mapping[str, Any]) -> list[str]:
+    def _inferences(self, condition: Condition, wanted: Mapping[str, Any], predicted: bool) -> list[str]:
+        """Return the ids of a condition's inferences that a selector means, the plain source where it names none.
+
+        Quantities that are not `predicted` have no inference: its id is empty.
+        """
+        if not predicted:
+            return [""]
         inferences = {key: self.plan.inferences[key] for key in condition.inferences}
-        if named := wanted.get("inference"):
-            fit = [key for key, i in inferences.items() if all(i.spec().get(k) == v for k, v in named.items())]
-            return [key for key in fit if _rest_is_default(inferences[key], named)] or fit
+        named = wanted.get("inference")
+        if named:
+            fit = [key for key, i in inferences.items() if named.items() <= i.spec().items()]
+            # Of a sweep, the one whose other settings are the defaults is meant.
+            return [key for key in fit if _changed(inferences[key]) <= named.keys()] or fit
         plain = [key for key, i in inferences.items() if i.name == BASELINE and not i.uses_labels]
         return plain[:1] or list(inferences)
 
 
-def _rest_is_default(inference: Inference, named: Mapping[str, Any]) -> bool:
-    return not set(inference.model_dump(mode="json", exclude_defaults=True)) - set(named)
+def _changed(inference: Inference) -> set[str]:
+    """Return the settings of an inference that differ from their defaults."""
+    return set(inference.model_dump(mode="json", exclude_defaults=True))
+
+
+def _sites(condition: Condition, predicted: bool) -> list[tuple[str, str]]:
+    """Return role and site wherever a condition is tested, or, if not `predicted`, where it is trained."""
+    partition = condition.partition
+    sites = set(condition.run.tested if predicted else partition.internal)
+    return [(role, site) for role in CHOICES["role"] for site in getattr(partition, role) if site in sites]
 
 
 def _fits(condition: Condition, wanted: Mapping[str, Any]) -> bool:
     """Return whether a condition has all settings of a resolved selector, sites and inferences apart."""
-    spec = condition.run.spec
-    for key, value in wanted.items():
-        if key in ("algorithm", "addon", "model"):
-            setting = spec[key]
-            if value is None or setting is None:
-                if value is not setting:
-                    return False
-            elif any(setting.get(k, ABSENT) != v for k, v in value.items()):
-                return False
-        elif key == "held_out":
-            if condition.partition.title != value:
-                return False
-        elif (key == "bn" or "." in key) and condition.setting(key) != value:
-            return False
+    return all(_has(condition, key, value) for key, value in wanted.items())
+
+
+def _has(condition: Condition, key: str, value: Any) -> bool:
+    if key in ("algorithm", "addon", "model"):
+        setting = condition.run.spec[key]
+        if value is None or setting is None:
+            return value is setting
+        return all(setting.get(name, ABSENT) == v for name, v in value.items())
+    if key == "held_out":
+        return bool(condition.partition.title == value)
+    if key == "bn" or "." in key:
+        return bool(condition.setting(key) == value)
     return True

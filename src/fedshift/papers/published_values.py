@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ import pandas as pd
 from ..analysis.names import IDS, LEVELS
 from ..analysis.table import Table
 from ..analysis.values import DASH
-from .values import Measure, Values, finite, incomparable
-from .words import OVER, Target, Words
+from ..core import registry
+from .quantities import Measure, Values, finite, incomparable
+from .words import OVER, SENT, Target, Words
 
 COLUMNS = [
     *IDS,
@@ -47,15 +48,24 @@ def combined(std: float, seeds: int, published_std: float, trainings: int) -> fl
     """
     from scipy.stats import t
 
-    ours, theirs = seeds > 1 and not math.isnan(std), trainings > 1 and not math.isnan(published_std)
-    if not (ours or theirs) or seeds < 1:
+    ours = seeds > 1 and not math.isnan(std)
+    theirs = trainings > 1 and not math.isnan(published_std)
+    if seeds < 1 or not (ours or theirs):
         return math.nan
-    a, b = (std if ours else published_std) ** 2 / seeds, (published_std if theirs else std) ** 2 / trainings
-    if ours and theirs and a + b > 0:
-        free = (a + b) ** 2 / (a**2 / (seeds - 1) + b**2 / (trainings - 1))
+    if not ours:
+        std = published_std
+    if not theirs:
+        published_std = std
+    our_part = std**2 / seeds
+    their_part = published_std**2 / trainings
+    variance = our_part + their_part
+    if not ours:
+        free: float = trainings - 1
+    elif not theirs or variance == 0:
+        free = seeds - 1
     else:
-        free = (seeds if ours else trainings) - 1
-    return float(t.ppf((1 + LEVEL) / 2, free)) * math.sqrt(a + b)
+        free = variance**2 / (our_part**2 / (seeds - 1) + their_part**2 / (trainings - 1))
+    return float(t.ppf((1 + LEVEL) / 2, free)) * math.sqrt(variance)
 
 
 def table(words: Words, values: Values) -> pd.DataFrame:
@@ -64,45 +74,46 @@ def table(words: Words, values: Values) -> pd.DataFrame:
     Values of metrics are from 0 to 1 where the metric is a share; those of the ledger in the printed unit. `mean` and
     `std` are over the seeds that are there.
     """
-    rows = [_compared(words, values, target) for path in words.plan.published for target in words.of(path)]
+    rows = [_compared(words, values, target) for target in words.targets()]
     return pd.DataFrame(rows, columns=COLUMNS).astype({"seeds": "Int64"})
 
 
 def _compared(words: Words, values: Values, target: Target) -> dict[str, Any]:
     """Return the row of comparison.csv for one published value."""
     assert words.published is not None
-    plan, row, cell, scale = words.plan, target.row, target.cell, target.scale
-    mean = std = limit = math.nan
+    plan = words.plan
+    row = target.row
+    cell = target.cell
+    scale = target.scale
+    place = dict.fromkeys(("condition_id", "inference_id", "condition", "inference"), "")
+    if cell:
+        place |= {"condition_id": cell.condition.id, "inference_id": cell.inference, "condition": values.title(cell)}
+    mean = std = math.nan
     seeds = 0
+    limit = 0.0
     reason = words.published.not_comparable or row.misprint
     if target.ledger:
         mean = _traffic(words, values, target)
-        scaled = plan.scale == "mini" and plan.study.scales.get("mini")
-        reason = reason or ("mini scale" if scaled else "")
-        limit = 0.0
+        if plan.scale == "mini" and plan.study.scales.get("mini"):
+            reason = reason or "mini scale"
     else:
-        reason = reason or incomparable(values) or (ADAPTED if _adapts(words, target) else "")
-        if cell and (known := finite(values.by_seed(cell, target.metric))):
-            numbers = np.array(list(known.values()))
-            mean, seeds = float(numbers.mean()), len(numbers)
-            std = float(numbers.std(ddof=1)) if seeds > 1 else math.nan
-            limit = combined(std, seeds, row.std * scale, words.published.trainings(row.table))
+        reason = reason or incomparable(values)
+        if cell:
+            inference = plan.inferences[cell.inference]
+            place["inference"] = inference.label
+            # Papers do not say by which labels theirs was adapted.
+            if inference.uses_labels:
+                reason = reason or ADAPTED
+            numbers = np.array(list(finite(values.by_seed(cell, target.metric)).values()))
+            seeds = len(numbers)
+            mean, std = _mean_and_std(numbers)
+        limit = combined(std, seeds, row.std * scale, words.published.trainings(row.table))
     limit += row.precision * scale / 2
     difference = mean - row.value * scale
-    verdict = "within" if abs(difference) <= limit + 1e-9 else "outside"
-    if math.isnan(mean) or math.isnan(row.value):
-        verdict, reason = "not run", ""
-    elif reason:
-        verdict = "not comparable"
-    elif math.isnan(limit):
-        verdict, reason = "no spread", "one seed, and no printed standard deviation"
-    return {
-        "condition_id": cell.condition.id if cell else "",
-        "inference_id": cell.inference if cell else "",
+    verdict, reason = _verdict(difference, limit, reason)
+    return place | {
         **{name: getattr(row, name) for name in ("table", "method", "variant", "site")},
         "metric": target.metric,
-        "condition": values.title(cell) if cell else "",
-        "inference": _inference(words, target),
         "published": row.value * scale,
         "published_std": row.std * scale,
         "mean": mean,
@@ -115,30 +126,46 @@ def _compared(words: Words, values: Values, target: Target) -> dict[str, Any]:
     }
 
 
-def _adapts(words: Words, target: Target) -> bool:
-    """Return whether our network was adapted to labels of the site. Papers do not say by which labels theirs was."""
-    key = target.cell.inference if target.cell else ""
-    return bool(key and words.plan.inferences[key].uses_labels)
+def _verdict(difference: float, limit: float, reason: str) -> tuple[str, str]:
+    """Return one of VERDICTS, and the reason for a verdict that says nothing about the numbers."""
+    if math.isnan(difference):
+        return "not run", ""
+    if reason:
+        return "not comparable", reason
+    if math.isnan(limit):
+        return "no spread", "one seed, and no printed standard deviation"
+    # The margin allows for rounding: 0.8 - 0.7 is a little more than 0.1.
+    if abs(difference) <= limit + 1e-9:
+        return "within", ""
+    return "outside", ""
 
 
-def _inference(words: Words, target: Target) -> str:
-    if not target.cell or not target.cell.inference:
-        return ""
-    return words.plan.inferences[target.cell.inference].label
+def _mean_and_std(numbers: np.ndarray) -> tuple[float, float]:
+    """Return mean and sample standard deviation, each NaN where there are too few numbers."""
+    mean = std = math.nan
+    if len(numbers):
+        mean = float(numbers.mean())
+    if len(numbers) > 1:
+        std = float(numbers.std(ddof=1))
+    return mean, std
 
 
 def _traffic(words: Words, values: Values, target: Target) -> float:
     """Return a quantity of the ledger, or the share in percent that a condition sends beyond another."""
     assert words.published is not None
-    counted = words.published.statistics
+    statistics = words.published.statistics
     if not target.cell:
         return math.nan
     if not target.metric.startswith(OVER):
-        return values.ledger(target.cell, target.metric, counted)
-    if not target.other:
+        return values.ledger(target.cell, target.metric, statistics)
+    if not target.reference:
         return math.nan
-    sent, base = (values.ledger(c, "exchanged_MB_per_iteration", counted) for c in (target.cell, target.other))
-    return 100 * (sent / base - 1) if base else math.nan
+    # The ledger has traffic of an iteration for every condition; its share is what papers print.
+    sent = values.ledger(target.cell, SENT, statistics)
+    base = values.ledger(target.reference, SENT, statistics)
+    if not base:
+        return math.nan
+    return 100 * (sent / base - 1)
 
 
 def published(words: Words) -> pd.DataFrame:
@@ -146,7 +173,7 @@ def published(words: Words) -> pd.DataFrame:
     printed: dict[tuple[str, ...], tuple[float, float]] = {}
     for target in words.targets():
         if target.cell and not target.ledger:
-            value = target.row.value * target.scale, target.row.std * target.scale
+            value = (target.row.value * target.scale, target.row.std * target.scale)
             printed.setdefault(target.cell.key(target.metric), value)
     index = pd.MultiIndex.from_tuples(list(printed), names=LEVELS)
     return pd.DataFrame([*printed.values()], index, ["published", "published_std"], dtype="float64")
@@ -155,6 +182,7 @@ def published(words: Words) -> pd.DataFrame:
 def counts(compared: pd.DataFrame) -> dict[str, int]:
     """Return how many published values got each verdict. A value that two tables print counts once, in the first."""
     cell = [*IDS, "site", "metric"]
+    # Values that the study does not run have no ids, and would all look the same.
     compared = compared[~compared.duplicated(cell) | (compared["condition_id"] == "")]
     return {verdict: int((compared["verdict"] == verdict).sum()) for verdict in VERDICTS}
 
@@ -163,38 +191,42 @@ def sentence(compared: pd.DataFrame) -> str:
     """Return a summary of one table: `41 of 56 within the combined uncertainty; largest ... −3.1 (FedBN, dslr)`."""
     count = counts(compared)
     judged = compared[compared["verdict"].isin(["within", "outside"])]
-    how = "within the combined uncertainty" if judged["seeds"].any() else "equal to the printed digits"
-    parts = [f"{count['within']} of {len(judged)} {how}"] if len(judged) else []
-    parts += [f"{count[v]} {v}" for v in VERDICTS[2:] if count[v]]
+    parts = [f"{count[verdict]} {verdict}" for verdict in VERDICTS[2:] if count[verdict]]
     if len(judged):
-        far = judged.sort_values("difference", key=abs).to_dict("records")[-1]
-        what = ", ".join(filter(None, (far["method"], far["variant"], far["site"])))
-        parts.append(f"largest difference {_number(far['difference'], far['metric'], sign=True)} ({what})")
+        agree = "equal to the printed digits"
+        if judged["seeds"].any():  # quantities of the ledger have none
+            agree = "within the combined uncertainty"
+        parts.insert(0, f"{count['within']} of {len(judged)} {agree}")
+        largest = judged.sort_values("difference", key=abs).to_dict("records")[-1]
+        place = ", ".join(filter(None, (largest["method"], largest["variant"], largest["site"])))
+        difference = _number(largest["difference"], largest["metric"], sign=True)
+        parts.append(f"largest difference {difference} ({place})")
     return "; ".join(parts) or "none of it is run"
 
 
 def tables(compared: pd.DataFrame) -> list[tuple[Table, str]]:
-    """Return one table for each published table, with its sentence. What all rows share moves to the caption."""
+    """Return each published table beside ours, with a sentence that sums it up. Equal columns move to the caption."""
     return [(_short(_table(str(name), part)), sentence(part)) for name, part in compared.groupby("table", sort=False)]
 
 
 def _short(table: Table) -> Table:
     """Return a table without the columns that are equal in all rows; the caption has their values."""
-    columns = list(zip(*table.rows, strict=True))
-    same = [n for n, name in enumerate(table.header) if name in _MAY_GO and len(set(columns[n])) == 1]
-    shared = [f"{table.header[n].lower()} {columns[n][0]}" for n in same if columns[n][0] != DASH]
-    rest = [n for n in range(len(table.header)) if n not in same]
-    cut = [tuple(row[n] for n in rest) for row in (table.header, *table.rows)]
-    return Table("; ".join([table.caption, *shared]), cut[0], tuple(cut[1:]), table.heads - len(same))
+    caption = [table.caption]
+    kept = []
+    for n, (name, column) in enumerate(zip(table.header, zip(*table.rows, strict=True), strict=True)):
+        if name not in _MAY_GO or len(set(column)) > 1:
+            kept.append(n)
+        elif column[0] != DASH:
+            caption.append(f"{name.lower()} {column[0]}")
+    header, *rows = (tuple(row[n] for n in kept) for row in (table.header, *table.rows))
+    heads = table.heads - (len(table.header) - len(kept))
+    return Table("; ".join(caption), header, tuple(rows), heads)
 
 
 def whole(compared: pd.DataFrame) -> Table:
     """Return all published tables in one, for the files."""
-    rows = [
-        (str(name), *row)
-        for name, part in compared.groupby("table", sort=False)
-        for row in _table(str(name), part).rows
-    ]
+    parts = compared.groupby("table", sort=False)
+    rows = [(str(name), *row) for name, part in parts for row in _table(str(name), part).rows]
     return Table("Ours beside the published values. " + MEANING, ("Table", *_HEADER), tuple(rows), 7)
 
 
@@ -206,40 +238,37 @@ _MAY_GO = ("Variant", "Metric", "Inference")
 
 
 def _table(name: str, part: pd.DataFrame) -> Table:
-    rows = []
-    for record in part.to_dict("records"):
-        r = SimpleNamespace(**{str(k): v for k, v in record.items()})
-        why = f" ({r.reason})" if r.reason else ""
-        ours = (r.condition or DASH, r.inference or DASH, _spread(r.mean, r.std, r.metric), str(r.seeds or DASH))
-        away = (_number(r.difference, r.metric, sign=True), _number(r.combined, r.metric))
-        rows.append(
-            (
-                *(r.method, r.variant or DASH, r.site, r.metric.replace("_", " ")),
-                *ours,
-                _spread(r.published, r.published_std, r.metric),
-                *away,
-                f"{r.verdict}{why}",
-            )
-        )
-    return Table(name, _HEADER, tuple(rows), 6)
+    return Table(name, _HEADER, tuple(_cells(row) for row in part.to_dict("records")), 6)
 
 
-def _measure(metric: str) -> Measure | None:
-    from ..core import registry
-
-    return Measure.of(metric) if metric in registry.discover("metric") else None
+def _cells(row: Mapping[Any, Any]) -> tuple[str, ...]:
+    """Return the cells of _HEADER for a row of comparison.csv."""
+    metric, verdict = row["metric"], row["verdict"]
+    if row["reason"]:
+        verdict += f" ({row['reason']})"
+    return (
+        *(row["method"], row["variant"] or DASH, row["site"], metric.replace("_", " ")),
+        *(row["condition"] or DASH, row["inference"] or DASH),
+        *(_spread(row["mean"], row["std"], metric), str(row["seeds"] or DASH)),
+        _spread(row["published"], row["published_std"], metric),
+        *(_number(row["difference"], metric, sign=True), _number(row["combined"], metric), verdict),
+    )
 
 
 def _number(value: float, metric: str, sign: bool = False) -> str:
     """Return a value of a metric with one digit more than usual, as papers print; of the ledger with four decimals."""
     if math.isnan(value):
         return DASH
-    measure = _measure(metric)
-    digits = 2 if measure and measure.percent else 4
-    text = f"{value * (100 if measure and measure.percent else 1):{'+' if sign else ''}.{digits}f}"
+    if metric in registry.discover("metric") and Measure.of(metric).percent:
+        text = f"{100 * value:+.2f}"
+    else:
+        text = f"{value:+.4f}"
+    if not sign:
+        text = text.removeprefix("+")
     return text.replace("-", "−")
 
 
 def _spread(mean: float, std: float, metric: str) -> str:
-    text = _number(mean, metric)
-    return text if math.isnan(std) else f"{text}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{_number(std, metric)}"
+    if math.isnan(std):
+        return _number(mean, metric)
+    return f"{_number(mean, metric)}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{_number(std, metric)}"

@@ -74,14 +74,15 @@ class Row:
     @property
     def words(self) -> list[str]:
         """The words of method and variant, in order."""
-        return [self.method, *(w for part in self.variant.split(";") if (w := part.strip()))]
+        variants = (word.strip() for word in self.variant.split(";"))
+        return [self.method, *filter(None, variants)]
 
 
 def inputs(tables: Iterable[Path]) -> list[Path]:
     """Return the files with published values: tables, and the known misprints beside them."""
     tables = list(tables)
-    beside = dict.fromkeys(_beside(table) for table in tables)
-    return [*tables, *(path for path in beside if path.exists())]
+    misprints = dict.fromkeys(_beside(table) for table in tables)
+    return [*tables, *(path for path in misprints if path.exists())]
 
 
 def _beside(table: Path) -> Path:
@@ -89,20 +90,20 @@ def _beside(table: Path) -> Path:
 
 
 def rows(path: Path) -> list[Row]:
-    """Return the rows of a published table. Raises UserError for missing columns and for values that are no numbers."""
-    wrong = _misprints(_beside(path))
+    """Return the rows of a published table. Raises UserError for missing columns, or values other than numbers."""
+    misprints = _misprints(_beside(path))
     values = []
     for line, row in _read(path, _COLUMNS):
         where = f"{path}, row {line}"
-        variant, std = row.get("variant") or "", row.get("std") or "nan"
-        about = (path.stem, row["method"], variant, row["site"], row["metric"])
+        variant = row.get("variant") or ""
         values.append(
             Row(
                 *(path.stem, where, row["method"], variant, row["site"], row["metric"]),
-                _number(row["value"], where, "value"),
-                _number(std, where, "std"),
-                10.0 ** -len(row["value"].partition(".")[2]),
-                wrong.get(about, ""),
+                value=_number(row["value"], where, "value"),
+                std=_number(row.get("std") or "nan", where, "std"),
+                # Half of this unit is lost by rounding: a printed 70.1 may be 70.05 to 70.15.
+                precision=10.0 ** -len(row["value"].partition(".")[2]),
+                misprint=misprints.get((path.stem, row["method"], variant, row["site"], row["metric"]), ""),
             )
         )
     return values
