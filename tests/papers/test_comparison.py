@@ -9,12 +9,12 @@ from typing import Any
 
 import papers_study
 import pytest
-from papers_study import WORDS, compared, made, read, table
+from papers_study import WORDS, beside_paper, compared, read, table
 
 from fedshift.analysis import score
 from fedshift.core.errors import UserError
 from fedshift.io.text import write_text
-from fedshift.papers import comparison, tables
+from fedshift.papers import printed, published_values
 from fedshift.papers.pairs import require
 from fedshift.report import summary
 
@@ -35,7 +35,7 @@ NAN = math.nan
     ],
 )
 def test_the_combined_uncertainty(given: tuple[float, int, float, int], wanted: float) -> None:
-    assert comparison.combined(*given) == pytest.approx(wanted, rel=2e-4, nan_ok=True)
+    assert published_values.combined(*given) == pytest.approx(wanted, rel=2e-4, nan_ok=True)
 
 
 def rows(root: Path, text: str, **changes: Any) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def rows(root: Path, text: str, **changes: Any) -> list[dict[str, Any]]:
 def test_values_are_held_against_the_cell_that_they_are_of(tmp_path: Path) -> None:
     """FedAvg at centre1: 0.5, 0.6, 0.7, mean 0.6 and std 0.1; FedBN 0.1 and TsmoBN 0.2 more."""
     near, far, other = rows(tmp_path, "FedAvg,base,H4,61.5,10 FedBN,base,H4,20,1 FedBN,tsmobn,centre1,90.0,")
-    assert list(near) == comparison.COLUMNS
+    assert list(near) == published_values.COLUMNS
     assert (near["mean"], near["std"], near["seeds"]) == pytest.approx((0.6, 0.1, 3))
     assert (near["published"], near["published_std"]) == pytest.approx((0.615, 0.1))
     assert near["difference"] == pytest.approx(-0.015)
@@ -64,7 +64,7 @@ def test_values_are_held_against_the_cell_that_they_are_of(tmp_path: Path) -> No
 def test_summary_has_the_published_value_of_the_first_table(tmp_path: Path) -> None:
     table(tmp_path, "FedBN,,H4,55.5,", "second")
     published = {"tables": ["fake-table1", "second"], "words": WORDS}
-    plan, paths = made(tmp_path, "FedBN,,H4,61.5,2 ", published=published)
+    plan, paths = beside_paper(tmp_path, "FedBN,,H4,61.5,2 ", published=published)
     found = read(plan, paths, "summary")
     given = found[found["published"].notna()]
     assert given[["bn", "inference", "site", "metric"]].to_numpy().tolist() == [
@@ -125,17 +125,17 @@ def test_a_value_that_two_tables_print_counts_once(tmp_path: Path) -> None:
     published = {"tables": ["fake-table1", "second"], "words": WORDS}
     found = read(*compared(tmp_path, "FedBN,base,H4,70,10 FedBN,tsmobn,H4,20,1", published=published), "comparison")
     assert list(found["verdict"]) == ["within", "outside", "outside"]
-    assert comparison.counts(found)["within"] == 1
-    assert comparison.counts(found)["outside"] == 1
-    assert comparison.sentence(found[found["table"] == "second"]).startswith("0 of 1 within")
+    assert published_values.counts(found)["within"] == 1
+    assert published_values.counts(found)["outside"] == 1
+    assert published_values.sentence(found[found["table"] == "second"]).startswith("0 of 1 within")
 
 
 def test_misprints_are_among_what_a_summary_is_made_of(tmp_path: Path) -> None:
     table(tmp_path, "FedBN,base,H4,20,1")
-    printed = tmp_path / "config" / "published" / "fake-table1.csv"
-    assert tables.inputs([printed]) == [printed]
-    write_text(printed.with_name("misprints.csv"), "table,method,variant,site,metric,what\n")
-    assert tables.inputs([printed]) == [printed, printed.with_name("misprints.csv")]
+    path = tmp_path / "config" / "published" / "fake-table1.csv"
+    assert printed.inputs([path]) == [path]
+    write_text(path.with_name("misprints.csv"), "table,method,variant,site,metric,what\n")
+    assert printed.inputs([path]) == [path, path.with_name("misprints.csv")]
 
 
 def test_a_misprint_gets_no_verdict(tmp_path: Path) -> None:
@@ -165,14 +165,14 @@ def test_words_left_out_on_purpose_count_nowhere(tmp_path: Path) -> None:
 )
 def test_a_row_that_is_not_understood_is_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UserError) as caught:
-        made(tmp_path, text)
+        beside_paper(tmp_path, text)
     assert f"fake-table1.csv, {said}" in str(caught.value)
 
 
 def test_a_row_that_may_mean_several_conditions_is_refused(tmp_path: Path) -> None:
     runs = [{"algorithm": "fedavg"}, {"algorithm": "fedavg", "training": {"lr": 0.5}}]
     with pytest.raises(UserError, match=r"2 conditions of the study are meant; say more .* differ in training\.lr"):
-        made(tmp_path, "FedAvg,base,H4,1,2", runs=runs)
+        beside_paper(tmp_path, "FedAvg,base,H4,1,2", runs=runs)
 
 
 def test_all_unknown_words_are_told_at_once_and_each_once(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_site_of_several_roles_takes_where(tmp_path: Path) -> None:
     ]
     published = {"tables": "fake-table1", "words": WORDS}
     with pytest.raises(UserError, match=r"2 conditions of the study are meant; .*role"):
-        made(tmp_path, "FedBN,base,H4,70,2", partition=partition, published=published)
+        beside_paper(tmp_path, "FedBN,base,H4,70,2", partition=partition, published=published)
     (row,) = rows(
         tmp_path, "FedBN,base,H4,70,2", partition=partition, published=published | {"where": {"role": "external"}}
     )
@@ -200,8 +200,8 @@ def test_a_site_of_several_roles_takes_where(tmp_path: Path) -> None:
 
 def test_the_line_over_a_table(tmp_path: Path) -> None:
     published = {"tables": "fake-table1", "words": WORDS | {"FedX": {"algorithm": "fedprox"}}}
-    plan, paths = made(tmp_path, "FedAvg,base,H4,61.5,10 FedBN,base,H4,20,1 FedX,,H4,1,1 ", published=published)
-    ((shown, line),) = comparison.tables(read(plan, paths, "comparison"))
+    plan, paths = beside_paper(tmp_path, "FedAvg,base,H4,61.5,10 FedBN,base,H4,20,1 FedX,,H4,1,1 ", published=published)
+    ((shown, line),) = published_values.tables(read(plan, paths, "comparison"))
     far = "largest difference +50.00 (FedBN, base, H4)"
     assert line == f"1 of 2 within the combined uncertainty; 1 not run; {far}"
     nb = "\N{NO-BREAK SPACE}"
@@ -217,7 +217,7 @@ def test_the_line_over_a_table(tmp_path: Path) -> None:
 
 
 def test_a_study_without_published_values_has_empty_tables(tmp_path: Path) -> None:
-    plan, paths = made(tmp_path)
+    plan, paths = beside_paper(tmp_path)
     assert read(plan, paths, "comparison").empty
     assert read(plan, paths, "trends").empty
 
@@ -226,14 +226,14 @@ def test_a_published_table_must_be_whole(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("method,site,metric\n")
     with pytest.raises(UserError, match=r"t\.csv: no column value"):
-        tables.rows(path)
+        printed.rows(path)
     path.write_text("method,site,metric,value\nFedBN,A,accuracy\n")
     with pytest.raises(UserError, match=r"t\.csv, row 2: has too many or too few cells"):
-        tables.rows(path)
+        printed.rows(path)
 
 
 def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
-    plan, paths = made(tmp_path, "FedAvg,base,H4,61.5,10")
+    plan, paths = beside_paper(tmp_path, "FedAvg,base,H4,61.5,10")
     path = paths.study(plan.name) / "comparison.csv"
     before = path.read_bytes()
     score.score(plan, paths)

@@ -9,12 +9,12 @@ import pytest
 
 from fedshift import study
 from fedshift.core.errors import UserError
-from fedshift.papers import tables
+from fedshift.papers import printed
 from fedshift.papers.pairs import require
 from fedshift.papers.words import Words
 
 ROOT = Path(__file__).parents[2]
-ITEMS = tables.items(ROOT / "config" / "papers.csv")
+ITEMS = printed.items(ROOT / "config" / "papers.csv")
 TABLES = sorted(p for p in (ROOT / "config" / "published").glob("*.csv") if p.stem != "misprints")
 STUDIES = study.names(ROOT / "config" / "studies")
 PRINTED = {  # values in each table, as the papers print them
@@ -44,7 +44,7 @@ def test_every_table_with_numbers_is_there_and_whole() -> None:
     """The ids of kind R are the files of published values, and each has as many as the paper prints."""
     assert {path.stem for path in TABLES} == {item.id for item in ITEMS.values() if item.kind == "R"} == set(PRINTED)
     for path in TABLES:
-        rows = tables.rows(path)
+        rows = printed.rows(path)
         assert len(rows) == PRINTED[path.stem]
         assert len({(r.method, r.variant, r.site, r.metric) for r in rows}) == len(rows)
         for row in rows:
@@ -53,9 +53,9 @@ def test_every_table_with_numbers_is_there_and_whole() -> None:
 
 
 def test_every_misprint_is_of_a_printed_value() -> None:
-    found = {r.misprint for path in TABLES for r in tables.rows(path) if r.misprint}
+    found = {r.misprint for path in TABLES for r in printed.rows(path) if r.misprint}
     lines = (ROOT / "config" / "published" / "misprints.csv").read_text(encoding="utf-8").splitlines()[1:]
-    assert sum(bool(r.misprint) for path in TABLES for r in tables.rows(path)) == len(lines)
+    assert sum(bool(r.misprint) for path in TABLES for r in printed.rows(path)) == len(lines)
     assert all(text.startswith("misprint") for text in found)
 
 
@@ -83,7 +83,7 @@ def test_a_wrong_list_is_refused(tmp_path: Path) -> None:
     head = "id,paper,place,kind,what\n"
     path.write_text(head + "a-1,A,table 1,X,what\n")
     with pytest.raises(UserError, match=r"papers\.csv, row 2: unknown kind 'X'"):
-        tables.items(path)
+        printed.items(path)
     path.write_text(head + "a-1,A,table 1,R,what\n" * 2)
     with pytest.raises(UserError, match=r"papers\.csv, row 3: 'a-1' appears twice"):
-        tables.items(path)
+        printed.items(path)

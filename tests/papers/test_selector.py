@@ -10,7 +10,7 @@ import pytest
 
 from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
-from fedshift.papers.conditions import Cell, Finder
+from fedshift.papers.cells import Cell, Finder
 from fedshift.study.published import Published
 from fedshift.study.selector import checked, merged
 

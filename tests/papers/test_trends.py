@@ -53,7 +53,7 @@ def noisy(run, inference, site, role):  # type: ignore[no-untyped-def]
 
 def test_noise_is_told(tmp_path: Path) -> None:
     """Mean 0.1, std sqrt(0.07), standard error sqrt(0.07 / 3) = 0.1528: less than twice as far."""
-    found = row(tmp_path, right=noisy)
+    found = row(tmp_path, share_right=noisy)
     assert found["mean_difference"] == pytest.approx(0.1)
     assert found["se"] == pytest.approx(math.sqrt(0.07 / 3))
     assert (found["held"], found["doubt"]) == ("yes", "within the noise of seeds")
@@ -92,7 +92,7 @@ def uneven(run, inference, site, role):  # type: ignore[no-untyped-def]
     ],
 )
 def test_where_it_must_hold(tmp_path: Path, trend: dict[str, Any], held: str) -> None:
-    assert row(tmp_path, right=uneven, trend=trend)["held"] == held
+    assert row(tmp_path, share_right=uneven, trend=trend)["held"] == held
 
 
 def test_lower_is_better_for_a_loss(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_the_papers_own_numbers_stand_beside(tmp_path: Path) -> None:
     assert found["sentence"].endswith("in the paper: 1 of 2, +2.5 (ours at the same: +5.0)")
     alike = row(tmp_path, rows, trend={"at": ["centre0", "centre1"], "better": ["FedBN"], "than": ["FedAvg"]})
     assert alike["sentence"].endswith("in the paper: 1 of 2, +2.5"), "the same sites: said once"
-    one = row(tmp_path, rows, trend={"at": "external", "better": ["FedBN"], "than": ["FedAvg"]}, right=uneven)
+    one = row(tmp_path, rows, trend={"at": "external", "better": ["FedBN"], "than": ["FedAvg"]}, share_right=uneven)
     assert "difference is +15.0 points" in one["sentence"], "+40 and -10"
     assert one["sentence"].endswith("in the paper: 1 of 1, +10.0 (ours at the same: +40.0)")
 
@@ -174,7 +174,7 @@ def test_a_seed_that_is_missing_everywhere_is_told_too(tmp_path: Path) -> None:
 def test_as_good_as_is_held_against_both_directions(
     tmp_path: Path, trend: dict[str, Any], held: str, sites: int
 ) -> None:
-    found = row(tmp_path, right=uneven, trend=trend)
+    found = row(tmp_path, share_right=uneven, trend=trend)
     assert (found["held"], found["sites_for"]) == (held, sites)
     words = f"bn local is as good as bn aggregated in accuracy to {trend['within']}.0 points at {sites} of"
     assert found["sentence"].startswith(words)
@@ -182,8 +182,8 @@ def test_as_good_as_is_held_against_both_directions(
 
 def test_as_good_as_is_in_doubt_near_its_bound(tmp_path: Path) -> None:
     """A mean of 0.1 with a standard error of 0.1528: 0.3 away from 0.4, and 0.4 from 0.5."""
-    assert row(tmp_path / "a", right=noisy, trend={"within": 40})["doubt"] == "within the noise of seeds"
-    assert row(tmp_path / "b", right=noisy, trend={"within": 50})["doubt"] == ""
+    assert row(tmp_path / "a", share_right=noisy, trend={"within": 40})["doubt"] == "within the noise of seeds"
+    assert row(tmp_path / "b", share_right=noisy, trend={"within": 50})["doubt"] == ""
 
 
 def test_a_trend_has_one_bound(tmp_path: Path) -> None:

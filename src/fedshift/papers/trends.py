@@ -12,11 +12,10 @@ import numpy as np
 import pandas as pd
 
 from ..analysis.values import NAN, listed
-from ..study.plan import Plan
 from ..study.published import Side, Trend
-from .conditions import Cell
+from .cells import Cell
 from .pairs import Pair, pairs
-from .values import Measure, Values, finite, incomparable
+from .quantities import Measure, Values, finite, incomparable
 from .words import Words
 
 COLUMNS = [
@@ -36,12 +35,12 @@ MEANING = (
 
 @dataclass(frozen=True)
 class TrendResult:
-    """A trend in numbers. `away` holds the difference of each pair in each seed (pairs, seeds); positive is better.
+    """A trend in numbers. `differences` has a row for each pair and a column for each seed; positive is better.
 
     `places` are the positions of these pairs among all that the trend compares.
     """
 
-    away: np.ndarray
+    differences: np.ndarray
     places: tuple[int, ...]
     by: float
     within: float | None = None
@@ -49,24 +48,29 @@ class TrendResult:
     @property
     def sites(self) -> np.ndarray:
         """The difference of each pair, mean over seeds."""
-        return self.away.mean(axis=1)
+        return self.differences.mean(axis=1)
 
     @property
     def mean(self) -> float:
         """The mean difference over pairs and seeds."""
-        return float(self.away.mean())
+        return float(self.differences.mean())
 
     @property
     def error(self) -> float:
         """The standard error of the mean over seeds; NaN with one."""
-        seeds = self.away.mean(axis=0)
-        return float(seeds.std(ddof=1) / math.sqrt(len(seeds))) if len(seeds) > 1 else NAN
+        seeds = self.differences.mean(axis=0)
+        if len(seeds) == 1:
+            return NAN
+        return float(seeds.std(ddof=1) / math.sqrt(len(seeds)))
 
     def above(self, difference: Any) -> Any:
         """Return whether a difference is as claimed: above 0, or at least `by`; or at most `within` either way."""
+        # The margin allows for rounding: 0.9 - 0.8 is a little less than 0.1.
         if self.within is not None:
             return np.abs(difference) <= self.within + 1e-12
-        return difference > 0 if self.by == 0 else difference >= self.by - 1e-12
+        if self.by == 0:
+            return difference > 0
+        return difference >= self.by - 1e-12
 
     @property
     def sites_for(self) -> int:
@@ -76,8 +80,10 @@ class TrendResult:
     @property
     def noisy(self) -> bool:
         """True where the mean is less than twice its standard error away from the claim."""
-        away = abs(self.mean) - self.within if self.within is not None else self.mean - self.by
-        return abs(away) < 2 * self.error
+        distance = self.mean - self.by
+        if self.within is not None:
+            distance = abs(self.mean) - self.within
+        return abs(distance) < 2 * self.error
 
     def at(self, places: Iterable[int]) -> float:
         """Return the mean over some of the pairs; NaN where one of them is missing."""
@@ -96,35 +102,37 @@ def table(words: Words, values: Values) -> pd.DataFrame:
 def _row(
     words: Words, values: Values, number: int, trend: Trend, printed: Mapping[tuple[str, ...], float]
 ) -> dict[str, Any]:
-    measure, matched = Measure.of(trend.of), pairs(words, number, trend)
-    sides = [
-        [_best([values.by_seed(c, trend.of) for c in side], measure) for side in (p.better, p.than)] for p in matched
-    ]
-    outcome, lost = _outcome(matched, sides, measure, trend, words.plan)
-    ids = {f"{side}_ids": _ids(cell for pair in matched for cell in getattr(pair, side)) for side in ("better", "than")}
+    measure = Measure.of(trend.of)
+    matched = pairs(words, number, trend)
+    outcome, lost = _outcome(matched, values, measure, trend)
     row: dict[str, Any] = {
         "study": words.plan.name,
-        **ids,
+        "better_ids": _ids(cell for pair in matched for cell in pair.better),
+        "than_ids": _ids(cell for pair in matched for cell in pair.than),
         "claim": trend.claim,
         "doubt": "",
         "reason": incomparable(values),
     }
     if outcome is None:
         return row | {"sentence": f"{_names(trend, measure)}: {lost}", "held": "not run"}
-    wanted = len(outcome.sites) if trend.at_least == "all" else trend.at_least
-    held = outcome.sites_for >= wanted if wanted else bool(outcome.above(outcome.mean))
-    paper = _paper(matched, trend, measure, printed)
-    return row | {
-        "sentence": _sentence(trend, measure, outcome, matched, paper, wanted),
+    wanted = trend.at_least
+    if wanted == "all":
+        wanted = len(outcome.sites)
+    held = bool(outcome.above(outcome.mean))
+    if wanted:
+        held = outcome.sites_for >= wanted
+    row |= {
         "held": "yes" if held else "no",
         "mean_difference": outcome.mean,
         "se": outcome.error,
         "sites_for": outcome.sites_for,
         "sites": len(outcome.sites),
-        "published_difference": paper.mean if paper else NAN,
-        "published_for": paper.sites_for if paper else None,
         "doubt": _doubt(outcome, lost),
     }
+    paper = _paper(matched, trend, measure, printed)
+    if paper:
+        row |= {"published_difference": paper.mean, "published_for": paper.sites_for}
+    return row | {"sentence": _sentence(trend, measure, outcome, matched, paper, wanted)}
 
 
 def _ids(cells: Iterable[Cell]) -> str:
@@ -139,48 +147,60 @@ def _best(options: list[dict[int, float]], measure: Measure) -> dict[int, float]
     """
     if not options or not all(options):
         return None
-    known = [f for o in options if (f := finite(o))]
-    if len(known) < len(options):
+    # The best of several would be another one in some seeds if each seed chose anew: one cell is taken for all.
+    defined = [finite(values) for values in options]
+    if not all(defined):
         return {}
-    return (max if measure.higher else min)(known, key=lambda o: float(np.mean(list(o.values()))))
+    return measure.best(defined, key=lambda values: float(np.mean(list(values.values()))))
 
 
-def _outcome(
-    matched: list[Pair], sides: list[list[dict[int, float] | None]], measure: Measure, trend: Trend, plan: Plan
-) -> tuple[TrendResult | None, str]:
+def _outcome(matched: list[Pair], values: Values, measure: Measure, trend: Trend) -> tuple[TrendResult | None, str]:
     """Return the differences over the seeds that all pairs have, and a sentence about what is missing.
 
     Pairs at which the metric is not defined are left out; a pair that has not been run leaves no outcome.
     """
     if not matched:
         return None, "the study does not run it at this scale"
-    gone = [pair.site for pair, both in zip(matched, sides, strict=True) if None in both]
-    if gone:
-        return None, f"not run at {listed(list(dict.fromkeys(gone)))}"
-    defined = {n: (left, right) for n, (left, right) in enumerate(sides) if left and right}
+    sides = [
+        [_best([values.by_seed(cell, trend.of) for cell in side], measure) for side in (pair.better, pair.than)]
+        for pair in matched
+    ]
+    lost = [pair.site for pair, both in zip(matched, sides, strict=True) if None in both]
+    if lost:
+        return None, f"not run at {listed(list(dict.fromkeys(lost)))}"
+    defined = {n: (better, than) for n, (better, than) in enumerate(sides) if better and than}
     if not defined:
         return None, f"{measure.title} is defined at none of the sites"
+    # Each seed is compared with itself: what its data and initial weights do to both sides cancels out.
     seeds = sorted(set.intersection(*(set(side) for both in defined.values() for side in both)))
     if not seeds:
         return None, "no seed has been run at all sites"
-    sign = 1 if measure.higher else -1
-    away = np.array([[sign * (left[s] - right[s]) for s in seeds] for left, right in defined.values()])
-    seeds_of_cells = [{plan.runs[run].seed for run in c.condition.runs} for p in matched for c in (*p.better, *p.than)]
-    wanted = len(set.intersection(*seeds_of_cells))
-    outcome = TrendResult(away, tuple(defined), *_bounds(trend, measure))
-    return outcome, f"{len(seeds)} of {wanted} seeds" if len(seeds) < wanted else ""
+    differences = np.array(
+        [[measure.gain(better[seed], than[seed]) for seed in seeds] for better, than in defined.values()]
+    )
+    outcome = TrendResult(differences, tuple(defined), *_bounds(trend, measure))
+    cells = [cell for pair in matched for cell in (*pair.better, *pair.than)]
+    asked = set.intersection(*({run.seed for run in cell.condition.runs.values()} for cell in cells))
+    if len(seeds) == len(asked):
+        return outcome, ""
+    return outcome, f"{len(seeds)} of {len(asked)} seeds"
 
 
 def _bounds(trend: Trend, measure: Measure) -> tuple[float, float | None]:
     """Return `by` and `within` in the unit of the metric."""
-    unit = 100 if measure.percent else 1
-    return trend.by / unit, None if trend.within is None else trend.within / unit
+    if not measure.percent:
+        return trend.by, trend.within
+    return trend.by / 100, None if trend.within is None else trend.within / 100
 
 
 def _doubt(outcome: TrendResult, lost: str) -> str:
+    """Return what weakens an outcome, in words."""
+    doubts = [lost] if lost else []
     if math.isnan(outcome.error):
-        return ", ".join(filter(None, [lost, "one seed: its noise is not known"]))
-    return ", ".join(filter(None, [lost, "within the noise of seeds" if outcome.noisy else ""]))
+        doubts.append("one seed: its noise is not known")
+    elif outcome.noisy:
+        doubts.append("within the noise of seeds")
+    return ", ".join(doubts)
 
 
 def _printed(words: Words) -> dict[tuple[str, ...], float]:
@@ -198,18 +218,20 @@ def _paper(
     """Return the trend in published numbers, over the pairs that have them on both sides."""
     rows = {}
     for place, pair in enumerate(matched):
-        sides = [[printed.get(cell.key(trend.of), NAN) for cell in side] for side in (pair.better, pair.than)]
-        if not any(math.isnan(v) for side in sides for v in side):
-            left, right = (max(side) if measure.higher else min(side) for side in sides)
-            rows[place] = [left - right if measure.higher else right - left]
-    return TrendResult(np.array([*rows.values()]), tuple(rows), *_bounds(trend, measure)) if rows else None
+        better, than = ([printed.get(cell.key(trend.of), NAN) for cell in side] for side in (pair.better, pair.than))
+        if not any(map(math.isnan, [*better, *than])):
+            rows[place] = [measure.gain(measure.best(better), measure.best(than))]
+    if not rows:
+        return None
+    return TrendResult(np.array([*rows.values()]), tuple(rows), *_bounds(trend, measure))
 
 
 def _names(trend: Trend, measure: Measure) -> str:
     """Return what is compared: `FedBN is above FedAvg in accuracy`."""
-    side = "above" if measure.higher else "below"
-    how = "is as good as" if trend.within is not None else f"is {side}"
-    return f"{_name(trend.better)} {how} {_name(trend.than)} in {measure.title}"
+    relation = "as good as"
+    if trend.within is None:
+        relation = "above" if measure.higher else "below"
+    return f"{_name(trend.better)} is {relation} {_name(trend.than)} in {measure.title}"
 
 
 def _sentence(
@@ -221,18 +243,24 @@ def _sentence(
     wanted: int | None,
 ) -> str:
     """Return our numbers, the claim, and the numbers of the paper in a sentence."""
-    role = f"{trend.at} " if trend.at in ("internal", "external") else ""
-    single = len({p.site for p in matched}) == len(matched)
-    places = f"{role}sites" if single else f"pairs of a condition and {'an ' + role if role else 'a '}site"
-    amount = f" by at least {measure.amount(outcome.by)}" if outcome.by else ""
-    amount = f" to {measure.amount(outcome.within)}" if outcome.within is not None else amount
-    error = "" if math.isnan(outcome.error) else f" (standard error {measure.text(outcome.error)})"
+    several = len({pair.site for pair in matched}) < len(matched)
+    places = "pairs of a condition and a site" if several else "sites"
+    if trend.at in ("internal", "external"):
+        places = f"pairs of a condition and an {trend.at} site" if several else f"{trend.at} sites"
+    amount = ""
+    if outcome.within is not None:
+        amount = f" to {measure.amount(outcome.within)}"
+    elif outcome.by:
+        amount = f" by at least {measure.amount(outcome.by)}"
     text = (
         f"{_names(trend, measure)}{amount} at {outcome.sites_for} of {len(outcome.sites)} {places}; on average the "
-        f"difference is {measure.text(outcome.mean, sign=True)}{' points' if measure.percent else ''}{error}"
+        f"difference is {measure.amount(outcome.mean, sign=True)}"
     )
+    if not math.isnan(outcome.error):
+        text += f" (standard error {measure.text(outcome.error)})"
     if wanted:
-        text += f"; claimed is {'all' if wanted == len(outcome.sites) else f'at least {wanted}'}"
+        claimed = "all" if wanted == len(outcome.sites) else f"at least {wanted}"
+        text += f"; claimed is {claimed}"
     if paper:
         average = measure.text(paper.mean, sign=True)
         text += f"; in the paper: {paper.sites_for} of {len(paper.sites)}, {average}"
@@ -251,7 +279,12 @@ def _name(side: Side) -> str:
 
 
 def _setting(value: Any) -> str:
-    if isinstance(value, dict) and "name" in value:
-        rest = {k: v for k, v in value.items() if k != "name"}
-        return f"{value['name']} ({', '.join(f'{k} {v}' for k, v in rest.items())})" if rest else str(value["name"])
-    return value if isinstance(value, str) else json.dumps(value)
+    """Return a value of a selector in words: `tsmobn (momentum 0.5)`."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict) or "name" not in value:
+        return json.dumps(value)
+    settings = ", ".join(f"{key} {setting}" for key, setting in value.items() if key != "name")
+    if not settings:
+        return str(value["name"])
+    return f"{value['name']} ({settings})"

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 from ..core import registry
 from ..core.errors import UserError, did_you_mean
 from ..study.selector import BASELINE, merged
-from .conditions import Cell, Finder, differing
-from .tables import Row, rows
+from .cells import Cell, Finder, differing
+from .printed import Row, rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ..study.plan import Plan
 
+SENT = "exchanged_MB_per_iteration"
 MESSAGES = (
-    "exchanged_MB_per_iteration",
+    SENT,
     "exchanged_GB_total",
     "exchanged_total_as_printed_GB",
     "extra_rounds_percent",
@@ -36,19 +37,19 @@ _KINDS = ("algorithm", "addon", "inference")
 class Target:
     """A published value with our metric and our cell for it. `cell` is None where the study does not run it.
 
-    `other` is the condition that traffic is compared with, where the value is a share of traffic.
+    `reference` is the condition that traffic is compared with, where the value is a share of traffic.
     """
 
     row: Row
     metric: str
     percent: bool
     cell: Cell | None
-    other: Cell | None = None
+    reference: Cell | None = None
 
     @property
     def ledger(self) -> bool:
         """True where the value comes from the ledger."""
-        return self.metric in MESSAGES or self.metric.startswith(OVER)
+        return _is_counted(self.metric)
 
     @property
     def scale(self) -> float:
@@ -58,8 +59,12 @@ class Target:
 
 def of_ledger(plan: Plan) -> bool:
     """Return whether any published value comes from the ledger. Tables that cannot be found are passed over."""
-    tables = [path for path in plan.published if path.is_file()]
-    return any(row.metric in MESSAGES or row.metric.startswith(OVER) for path in tables for row in rows(path))
+    return any(_is_counted(row.metric) for path in plan.published if path.is_file() for row in rows(path))
+
+
+def _is_counted(metric: str) -> bool:
+    """Return whether a published quantity comes from the ledger."""
+    return metric in MESSAGES or metric.startswith(OVER)
 
 
 class Words:
@@ -86,67 +91,75 @@ class Words:
         """Return the target of a row, or None if the study leaves it out. Raises UserError, which names the row."""
         assert self.published is not None
         metric, percent = self._metric(row)
-        ledger = metric in MESSAGES or metric.startswith(OVER)
-        parts = [self.word(w, row.where) for w in row.words]
-        if not ledger:
+        counted = _is_counted(metric)
+        parts = [self.word(word, row.where) for word in row.words]
+        if not counted:
             parts.append(self._site(row))
-        if any(part is None for part in parts):
+        selectors = [part for part in parts if part is not None]
+        if len(selectors) < len(parts):
             return None
-        known = [self.published.where, *(part for part in parts if part is not None)]
-        other = None
+        reference = None
         if metric.startswith(OVER):
-            reference = self.word(metric.removeprefix(OVER), row.where)
-            if reference is None:
+            method = self.word(metric.removeprefix(OVER), row.where)
+            if method is None:
                 return None
-            other = self._one(row, [self.published.where, reference, *known[2:]], predicted=False)
-        return Target(row, metric, percent, self._one(row, known, predicted=not ledger), other)
+            # The condition that is compared with differs in the word for the method; the words of variants are shared.
+            reference = self._cell(row, [self.published.where, method, *selectors[1:]], predicted=False)
+        cell = self._cell(row, [self.published.where, *selectors], predicted=not counted)
+        return Target(row, metric, percent, cell, reference)
 
     def _metric(self, row: Row) -> tuple[str, bool]:
         """Return our name of a row's metric, and whether its values are in percent."""
-        if row.metric in MESSAGES or row.metric.startswith(OVER):
+        if _is_counted(row.metric):
             return row.metric, False
-        name, percent = row.metric.removesuffix("_percent"), row.metric.endswith("_percent")
+        name = row.metric.removesuffix("_percent")
         if name not in registry.discover("metric"):
-            known = [*(f"{m}_percent" for m in registry.discover("metric")), *MESSAGES]
-            raise UserError(row.where, f"unknown metric {row.metric!r}", did_you_mean(row.metric, known))
+            names = [*(f"{metric}_percent" for metric in registry.discover("metric")), *MESSAGES]
+            raise UserError(row.where, f"unknown metric {row.metric!r}", did_you_mean(row.metric, names))
         if name not in self.metrics:
             raise UserError(row.where, f"the study does not score {name!r}", "add it to its metrics")
-        return name, percent
+        return name, name != row.metric
+
+    def _key(self, word: str) -> str | None:
+        """Return the key of `published.words` that a word means: the word itself, or the first pattern that fits."""
+        if word in self.selectors:
+            return word
+        return next((key for key in self.selectors if "*" in key and fnmatch.fnmatchcase(word, key)), None)
 
     def word(self, word: str, where: str) -> dict[str, Any] | None:
         """Return the selector of a word, or None if the study leaves it out. Raises UserError for an unknown word."""
-        if word in self.selectors:
-            return self.selectors[word]
-        for pattern in (w for w in self.selectors if "*" in w):
-            if fnmatch.fnmatchcase(word, pattern):
-                return self.selectors[pattern]
+        key = self._key(word)
+        if key is not None:
+            return self.selectors[key]
         if word.lower() in _plugins():
             kind, name = _plugins()[word.lower()]
             return {kind: {"name": name}}
-        raise UserError(
-            where,
-            f"unknown word {word!r}",
-            f"add it to published.words; {did_you_mean(word, [*self.selectors, *_named()])}",
-        )
+        remedy = did_you_mean(word, [*self.selectors, *_class_names()])
+        raise UserError(where, f"unknown word {word!r}", f"add it to published.words; {remedy}")
 
     def _site(self, row: Row) -> dict[str, Any] | None:
         """Return the selector of a row's site. Unknown sites are allowed at mini scale, which may be cut down."""
-        known = row.site in self.selectors or any("*" in w and fnmatch.fnmatchcase(row.site, w) for w in self.selectors)
-        if known:
-            selector = self.word(row.site, row.where)
-            site = selector.get("site", row.site) if selector else row.site
-            if selector is None or site in self.sites or self.plan.scale == "mini":
-                return selector
-            what = f"site {site!r} of the word {row.site!r} is not in the study"
-            raise UserError(row.where, what, did_you_mean(site, self.sites))
-        if row.site not in self.sites and self.plan.scale != "mini":
-            remedy = did_you_mean(row.site, [*self.selectors, *self.sites])
-            raise UserError(row.where, f"unknown site {row.site!r}", f"add it to published.words; {remedy}")
-        return {"site": row.site}
+        mini = self.plan.scale == "mini"
+        key = self._key(row.site)
+        if key is None:
+            if row.site not in self.sites and not mini:
+                remedy = did_you_mean(row.site, [*self.selectors, *self.sites])
+                raise UserError(row.where, f"unknown site {row.site!r}", f"add it to published.words; {remedy}")
+            return {"site": row.site}
+        selector = self.selectors[key]
+        if selector is not None and not mini:
+            site = selector.get("site", row.site)
+            if site not in self.sites:
+                fault = f"site {site!r} of the word {row.site!r} is not in the study"
+                raise UserError(row.where, fault, did_you_mean(site, self.sites))
+        return selector
 
-    def _one(self, row: Row, selectors: Sequence[Mapping[str, Any]], *, predicted: bool) -> Cell | None:
-        """Return the only cell of a row. Raises UserError where words contradict each other, or leave several cells."""
-        words = ", ".join(map(repr, [*row.words, *([row.site] if predicted else [])]))
+    def _cell(self, row: Row, selectors: Sequence[Mapping[str, Any]], *, predicted: bool) -> Cell | None:
+        """Return the only cell of a row, or None if the study does not run it.
+
+        Raises UserError where words contradict each other, or leave several cells.
+        """
+        words = ", ".join(map(repr, [*row.words, *[row.site] * predicted]))
         try:
             cells = self.finder.cells(merged(selectors), predicted=predicted)
         except UserError as error:
@@ -154,11 +167,12 @@ class Words:
                 return None
             raise UserError(row.where, f"{words}: {error.where} {error.what}", error.remedy) from None
         if not predicted:
-            cells = list({id(c.condition): c for c in cells}.values())
+            # Traffic is counted for a whole condition: one of its sites stands for all.
+            cells = list({id(cell.condition): cell for cell in cells}.values())
         if len(cells) > 1:
             remedy = f"say more of them in published.words: they differ in {', '.join(differing(cells))}"
             raise UserError(row.where, f"{words}: {len(cells)} conditions of the study are meant", remedy)
-        return cells[0] if cells else None
+        return next(iter(cells), None)
 
 
 @functools.cache
@@ -172,5 +186,5 @@ def _plugins() -> dict[str, tuple[str, str]]:
     return plugins
 
 
-def _named() -> list[str]:
+def _class_names() -> list[str]:
     return [cls.__name__ for kind in _KINDS for cls in registry.discover(kind).values()]
