@@ -24,7 +24,6 @@ from fedshift.contract.transforms import GIVEN
 from fedshift.contract.transforms import SHAPES as BATCHES
 from fedshift.core.registry import KINDS, build, discover
 from fedshift.core.rng import stream
-from fedshift.engine.local_training import HARMLESS, gradients_together
 from fedshift.models import initialise
 from fedshift.nn.bn_policy import POLICIES
 from fedshift.transforms import shape_after
@@ -75,14 +74,21 @@ def test_a_hook_that_is_overridden_takes_effect_on_networks_of_any_size(norm: st
     assert not any(torch.equal(moved[name], weight) for name, weight in weights.items())
 
 
-def test_every_public_hook_is_either_known_to_be_harmless_or_keeps_gradients_together() -> None:
-    """A hook that is added later is safe: only names that are listed are exempt."""
+MAY_CHANGE_GRADIENTS = {"gradient", "backward", "correct", "phases"}
+"""Hooks that run between a step's backward pass and the optimiser, or choose what a step trains."""
+CANNOT = {
+    *("canonical", "require", "extend", "shared", "stays", "weights", "server_state", "client_state", "joint"),
+    *("broadcast", "download", "round_weights", "freezes_statistics", "begin", "loss", "personal", "report", "update"),
+}
+
+
+def test_algorithms_that_may_change_gradients_have_them_in_one_vector() -> None:
+    """A hook that is added later must be put into one of the two sets."""
     hooks = {name for name, hook in vars(Algorithm).items() if callable(hook) and not name.startswith("_")}
-    assert hooks - HARMLESS == {"gradient", "backward", "correct", "phases"}
-    assert hooks >= HARMLESS
+    assert hooks == MAY_CHANGE_GRADIENTS | CANNOT
     for name in sorted(hooks):
         own = type("Own", (Algorithm,), {name: lambda self, *words: None, "__module__": "own"})
-        assert gradients_together(own()) is (name not in HARMLESS)
+        assert own().needs_flat_gradient is (name in MAY_CHANGE_GRADIENTS)
 
 
 # ---- known plug-ins

@@ -80,7 +80,7 @@ def test_runs_that_a_scale_states_itself_are_left_alone(tmp_path: Path) -> None:
         ({"partition": {"intern": []}}, r"runs.0.partition.*intern.*internal"),
         (
             {"inferences": [{"name": "source", "client": "client9"}]},
-            r"runs.0.inferences: client: 'client9' is no internal site",
+            r"runs.0.inferences: client: 'client9' is not an internal site",
         ),
     ],
 )

@@ -86,7 +86,7 @@ def test_jobs_and_files_of_a_search_are_counted(tmp_path: Path, capsys: pytest.C
         ({"training": {"lr": [0.1, -1]}}, "training.lr"),
         (
             {"training": {"precision": ["float32", "bfloat16"]}},
-            "training.precision: is a list, and no search varies it",
+            "training.precision: is a list, but this setting cannot be searched",
         ),
         ({"training": {"momentum": [0, 0.9], "optimiser": "adam"}}, "momentum: is a setting of sgd"),
         ({"training": {"lr": [0.1, 0.01], "select": "last"}}, "set select: best_validation"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ..engine.federation import Federation
 from ..io.tensors import read_tensors, write_tensors
 from ..nn.bn_policy import POLICIES
 from .case import Case, Generators, made, refusal, require
-from .toy import LARGE, NORMS, clients, differing, network
+from .fixtures import LARGE, NORMS, clients, differing, network
 
 SETTINGS = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.02}
 """Settings with which the three clients take two, three and one steps in an epoch."""
@@ -40,6 +40,7 @@ def cases(cls: Kind) -> Iterator[Case]:
 
 def federation(cls: Kind, bn: str, norm: str = "batch norm", names: str = "abc", **options: Any) -> Federation:
     """Return a federation that trains with an algorithm."""
+    # The large network in float32: in float64 it would take twice as long.
     dtype = torch.float32 if norm == LARGE else torch.float64
     data = clients(dtype=dtype)
     return Federation(
@@ -62,26 +63,37 @@ def _state_of(trained: Federation, client: str) -> dict[str, torch.Tensor]:
     return trained.global_state() if _pools(trained.algorithm) else trained.client_state(client)
 
 
-def trains(cls: Kind, bn: str, norm: str) -> None:
-    """Check for finite numbers, equal bits after a resume and in any order of clients, and untouched generators."""
+def learns(build: Callable[[str], Federation]) -> Federation:
+    """Check a federation, which `build` makes of clients in the order of their names, and return it after training.
+
+    Numbers must be finite, bits equal after a resume and in any order of clients, and generators untouched.
+    """
     generators = Generators()
-    options: dict[str, Any] = {} if norm == "batch norm" else {"training": SETTINGS | {"local_epochs": 1}}
-    trained = federation(cls, bn, norm, **options).run(2)
+    trained = build("abc").run(2)
     require(all(bool(v.isfinite().all()) for v in trained.tensors().values()), "a tensor is not finite")
     require(all(math.isfinite(row["loss"]) for row in trained.history), "a loss is not finite")
-    start, weight = network(norm).state_dict()["0.weight"], trained.global_state()["0.weight"]
-    require(not torch.equal(weight, start.to(weight)), "the model does not change")
-    network(norm).load_state_dict(trained.global_state())
-    network(norm).load_state_dict(_state_of(trained, "b"))
-
     saved = trained.tensors(), trained.progress()
     whole = trained.run()
-    resumed = federation(cls, bn, norm, **options)
+    resumed = build("abc")
     resumed.restore(*saved)
     changed = differing(resumed.run().tensors(), whole.tensors())
     require(not changed, f"other bits after a resume; keep in server_state or client_state what must last: {changed}")
-    changed = differing(federation(cls, bn, norm, names="cab", **options).run().tensors(), whole.tensors())
+    changed = differing(build("cab").run().tensors(), whole.tensors())
     require(not changed, f"the order of clients changes bits, see fedshift's docs/add-an-algorithm.md: {changed}")
+    generators.require_unchanged()
+    return whole
+
+
+def trains(cls: Kind, bn: str, norm: str) -> None:
+    """Check that the model learns, and that a client can load it; see `learns` for the rest."""
+    options: dict[str, Any] = {} if norm == "batch norm" else {"training": SETTINGS | {"local_epochs": 1}}
+    trained = learns(lambda names: federation(cls, bn, norm, names, **options))
+    start = network(norm).state_dict()["0.weight"]
+    weight = trained.global_state()["0.weight"]
+    require(not torch.equal(weight, start.to(weight)), "the model does not change")
+    generators = Generators()
+    network(norm).load_state_dict(trained.global_state())
+    network(norm).load_state_dict(_state_of(trained, "b"))
     generators.require_unchanged()
 
 
@@ -109,14 +121,16 @@ def refused(cls: Kind, bn: str) -> None:
 
 def leaves_at_home(cls: Kind, bn: str) -> None:
     """Check that a client's own tensors do not depend on how many clients there are, in the first round."""
+    # Where data are pooled, nothing belongs to a client.
     if _pools(made(cls)):
-        return  # nobody has anything of his own
-    training = {**SETTINGS, "weights": "uniform"}  # FedDC's local work depends on a client's share of samples
+        return
+    # Uniform, since FedDC's local work depends on a client's share of samples.
+    training = {**SETTINGS, "weights": "uniform"}
     together = federation(cls, bn, training=training).run(1)
-    own = together.trainer.own_names
+    names = together.trainer.own_names
     if not POLICIES[bn].affine:
-        require({"1.weight", "1.bias"} <= set(own), "weights of batch norm do not stay at home")
+        require({"1.weight", "1.bias"} <= set(names), "weights of batch norm do not stay at home")
     alone = federation(cls, bn, names="b", training=training).run(1)
-    one, two = (f.client_state("b") for f in (together, alone))
-    changed = differing({k: one[k] for k in own}, {k: two[k] for k in own})
+    of_three, of_one = ({k: f.client_state("b")[k] for k in names} for f in (together, alone))
+    changed = differing(of_three, of_one)
     require(not changed, f"these tensors stay at home, and depend on other clients: {changed}")

@@ -51,13 +51,14 @@ def _check_miniature(dataset: Dataset, one: Path, two: Path) -> None:
     opened = dataset.open(one)
     samples = opened.samples
     require(bool(samples["sample"].is_unique), "names of samples are there twice")
-    require(bool(samples["label"].between(0, len(dataset.classes) - 1).all()), "a label is none of its classes")
+    require(bool(samples["label"].between(0, len(dataset.classes) - 1).all()), "a label is not the number of a class")
     require(bool(samples["site"].value_counts().min() > 1), "a site has a single sample")
     require("patient" in samples, "the table of samples has no column patient")
+    # Images are read in any order, by several threads, and again after a kill.
     first = opened.image(0)
     form = (first.dtype, first.ndim)
     require(form in ((np.dtype(np.uint8), 3), (np.dtype(np.float32), 1)), f"an image is {form[0]} of {form[1]} axes")
-    require(np.array_equal(opened.image(0), first), "an image is another one the second time")
+    require(np.array_equal(opened.image(0), first), "an image differs when it is read again")
     shapes = {opened.image(i).shape for i in (0, len(samples) // 2, len(samples) - 1)}
     require(shapes == {first.shape}, f"its images have several shapes: {sorted(shapes)}")
     if dataset.shape:

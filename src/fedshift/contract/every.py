@@ -30,7 +30,7 @@ def built_from_its_name(cls: type[Plugin]) -> None:
 
 def described(cls: type[Plugin]) -> None:
     """Check docstring and descriptions."""
-    require(bool(vars(cls).get("__doc__")), "it needs a docstring of its own, see fedshift's docs/contract.md")
+    require(bool(vars(cls).get("__doc__")), "it needs a docstring, see fedshift's docs/contract.md")
     require(len(cls.summary()) > 10, "the first line of its docstring is too short, see fedshift's docs/contract.md")
     undescribed = [k for k, field in cls.model_fields.items() if not field.description]
     require(not undescribed, f"settings need Field(description=...), see fedshift's docs/contract.md: {undescribed}")
@@ -40,7 +40,9 @@ def plain(cls: type[Plugin]) -> None:
     """Check that settings are equal after they were written and read."""
     plugin = made(cls)
     again = build(cls.kind, plugin.spec())
-    require(again == plugin and again.spec() == plugin.spec(), "written and read again, its settings are others")
+    require(
+        again == plugin and again.spec() == plugin.spec(), "its settings change when they are written and read again"
+    )
     require(set(plugin.spec()) == {"name", *cls.model_fields}, "its specification must hold its name and all fields")
 
 

@@ -21,8 +21,8 @@ LIMIT = 200_000
 
 def cases(cls: Kind) -> Iterator[Case]:
     """Yield what figures must satisfy."""
-    for what in ("scores", "nothing", "lost sites", "undefined values"):
-        yield Case(f"it is deterministic and draws any results: {what}", partial(draws, cls, what))
+    for problem in ("scores", "nothing", "lost sites", "undefined values"):
+        yield Case(f"it is deterministic and draws any results: {problem}", partial(draws, cls, problem))
 
 
 def draws(cls: Kind, what: str) -> None:
@@ -41,6 +41,7 @@ def draws(cls: Kind, what: str) -> None:
         results = dataclasses.replace(results, scores=undefined[0], rounds=undefined[1])
     text = figure.draw(results)
     require(figure.draw(results) == text, "it draws other bytes the second time, see fedshift's docs/add-a-figure.md")
+    # Parsed as XML: an unescaped name or an open tag raises here.
     root = ElementTree.fromstring(text)
     require(root.get("role") == "img", "its root needs role=img")
     head = f"{figure.title}: {figure.caption(results)[:20]}"

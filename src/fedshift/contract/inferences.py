@@ -14,7 +14,7 @@ from ..data.samples import TensorSamples
 from ..engine.prediction import client_answer, probabilities
 from ..inferences import Inference, Personalise, Site
 from .case import Broken, Case, Generators, made, require
-from .toy import NORMS, clients, fingerprint, network
+from .fixtures import NORMS, clients, fingerprint, network
 
 Kind = type[Inference]
 
@@ -56,7 +56,9 @@ def leaves_the_model(cls: Kind, norm: str, train: bool, fails: bool) -> None:
     """Check tensors, gradients, modes, hooks and forward passes; also after an error in the middle of a site."""
     model = network(norm, dropout=0.2).train(train)
     model(clients()["a"][0]).sum().backward()
-    before, generators = fingerprint(model), Generators()
+    before = fingerprint(model)
+    generators = Generators()
+    # The third batch cannot be read, in the middle of the site.
     if fails:
         try:
             inferred(cls, model, "b", Failing)
@@ -74,10 +76,11 @@ def leaves_the_model(cls: Kind, norm: str, train: bool, fails: bool) -> None:
 def predicts_alone(cls: Kind, norm: str) -> None:
     """Check that predictions of a site do not depend on the sites before it."""
     model = network(norm, dropout=0.2)
-    first, other = inferred(cls, model, "b"), inferred(cls, model, "a")
+    first = inferred(cls, model, "b")
+    second = inferred(cls, model, "a")
     require(np.array_equal(inferred(cls, model, "b"), first), "the second time, a site has other predictions")
     alone = inferred(cls, network(norm, dropout=0.2), "a")
-    require(np.array_equal(alone, other), "predictions of a site depend on the site before it")
+    require(np.array_equal(alone, second), "predictions of a site depend on the site before it")
     require(bool(np.allclose(first.sum(1), 1, rtol=1e-7, atol=0)), "probabilities of an image do not add up to 1")
 
 

@@ -33,12 +33,6 @@ def row(condition: str, site: str, value: float, role: str = "internal", **colum
     } | columns
 
 
-def tsmobn(momentum: float = 0.9, batch_size: int = 32, order: int = 0) -> dict[str, Any]:
-    """Return the columns of an inference."""
-    settings = {"momentum": momentum, "batch_size": batch_size, "order": order}
-    return {"inference": "tsmobn", "shown": f"TsmoBN {list(settings.values())}", **settings}
-
-
 def moment(number: int, site: str, split: str, loss: float, accuracy: float = 0.5, **columns: Any) -> dict[str, Any]:
     """Return a row of rounds."""
     moved = 1000 * (split == "train")
@@ -54,7 +48,8 @@ def made(
     metric: str = "accuracy",
 ) -> Results:
     """Return results with these scores and rounds; sites in the order in which they come."""
-    table, history = pd.DataFrame(list(scores)), pd.DataFrame(list(rounds))
+    table = pd.DataFrame(list(scores))
+    history = pd.DataFrame(list(rounds))
     if len(table):
         table = table.astype(score.TYPES)
     both: list[Any] = [t[t["role"] == r]["site"] if len(t) else [] for t in (table,) for r in ("internal", "external")]

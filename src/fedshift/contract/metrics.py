@@ -47,11 +47,16 @@ def is_a_number(cls: Kind, case: str) -> None:
 def ignores_order(cls: Kind) -> None:
     """Check that shuffled samples have the same value, to 1e-6."""
     rng = np.random.default_rng(0)
-    label, probability = rng.integers(0, 2, 40), rng.dirichlet([1, 1], 40)
+    label = rng.integers(0, 2, 40)
+    probability = rng.dirichlet([1, 1], 40)
     shuffled = rng.permutation(40)
     metric = made(cls)
-    one, two = metric.value(label[shuffled], probability[shuffled]), metric.value(label, probability)
-    require(abs(one - two) <= max(1e-6 * abs(two), 1e-12), f"in another order its value is {one} and not {two}")
+    shuffled_value = metric.value(label[shuffled], probability[shuffled])
+    value = metric.value(label, probability)
+    require(
+        abs(shuffled_value - value) <= max(1e-6 * abs(value), 1e-12),
+        f"in another order its value is {shuffled_value} and not {value}",
+    )
 
 
 def knows_better(cls: Kind) -> None:

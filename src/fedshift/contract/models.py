@@ -12,7 +12,7 @@ from ..core.errors import UserError
 from ..engine.federation import Federation
 from ..models import Model, initialise
 from .case import Broken, Case, Generators, made, require
-from .toy import BATCH_NORMS, CLASSES, differing
+from .fixtures import BATCH_NORMS, CLASSES, differing
 
 SHAPES = ((3, 96, 96), (3, 28, 28), (3, 32, 32), (10,))
 """Inputs that a model is offered; it is tested on the first that it takes."""
@@ -47,14 +47,16 @@ def maps(cls: Kind) -> None:
 def starts_from_the_seed(cls: Kind) -> None:
     """Check that the same seed gives the same weights, another one others."""
     shape = accepted(cls)
-    generators, plugin = Generators(), made(cls)
-    one = initialise(plugin, shape, CLASSES, seed=0).state_dict()
+    generators = Generators()
+    plugin = made(cls)
+    weights = initialise(plugin, shape, CLASSES, seed=0).state_dict()
     generators.require_unchanged()
+    # The global generator moves on; the weights must not depend on it.
     torch.rand(5)
-    changed = differing(initialise(plugin, shape, CLASSES, seed=0).state_dict(), one)
+    changed = differing(initialise(plugin, shape, CLASSES, seed=0).state_dict(), weights)
     require(not changed, f"the same seed gives other weights: {changed}")
-    other = differing(initialise(plugin, shape, CLASSES, seed=1).state_dict(), one)
-    require(bool(other), "another seed gives the same weights")
+    different = differing(initialise(plugin, shape, CLASSES, seed=1).state_dict(), weights)
+    require(bool(different), "another seed gives the same weights")
 
 
 def batch_norm_stays(cls: Kind) -> None:
@@ -68,5 +70,5 @@ def batch_norm_stays(cls: Kind) -> None:
         for leaf in layer.state_dict()
     }
     data = {"a": (torch.zeros(2, *shape), torch.arange(2))}
-    own = set(Federation(model, data, bn="local").trainer.own_names)
-    require(own == expected, f"under bn local these tensors are wrong: {sorted(own ^ expected)}")
+    kept = set(Federation(model, data, bn="local").trainer.own_names)
+    require(kept == expected, f"under bn local these tensors are wrong: {sorted(kept ^ expected)}")

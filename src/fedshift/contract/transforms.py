@@ -33,17 +33,18 @@ def keeps_shape_and_type(cls: Kind, shape: tuple[int, ...]) -> None:
     """Check what comes of a batch. A transform may refuse images that have not three channels."""
     transform = made(cls, **GIVEN.get(cls.name, {}))
     x = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 255
-    before, generators = x.clone(), Generators()
+    before = x.clone()
+    generators = Generators()
     try:
-        one, same = (transform.apply(x, stream(0, "test")) for _ in range(2))
+        changed, again = (transform.apply(x, stream(0, "test")) for _ in range(2))
     except UserError:
         require(shape[1] != 3, "it must take images of three channels, see fedshift's docs/add-a-transform.md")
         return
     _, *side = shape_after((transform,), shape[1:])
     expected = (*x.shape[:2], *side)
-    require(type(one) is torch.Tensor and one.dtype == x.dtype, f"it makes {type(one)} of {x.dtype}")
-    require(tuple(one.shape) == expected, f"it makes the shape {tuple(one.shape)}, and says {expected}")
-    require(torch.equal(one, same), "it must draw from the generator that it is given, and from no other")
+    require(type(changed) is torch.Tensor and changed.dtype == x.dtype, f"it makes {type(changed)} of {x.dtype}")
+    require(tuple(changed.shape) == expected, f"it makes the shape {tuple(changed.shape)}, and says {expected}")
+    require(torch.equal(changed, again), "it must draw from the generator that it is given, and from no other")
     require(torch.equal(x, before), "it changes its argument")
     generators.require_unchanged()
 
@@ -53,13 +54,16 @@ def keeps_stored_images(cls: Kind) -> None:
     transform = made(cls)
     image = np.random.default_rng(0).integers(0, 256, (16, 12, 3), dtype=np.uint8)
     before = image.copy()
-    one, same = (transform.prepare(image) for _ in range(2))
-    require((one.shape, one.dtype) == (image.shape, np.uint8), f"it makes {one.shape}, {one.dtype} of a stored image")
-    require(np.array_equal(one, same), "the second time it makes another image")
+    changed, again = (transform.prepare(image) for _ in range(2))
+    require(
+        (changed.shape, changed.dtype) == (image.shape, np.uint8),
+        f"it makes {changed.shape}, {changed.dtype} of a stored image",
+    )
+    require(np.array_equal(changed, again), "the second time it makes another image")
     require(np.array_equal(image, before), "it changes its argument")
     require(transform.when in ("prepare", "train", "always"), f"`when` is {transform.when!r}")
     if transform.when != "prepare":
-        require(np.array_equal(one, image), "it acts on batches, and must leave stored images as they are")
+        require(np.array_equal(changed, image), "it acts on batches, and must leave stored images as they are")
 
 
 def draws_nothing(cls: Kind) -> None:
@@ -67,5 +71,5 @@ def draws_nothing(cls: Kind) -> None:
     transform = made(cls)
     if transform.when == "always":
         x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1)) * 255
-        same = torch.equal(transform.apply(x, stream(1)), transform.apply(x, stream(2)))
-        require(same, "it always acts, and depends on the generator")
+        again = torch.equal(transform.apply(x, stream(1)), transform.apply(x, stream(2)))
+        require(again, "it always acts, and depends on the generator")

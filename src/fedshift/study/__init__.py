@@ -4,6 +4,7 @@ A study is read and expanded here without torch and without pandas, since Snakem
 Numbers, jobs and pages do not belong here.
 """
 
-from .plan import Plan, code, find, inference_id, known, load, named, names, select
+from ..core.digest import of_code as code
+from .plan import Plan, find, inference_id, known, load, named, names, select
 
 __all__ = ["Plan", "code", "find", "inference_id", "known", "load", "named", "names", "select"]

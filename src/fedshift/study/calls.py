@@ -15,8 +15,8 @@ from .plan import Plan, named
 def require_plain(interpreter: str) -> None:
     """Raise UserError for a Python whose path a shell would split: Snakemake does not quote it in jobs of a cluster."""
     if shlex.quote(interpreter) != interpreter:
-        what = "has a path with a space or a special character, which Snakemake does not quote in jobs for a cluster"
-        raise UserError(interpreter, what, "clone the project into a folder without them, and run make setup there")
+        problem = "has a path with a space or a special character, which Snakemake does not quote in jobs for a cluster"
+        raise UserError(interpreter, problem, "clone the project into a folder without them, and run make setup there")
 
 
 def written(study: str, settings: Mapping[str, str], files: Sequence[str] = (), folder: Path = Path()) -> str:
@@ -24,12 +24,16 @@ def written(study: str, settings: Mapping[str, str], files: Sequence[str] = (), 
 
     It is one of Snakemake where that finds the workflow in the project, and one of `fedshift run` elsewhere.
     """
-    targets = ["--", *files] if files else []
     if has_workflow(folder):
         values = [f"{key}={value}" for key, value in {"study": study, **settings}.items()]
-        return shlex.join(["snakemake", "--cores", "all", "--config", *values, *targets])
-    options = [word for key, value in settings.items() for word in (f"--{key}", value)]
-    return shlex.join(["fedshift", "run", study, *options, *targets])
+        words = ["snakemake", "--cores", "all", "--config", *values]
+    else:
+        options = [word for key, value in settings.items() for word in (f"--{key}", value)]
+        words = ["fedshift", "run", study, *options]
+    if files:
+        # Snakemake would take the words after --config for further settings.
+        words += ["--", *files]
+    return shlex.join(words)
 
 
 def dry_run(folder: Path = Path()) -> str:
@@ -44,11 +48,16 @@ def unlock(folder: Path = Path()) -> str:
 
 def snakemake(plan: Plan, paths: Paths, targets: Sequence[Path] = ()) -> str:
     """Return the command that repeats or resumes a study, or makes some of its files; to be called in `paths.root`."""
-    own, file = paths.root / STUDIES, named(plan.name, paths.root / STUDIES)
-    at_home = plan.path.resolve().parent == own.resolve() or (file and file.resolve() == plan.path.resolve())
-    study = plan.name if at_home else str(plan.path)
-    settings = {"scale": str(plan.scale)} if plan.scaled else {}
+    folder = paths.root / STUDIES
+    file = named(plan.name, folder)
+    study = str(plan.path)
+    if plan.path.resolve().parent == folder.resolve() or (file and file.resolve() == plan.path.resolve()):
+        study = plan.name  # a call from the project's folder finds it by its name
+    settings = {}
+    if plan.scaled:
+        settings["scale"] = str(plan.scale)
     if archives(plan):
+        # Archives without an address are fetched by hand: the reader writes the folder in the place of DIR.
         settings["mirror"] = "DIR"
     return written(study, settings, [str(path.relative_to(paths.root)) for path in targets], paths.root)
 
@@ -78,6 +87,7 @@ def archives(plan: Plan) -> list[str]:
 def fedshift(words: Sequence[str], plans: Mapping[str, Plan], studies: Path) -> str:
     """Return a call of fedshift about studies of the folder `studies`, with the scale where that makes a difference."""
     scales = {plan.scale for plan in plans.values() if plan.scaled}
-    scale = [option for one in scales for option in ("--scale", one)]
-    folder = [] if studies == STUDIES else ["--studies", str(studies)]
-    return shlex.join(["fedshift", *words, *scale, *folder])
+    options = [option for scale in scales for option in ("--scale", scale)]
+    if studies != STUDIES:
+        options += ["--studies", str(studies)]
+    return shlex.join(["fedshift", *words, *options])

@@ -167,8 +167,8 @@ class Study(Frozen):
         if self.positive is not None and len(classes) != 2:
             raise UserError("positive", f"is for two classes, and the dataset has {len(classes)}", "leave it out")
         if self.positive not in (None, *classes):
-            what = f"unknown class {self.positive!r}"
-            raise UserError("positive", what, did_you_mean(str(self.positive), classes))
+            problem = f"unknown class {self.positive!r}"
+            raise UserError("positive", problem, did_you_mean(str(self.positive), classes))
         if not self.decision_range[0] < self.decision_range[1]:
             raise UserError("decision_range", "its first threshold is not below its second", "give [lowest, highest]")
         return self
@@ -194,17 +194,17 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     out = dict(base)
     for key, value in over.items():
         old = out.get(key)
-        deep = (
-            isinstance(old, Mapping)
-            and isinstance(value, Mapping)
-            and value.get("name", old.get("name")) == old.get("name")
-        )
-        out[key] = merge(old, value) if deep else value  # type: ignore[arg-type]
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and value.get("name") in (None, old.get("name")):
+            out[key] = merge(old, value)
+        else:
+            # This also replaces a mapping with another name: settings of another plug-in mean something else.
+            out[key] = value
     return out
 
 
 def _scaled(study: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return a study whose runs take the scale's values for training, dataset and partition, which override theirs."""
+    # A scale with its own runs replaces them as a whole, and their settings stay as they are written.
     if "runs" in over or not isinstance(study.get("runs"), list):
         return study
     overrides = {key: over[key] for key in ("training", "dataset", "partition") if isinstance(over.get(key), Mapping)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, GetJsonSchemaHandler, PlainSerializer
@@ -12,50 +13,74 @@ from ..addons import Addon
 from ..algorithms import Algorithm
 from ..core import registry
 from ..core.errors import UserError
-from ..core.limits import Limit
 from ..datasets import Dataset
 from ..inferences import Inference
 from ..models import Model
 from ..nn.bn_policy import POLICIES
 from ..transforms import Transform
 
-MOST: Limit[int] = 1000
+MOST = 1000
 """The most combinations that one entry with lists of settings may have."""
 
 AT_PATH = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$"}
-"""The schema of the path of a plug-in that is not known here, `module:Class`."""
+"""The schema of the path of a plug-in from outside, `module:Class`."""
 
 
-class _Named:
-    """Schema of a plug-in that is given by its name, or as a mapping with `name` and settings."""
+class LazySchema:
+    """A JSON schema that is made when it is asked for: it names all plug-ins, and a study imports only its own."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+        self.make = make
 
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        options: list[dict[str, Any]] = [{"anyOf": [{"enum": registry.names(self.kind)}, AT_PATH]}]
-        for name, cls in sorted(registry.discover(self.kind).items()):
-            schema = _inline(cls.model_json_schema())
-            options.append(
-                {
-                    "type": "object",
-                    "description": cls.summary(),
-                    "properties": {"name": _constant(name, *cls.aliases), **schema.get("properties", {})},
-                    "required": ["name", *schema.get("required", [])],
-                    "additionalProperties": False,
-                }
-            )
-        options.append({"type": "object", "properties": {"name": AT_PATH}, "required": ["name"]})
-        return {"anyOf": options}
+        return self.make()
+
+
+def or_list(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a value, or of a list of such values."""
+    return {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
+
+
+def _name_schema(kind: str) -> dict[str, Any]:
+    """Return the schema of a plug-in that is given by its name alone."""
+    return {"anyOf": [{"enum": registry.names(kind)}, AT_PATH]}
+
+
+def _plugin_schema(kind: str) -> dict[str, Any]:
+    """Return the schema of a plug-in that is given by its name, or as a mapping with `name` and settings."""
+    options = [_name_schema(kind)]
+    for name, cls in sorted(registry.discover(kind).items()):
+        schema = _inline(cls.model_json_schema())
+        options.append(
+            {
+                "type": "object",
+                "description": cls.summary(),
+                "properties": {"name": _constant(name, *cls.aliases), **schema.get("properties", {})},
+                "required": ["name", *schema.get("required", [])],
+                "additionalProperties": False,
+            }
+        )
+    options.append({"type": "object", "properties": {"name": AT_PATH}, "required": ["name"]})
+    return {"anyOf": options}
+
+
+def _sweep_schema(kind: str) -> dict[str, Any]:
+    """Return the schema of a plug-in whose settings may be lists of values, or of a list of such plug-ins."""
+    schema = _plugin_schema(kind)
+    for option in schema["anyOf"][1:]:
+        settings = {name: or_list(value) for name, value in option["properties"].items() if name != "name"}
+        option["properties"] = {"name": option["properties"]["name"], **settings}
+    return or_list(schema)
 
 
 def _constant(*names: str) -> dict[str, Any]:
     """Return the schema of a value that is one of these."""
-    return {"enum": list(names)} if len(names) > 1 else {"const": names[0]}
+    return {"const": names[0]} if len(names) == 1 else {"enum": list(names)}
 
 
 def _inline(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema in which each reference to a definition is replaced by that definition."""
+    # The schemas of several plug-ins stand in one file, where their definitions could share names.
     definitions = schema.pop("$defs", {})
 
     def resolved(part: Any) -> Any:
@@ -73,26 +98,10 @@ def _inline(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _named(kind: str) -> tuple[Any, ...]:
     return (
-        BeforeValidator(lambda value: registry.build(kind, value, registry.HERE)),
+        BeforeValidator(lambda value: registry.build(kind, value, "")),
         PlainSerializer(lambda plugin: plugin.spec()),
-        _Named(kind),
+        LazySchema(lambda: _plugin_schema(kind)),
     )
-
-
-class _Sweep:
-    """Schema of a plug-in each setting of which may be a list of values, or of a list of such plug-ins."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schema = _Named(self.kind).__get_pydantic_json_schema__(core, handler)
-        for option in schema["anyOf"][1:]:
-            option["properties"] = {
-                name: value if name == "name" else {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}]}
-                for name, value in option["properties"].items()
-            }
-        return {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
 
 
 def _swept(kind: str, value: Any) -> tuple[Any, ...]:
@@ -101,41 +110,38 @@ def _swept(kind: str, value: Any) -> tuple[Any, ...]:
     A list of plug-ins stands for all of them.
     """
     if isinstance(value, list):
-        if not value or any(isinstance(one, list) for one in value):
-            raise UserError(registry.HERE, "is an empty list, or a list in a list of a list", f"name each {kind} once")
-        return tuple(itertools.chain.from_iterable(_swept(kind, one) for one in value))
-    fields = dict(value) if isinstance(value, dict) else {}
-    lists = {k: v for k, v in fields.items() if isinstance(v, list) and k != "name"}
-    if empty := [k for k, v in lists.items() if not v]:
-        raise UserError(f"{registry.HERE}.{empty[0]}", "is an empty list", "give at least one value")
+        if not value or any(isinstance(member, list) for member in value):
+            raise UserError("", "is an empty list, or a list in a list of a list", f"name each {kind} once")
+        return tuple(itertools.chain.from_iterable(_swept(kind, member) for member in value))
+    lists = {}
+    if isinstance(value, dict):
+        lists = {k: v for k, v in value.items() if isinstance(v, list) and k != "name"}
     if not lists:
-        return (registry.build(kind, value, registry.HERE),)
-    if (number := math.prod(map(len, lists.values()))) > MOST:
-        raise UserError(registry.HERE, f"its lists make {number} combinations, more than {MOST}", "shorten them")
+        return (registry.build(kind, value, ""),)
+    for key, values in lists.items():
+        if not values:
+            raise UserError(f".{key}", "is an empty list", "give at least one value")
+    number = math.prod(map(len, lists.values()))
+    if number > MOST:
+        raise UserError("", f"its lists make {number} combinations, more than {MOST}", "shorten them")
     combinations = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
-    return tuple(registry.build(kind, fields | values, registry.HERE) for values in combinations)
+    return tuple(registry.build(kind, value | values, "") for values in combinations)
 
 
-class _Known:
-    """Schema of a plug-in that is given by its name alone."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [{"enum": registry.names(self.kind)}, AT_PATH]}
-
-
-def _known(kind: str) -> tuple[Any, ...]:
-    return AfterValidator(lambda name: registry.get(kind, name, registry.HERE).name), _Known(kind)
+def _checked_name(kind: str) -> tuple[Any, ...]:
+    return AfterValidator(lambda name: registry.get(kind, name, "").name), LazySchema(lambda: _name_schema(kind))
 
 
 class _Single:
-    """Schema of a list that may be written without brackets if it has one member."""
+    """The JSON schema of a list that may be written without brackets if it has one member."""
 
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         several = handler(core)
         return {"anyOf": [several["items"], several]}
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 AlgorithmField = Annotated[Algorithm, *_named("algorithm")]
@@ -146,12 +152,13 @@ InferenceField = Annotated[
     tuple[Inference, ...],
     BeforeValidator(lambda value: _swept("inference", value)),
     PlainSerializer(lambda plugins: [plugin.spec() for plugin in plugins]),
-    _Sweep("inference"),
+    LazySchema(lambda: _sweep_schema("inference")),
 ]
 """One inference, or several that one job predicts: a list of inferences, or of values of a setting."""
 TransformField = Annotated[Transform, *_named("transform")]
-MetricName = Annotated[str, *_known("metric")]
-FigureName = Annotated[str, *_known("figure")]
-MANY = (BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value]), _Single())
+MetricName = Annotated[str, *_checked_name("metric")]
+FigureName = Annotated[str, *_checked_name("figure")]
+MANY = (BeforeValidator(_listed), _Single())
+"""Validators of a list that may be written without brackets if it has one member."""
 BNName = Literal["aggregated", "local", "local_statistics", "local_affine"]
 assert set(get_args(BNName)) == set(POLICIES)

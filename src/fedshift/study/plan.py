@@ -14,8 +14,7 @@ from typing import Any
 from ..algorithms import Algorithm, Training
 from ..core import digest, registry
 from ..core.errors import UserError, UserErrors, did_you_mean
-from ..core.limits import Limit
-from ..core.registry import Plugin, validated
+from ..core.registry import validated
 from ..data.partition import Partition
 from ..datasets import Dataset, Scale
 from ..inferences import Inference
@@ -26,7 +25,7 @@ from .published import table_path
 from .run import Data, Run
 from .search import Search, trainings, varied
 
-MOST: Limit[int] = 20_000
+MOST = 20_000
 """The most runs that a study may have."""
 
 
@@ -46,7 +45,10 @@ class Plan:
     """
 
     def __init__(self, name: str, path: Path, scale: Scale, study: Study) -> None:
-        self.name, self.path, self.scale, self.study = name, path, scale, study
+        self.name = name
+        self.path = path
+        self.scale = scale
+        self.study = study
         self.data: dict[str, Data] = {}
         self.runs: dict[str, Run] = {}
         self.candidates: dict[str, Run] = {}
@@ -54,26 +56,30 @@ class Plan:
         self.inferences: dict[str, Inference] = {}
         self.sweeps: dict[str, tuple[str, ...]] = {}
         self.prediction_jobs: dict[str, list[str]] = {}
+        # Counted before they are made: ten lists of ten values would fill the memory.
         if sum(_number(study, grid) for grid in study.runs) > MOST:
             raise UserError(f"{path}.runs", f"are more than {MOST} runs", "divide them into several studies")
+        # Faults of all grids are told at once. Two runs may have the same one.
         faults = [fault for n, grid in enumerate(study.runs) for fault in self._take_up(grid, f"{path}.runs.{n}")]
         if faults:
             raise UserErrors({str(fault): fault for fault in faults}.values())
-        self.published = [table_path(name, path.parent) for name in study.published.tables] if study.published else []
+        self.published: list[Path] = []
+        if study.published:
+            self.published = [table_path(table, path.parent) for table in study.published.tables]
 
     def _take_up(self, grid: Grid, where: str) -> list[UserError]:
         """Add the runs of a grid. Returns errors of its algorithms; raises UserError for any other error."""
         study = self.study
         data = self._data(grid, where)
         settings = _settings(study, grid)
-        each = trainings(settings, f"{where}.training")
+        variants = trainings(settings, f"{where}.training")
         values = varied(settings)
         search = Search(rule=study.search, values=values) if values else None
         declared: list[Partition] = [
             validated(Partition, merge(p.model_dump(), grid.partition), f"{where}.partition") for p in study.partition
         ]
-        partitions = [partition for one in declared for partition in one.each()]
-        for training in each:
+        partitions = [partition for declaration in declared for partition in declaration.each()]
+        for training in variants:
             _require_validation(training, partitions, f"{self.path}.training")
         sweeps = [self._sweep(sweep) for sweep in grid.inferences or study.inferences]
         for inference, partition in itertools.product((i for sweep in sweeps for i in self.sweeps[sweep]), partitions):
@@ -83,6 +89,7 @@ class Plan:
         for partition, (algorithm, bn), addon, seed in itertools.product(
             partitions, _pairs(grid), grid.addon, grid.seeds or study.seeds
         ):
+            # The canonical algorithm: FedBN is FedAvg with local BN, so that both are one run with one id.
             run = Run(
                 data=data,
                 partition=partition,
@@ -91,7 +98,7 @@ class Plan:
                 algorithm=algorithm.canonical(),
                 bn=bn,
                 addon=addon,
-                training=each[0],
+                training=variants[0],
                 seed=seed,
                 search=search,
             )
@@ -103,17 +110,19 @@ class Plan:
                 self.candidates |= run.candidates
                 if search.rule == "oracle":
                     self.oracles |= dict.fromkeys(run.candidates, sweeps[0])
-        return [fault for one in each for fault in _faults(grid, one, len(data.dataset.classes), where)]
+        classes = len(data.dataset.classes)
+        return [fault for training in variants for fault in _faults(grid, training, classes, where)]
 
     def _data(self, grid: Grid, where: str) -> Data:
         """Add the dataset of a grid, with the transforms of the step `prepare`, and return it."""
-        dataset, study = self.study.dataset, self.study
+        study = self.study
+        dataset = study.dataset
         if grid.dataset:
             dataset = registry.build("dataset", merge(dataset.spec(), grid.dataset), f"{where}.dataset")
         dataset = dataset.located(self.path.parent)
         if study.control and not _has_images(dataset):
-            what = f"the samples of {dataset.name} are vectors, and a control sees colour and texture of images"
-            raise UserError(f"{self.path}.control", what, "leave it out")
+            problem = f"the samples of {dataset.name} are vectors, and a control sees colour and texture of images"
+            raise UserError(f"{self.path}.control", problem, "leave it out")
         prepare = tuple(t for t in study.transforms if t.when == "prepare")
         data = Data(dataset=dataset, synthetic=self.scale == "mini" and dataset.has_miniature, prepare=prepare)
         self.data[data.id] = data
@@ -123,7 +132,9 @@ class Plan:
         """Add the inferences of one prediction job. Returns its id, which names its file."""
         members = {inference_id(i): i for i in sweep}
         self.inferences |= members
-        name = f"{sweep[0].name}-sweep-{digest.of(sorted(members), 8)}" if len(members) > 1 else next(iter(members))
+        name = next(iter(members))
+        if len(members) > 1:
+            name = f"{sweep[0].name}-sweep-{digest.of(sorted(members), 8)}"
         self.sweeps[name] = tuple(members)
         return name
 
@@ -152,8 +163,8 @@ class Plan:
     def controls(self) -> dict[str, Run]:
         """The first run on each partition that has a control without a network, by the id of the partition."""
         runs: dict[str, Run] = {}
-        for run in self.runs.values() if self.study.control is not False else ():
-            if _has_images(run.data.dataset):
+        for run in self.runs.values():
+            if self.study.control is not False and _has_images(run.data.dataset):
                 runs.setdefault(run.partition_id, run)
         return runs
 
@@ -227,11 +238,11 @@ def _require_network(inference: Inference, algorithm: Algorithm, where: str) -> 
     """Raise UserError if an inference asks for a global network, or for a single one, where an algorithm has none."""
     several = {"internal": inference.network == "own", "external": not inference.client}.get(algorithm.blended, False)
     if several and (inference.asks or inference.needs_one_network):
-        what = f"{inference.name} works on one network, and with {algorithm.name} several predict a site together"
-        raise UserError(where, what, "give this algorithm inferences of its own")
+        problem = f"{inference.name} works on one network, and with {algorithm.name} several predict a site together"
+        raise UserError(where, problem, "give this algorithm its own inferences")
     if inference.network == "global" and not algorithm.collaboration.has_global_model:
-        what = f"is global, but with {algorithm.name} {algorithm.collaboration.apart}"
-        raise UserError(f"{where}.network", what, "leave it out, or give this algorithm inferences of its own")
+        problem = f"is global, but with {algorithm.name} {algorithm.collaboration.apart}"
+        raise UserError(f"{where}.network", problem, "leave it out, or give this algorithm its own inferences")
 
 
 def _settings(study: Study, grid: Grid) -> dict[str, Any]:
@@ -244,19 +255,20 @@ def require_choice(run: Run, where: str) -> None:
     """Raise UserError if the rule of a search has nothing to choose by."""
     if run.search and run.search.rule == "oracle":
         if not run.partition.external or not run.algorithm.collaboration.has_global_model:
-            what = "an oracle chooses by results at external sites, and this run has none"
-            raise UserError(where, what, "set search: validation, or give this algorithm one value")
+            problem = "an oracle chooses by results at external sites, and this run has none"
+            raise UserError(where, problem, "set search: validation, or give this algorithm one value")
     elif run.training.select == "last" or (run.partition.split.val == 0 and not run.training.select_at):
-        what = "a list of values is a search, which chooses by the validation value of the round that was kept"
-        raise UserError(where, what, "set select: best_validation and give val a share, or give one value")
+        problem = "a list of values is a search, which chooses by the validation value of the round that was kept"
+        raise UserError(where, problem, "set select: best_validation and give val a share, or give one value")
 
 
 def _require_validation(training: Training, partitions: Sequence[Partition], where: str) -> None:
     """Raise UserError if rounds are to be selected by validation, but a partition has no samples for that."""
     for partition in partitions:
-        if taken := [site for site in training.select_at if site in (*partition.sources, *partition.external)]:
-            what = f"{taken[0]!r} trains or tests in the partition, and a site that chooses rounds can do neither"
-            raise UserError(f"{where}.select_at", what, "leave it out of the partition, or out of select_at")
+        taken = [site for site in training.select_at if site in (*partition.sources, *partition.external)]
+        if taken:
+            problem = f"{taken[0]!r} trains or tests in the partition, and a site that chooses rounds can do neither"
+            raise UserError(f"{where}.select_at", problem, "leave it out of the partition, or out of select_at")
     if training.select == "best_validation" and not training.select_at and any(p.split.val == 0 for p in partitions):
         raise UserError(
             f"{where}.select",
@@ -282,14 +294,6 @@ def _from_here(file: Path, folder: Path) -> str:
     if file.is_absolute() != folder.is_absolute() or not _exists(Path(written)):
         return ""
     return f"paths count from the folder of the study: write {os.path.relpath(written, folder)}"
-
-
-def code(stage: str, *plugins: Plugin | type[Plugin]) -> str:
-    """Return a digest of the code behind a job: the module of its stage, its plug-ins, and all that these use.
-
-    `stage` is a module without the package's name, such as "jobs.train". See `digest.of_code` for what counts.
-    """
-    return digest.of_code([f"{digest.PACKAGE}.{stage}", *(p.__module__ for p in plugins)])
 
 
 def inference_id(inference: Inference) -> str:
@@ -330,10 +334,10 @@ def load(path: Path, scale: Scale) -> Plan:
     if path.stem == "index":
         raise UserError(path, "reports/index.html is the index of all studies", "rename the file")
     if not re.fullmatch(r"\w[\w.+ -]{0,99}", path.stem):
-        what = (
-            "is no name for a study: use up to 100 letters, digits, spaces and .+-_, and begin with a letter or digit"
+        problem = (
+            "cannot name a study: use up to 100 letters, digits, spaces and .+-_, and begin with a letter or digit"
         )
-        raise UserError(path, what, "rename the file")
+        raise UserError(path, problem, "rename the file")
     return Plan(path.stem, path, scale, declared)
 
 
@@ -342,7 +346,9 @@ def select(names_: str, scale: Scale, folder: Path) -> dict[str, Plan]:
 
     All studies are those of the folder or, if it has none, those that come with fedshift.
     """
-    wanted = names(folder) or known(folder) if names_ == "all" else [n.strip() for n in names_.split(",")]
+    wanted = [name.strip() for name in names_.split(",")]
+    if names_ == "all":
+        wanted = names(folder) or known(folder)
     plans: dict[str, Plan] = {}
     for path in (find(n, folder) for n in wanted):
         if path.stem in plans:

@@ -56,7 +56,7 @@ def _side(value: Any) -> Any:
         if all(isinstance(v, str) for v in value):
             return tuple(value)
         return tuple(_side(v) for v in value)
-    raise UserError(registry.HERE, "must be a list of words, or a mapping of settings", f"got {value!r}")
+    raise UserError("", "must be a list of words, or a mapping of settings", f"got {value!r}")
 
 
 Side = Annotated[
@@ -66,7 +66,7 @@ Side = Annotated[
 
 def _of(name: str) -> str:
     if name not in RECORDED:
-        registry.get("metric", name, registry.HERE)
+        registry.get("metric", name, "")
     return name
 
 
@@ -102,7 +102,7 @@ class Trend(Frozen):
     @model_validator(mode="after")
     def _one_bound(self) -> Trend:
         if self.within is not None and self.by:
-            raise UserError(f"{registry.HERE}.within", "and by: a trend has one bound", "remove one of the two")
+            raise UserError(".within", "and by: a trend has one bound", "remove one of the two")
         return self
 
 

@@ -47,8 +47,11 @@ class Data(Frozen):
 
     @functools.cached_property
     def _source(self) -> dict[str, Any]:
-        unused = frozenset() if self.synthetic else self.dataset.miniature_fields
-        return {"synthetic": self.synthetic, **{k: v for k, v in self.dataset.identity().items() if k not in unused}}
+        # Settings of the miniature alone leave the ids of real data as they are.
+        settings = self.dataset.identity()
+        if not self.synthetic:
+            settings = {key: value for key, value in settings.items() if key not in self.dataset.miniature_fields}
+        return {"synthetic": self.synthetic, **settings}
 
     @functools.cached_property
     def _files(self) -> dict[str, Any]:
@@ -86,15 +89,18 @@ class Run(Frozen):
     @functools.cached_property
     def candidates(self) -> dict[str, Run]:
         """The trainings among which a search chooses, by id and in the order of its values; empty without a search."""
-        combinations = self.search.combinations() if self.search else []
+        if not self.search:
+            return {}
         fields = {name: getattr(self, name) for name in type(self).model_fields} | {"search": None}
         settings = self.training.model_dump()
-        runs = [Run(**fields | {"training": Training(**settings | chosen)}) for chosen in combinations]
+        runs = [Run(**fields | {"training": Training(**settings | chosen)}) for chosen in self.search.combinations()]
         return {run.id: run for run in runs}
 
     def tried(self) -> dict[str, dict[str, Any]]:
         """Return the values of the varied settings that each candidate of a search is trained with, by its id."""
-        names = list(self.search.values) if self.search else []
+        if not self.search:
+            return {}
+        names = list(self.search.values)
         return {key: {name: run.settings[f"training.{name}"] for name in names} for key, run in self.candidates.items()}
 
     @property
@@ -118,21 +124,27 @@ class Run(Frozen):
         return self._named(self._but_for_the_seed)
 
     def _named(self, parts: dict[str, Any]) -> str:
-        return f"{self.algorithm.name}-{self.bn}{'-search' if self.search else ''}-{digest.of(parts)}"
+        words = [self.algorithm.name, self.bn]
+        if self.search:
+            words.append("search")
+        return "-".join([*words, digest.of(parts)])
 
     @functools.cached_property
     def _but_for_the_seed(self) -> dict[str, Any]:
-        search = {"search": self.search.model_dump(mode="json")} if self.search else {}
-        return search | {
+        parts = {
             "data": self.data.id,
             "partition": self.partition_id,
             "model": self.model.identity(),
             "transforms": [t.identity() for t in self.transforms],
             "algorithm": self.algorithm.identity(),
             "bn": self.bn,
-            "addon": self.addon.identity() if self.addon else None,
+            "addon": self.addon and self.addon.identity(),
             "training": self.training.identity(),
         }
+        # A key of null would change the ids of all runs without a search.
+        if self.search:
+            parts["search"] = self.search.model_dump(mode="json")
+        return parts
 
     @functools.cached_property
     def partition_id(self) -> str:
@@ -147,14 +159,12 @@ class Run(Frozen):
     @property
     def plugins(self) -> list[Plugin]:
         """All plug-ins that shape the trained network: a metric too, if rounds are selected by it."""
-        metric = self.training.criterion
-        return [
-            self.model,
-            self.algorithm,
-            *self.transforms,
-            *([self.addon] if self.addon else []),
-            *([registry.build("metric", metric)] if metric else []),
-        ]
+        plugins = [self.model, self.algorithm, *self.transforms]
+        if self.addon:
+            plugins.append(self.addon)
+        if self.training.criterion:
+            plugins.append(registry.build("metric", self.training.criterion))
+        return plugins
 
 
 def flat(spec: Mapping[str, Any]) -> dict[str, Any]:

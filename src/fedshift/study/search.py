@@ -7,14 +7,13 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, GetJsonSchemaHandler
+from pydantic import AfterValidator
 
 from ..algorithms import Training
-from ..core import registry
 from ..core.errors import UserError
 from ..core.frozen import Frozen
-from ..core.limits import Limit
 from ..core.registry import validated
+from .fields import LazySchema, or_list
 
 Rule = Literal["validation", "oracle"]
 """Rules that choose: by validation images of the internal sites, or by test images of the external ones."""
@@ -29,7 +28,7 @@ ALONE = frozenset(
 learnt, or would compare values of different kinds."""
 LISTS = frozenset({"class_weights", "select_at"})
 """Settings whose one value may be a list."""
-MOST: Limit[int] = 100
+MOST = 100
 """The most combinations that one search may try."""
 
 
@@ -59,7 +58,8 @@ def varied(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
 def trainings(settings: Mapping[str, Any], where: str) -> list[Training]:
     """Return the training of each combination of the values in `settings`. Raises UserErrors for wrong settings."""
     values = {key: tuple(value) for key, value in settings.items() if _several(key, value)}
-    if (number := math.prod(map(len, values.values()))) > MOST:
+    number = math.prod(map(len, values.values()))
+    if number > MOST:
         raise UserError(where, f"its lists make {number} combinations, more than {MOST}", "shorten them")
     search = Search(rule="validation", values=values)
     return [validated(Training, {**settings, **chosen}, where) for chosen in search.combinations()]
@@ -73,30 +73,27 @@ def _each_alone(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings after checking each value alone. Raises UserErrors for wrong values and empty lists."""
     for key, value in settings.items():
         if key in ALONE and key not in LISTS and isinstance(value, list):
-            raise UserError(f"{registry.HERE}.{key}", "is a list, and no search varies it", "give one value")
+            raise UserError(f".{key}", "is a list, but this setting cannot be searched", "give one value")
         if _several(key, value):
             if not value:
-                raise UserError(f"{registry.HERE}.{key}", "is an empty list", "give at least one value")
+                raise UserError(f".{key}", "is an empty list", "give at least one value")
             if len(set(map(repr, value))) < len(value):
-                raise UserError(f"{registry.HERE}.{key}", "has a value twice", "leave out one of the two")
+                raise UserError(f".{key}", "has a value twice", "leave out one of the two")
     several = {key: value for key, value in settings.items() if _several(key, value)}
-    validated(_Separate, {**settings, **{key: value[0] for key, value in several.items()}}, registry.HERE)
+    # One value of each list at a time: rules between settings are checked when the grid is merged with its study.
+    validated(_Separate, {**settings, **{key: value[0] for key, value in several.items()}}, "")
     for key, value in several.items():
-        for one in value[1:]:
-            validated(_Separate, {key: one}, registry.HERE)
+        for further in value[1:]:
+            validated(_Separate, {key: further}, "")
     return settings
 
 
-class _Schema:
-    """Schema of the settings of a training, most of which may be lists of values."""
-
-    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        properties = {
-            key: value if key in ALONE else {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}]}
-            for key, value in Training.model_json_schema()["properties"].items()
-        }
-        return {"type": "object", "properties": properties, "additionalProperties": False}
+def _training_schema() -> dict[str, Any]:
+    """Return the schema of the settings of a training, most of which may be lists of values."""
+    properties = Training.model_json_schema()["properties"]
+    properties |= {key: or_list(value) for key, value in properties.items() if key not in ALONE}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-TrainingField = Annotated[dict[str, Any], AfterValidator(_each_alone), _Schema()]
+TrainingField = Annotated[dict[str, Any], AfterValidator(_each_alone), LazySchema(_training_schema)]
 """Settings of a training. A list of values is a search: each combination of values is trained, and one is chosen."""

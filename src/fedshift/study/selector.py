@@ -42,7 +42,7 @@ def checked(values: dict[str, Any]) -> dict[str, Any]:
     faults: list[UserError] = []
     for key, value in values.items():
         try:
-            selector[key] = _value(str(key), value, f"{registry.HERE}.{key}")
+            selector[key] = _value(str(key), value, f".{key}")
         except UserErrors as errors:
             faults += errors.errors
         except UserError as error:
@@ -66,8 +66,10 @@ Selector = Annotated[
 
 
 def _value(key: str, value: Any, where: str) -> Any:
+    if key == "addon" and value is None:
+        return None
     if key in PLUGINS:
-        return None if value is None and key == "addon" else _plugin(key, value, where)
+        return _plugin(key, value, where)
     if key in CHOICES:
         if value not in CHOICES[key]:
             raise UserError(where, f"unknown value {value!r}", did_you_mean(str(value), CHOICES[key]))
@@ -83,11 +85,14 @@ def _value(key: str, value: Any, where: str) -> Any:
     if part == "training":
         return _setting(Training.model_fields, rest, value, where)
     *_, kind, setting = key.split(".")
-    return registry.get(kind, str(value), where).name if kind in registry.KINDS and setting == "name" else value
+    is_name = kind in registry.KINDS and setting == "name"
+    return registry.get(kind, str(value), where).name if is_name else value
 
 
 def _plugin(kind: str, value: Any, where: str) -> dict[str, Any]:
-    spec = {"name": value} if isinstance(value, str) else value
+    spec = value
+    if isinstance(value, str):
+        spec = {"name": value}
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
         raise UserError(where, "must be a name, or a mapping with the key 'name'", f"got {value!r}")
     cls = registry.get(kind, spec["name"], where)
@@ -99,6 +104,7 @@ def _setting(fields: Mapping[str, FieldInfo], name: str, value: Any, where: str)
     """Return a value as a run writes it: 1e-3, which YAML reads as text, becomes 0.001. Raises UserError if invalid."""
     if name not in fields:
         raise UserError(where, f"unknown setting {name!r}", did_you_mean(name, fields))
+    # The field's own bounds apply, without the other fields of its model, which a selector need not give.
     adapter: TypeAdapter[Any] = TypeAdapter(fields[name].rebuild_annotation())
     try:
         return adapter.dump_python(adapter.validate_python(value), mode="json")
@@ -113,8 +119,9 @@ def merged(selectors: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         for key, value in selector.items():
             old = out.get(key, ABSENT)
             if isinstance(old, dict) and isinstance(value, dict):
-                if clash := [k for k in old if k in value and old[k] != value[k]]:
-                    raise UserError(key, f"is both {old[clash[0]]!r} and {value[clash[0]]!r}")
+                for setting in old:
+                    if setting in value and old[setting] != value[setting]:
+                        raise UserError(key, f"is both {old[setting]!r} and {value[setting]!r}")
                 out[key] = old | value
             elif old is not ABSENT and old != value:
                 raise UserError(key, f"is both {old!r} and {value!r}")
@@ -130,7 +137,8 @@ def resolved(selector: Mapping[str, Any]) -> dict[str, Any]:
     local BN, as in a study. Raises UserError for a BN policy that the algorithm cannot have.
     """
     out = dict(selector)
-    if not (algorithm := out.get("algorithm")):
+    algorithm = out.get("algorithm")
+    if not algorithm:
         return out
     cls: type[Algorithm] = registry.get("algorithm", algorithm["name"])  # type: ignore[assignment]
     bn = out.setdefault("bn", cls.policies[0])

@@ -26,9 +26,11 @@ def complete(config: Mapping[str, Any], foreign: bool = False) -> dict[str, Any]
     Raises UserError for an unknown key and for a value that a key cannot have. `foreign` says that the settings are
     those of another workflow, which imports this one as a module: then keys that are unknown here are its own.
     """
-    for key in () if foreign else sorted(config.keys() - DEFAULTS.keys()):
-        raise UserError("--config", f"unknown key {key!r}", did_you_mean(key, DEFAULTS))
+    unknown = sorted(config.keys() - DEFAULTS.keys())
+    if unknown and not foreign:
+        raise UserError("--config", f"unknown key {unknown[0]!r}", did_you_mean(unknown[0], DEFAULTS))
     settings = DEFAULTS | {key: value for key, value in config.items() if key in DEFAULTS and value is not None}
+    # A value is a number from a YAML file, and may be text from a profile.
     if not (str(settings["processes"]).isdecimal() and int(settings["processes"])):
         raise UserError("--config processes", f"{settings['processes']!r} is not a whole number from 1")
     if str(settings["fork_server"]).lower() not in ("true", "false"):
@@ -38,7 +40,7 @@ def complete(config: Mapping[str, Any], foreign: bool = False) -> dict[str, Any]
 
 def require_own_paths(workflow: Any) -> None:
     """Raise UserError where another workflow imports this one with other paths: its jobs would not know of them."""
-    paths, files = workflow.modifier.path_modifier, ("resources/x", "results/x", "reports/x")
-    if any(paths.replace_prefix(file, None) != file for file in files):
-        what = "fedshift is imported with prefix or replace_prefix, and its jobs write to results/ all the same"
-        raise UserError("module", what, "leave that line out")
+    paths = workflow.modifier.path_modifier
+    if any(paths.replace_prefix(file, None) != file for file in ("resources/x", "results/x", "reports/x")):
+        problem = "fedshift is imported with prefix or replace_prefix, and its jobs write to results/ all the same"
+        raise UserError("module", problem, "leave that line out")

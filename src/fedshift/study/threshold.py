@@ -8,7 +8,6 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, mo
 
 from ..core.errors import UserError
 from ..core.frozen import Frozen
-from ..core.registry import HERE
 
 YOUDEN = "youden"
 
@@ -25,10 +24,10 @@ class Threshold(Frozen, allow_inf_nan=False):
     youden: bool = Field(False, description="the threshold with the largest sensitivity + specificity - 1")
 
     @model_validator(mode="after")
-    def _one(self) -> Threshold:
+    def _has_one_rule(self) -> Threshold:
         if len(self._set) != 1:
-            what = f"has {len(self._set)} rules, and needs one"
-            raise UserError(HERE, what, "give youden, {value: ...}, {specificity: ...} or {sensitivity: ...}")
+            problem = f"has {len(self._set)} rules, and needs one"
+            raise UserError("", problem, "give youden, {value: ...}, {specificity: ...} or {sensitivity: ...}")
         return self
 
     @property
@@ -48,7 +47,7 @@ class Threshold(Frozen, allow_inf_nan=False):
     @property
     def label(self) -> str:
         """The rule in a few words: `specificity 0.9`, or `youden`."""
-        return self.rule if self.youden else f"{self.rule} {self.level:g}"
+        return YOUDEN if self.youden else f"{self.rule} {self.level:g}"
 
 
 def _from_name(value: Any) -> Any:

@@ -54,6 +54,7 @@ def network(norm: str = "batch norm", dropout: float = 0.0, seed: int = 0, dtype
             nn.Dropout(dropout),
             nn.Linear(6, CLASSES),
         )
+        # Scales and shifts that are not 1 and 0, so that a lost gamma or beta shows.
         for layer in (model[1], model[4]):
             for parameter in layer.parameters():
                 nn.init.uniform_(parameter, 0.5, 1.5)
@@ -83,12 +84,13 @@ def fingerprint(model: nn.Module) -> list[tuple[Any, ...]]:
     """Return all that a network consists of: tensors by identity, bits, gradient, and modules with modes and hooks."""
     parts: list[tuple[Any, ...]] = []
     for path, module in model.named_modules():
-        own = {k: list(v) if isinstance(v, dict) else v for k, v in vars(module).items()}
-        parts.append((path, id(module), type(module), repr(own)))
+        attributes = {k: list(v) if isinstance(v, dict) else v for k, v in vars(module).items()}
+        parts.append((path, id(module), type(module), repr(attributes)))
         tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
         for name, tensor in tensors:
             gradient = None if tensor.grad is None else (id(tensor.grad), tensor.grad.numpy().tobytes())
-            place, bits = tensor.data_ptr(), tensor.detach().numpy().tobytes()
+            place = tensor.data_ptr()
+            bits = tensor.detach().numpy().tobytes()
             hooks = None if tensor._backward_hooks is None else list(tensor._backward_hooks)
             parts.append((path, name, id(tensor), place, bits, tensor.requires_grad, gradient, hooks))
     return parts
