@@ -21,7 +21,7 @@ from ..jobs.round_log import read_rounds
 from ..study import calls
 from ..study.plan import Plan
 from ..study.run import Run
-from .places import without_places
+from .own_folder import without_places
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,8 +76,8 @@ def trained(plan: Plan, paths: Paths) -> list[Run]:
     """Return the runs of a study whose files are all there. Raises UserError where there is none."""
     runs = [r for r in plan.runs.values() if all((paths.run(r.id) / name).exists() for name in TRAINED)]
     if not runs:
-        what = "no run is trained: there is nothing to export"
-        raise UserError(plan.label, what, f"train: {calls.snakemake(plan, paths)}")
+        fault = "no run is trained: there is nothing to export"
+        raise UserError(plan.label, fault, f"train: {calls.snakemake(plan, paths)}")
     return runs
 
 
@@ -104,6 +104,7 @@ def word(name: str) -> str:
     Characters that trackers do not take are replaced; a digest at the end then keeps different names apart.
     """
     clean = re.sub(r"[^\w.-]", "_", name[:LONGEST])
+    # A name that looks like a changed one is changed too: otherwise two sites could share a tag.
     if clean == name and name.strip(".") and name != MEAN and not MARKED.search(name):
         return name
     return f"{clean}-{digest.of(name, 8)}"
@@ -111,21 +112,25 @@ def word(name: str) -> str:
 
 def text(value: Any) -> str:
     """Return a setting or a fact as trackers show it: words as they are, all other values and empty words as JSON."""
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and value:
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _settings(plan: Plan, run: Run) -> dict[str, Any]:
     """Return the settings of a run, without folders of files, and changed ones of inferences as `inferences.ID`."""
-    inferences = {name: plan.inferences[name] for name in plan.predictions(run.id)}
-    changed = {f"inferences.{name}": i.model_dump(mode="json", exclude_defaults=True) for name, i in inferences.items()}
-    return {word(key): value for key, value in without_places(run).settings.items()} | {
-        k: v for k, v in changed.items() if v
-    }
+    settings = {word(key): value for key, value in without_places(run).settings.items()}
+    for name in plan.predictions(run.id):
+        changed = plan.inferences[name].model_dump(mode="json", exclude_defaults=True)
+        if changed:
+            settings[f"inferences.{name}"] = changed
+    return settings
 
 
 def _rounds(table: pd.DataFrame) -> Iterator[Scalar]:
     """Yield the values of every site, their means and totals for each round. A mean is NaN where a value is."""
     sites = {site: word(site) for site in table["site"].unique()}
+    # The mean is taken in NumPy, since that of pandas would pass over NaN: a mean of fewer sites is another quantity.
     parts: Iterable[tuple[Any, pd.DataFrame]] = table.groupby(["round", "split"])
     for (number, split), rows in parts:
         for column in MEANS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,10 @@ from ..core.errors import UserError
 from ..io.paths import RunFiles
 from ..io.text import write_json, write_text
 from ..jobs.apply import require_network
-from ..jobs.own_images import ImageFiles
+from ..jobs.image_files import ImageFiles
 from ..jobs.predict import Network, load_run
 from ..nn.blend import Blended
-from .places import own_folder, without_places
+from .own_folder import own_folder, without_places
 
 if TYPE_CHECKING:
     import torch
@@ -49,18 +50,19 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
     run = load_run(folder)
     require_network(run, inference)
     shape = ImageFiles.of(run, Path()).stored
-    if adapting := [t.name for t in run.transforms if t.per_site]:
-        what = f"{adapting[0]} takes statistics of all images of a site, and a bundle reads them one by one"
-        raise UserError(f"run {run.id}", what, "use `fedshift apply`, or another run")
+    adapting = [transform.name for transform in run.transforms if transform.per_site]
+    if adapting:
+        fault = f"{adapting[0]} takes statistics of all images of a site, and a bundle reads them one by one"
+        raise UserError(f"run {run.id}", fault, "use `fedshift apply`, or another run")
     model = Network(run, folder, shape, torch.device("cpu")).at(inference.client or "")
     if isinstance(model, Blended):
-        what = f"with {run.algorithm.name} several networks predict together, and a bundle holds one"
-        raise UserError(f"run {run.id}", what, "use `fedshift apply`, or another --client or run")
+        fault = f"with {run.algorithm.name} several networks predict together, and a bundle holds one"
+        raise UserError(f"run {run.id}", fault, "use `fedshift apply`, or another --client or run")
+    wrong = [name for name, value in model.state_dict().items() if not value.isfinite().all()]
+    if wrong:
+        raise UserError(RunFiles(folder).model, f"its tensor {wrong[0]!r} holds NaN or infinity", "train it anew")
+    # A bundle is passed on: paths of this machine stay out of it.
     public = without_places(run)
-    if wrong := [name for name, value in model.state_dict().items() if not value.isfinite().all()]:
-        raise UserError(
-            RunFiles(folder).model, f"its tensor {wrong[0]!r} holds values that are no numbers", "train it anew"
-        )
     with own_folder(out, "--out") as new:
         for name in ("configs", "docs", "models"):
             (new / name).mkdir()
@@ -92,10 +94,13 @@ def quoted(value: Any) -> Any:
 
 def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[str, Any]:
     """Return the content of metadata.json; `monai.bundle verify_net_in_out` compares it with the network."""
-    card, classes = run.data.card, run.data.dataset.classes
+    card = run.data.card
+    classes = run.data.dataset.classes
     x, logits = _extremes(run, model, shape)
-    names = {str(k): name for k, name in enumerate(classes)}
-    colours = ("R", "G", "B") if len(x[0]) == 3 else ("intensity",) * len(x[0])
+    channels = len(x[0])
+    format, names = "magnitude", ["intensity"] * channels
+    if channels == 3:
+        format, names = "RGB", ["R", "G", "B"]
     return {
         "version": __version__,
         "changelog": {__version__: "exported by fedshift"},
@@ -116,13 +121,13 @@ def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[s
             "inputs": {
                 "image": {
                     "type": "image",
-                    "format": "RGB" if len(x[0]) == 3 else "magnitude",
-                    "num_channels": len(x[0]),
+                    "format": format,
+                    "num_channels": channels,
                     "spatial_shape": list(x.shape[2:]),
                     "dtype": str(x.dtype).removeprefix("torch."),
                     "value_range": [float(x.min()), float(x.max())],
                     "is_patch_data": False,
-                    "channel_def": {str(k): name for k, name in enumerate(colours)},
+                    "channel_def": _numbered(names),
                 }
             },
             "outputs": {
@@ -134,11 +139,15 @@ def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[s
                     "dtype": str(logits.dtype).removeprefix("torch."),
                     "value_range": [],
                     "is_patch_data": False,
-                    "channel_def": names,
+                    "channel_def": _numbered(classes),
                 }
             },
         },
     }
+
+
+def _numbered(names: Iterable[str]) -> dict[str, str]:
+    return {str(k): name for k, name in enumerate(names)}
 
 
 def configuration(inference: Inference) -> dict[str, Any]:
@@ -212,9 +221,10 @@ def readme(run: Run, name: str, client: str | None) -> str:
         f"Classes: {', '.join(f'{k}: {label}' for k, label in enumerate(run.data.dataset.classes))}",
         f"Trained over {_sites(run)}. The network is {network}.",
         f"Data: {_origin(run)} Licence: {card.licence}",
-        *([f"Caveat: {card.caveat}"] if card.caveat else []),
-        "Network, transforms and training: models/spec.json",
     ]
+    if card.caveat:
+        facts.append(f"Caveat: {card.caveat}")
+    facts.append("Network, transforms and training: models/spec.json")
     return f"""# {run.algorithm.label}, batch norm {run.bn}
 
 Run {name} of fedshift {__version__}. {_warning(run)}
@@ -237,16 +247,15 @@ This compares the metadata with the network:
 
 def _origin(run: Run) -> str:
     card = run.data.card
-    return f"{' '.join(text for text in (card.title, card.version) if text)}. {card.source}.".replace("..", ".")
+    named = " ".join(filter(None, (card.title, card.version)))
+    return f"{named}. {card.source}.".replace("..", ".")
 
 
 def _warning(run: Run) -> str:
-    drawn = (
-        "Trained on synthetic images, drawn to try the software: its answers mean nothing. "
-        if run.data.synthetic
-        else ""
-    )
-    return f"{drawn}For research only; not a medical device."
+    warning = "For research only; not a medical device."
+    if run.data.synthetic:
+        warning = f"Trained on synthetic images, drawn to try the software: its answers mean nothing. {warning}"
+    return warning
 
 
 def _sites(run: Run) -> str:
@@ -263,6 +272,7 @@ def _extremes(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> tuple
 
     channels, height, width = shape
     stored = np.stack([np.full((height, width, channels), grey, dtype=np.uint8) for grey in (0, 255)])
+    # The darkest and the brightest image bound the values that any image has after the transforms.
     both = np.arange(2)
     x, _ = MappedSamples(stored, both, both, run.transforms).batch(both)
     with torch.no_grad():

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import UserError
 from ..core.extras import extra
@@ -19,14 +19,13 @@ from .account import Account, text
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
 
 HOME = Path("results", "exports")
 DATABASE = f"sqlite:///{HOME / 'mlflow.db'}"
-RUN, DIGEST = "fedshift.run", "fedshift.digest"
-"""Tags by which an export recognises its runs. The digest is set last, when a run is complete."""
-METRICS, PARAMS = 1000, 100
-"""Most metrics and parameters of a batch."""
+RUN = "fedshift.run"
+"""Tag by which an export recognises its runs."""
+DIGEST = "fedshift.digest"
+"""Tag with the digest of what was logged. It is set last, when a run is complete."""
 LONGEST = 6000
 """Most characters of a parameter."""
 PATIENCE = 10
@@ -53,8 +52,10 @@ def export(accounts: Iterable[Account], study: str, where: str | None = None) ->
         client = MlflowClient(uri)
         experiment = _experiment(client, name, artifacts)
         new = [_keep(client, experiment, account) for account in accounts]
-    same = f"; {new.count(False)} more were there already" if False in new else ""
-    return f"logged {new.count(True)} runs to the experiment {name} of {_shown(uri)}{same}"
+    told = f"logged {sum(new)} runs to the experiment {name} of {_shown(uri)}"
+    if not all(new):
+        told += f"; {len(new) - sum(new)} more were there already"
+    return told
 
 
 def _shown(uri: str) -> str:
@@ -118,7 +119,7 @@ def _require_database(uri: str) -> None:
         with closing(sqlite3.connect(path)) as database:
             database.execute("pragma schema_version")
     except sqlite3.Error as error:
-        raise UserError(path, f"is no database that can be opened: {error}", "name another with --to") from error
+        raise UserError(path, f"cannot be opened as a database: {error}", "name another with --to") from error
 
 
 def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
@@ -134,16 +135,17 @@ def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
 def _keep(client: MlflowClient, experiment: str, account: Account) -> bool:
     """Ensure that a run is logged completely, once and with its present content. Return whether it had to be logged."""
     logged = client.search_runs([experiment], f"tags.`{RUN}` = '{account.id}'")
-    complete = [run for run in logged if _is(run, account.digest)]
-    remaining = complete[0].info.run_id if complete else _log(client, experiment, account)
+    complete = [
+        run.info.run_id
+        for run in logged
+        if run.info.status == "FINISHED" and run.data.tags.get(DIGEST) == account.digest
+    ]
+    # Earlier runs are deleted last, so that a call which is interrupted loses nothing.
+    kept = complete or [_log(client, experiment, account)]
     for run in logged:
-        if run.info.run_id != remaining:
+        if run.info.run_id != kept[0]:
             client.delete_run(run.info.run_id)
     return not complete
-
-
-def _is(run: Run, digest: str) -> bool:
-    return run.info.status == "FINISHED" and run.data.tags.get(DIGEST) == digest
 
 
 def _log(client: MlflowClient, experiment: str, account: Account) -> str:
@@ -157,11 +159,8 @@ def _log(client: MlflowClient, experiment: str, account: Account) -> str:
     metrics += [Metric(tag, value, end, account.kept) for tag, value in account.scores]
     params = [Param(key, _cut(text(value))) for key, value in account.settings.items()]
     tags = [RunTag(key, text(value)) for key, value in account.facts.items()]
-    client.log_batch(run, tags=tags, synchronous=True)
-    for part in _batches(params, PARAMS):
-        client.log_batch(run, params=part, synchronous=True)
-    for part in _batches(metrics, METRICS):
-        client.log_batch(run, metrics=part, synchronous=True)
+    # The client itself divides these into batches that a server takes.
+    client.log_batch(run, metrics=metrics, params=params, tags=tags, synchronous=True)
     client.set_tag(run, DIGEST, account.digest)
     client.set_terminated(run, "FINISHED", end)
     return str(run)
@@ -169,8 +168,3 @@ def _log(client: MlflowClient, experiment: str, account: Account) -> str:
 
 def _cut(value: str) -> str:
     return value if len(value) <= LONGEST else f"{value[: LONGEST - 1]}…"
-
-
-def _batches(items: list[Any], size: int) -> Iterator[list[Any]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

@@ -18,7 +18,7 @@ from ..core.registry import validated
 from ..engine.prediction import site_predictor
 from ..inferences import Inference, Predict, Site
 from ..io.text import read_json
-from ..jobs.own_images import FileSamples, ImageFiles
+from ..jobs.image_files import FileSamples, ImageFiles
 from ..jobs.predict import architecture
 from ..study.run import Run
 from ..transforms import greys_after
@@ -57,7 +57,8 @@ class ReadImage(Transform):
     """Transform that adds `image` (channels, height, width), float32, to `{"path": ...}`, prepared as for a run."""
 
     def __init__(self, of: Run, source: str) -> None:
-        self.files, self.transforms = ImageFiles.of(of, Path(source)), of.transforms
+        self.files = ImageFiles.of(of, Path(source))
+        self.transforms = of.transforms
 
     def __call__(self, data: Mapping[str, str]) -> dict[str, Any]:
         """Return `data` with the image that its `path` names."""
@@ -81,8 +82,13 @@ class SiteInferer:
         device: Any,
         of: Run | None = None,
     ) -> None:
-        self.how, self.model, self.loader, self.device = how, model, loader, device
-        self.greys = greys_after(of.transforms, ImageFiles.of(of, Path()).stored) if of else None
+        self.how = how
+        self.model = model
+        self.loader = loader
+        self.device = device
+        self.greys = None
+        if of:
+            self.greys = greys_after(of.transforms, ImageFiles.of(of, Path()).stored)
         self.stack = ExitStack()
         self.predict: Predict | None = None
 
@@ -115,4 +121,4 @@ class SiteInferer:
 
 def named(key: str = "path") -> Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]:
     """Return the function from a batch to the names of its files that `ClassificationSaver` asks for."""
-    return lambda batch: [{"filename_or_obj": one[key]} for one in batch]
+    return lambda batch: [{"filename_or_obj": image[key]} for image in batch]

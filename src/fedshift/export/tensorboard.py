@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.extras import extra
 from .account import Account, text
-from .places import own_folder
+from .own_folder import own_folder
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -24,15 +24,18 @@ def export(accounts: Iterable[Account], study: str, where: str | None = None) ->
     with extra("tensorboard"):
         import tensorboard  # noqa: F401 - imported first, since torch's own error speaks of a version
         from torch.utils.tensorboard import SummaryWriter
-    out = Path(where) if where else HOME / study
-    settings, tags, names = dict[str, Any](), dict[str, int](), list[str]()
+    out = Path(where or HOME / study)
+    settings: dict[str, Any] = {}
+    tags: dict[str, int] = {}
+    names: list[str] = []
     with own_folder(out, "--to") as new:
         for account in accounts:
             with SummaryWriter(str(new / account.name)) as writer:
                 _write(account, writer)
             settings |= _shown(account)
-            tags |= dict.fromkeys((tag for tag, _ in account.scores), 0)
+            tags |= {tag: 0 for tag, _ in account.scores}
             names.append(account.name)
+        # HPARAMS takes the columns of its table from one run: the first declares the settings and scores of all.
         with SummaryWriter(str(new / names[0])) as writer:
             _declare(settings, tags, writer)
     return f"wrote {len(names)} runs to {out}; to look at them: tensorboard --logdir {out}"
@@ -55,12 +58,17 @@ def _write(account: Account, writer: SummaryWriter) -> None:
 
 def _shown(account: Account) -> dict[str, Any]:
     """Return settings as HPARAMS takes them, as numbers and words; a setting without a value is left out."""
-    values = {key: value for key, value in account.settings.items() if value is not None}
-    return {k: v if isinstance(v, int | float) and not isinstance(v, bool) else text(v) for k, v in values.items()}
+    shown: dict[str, Any] = {}
+    for key, value in account.settings.items():
+        if type(value) in (int, float):  # a truth value is an int for Python, and shown as a word
+            shown[key] = value
+        elif value is not None:
+            shown[key] = text(value)
+    return shown
 
 
 def _declare(settings: dict[str, Any], tags: dict[str, int], writer: SummaryWriter) -> None:
-    """Name the settings and scores of all runs, once: HPARAMS takes the columns of its table from one run."""
+    """Name the settings and scores of all runs."""
     from torch.utils.tensorboard.summary import hparams
 
     writer.file_writer.add_summary(hparams(settings, tags)[0])  # type: ignore[attr-defined]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,14 @@ from ..engine.client import Client, require_classes, samples_by_site
 from ..engine.prediction import adapted_probabilities, client_answer, mean_answer
 from ..inferences import Inference, Site
 from ..nn.blend import Blended
-from .evaluation import InferenceSpec, inference_of, require_network, require_site, scores, without_labels
+from .evaluation import Predictor, require_network, require_site
 
 
-class Federation(engine.Federation):
+class Federation(Predictor, engine.Federation):
     """Clients that train one model together, and the scores of that model on any data.
 
-    The order in which clients are given changes nothing: they train in the order of their names. Parameters for several
-    processes are those of `fedshift.engine.federation.Federation`.
+    The order in which clients are given changes nothing: they train in the order of their names. `predict` and
+    `evaluate` take inputs (n, ...), a float tensor like those of the clients.
 
     Parameters
     ----------
@@ -83,7 +82,7 @@ class Federation(engine.Federation):
         Raises
         ------
         UserError
-            For a name that is no client, and without a name where clients share no model.
+            For an unknown client, and without a name where clients share no model.
 
         Examples
         --------
@@ -107,121 +106,40 @@ class Federation(engine.Federation):
         return {client.name: client for client in self.clients}
 
     def _require(self, site: str | None) -> None:
-        """Raise UserError for a name that is no client."""
+        """Raise UserError for a name that no client has."""
         if site is not None:
             require_site(site, self._members)
 
     def _module(self, state: dict[str, torch.Tensor]) -> nn.Module:
         module = copy.deepcopy(self.trainer.model).eval()
-        module.load_state_dict(state, assign=True)  # the copy's own tensors are views of one large vector
+        # Assigned, not copied: the copy's own tensors are views of one large vector, and would keep it alive.
+        module.load_state_dict(state, assign=True)
         return module.to(self.trainer.device)
 
-    def predict(
-        self,
-        x: Any,
-        *,
-        site: str | None = None,
-        inference: InferenceSpec = "source",
-        batch_size: int | None = None,
-    ) -> np.ndarray:
-        """Return class probabilities of the inputs of one site.
-
-        Parameters
-        ----------
-        x : inputs (n, ...), a float tensor like those of the clients
-        site : a client, to predict with its own tensors; by default the inputs belong to a site outside
-        inference : a name such as `source` or `tsmobn`, a mapping with `name` and settings, or an Inference
-        batch_size : inputs a batch; by default that of the inference
-
-        Returns
-        -------
-        Probabilities (n, classes), float64, in the order of `x`.
-
-        Raises
-        ------
-        UserError
-            For an unknown inference or site, and for an inference that adapts to labels: see `evaluate`.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from fedshift import Federation
-        >>> clients = {"a": (torch.randn(20, 3), torch.arange(20) % 2)}
-        >>> federation = Federation(torch.nn.Linear(3, 2), clients).run(rounds=1)
-        >>> p = federation.predict(torch.randn(7, 3))
-        >>> p.shape, p.dtype, p.sum(1).round(6).tolist()
-        ((7, 2), dtype('float64'), [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
-        """
-        chosen = without_labels(inference, batch_size, "inputs")
-        x = torch.as_tensor(x)
-        return self._predicted(TensorSamples(x, torch.zeros(len(x), dtype=torch.long)), chosen, site)[0]
-
-    def evaluate(
-        self,
-        x: Any,
-        y: Any,
-        inference: InferenceSpec = "source",
-        site: str | None = None,
-        metrics: Sequence[str] = ("accuracy",),
-        *,
-        batch_size: int | None = None,
-    ) -> dict[str, float]:
-        """Return scores of the trained model on the labelled data of one site. The federation stays as it is.
-
-        Parameters
-        ----------
-        x : inputs (n, ...), a float tensor like those of the clients
-        y : labels (n,), class numbers 0, 1, ..., integer
-        inference : a name such as `source` or `tsmobn`, a mapping with `name` and settings, or an Inference
-        site : a client, to predict with its own tensors; by default the data belong to a site outside
-        metrics : names of metrics: `fedshift list metrics`
-        batch_size : inputs a batch; by default that of the inference
-
-        Returns
-        -------
-        The value of each metric by its name, from 0 to 1 for shares such as accuracy; NaN where it is not defined, such
-        as the AUC of a single class. Inputs whose labels an inference has adapted to are not scored.
-
-        Raises
-        ------
-        UserError
-            For an unknown inference, metric or site, labels that are not class numbers, and data without a sample.
-
-        Examples
-        --------
-        >>> import torch
-        >>> from fedshift import Federation
-        >>> x, y = torch.eye(2).repeat(20, 1), torch.arange(40) % 2
-        >>> federation = Federation(torch.nn.Linear(2, 2), {"a": (x, y)}, training={"lr": 1.0}).run(rounds=20)
-        >>> federation.evaluate(x, y, metrics=["accuracy", "auc"])
-        {'accuracy': 1.0, 'auc': 1.0}
-        >>> federation.evaluate(x, y, site="c")
-        Traceback (most recent call last):
-        fedshift.core.errors.UserError: site: unknown site 'c'; known: a
-        """
-        chosen, name = inference_of(inference, batch_size), site or "outside"
-        samples = samples_by_site({name: (x, y)}, "samples of")[name]
-        require_classes(self.trainer.model, {"samples of": {name: samples}})
-        probability, seen = self._predicted(samples, chosen, site)
-        label = torch.as_tensor(y).cpu().numpy()
-        return scores(label[~seen], probability[~seen], metrics)
-
-    def _predicted(self, samples: Samples, inference: Inference, site: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return probabilities (n, classes), and which samples (n,), bool, an inference has seen the labels of."""
+    def _predicted(self, x: Any, y: Any, inference: Inference, site: str | None) -> tuple[np.ndarray, np.ndarray]:
+        name = site or "outside"
+        if y is None:
+            inputs = torch.as_tensor(x)
+            samples: Samples = TensorSamples(inputs, torch.zeros(len(inputs), dtype=torch.long))
+        else:
+            samples = samples_by_site({name: (x, y)}, "samples of")[name]
+            require_classes(self.trainer.model, {"samples of": {name: samples}})
         if not len(samples):
             raise UserError("x", "holds no samples", "give at least one")
         self._require(site)
         model = self.model(inference.network_at(site or "") or None)
         val = self._members[site].val if site else None
         empty = TensorSamples(torch.empty(0), torch.empty(0))
-        place, device = self._knowledge(inference, site), self.trainer.device
-        return adapted_probabilities(model, samples, val or empty, inference, site or "outside", device, known=place)
+        knowledge = self._knowledge(inference, site)
+        device = self.trainer.device
+        return adapted_probabilities(model, samples, val or empty, inference, name, device, known=knowledge)
 
     def _knowledge(self, inference: Inference, site: str | None) -> Site:
         """Return what an inference may know at a site besides the inputs: what it has asked of the clients."""
         if not inference.asks:
             return Site()
-        device, members = self.trainer.device, self._members
+        device = self.trainer.device
+        members = self._members
         answers = {name: client_answer(self.model(name), c.train, inference, device) for name, c in members.items()}
         if self.algorithm.collaboration.has_global_model:
             return Site(answer=mean_answer(answers, {name: client.weight for name, client in members.items()}))

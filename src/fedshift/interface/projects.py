@@ -1,4 +1,4 @@
-"""The folder of a project, in which paths of own images count, plug-ins of one's own are found and results lie."""
+"""The folder of a project, in which paths of own images count, the user's plug-ins are found and results lie."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def project_of(folder: Path) -> Path:
 
     For a run that lies elsewhere or is not there, it is `.`, the current folder.
     """
-    above = folder.resolve().parents
-    at_home = folder.is_dir() and [parent.name for parent in above[:2]] == ["runs", "results"]
-    return above[2] if at_home else Path()
+    parents = folder.resolve().parents
+    in_project = folder.is_dir() and [parent.name for parent in parents[:2]] == ["runs", "results"]
+    return parents[2] if in_project else Path()

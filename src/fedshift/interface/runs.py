@@ -19,13 +19,12 @@ from ..engine.prediction import adapted_probabilities
 from ..inferences import Inference, Site
 from ..io.checksums import require
 from ..io.paths import Paths, RunFiles
-
-# Private there: a public name would change the digest of the code that predicts, and all predictions be made again.
-from ..jobs.predict import Network, _Images, _known, load_run
+from ..jobs.predict import Network, load_run, site_knowledge
 from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
+from ..jobs.run_images import RunImages
 from ..transforms import Transform, greys_after
-from .evaluation import InferenceSpec, inference_of, require_network, require_site, scores, without_labels
+from .evaluation import Predictor, require_network, require_site
 from .projects import inside, project_of
 
 if TYPE_CHECKING:
@@ -68,8 +67,13 @@ def open_run(run: str | Path, *, device: torch.device | str = "cpu") -> TrainedR
     return TrainedRun(folder, torch.device(device))
 
 
-class TrainedRun:
-    """A trained run: what it was told, how its training went, and its networks. `open_run` opens one.
+class TrainedRun(Predictor):
+    """A trained run: its settings, how its training went, and its networks. `open_run` opens one.
+
+    `predict` and `evaluate` take images (n, height, width, channels), uint8, in the size of the run, or vectors
+    (n, features), and apply the run's transforms. The test images of a site, in the order of `images`, get the
+    probabilities that the workflow wrote. A transform that takes statistics of a site takes them of the given images at
+    a site outside, and of the training images at an internal one.
 
     Parameters
     ----------
@@ -102,12 +106,16 @@ class TrainedRun:
     """
 
     def __init__(self, folder: Path, device: torch.device) -> None:
-        self.device, project = device, project_of(folder)
-        self.folder = folder.absolute()  # files are read later, when another folder may be the current one
-        here = folder if project in (Path(), Path.cwd()) else self.folder  # messages name it as its reader does
+        self.device = device
+        project = project_of(folder)
+        # Absolute, since files are read later, when another folder may be the current one.
+        self.folder = folder.absolute()
+        # Messages name the folder as its reader does.
+        here = folder if project in (Path(), Path.cwd()) else self.folder
         with inside(project):
             self.run = load_run(here)
-            _ = self.run.id, self.run.data.id, self.run.partition_id  # kept: own images' depend on the current folder
+            # Computed here and kept: those of own images depend on the current folder.
+            _ = self.run.id, self.run.data.id, self.run.partition_id
         self.manifest: dict[str, Any] = read_manifest(RunFiles(folder).manifest)
 
     def __repr__(self) -> str:
@@ -206,140 +214,61 @@ class TrainedRun:
         """
         require_site(site, self.sites)
         images = self._prepared
-        if site not in (parts := images.by_site(split, [site])):
+        parts = images.by_site(split, [site])
+        if site not in parts:
             raise UserError(f"site {site!r}", f"has no images of the split {split!r}", "see the partition of the study")
         rows = images.prepared.rows(parts[site])
         return np.asarray(images.prepared.images[rows]), np.asarray(images.labels[rows], dtype=np.int64)
 
-    def predict(
-        self,
-        x: Any,
-        *,
-        site: str | None = None,
-        inference: InferenceSpec = "source",
-        batch_size: int | None = None,
-    ) -> np.ndarray:
-        """Return class probabilities of the images of one site, as the workflow predicts them.
-
-        Parameters
-        ----------
-        x : images (n, height, width, channels), uint8, in the size of the run, or vectors (n, features); the run's
-            transforms are applied here
-        site : an internal site, to predict with its own tensors; an external one, or by default none, for images of a
-            site outside
-        inference : a name such as `source` or `tsmobn`, a mapping with `name` and settings, or an Inference; it adapts
-            to `x` as to all images of a site
-        batch_size : images a batch; by default that of the inference
-
-        Returns
-        -------
-        Probabilities (n, classes), float64, in the order of `x`. For the test images of a site, in the order of
-        `images`, they are those of the workflow. A transform that takes statistics of a site takes them of `x` at a
-        site outside, and of its training images at an internal one.
-
-        Raises
-        ------
-        UserError
-            For images of another size or type, an unknown inference or site, and an inference that adapts to labels:
-            see `evaluate`. Where an inference or a transform needs training images, and the data are not prepared here.
-
-        Examples
-        --------
-        >>> import fedshift
-        >>> study = fedshift.load_study("my-study")
-        >>> run = study.open_run(next(iter(study.runs)))
-        >>> x, y = run.images("far")
-        >>> p = run.predict(x, site="far", inference={"name": "tsmobn", "momentum": 0.5}, batch_size=10)
-        >>> p.shape, p.dtype, p.sum(axis=1).round(9).tolist()[:3]
-        ((40, 2), dtype('float64'), [1.0, 1.0, 1.0])
-        """
-        chosen = without_labels(inference, batch_size, "images")
-        return self._predicted(x, np.zeros(len(x), dtype=np.int64), chosen, site)[0]
-
-    def evaluate(
-        self,
-        x: Any,
-        y: Any,
-        inference: InferenceSpec = "source",
-        site: str | None = None,
-        metrics: Sequence[str] = ("accuracy",),
-        *,
-        batch_size: int | None = None,
-    ) -> dict[str, float]:
-        """Return scores of the run on labelled images of one site.
-
-        Parameters
-        ----------
-        x : images (n, height, width, channels), uint8, in the size of the run, or vectors (n, features)
-        y : labels (n,), class numbers 0, 1, ..., integer
-        inference, site, batch_size : as for `predict`
-        metrics : names of metrics: `fedshift list metrics`
-
-        Returns
-        -------
-        The value of each metric by its name; NaN where it is not defined. Images whose labels an inference has adapted
-        to are not scored.
-
-        Raises
-        ------
-        UserError
-            As `predict`; and for labels that are no classes of the run, and unknown metrics.
-
-        Examples
-        --------
-        >>> import fedshift
-        >>> study = fedshift.load_study("my-study")
-        >>> run = study.open_run(next(iter(study.runs)))
-        >>> values = run.evaluate(*run.images("far"), inference="tsmobn", site="far", metrics=["accuracy", "auc"])
-        >>> {name: 0.5 < value <= 1 for name, value in values.items()}
-        {'accuracy': True, 'auc': True}
-        """
-        label, last = np.asarray(y), len(self.classes) - 1
-        whole = label.dtype.kind in "iu" and label.shape == (len(x),)
-        if not whole or (len(label) and not 0 <= int(label.min()) <= int(label.max()) <= last):
-            what = f"is no class number, 0 to {last}, for each of {len(x)} images"
-            raise UserError("y", what, "give one integer an image, as TrainedRun.images does")
-        probability, seen = self._predicted(x, label, inference_of(inference, batch_size), site)
-        return scores(label[~seen], probability[~seen], metrics)
-
-    def _predicted(
-        self, x: Any, label: np.ndarray, inference: Inference, site: str | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return probabilities (n, classes), and which images (n,), bool, an inference has seen the labels of."""
-        stored, place = self._stored(x), self._place(site)
+    def _predicted(self, x: Any, y: Any, inference: Inference, site: str | None) -> tuple[np.ndarray, np.ndarray]:
+        label = np.zeros(len(x), dtype=np.int64) if y is None else self._labels(y, len(x))
+        stored = self._stored(x)
+        place = self._place(site)
         self.run.partition.require_client(inference.client, "inference")
-        known = Site(greys=greys_after(self.run.transforms, self.shape))
-        if inference.asks:  # before the network of this site is loaded, since it asks those of all others
-            known = _known(inference, self._network, self._prepared, self.device)(place)
+        knowledge = Site(greys=greys_after(self.run.transforms, self.shape))
+        # Before the network of this site is loaded, since all others are loaded into the same module and asked.
+        if inference.asks:
+            knowledge = site_knowledge(inference, self._network, self._prepared)(place)
         model = self._at(inference.network_at(place))
         opened = partial(MappedSamples, stored, np.arange(len(stored)), label, device=self.device)
         samples = opened(self._transforms(opened, place))
         val = self._validation(place) if inference.uses_labels else opened(())
-        return adapted_probabilities(model, samples, val, inference, site or "outside", self.device, known=known)
+        return adapted_probabilities(model, samples, val, inference, site or "outside", self.device, known=knowledge)
+
+    def _labels(self, y: Any, images: int) -> np.ndarray:
+        """Return labels (n,), int64. Raises UserError where they are not class numbers of the run, one an image."""
+        label = np.asarray(y)
+        last = len(self.classes) - 1
+        is_whole = label.dtype.kind in "iu" and label.shape == (images,)
+        if not is_whole or (len(label) and not 0 <= int(label.min()) <= int(label.max()) <= last):
+            problem = f"must be a class number, 0 to {last}, for each of {images} images"
+            raise UserError("y", problem, "give one integer an image, as TrainedRun.images does")
+        return label
 
     def _stored(self, x: Any) -> np.ndarray:
         """Return images or vectors as they are stored. Raises UserError for others."""
         channels, *space = self.shape
-        wanted, kind = ((*space, channels), "uint8") if space else ((channels,), "float32")
+        wanted = (*space, channels)
+        kind = "uint8" if space else "float32"
         given = np.asarray(x)
         stored = given.astype(np.float32) if given.dtype.kind == "f" and not space else given
         if stored.shape[1:] != wanted or str(stored.dtype) != kind or not len(stored):
-            what = f"holds {given.dtype} {given.shape}, and this run takes {kind} (n, {', '.join(map(str, wanted))})"
-            raise UserError("x", what, "bring images to this size; fedshift apply does so with image files")
+            problem = f"holds {given.dtype} {given.shape}, and this run takes {kind} (n, {', '.join(map(str, wanted))})"
+            raise UserError("x", problem, "bring images to this size; fedshift apply does so with image files")
         return stored
 
     def _transforms(self, opened: partial[MappedSamples], place: str) -> Sequence[Transform]:
         """Return the transforms as they act at a site: with statistics of its training images, or of `opened`."""
         transforms = self.run.transforms
         if place and any(transform.per_site for transform in transforms):
-            return at_site(transforms, self._prepared._statistics(place, self.device))
+            return at_site(transforms, self._prepared.statistics(place))
         return at_site(transforms, site_statistics(transforms, opened))
 
     def _validation(self, place: str) -> MappedSamples:
         """Return the validation images of an internal site; no images of another one."""
         images = self._prepared
         parts = images.by_site("val", [place])
-        return images.samples(parts.get(place, images.partition[:0]), self.device)
+        return images.samples(parts.get(place, images.partition[:0]))
 
     def _place(self, site: str | None) -> str:
         """Return a site if it is internal, and nothing for sites outside. Raises UserError for an unknown site."""
@@ -357,8 +286,8 @@ class TrainedRun:
         return Network(self.run, self.folder, self.shape, self.device)
 
     @functools.cached_property
-    def _prepared(self) -> _Images:
+    def _prepared(self) -> RunImages:
         """The prepared data and the partition of the run. Raises UserError where they are not in this project."""
         paths = Paths(project_of(self.folder))
         require([*paths.data_files(self.run.data.id).written, paths.partition(self.run.partition_id)])
-        return _Images(self.run, paths)
+        return RunImages(self.run, paths, self.device)

@@ -92,9 +92,9 @@ def results(study: str | Path | LoadedStudy) -> StudyTables:
     for folder in folders:
         if folder.is_dir():
             return StudyTables(folder)
-    known = [files.folder.name for files in Paths().every_study()]
-    what = "no such folder, and no results of a study of this name"
-    raise UserError(study, what, did_you_mean(str(study), known))
+    names = [files.folder.name for files in Paths().every_study()]
+    problem = "no such folder, and no results of a study of this name"
+    raise UserError(study, problem, did_you_mean(str(study), names))
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from ..analysis.conditions import CONDITION
-from ..analysis.results import COLUMNS, parsed
+from ..analysis.results import parsed
 from ..core.errors import UserError, did_you_mean
 from ..io.checksums import require
 from ..io.paths import RunFiles, StudyFiles
+from ..io.result_tables import RESULT_TABLES
 from ..io.tables import read_table
 from ..io.text import readable
 from ..jobs.round_log import read_rounds
@@ -48,7 +49,8 @@ class StudyTables:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.absolute()  # files are read later, when another folder may be the current one
+        # Absolute, since files are read later, when another folder may be the current one.
+        self.folder = folder.absolute()
         self._files = StudyFiles(self.folder)
 
     def __repr__(self) -> str:
@@ -57,7 +59,7 @@ class StudyTables:
     @property
     def names(self) -> list[str]:
         """The names that `table` takes."""
-        return list(COLUMNS)
+        return list(RESULT_TABLES)
 
     def table(self, name: str) -> pd.DataFrame:
         """Return a table of numbers by the name of its file, such as `calibration` or `operating_points`.
@@ -71,8 +73,8 @@ class StudyTables:
         Traceback (most recent call last):
         fedshift.core.errors.UserError: table: unknown table 'calibratio'; did you mean 'calibration'?
         """
-        if name not in COLUMNS:
-            raise UserError("table", f"unknown table {name!r}", did_you_mean(name, COLUMNS))
+        if name not in RESULT_TABLES:
+            raise UserError("table", f"unknown table {name!r}", did_you_mean(name, RESULT_TABLES))
         path = self.folder / f"{name}.csv"
         self._require(path)
         with readable(path, "table"):
@@ -136,11 +138,11 @@ class StudyTables:
 
         They are read from `../../runs` beside the study's folder.
         """
-        about = ["run", "seed", *CONDITION]
+        columns = ["run", "seed", *CONDITION]
         parts = []
-        for row in self.scores.drop_duplicates("run")[about].to_dict("records"):
+        for row in self.scores.drop_duplicates("run")[columns].to_dict("records"):
             path = RunFiles(self.folder.parent.parent / "runs" / str(row["run"])).rounds
             require([path])
             parts.append(read_rounds(path).assign(**{str(name): value for name, value in row.items()}))
         rounds = pd.concat(parts, ignore_index=True)
-        return rounds[[*about, *(column for column in rounds if column not in about)]]
+        return rounds[[*columns, *(column for column in rounds if column not in columns)]]

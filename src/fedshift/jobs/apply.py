@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from ..core import digest, registry
 from ..core.console import Progress
 from ..core.errors import UserError
-from ..core.limits import Limit
 from ..core.rng import stream
 from ..data.site_transforms import at_site, site_statistics
 from ..engine.prediction import probabilities
@@ -31,22 +31,22 @@ from ..io.text import inert, write_json
 from ..study.plan import inference_id
 from ..transforms import greys_after
 from .devices import take_device
-from .own_images import FileSamples, ImageFiles
+from .image_files import FileSamples, ImageFiles
 from .predict import Network, load_run
 from .provenance import read_manifest
 from .raw_images import LARGE
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from torch import nn
 
     from ..inferences import Inference
     from ..study.run import Run
 
 EXAMPLES = 4
 """Number of images of each predicted class that the page shows."""
-BLOCK: Limit[int] = 1024
+BLOCK = 1024
 """Number of files that are checked together."""
-ROW: Limit[int] = 200
+ROW = 200
 """Approximate size of a row of predictions.csv, in bytes."""
 WRITTEN = ("predictions.csv", "page.html")
 """Files that `out` holds in the end; the report writes the page."""
@@ -98,7 +98,9 @@ def apply(
     out. Raises UserError where the run has no network for these images, an image cannot be read, or `out` holds
     anything that was not written there by an earlier call.
     """
-    run, manifest = load_run(folder), _manifest(folder)
+    run = load_run(folder)
+    manifest = RunFiles(folder).manifest
+    record = read_manifest(manifest) if manifest.exists() else {}
     device = take_device(threads, run.training.deterministic)
     require_network(run, inference)
     files = ImageFiles.of(run, source, "leave out such files with --skip-unreadable")
@@ -106,33 +108,51 @@ def apply(
     if source.is_file():
         tell_outside(source, table["path"])
     out = out or _place(run, inference, source)
+    # hours of work may follow: whatever can be refused is refused now
     _require_place(out, source)
     require_space(out, ROW * len(table))
     if not skip_unreadable:
         files.require(table["path"])
     table = table.reset_index(drop=True)
     model = Network(run, folder, files.stored, device).at(inference.client or "")
-    greys = greys_after(run.transforms, files.stored)
-    with _reading(threads) as each:
-        unreadable = _unreadable(files, table["path"].unique(), each) if skip_unreadable else None
-        read = np.flatnonzero(~table["path"].isin(unreadable or {}))
-        probability, reduction = np.full((len(table), len(files.classes)), np.nan), np.zeros(len(table))
-        with Progress("apply", len(read), "images") as bar:
-            for rows in _by_site(table, read):
-                opened = partial(FileSamples, files, table["path"].iloc[rows], device=device, each=each)
-                transforms = at_site(run.transforms, site_statistics(run.transforms, opened))
-                samples = opened(transforms)
-                probability[rows] = probabilities(model, samples, inference, device, bar, Site(greys=greys))
-                reduction[rows] = samples.reduction
-    if not np.isfinite(probability[read]).all():
+    with _reading(threads) as read_each:
+        unreadable = _unreadable(files, table["path"].unique(), read_each) if skip_unreadable else None
+        readable = np.flatnonzero(~table["path"].isin(unreadable or {}))
+        opened = partial(FileSamples, files, device=device, each=read_each)
+        probability, reduction = _predicted(run, model, inference, opened, table, readable)
+    if not np.isfinite(probability[readable]).all():
         raise UserError(folder, "its network gives probabilities that are no numbers", "train it anew")
-    table = _with_predictions(table, probability, read)
+    # Int64, because rows that were not read have no prediction
+    table["predicted"] = pd.Series(probability[readable].argmax(1), index=readable, dtype="Int64")
+    table[[f"p{k}" for k in range(len(files.classes))]] = probability
     write_json(out / MARKER, {"files": WRITTEN})
     _write(out / "predictions.csv", table, files.classes, unreadable)
-    table = table.iloc[read] if unreadable else table
+    if unreadable:
+        table = table.iloc[readable]
     shown = _examples(files, table, run.id) if examples else {}
     scaled, large = (int((reduction > least).sum()) for least in (0, LARGE))
-    return Applied(run, manifest, inference, source, out, table, unreadable or {}, scaled, shown, large)
+    return Applied(run, record, inference, source, out, table, unreadable or {}, scaled, shown, large)
+
+
+def _predicted(
+    run: Run,
+    model: nn.Module,
+    inference: Inference,
+    opened: Callable[..., FileSamples],
+    table: pd.DataFrame,
+    readable: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return probabilities (n, classes) and how much each image was reduced (n,), site by site."""
+    probability = np.full((len(table), len(run.data.dataset.classes)), np.nan)
+    reduction = np.zeros(len(table))
+    with Progress("apply", len(readable), "images") as bar:
+        for rows in _by_site(table, readable):
+            at_rows = partial(opened, table["path"].iloc[rows])
+            samples = at_rows(at_site(run.transforms, site_statistics(run.transforms, at_rows)))
+            site = Site(greys=greys_after(run.transforms, samples.files.stored))
+            probability[rows] = probabilities(model, samples, inference, samples.device, bar, site)
+            reduction[rows] = samples.reduction
+    return probability, reduction
 
 
 def find(run: str, paths: Paths) -> Path:
@@ -151,6 +171,7 @@ def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
         if not equals:
             raise UserError("--set", f"{text!r} is no setting", "write KEY=VALUE, such as momentum=0.8")
         try:
+            # a number, a list or true; anything else is a text, which needs no quotes on a command line
             values[key] = json.loads(value)
         except (ValueError, RecursionError):
             values[key] = value
@@ -163,21 +184,22 @@ def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
 def require_network(run: Run, inference: Inference) -> None:
     """Raise UserError where a run has no network for this inference at a site outside of its study."""
     if inference.uses_labels:
-        what = f"{inference.name} is to be adapted to labelled images of a site, and no labels are taken here"
-        raise UserError("--inference", what, "leave out the settings that ask for it")
+        fault = f"{inference.name} is to be adapted to labelled images of a site, and no labels are taken here"
+        raise UserError("--inference", fault, "leave out the settings that ask for it")
     if inference.asks:
-        what = f"{inference.name} needs numbers that the internal sites compute on their training images"
-        raise UserError("--inference", what, "choose another inference: these images are not read here")
+        fault = f"{inference.name} needs numbers that the internal sites compute on their training images"
+        raise UserError("--inference", fault, "choose another inference: these images are not read here")
     run.partition.require_client(inference.client, f"run {run.id}")
     if not run.algorithm.collaboration.has_global_model and inference.client is None:
-        what = f"{run.algorithm.collaboration.apart}: there is no network for others"
-        raise UserError(f"run {run.id}", what, f"say --client, one of {', '.join(run.partition.internal)}")
+        fault = f"{run.algorithm.collaboration.apart}: there is no network for others"
+        raise UserError(f"run {run.id}", fault, f"say --client, one of {', '.join(run.partition.internal)}")
 
 
 def _place(run: Run, inference: Inference, source: Path) -> Path:
     """Return the default folder of results, named by run, images, a digest of their place, and inference."""
     place = source.resolve()
     name = place.stem if place.is_file() else place.name
+    # two folders of one name have different digests
     parts = name or "images", digest.of(str(place), 6), inference_id(inference)
     return Path("results", "applied", run.id, "-".join(parts))
 
@@ -198,13 +220,13 @@ def _reading(threads: int) -> Iterator[Each]:
     """Yield the function that reads files: one after another, or by several threads."""
     if threads == 1:
         yield map
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        yield pool.map
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            yield pool.map
 
 
 def _unreadable(files: ImageFiles, paths: np.ndarray, each: Each) -> dict[str, str]:
-    """Read all files and return why some are no images, by path. Raises UserError where none is an image."""
+    """Read all files and return why some are not images, by path. Raises UserError where none is an image."""
     reasons: dict[str, str] = {}
     with Progress("check", len(paths), "files") as bar:
         for start in range(0, len(paths), BLOCK):
@@ -216,21 +238,14 @@ def _unreadable(files: ImageFiles, paths: np.ndarray, each: Each) -> dict[str, s
     return reasons
 
 
-def _by_site(table: pd.DataFrame, read: np.ndarray) -> Iterator[np.ndarray]:
+def _by_site(table: pd.DataFrame, readable: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the readable rows of each site; all readable rows together where no sites are known."""
     if "site" not in table:
-        yield read
+        yield readable
         return
-    for rows in table["site"].iloc[read].groupby(table["site"].iloc[read], sort=False).indices.values():
-        yield read[rows]
-
-
-def _with_predictions(table: pd.DataFrame, probability: np.ndarray, read: np.ndarray) -> pd.DataFrame:
-    """Add the columns predicted (Int64), p0, p1, ... to the table; they are missing in rows that were not read."""
-    import pandas as pd
-
-    best = pd.Series(probability[read].argmax(1), index=read, dtype="Int64")
-    return table.assign(predicted=best, **{f"p{k}": column for k, column in enumerate(probability.T)})
+    sites = table["site"].iloc[readable]
+    for rows in sites.groupby(sites, sort=False).indices.values():
+        yield readable[rows]
 
 
 def _write(path: Path, table: pd.DataFrame, classes: Sequence[str], unreadable: dict[str, str] | None) -> None:
@@ -243,20 +258,15 @@ def _write(path: Path, table: pd.DataFrame, classes: Sequence[str], unreadable: 
     if unreadable is not None:
         words["unreadable"] = table["path"].map(unreadable)
     written = table.assign(**words)
-    texts = [column for column in ("path", "site", "patient", *words) if column in written]
+    texts = written.columns.intersection(["path", "site", "patient", *words])
     write_table(path, written.assign(**{column: written[column].map(inert, na_action="ignore") for column in texts}))
 
 
 def _examples(files: ImageFiles, table: pd.DataFrame, run: str) -> dict[int, np.ndarray]:
     """Return images of each predicted class, drawn at random but the same in every call."""
-    examples, predicted = {}, table["predicted"].to_numpy(dtype=int)
+    examples = {}
+    predicted = table["predicted"].to_numpy(dtype=int)
     for k in np.unique(predicted):
         drawn = np.sort(stream("examples", run, k).permutation(np.flatnonzero(predicted == k))[:EXAMPLES])
         examples[int(k)] = np.stack([files.read(path)[0] for path in table["path"].iloc[drawn]])
     return examples
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    """Return the content of the run's manifest.json; nothing where it has none."""
-    path = RunFiles(folder).manifest
-    return read_manifest(path) if path.exists() else {}

@@ -56,10 +56,10 @@ class Choice:
 
     @property
     def chosen_at_edge(self) -> str:
-        """The first setting whose chosen value is the lowest or highest of several numbers; empty if there is none."""
-        best = next(one for one in self.candidates if one.run == self.chosen)
+        """The first setting whose chosen value is the lowest or highest number tried; empty without such a setting."""
+        best = next(candidate for candidate in self.candidates if candidate.run == self.chosen)
         for name, value in best.values.items():
-            tried = [one.values[name] for one in self.candidates]
+            tried = [candidate.values[name] for candidate in self.candidates]
             if all(isinstance(v, int | float) for v in tried) and value in (min(tried), max(tried)):
                 return name
         return ""
@@ -86,22 +86,24 @@ def choose(run: Run, paths: Paths, oracle: Oracle | None = None) -> None:
 
     The best candidate has the best validation value of its kept round; with an `oracle`, the best mean of the metric
     over external sites. Of equal candidates the first counts. A candidate whose value is not a number cannot be chosen.
-    Raises UserError where there is no value at all.
+    Raises UserError where no candidate has a value.
     """
     manifests = {key: read_manifest(paths.run_files(key).manifest) for key in run.candidates}
     if oracle:
-        name, higher = oracle.metric.name, oracle.metric.higher_is_better
+        name = oracle.metric.name
+        higher = oracle.metric.higher_is_better
         scores = {key: _outside(paths.predictions(key, oracle.sweep), oracle) for key in run.candidates}
     else:
         name = run.training.select_by or "accuracy"
         metric: Metric | None = None if name == "loss" else registry.build("metric", name)
-        higher = metric is not None and metric.higher_is_better
+        higher = metric is not None and metric.higher_is_better  # the loss is better if it is lower
         scores = {key: _finite(manifest.get("best_value")) for key, manifest in manifests.items()}
-    known = {key: score for key, score in scores.items() if score is not None}
-    if not known:
-        what = f"no candidate of the search has a value of {name}"
-        raise UserError(f"run {run.id}", what, "give this run one value of each setting")
-    best = (max if higher else min)(known, key=known.__getitem__)
+    defined = {key: score for key, score in scores.items() if score is not None}
+    if not defined:
+        problem = f"no candidate of the search has a value of {name}"
+        raise UserError(f"run {run.id}", problem, "give this run one value of each setting")
+    # Of equal candidates both return the first, in the order of the study.
+    best = max(defined, key=defined.__getitem__) if higher else min(defined, key=defined.__getitem__)
     candidates = [
         Candidate(key, values, scores[key], float(manifests[key].get("seconds") or 0))
         for key, values in run.tried().items()
@@ -111,7 +113,8 @@ def choose(run: Run, paths: Paths, oracle: Oracle | None = None) -> None:
 
 
 def _write(run: Run, best: str, manifest: dict[str, Any], paths: Paths) -> None:
-    source, files = paths.run_files(best), paths.run_files(run.id)
+    source = paths.run_files(best)
+    files = paths.run_files(run.id)
     for file in source.trained:
         if file != source.manifest:
             twin(file, files.folder / file.name)
@@ -120,11 +123,13 @@ def _write(run: Run, best: str, manifest: dict[str, Any], paths: Paths) -> None:
 
 
 def _finite(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    return None
 
 
 def _outside(file: Path, oracle: Oracle) -> float | None:
-    """Return the mean of a metric over the external sites where it is defined; None where it is nowhere."""
+    """Return the mean of a metric over the external sites where it is defined, or None."""
     table = read_table(file)
     require_columns(file, table, {"site": "text", "role": "text", "split": "text", "label": "whole numbers"})
     rows = table[(table["role"] == "external") & (table["split"] == "test")]
@@ -134,20 +139,22 @@ def _outside(file: Path, oracle: Oracle) -> float | None:
     sites = [part for _, part in rows.groupby("site")]
     values = [oracle.metric.value(part["label"].to_numpy(), part[classes].to_numpy(dtype=float)) for part in sites]
     defined = [value for value in values if math.isfinite(value)]
-    return sum(defined) / len(defined) if defined else None
+    if not defined:
+        return None
+    return sum(defined) / len(defined)
 
 
 def choice(path: Path, manifest: Mapping[str, Any]) -> Choice | None:
-    """Return the record of a choice in a manifest; None where there is none. Raises UserError for a wrong one."""
+    """Return the record of a choice in a manifest, or None. Raises UserError for a record that is wrong."""
     if CHOICE not in manifest:
         return None
     record = require_object(path, manifest[CHOICE], _RECORD, {"inference": "text"})
     candidates = []
-    for one in record["candidates"]:
-        require_object(path, one, _CANDIDATE, {"score": "a number"})
-        candidates.append(Candidate(one["run"], one["values"], one.get("score"), one["seconds"]))
-    names = {tuple(one.values) for one in candidates}
-    if len(names) > 1 or record["chosen"] not in {one.run for one in candidates}:
+    for entry in record["candidates"]:
+        require_object(path, entry, _CANDIDATE, {"score": "a number"})
+        candidates.append(Candidate(entry["run"], entry["values"], entry.get("score"), entry["seconds"]))
+    settings = {tuple(candidate.values) for candidate in candidates}
+    if len(settings) > 1 or record["chosen"] not in {candidate.run for candidate in candidates}:
         raise UserError(path, "the record of its search does not fit together", "remove it, and choose again")
     return Choice(record["metric"], record.get("inference"), record["chosen"], candidates)
 

@@ -1,7 +1,7 @@
 """A control without a network: a linear classifier of colour and texture, on the partition of a study's runs.
 
-Colours carry stain and scanner, and the energy of edges carries focus and magnification. A network that is no better
-at external sites than such numbers has learnt nothing that travels further than they do.
+Colours carry stain and scanner, and the energy of edges carries focus and magnification. A network that does not beat
+such numbers at external sites has learnt nothing that travels further than they do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 
 from ..core.console import Progress, say
 from ..core.errors import UserError
-from ..core.limits import Limit
 from ..data.prepared import Prepared
 from ..io.paths import Paths
 from ..io.tables import read_table, write_table
@@ -23,7 +22,7 @@ from ..study.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-BLOCK: Limit[int] = 1 << 18
+BLOCK = 1 << 18
 """Pixels that are held in memory at once, in images of this dataset: one image at least."""
 PERCENTILES = (5, 25, 50, 75, 95)
 """Percentiles of each channel."""
@@ -43,14 +42,15 @@ def control(run: Run, paths: Paths, out: Path) -> None:
     Features of the training images of all internal sites together are standardised, and a logistic regression with an
     L2 penalty is fitted to them (scikit-learn). The penalty is the one of `CS` with the least log loss on the
     validation images of the internal sites. Images are those that training reads, before the transforms of training.
-    Nothing is drawn at random: every call writes the same. Raises UserError where the samples are no images.
+    Nothing is drawn at random: every call writes the same. Raises UserError where the samples are not images.
     """
     prepared = Prepared(paths.data(run.data.id))
     if prepared.images.ndim != 4:
-        raise UserError(prepared.folder, "holds no images, so there is no control", "set control: false in the study")
+        raise UserError(prepared.folder, "holds no images, so it has no control", "set control: false in the study")
     partition = read_table(paths.partition(run.partition_id))
     rows = prepared.rows(partition)
-    values, labels = read_features(prepared.images, rows), prepared.samples["label"].to_numpy()[rows]
+    values = read_features(prepared.images, rows)
+    labels = prepared.samples["label"].to_numpy()[rows]
     split = partition["split"].to_numpy()
     train, val, test = (split == name for name in ("train", "val", "test"))
     model, penalty = fit(values[train], labels[train], values[val], labels[val])
@@ -65,6 +65,7 @@ def control(run: Run, paths: Paths, out: Path) -> None:
 def read_features(images: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the features (n, k) of the images at `rows` (n,) of a memory-mapped array, read block by block."""
     size = max(1, BLOCK // int(np.prod(images.shape[1:3])))
+    # In the order of the file, since the array is read from disk.
     order = np.argsort(rows, kind="stable")
     blocks = []
     with Progress("control", len(rows), "images") as bar:
@@ -118,7 +119,10 @@ def _colours(planes: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def _of_histogram(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return mean, standard deviation (n, channels) and percentiles (n, channels, 5) of bytes (n, channels, pixels)."""
-    levels, groups, pixels = np.arange(256), values.shape[0] * values.shape[1], values.shape[2]
+    levels = np.arange(256)
+    groups = values.shape[0] * values.shape[1]
+    pixels = values.shape[2]
+    # One histogram for all groups: each has its own range of 256 codes.
     codes = values.reshape(groups, pixels) + 256 * np.arange(groups, dtype=np.int32)[:, None]
     counts = np.bincount(codes.ravel(), minlength=256 * groups).reshape(*values.shape[:2], 256)
     mean = counts @ levels / pixels
@@ -156,10 +160,12 @@ def _patterns(grey: np.ndarray) -> np.ndarray:
     height, width = grey.shape[1] - 2, grey.shape[2] - 2
     centre = grey[:, 1:-1, 1:-1]
     above = [grey[:, 1 + i : 1 + i + height, 1 + j : 1 + j + width] >= centre for i, j in _NEIGHBOURS]
-    number, changes = np.zeros(centre.shape, np.uint8), np.zeros(centre.shape, np.uint8)
-    for one, following in zip(above, [*above[1:], above[0]], strict=True):
-        number += one
-        changes += one != following
+    number = np.zeros(centre.shape, np.uint8)
+    changes = np.zeros(centre.shape, np.uint8)
+    for neighbour, following in zip(above, [*above[1:], above[0]], strict=True):
+        number += neighbour
+        changes += neighbour != following
+    # More than two changes around the centre: no single arc, so all such patterns count as one.
     number[changes > 2] = len(_NEIGHBOURS) + 1
     codes = len(_NEIGHBOURS) + 2
     image = np.arange(len(grey))[:, None] * codes
@@ -177,10 +183,11 @@ def fit(values: np.ndarray, labels: np.ndarray, val: np.ndarray, val_labels: np.
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    if len(np.unique(labels)) < 2:  # nothing to tell apart
+    if len(np.unique(labels)) < 2:
         return DummyClassifier(strategy="prior").fit(values, labels), DEFAULT_C
     classes = int(max(labels.max(), val_labels.max(initial=0))) + 1
     best: tuple[float, float, object] | None = None
+    # Ascending C, from strong to weak penalties: of equal losses, the first has the stronger penalty.
     for penalty in CS if len(val) else (DEFAULT_C,):
         model = make_pipeline(StandardScaler(), LogisticRegression(C=penalty, max_iter=1000)).fit(values, labels)
         loss = _log_loss(probabilities(model, val, classes), val_labels) if len(val) else 0.0

@@ -1,7 +1,4 @@
-"""Devices of jobs. Jobs on one machine share its GPUs: each job uses one GPU, an idle one if there is any.
-
-Nothing here was tried on a GPU: the tests use names of GPUs, and a driver that counts two.
-"""
+"""Devices of jobs. Jobs on one machine share its GPUs: each job uses one GPU, an idle one if there is any."""
 
 from __future__ import annotations
 
@@ -60,43 +57,47 @@ def one_gpu() -> Iterator[None]:
     when the process ends. If all GPUs are taken, they are shared evenly: each gets a second job, and so on. With one
     GPU or none, as in a cluster job, nothing is done.
     """
-    before, gpus = os.environ.get(VISIBLE), _visible()
+    gpus = _visible()
     if len(gpus) < 2:
         yield
         return
+    before = os.environ.get(VISIBLE)
     with ExitStack() as stack:
         os.environ[VISIBLE] = _take(gpus, stack)
         try:
             yield
         finally:
             del os.environ[VISIBLE]
-            os.environ |= {VISIBLE: before} if before is not None else {}
+            if before is not None:
+                os.environ[VISIBLE] = before
 
 
 def _visible() -> list[str]:
     """Return the GPUs that this process may use, by number or name."""
-    if (names := os.environ.get(VISIBLE)) is not None:
-        return [name.strip() for name in names.split(",") if name.strip()]
-    return [str(n) for n in range(_counted())]
+    if VISIBLE in os.environ:
+        return [name.strip() for name in os.environ[VISIBLE].split(",") if name.strip()]
+    return [str(n) for n in range(_count())]
 
 
-def _counted() -> int:
-    """Return the number of GPUs, counted by another process.
+def _count() -> int:
+    """Count the GPUs in another process.
 
     Once a process has asked CUDA, it ignores a later choice of visible devices: all jobs would share the first GPU.
     """
     done = subprocess.run([sys.executable, "-I", "-S", "-c", COUNT], capture_output=True, text=True, check=False)
-    return int(done.stdout) if done.returncode == 0 else 0
+    if done.returncode:  # there is no driver
+        return 0
+    return int(done.stdout)
 
 
 def _take(gpus: list[str], stack: ExitStack) -> str:
-    """Return the first GPU that no other process has taken, else the first that one other has taken, and so on."""
-    folder = _own(Path(tempfile.gettempdir()) / f"fedshift-gpus-{os.getuid()}")
+    """Return the first GPU that no other process has taken, else the first that one process has taken, and so on."""
+    folder = _safe(Path(tempfile.gettempdir()) / f"fedshift-gpus-{os.getuid()}")
     locks = ((gpu, folder / f"{gpu.replace('/', '-')}.{n}") for n in itertools.count() for gpu in gpus)
     return next(gpu for gpu, lock in locks if try_lock(stack.enter_context(lock.open("w", encoding="utf-8"))))
 
 
-def _own(folder: Path) -> Path:
+def _safe(folder: Path) -> Path:
     """Return the folder, created if necessary, to which no other user can have written."""
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.lstat().st_uid != os.getuid():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,21 +48,16 @@ class ImageFiles(OwnImages):
         Raises UserError where the images of the run's dataset are not square, or their shape is not stated.
         """
         data = run.data.dataset
-        side = getattr(data, "size", None)  # of datasets that bring their images to one size
+        # datasets that bring their images to one size have `size` in the place of a shape
+        side = getattr(data, "size", None)
         shape = data.shape or (side and (3, side, side))
         if not shape:
-            what = f"its dataset {data.name} does not say what shape its images have"
-            raise UserError(f"run {run.id}", what, "give the dataset's class a line such as shape = (3, 96, 96)")
+            fault = f"its dataset {data.name} does not say what shape its images have"
+            raise UserError(f"run {run.id}", fault, "give the dataset's class a line such as shape = (3, 96, 96)")
         if len(shape) != 3 or shape[1] != shape[2]:
             raise UserError(f"run {run.id}", f"was trained on {data.name}, not on square images", "choose another run")
-        return cls(
-            table=source,
-            classes=data.classes,
-            size=shape[1],
-            channels=shape[0],
-            prepare=run.data.prepare,
-            otherwise=otherwise,
-        )
+        settings = {"size": shape[1], "channels": shape[0], "prepare": run.data.prepare, "otherwise": otherwise}
+        return cls(table=source, classes=data.classes, **settings)
 
     @property
     def _remedy(self) -> str:
@@ -71,27 +66,28 @@ class ImageFiles(OwnImages):
 
     @property
     def stored(self) -> tuple[int, int, int]:
-        """Return the shape of an image after reading: (channels, height, width)."""
+        """The shape of an image after reading: (channels, height, width)."""
         return self.channels, self.size, self.size
 
     def listed(self) -> pd.DataFrame:
         """Return a row for each image: path and, where a table has them, label (Int64), site and patient.
 
         A label is missing where it is unknown. Images of a folder are sorted by path. Images of a table keep its order
-        and repetitions, and the index is that of the table. Raises UserErrors where there are no images, a path or a
-        site is empty, or a label is no class of the run.
+        and repetitions, and the index is that of the table. Raises UserErrors for a source without images, for an
+        empty path or site, and for a label that is not a class of the run.
         """
         import pandas as pd
 
         if not self.table.exists():
             raise UserError(self.table, "no such file or folder")
-        if self.table.is_dir():
-            rows = pd.DataFrame({"path": pd.Series(sorted(_images(self.table)), dtype="str")})
-        else:
-            rows = self._rows()
-        if rows.empty:
-            _refuse(self.table)
-        return rows
+        if not self.table.is_dir():
+            return self._rows()
+        paths = sorted(_images(self.table))
+        if paths:
+            return pd.DataFrame({"path": pd.Series(paths, dtype="str")})
+        if any(path.suffix.lower() in DICOM for path in self.table.rglob("*")):
+            raise UserError(self.table, "holds DICOM files, and no images", TO_PNG)
+        raise UserError(self.table, "holds no images", f"name a folder with {', '.join(ENDINGS)}, or a CSV of paths")
 
     def _rows(self) -> pd.DataFrame:
         """Return the rows of the table that names the images."""
@@ -99,12 +95,14 @@ class ImageFiles(OwnImages):
         if "path" not in rows:
             raise UserError(self.table, "no column 'path'", f"it has {', '.join(rows.columns)}")
         rows = rows[["path", *(c for c in CARRIED if c in rows and rows[c].notna().any())]]
-        columns = rows.columns.intersection(["path", "site"])
-        faults = [fault for column in columns for fault in empty_cells(self.table, rows[column])]
+        faults = [fault for c in ("path", "site") if c in rows for fault in empty_cells(self.table, rows[c])]
         if "label" in rows:
             labels, wrong = self._labels(rows["label"], self.table)
-            rows, faults = rows.assign(label=labels.astype("Int64")), [*faults, *wrong]
+            rows = rows.assign(label=labels.astype("Int64"))
+            faults += wrong
         require_none(faults)
+        if rows.empty:
+            raise UserError(self.table, "has no rows below its header", "list each image in a row")
         for names in groups(rows["site"].unique()) if "site" in rows else ():
             listed = ", ".join(map(quoted, names))
             say(f"{self.table}: sites {listed} differ only by spaces, case or Unicode form, and count as {len(names)}")
@@ -146,15 +144,6 @@ class ImageFiles(OwnImages):
         return square, reduction
 
 
-def _refuse(source: Path) -> NoReturn:
-    """Raise UserError about a folder or a table without any image."""
-    if not source.is_dir():
-        raise UserError(source, "has no rows below its header", "list each image in a row")
-    if any(path.suffix.lower() in DICOM for path in source.rglob("*")):
-        raise UserError(source, "holds DICOM files, and no images", TO_PNG)
-    raise UserError(source, "holds no images", f"name a folder with {', '.join(ENDINGS)}, or a CSV of paths")
-
-
 def _images(folder: Path) -> Iterator[str]:
     """Yield the paths of all images below a folder, relative to it.
 
@@ -165,37 +154,29 @@ def _images(folder: Path) -> Iterator[str]:
     def refuse(error: OSError) -> None:
         raise error
 
-    others, seen = 0, {str(above) for above in folder.resolve().parents}
+    passed_over = 0
+    # a link to a folder above would be followed without end
+    seen = {str(above) for above in folder.resolve().parents}
     for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        if (real := os.path.realpath(place)) in seen:
+        real = os.path.realpath(place)
+        if real in seen:
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = _inner(Path(place), folders)
-        inner = Path(place).relative_to(folder).as_posix()
+        # links come last, so that a folder that is also linked to keeps its real name
+        visited = (name for name in folders if not name.startswith("."))
+        folders[:] = sorted(visited, key=lambda name: ((Path(place) / name).is_symlink(), name))
         for name in names:
             if name.startswith(".") or not name.lower().endswith(ENDINGS):
-                others += 1
+                passed_over += 1
                 continue
-            path = name if inner == "." else f"{inner}/{name}"
-            if not _is_text(path):
+            path = (Path(place) / name).relative_to(folder).as_posix()
+            # the system gives bytes that are not UTF-8 as halves of surrogate pairs
+            if any("\ud800" <= letter <= "\udfff" for letter in path):
                 raise UserError(folder, f"the name {path!r} is not UTF-8", "rename the file")
             yield path
-    if others:
-        say(f"{folder}: {others} files are no images by their ending, and passed over")
-
-
-def _inner(place: Path, folders: list[str]) -> list[str]:
-    """Return the folders to visit, links last, so that a folder that lies here too keeps its real name."""
-    return sorted((f for f in folders if not f.startswith(".")), key=lambda f: ((place / f).is_symlink(), f))
-
-
-def _is_text(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    if passed_over:
+        say(f"{folder}: {passed_over} files are no images by their ending, and passed over")
 
 
 class FileSamples:
@@ -225,7 +206,11 @@ class FileSamples:
         device: torch.device | str = "cpu",
         each: Callable[..., Iterator[Any]] = map,
     ) -> None:
-        self.files, self.paths, self.transforms, self.device, self.each = files, paths, transforms, device, each
+        self.files = files
+        self.paths = paths
+        self.each = each
+        self.transforms = transforms
+        self.device = device
         self.reduction = np.zeros(len(paths))
 
     def __len__(self) -> int:
