@@ -24,7 +24,7 @@ from fedshift.core.errors import UserError
 from fedshift.data.samples import TensorSamples
 from fedshift.engine.prediction import probabilities
 from fedshift.export.bundle import export
-from fedshift.export.places import MARKER
+from fedshift.export.own_folder import MARKER
 from fedshift.inferences import Inference, Predict
 from fedshift.jobs.apply import chosen
 
@@ -34,7 +34,7 @@ FILES = {"config_file": "configs/inference.json", "meta_file": "configs/metadata
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def trained_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return Project(tmp_path_factory.mktemp("project"))
 
 
@@ -63,35 +63,35 @@ def answers(project: Project, source: Path, name: str, *settings: str, **options
 @pytest.mark.parametrize("client", [None, "north"])
 @pytest.mark.parametrize("how", [("source",), ("tsmobn", "batch_size=4"), ("population", "batch_size=8")], ids=str)
 def test_monai_finds_what_apply_finds(
-    project: Project, tmp_path: Path, how: tuple[str, ...], client: str | None
+    trained_project: Project, tmp_path: Path, how: tuple[str, ...], client: str | None
 ) -> None:
-    source = listing(project, "far.csv", rows(project, "far").drop(columns="site"))
-    found = ran(exported(project, tmp_path / "bundle", *how, client=client), source)
-    wanted = answers(project, source, *how, client=client, out=tmp_path / "applied")
+    source = listing(trained_project, "far.csv", rows(trained_project, "far").drop(columns="site"))
+    found = ran(exported(trained_project, tmp_path / "bundle", *how, client=client), source)
+    wanted = answers(trained_project, source, *how, client=client, out=tmp_path / "applied")
     assert len(found) == 21
     pd.testing.assert_frame_equal(found, wanted, check_exact=False, rtol=0, atol=1e-6, check_index_type=False)
 
 
-def test_another_inference_is_chosen_where_it_runs(project: Project, tmp_path: Path) -> None:
-    bundle = exported(project, tmp_path / "bundle")
+def test_another_inference_is_chosen_where_it_runs(trained_project: Project, tmp_path: Path) -> None:
+    bundle = exported(trained_project, tmp_path / "bundle")
     folder = tmp_path / "images"
     folder.mkdir()
-    for path in rows(project, "south")["path"]:
-        (folder / path).write_bytes((project.table.parent / path).read_bytes())
+    for path in rows(trained_project, "south")["path"]:
+        (folder / path).write_bytes((trained_project.table.parent / path).read_bytes())
     found = [ran(bundle, folder), ran(bundle, folder, inference={"name": "tsmobn", "batch_size": 5})]
     wanted = [
-        answers(project, folder, "source", out=tmp_path / "a"),
-        answers(project, folder, "tsmobn", "batch_size=5", out=tmp_path / "b"),
+        answers(trained_project, folder, "source", out=tmp_path / "a"),
+        answers(trained_project, folder, "tsmobn", "batch_size=5", out=tmp_path / "b"),
     ]
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one.to_numpy(), other.to_numpy(), rtol=0, atol=1e-6)
     assert np.abs(found[0].to_numpy() - found[1].to_numpy()).max() > 1e-3
 
 
-def test_monai_verifies_it(project: Project, tmp_path: Path) -> None:
+def test_monai_verifies_it(trained_project: Project, tmp_path: Path) -> None:
     from monai.bundle import ConfigWorkflow, verify_net_in_out
 
-    bundle = exported(project, tmp_path / "bundle")
+    bundle = exported(trained_project, tmp_path / "bundle")
     verify_net_in_out("network_def", **files_of(bundle), bundle_root=str(bundle))
     meta = json.loads((bundle / "configs" / "metadata.json").read_text(encoding="utf-8"))
     meta["network_data_format"]["outputs"]["pred"]["num_channels"] = 3
@@ -100,7 +100,7 @@ def test_monai_verifies_it(project: Project, tmp_path: Path) -> None:
         verify_net_in_out(
             "network_def", **files_of(bundle) | {"meta_file": str(tmp_path / "wrong.json")}, bundle_root=str(bundle)
         )
-    source = str(listing(project, "far.csv", rows(project, "far").drop(columns="site")))
+    source = str(listing(trained_project, "far.csv", rows(trained_project, "far").drop(columns="site")))
     workflow = ConfigWorkflow(
         **files_of(bundle), workflow_type="infer", bundle_root=str(bundle), dataset_dir=source, logging_file=False
     )
@@ -108,14 +108,14 @@ def test_monai_verifies_it(project: Project, tmp_path: Path) -> None:
     assert workflow.check_properties() == []
 
 
-def test_from_the_command_line_and_in_its_own_folder(project: Project, tmp_path: Path) -> None:
+def test_from_the_command_line_and_in_its_own_folder(trained_project: Project, tmp_path: Path) -> None:
     """The commands of its README, by a process that knows nothing but the bundle."""
     out = tmp_path / "bundle"
-    assert cli.main(["bundle", str(project.folder()), "--out", str(out), "--inference", "tsmobn"]) == 0
+    assert cli.main(["bundle", str(trained_project.folder()), "--out", str(out), "--inference", "tsmobn"]) == 0
     readme = (out / "docs" / "README.md").read_text(encoding="utf-8")
     (verify,) = [line.strip() for line in readme.splitlines() if "verify_net_in_out" in line]
     first = next(line.strip() for line in readme.splitlines() if "monai.bundle run" in line)
-    source = listing(project, "south.csv", rows(project, "south"))
+    source = listing(trained_project, "south.csv", rows(trained_project, "south"))
     for command in (verify, first.replace("FOLDER", str(source))):
         words = [sys.executable, *command.split()[1:]]
         done = subprocess.run(words, cwd=out, capture_output=True, text=True, timeout=120)
@@ -123,38 +123,38 @@ def test_from_the_command_line_and_in_its_own_folder(project: Project, tmp_path:
     assert len((out / "eval" / "predictions.csv").read_text().splitlines()) == 25
 
 
-def test_it_tells_no_places_and_no_markup(project: Project, tmp_path: Path) -> None:
-    bundle = exported(project, tmp_path / "bundle")
+def test_it_tells_no_places_and_no_markup(trained_project: Project, tmp_path: Path) -> None:
+    bundle = exported(trained_project, tmp_path / "bundle")
     texts = {p: p.read_text(encoding="utf-8") for p in bundle.rglob("*") if p.suffix in (".json", ".md")}
     assert len(texts) == 5
-    assert not [p for p, text in texts.items() if str(project.root) in text]
+    assert not [p for p, text in texts.items() if str(trained_project.root) in text]
     readme = texts[bundle / "docs" / "README.md"]
     assert "&lt;b&gt;" in readme and "<" not in readme.replace("&lt;", "")
     assert CLASSES[1] in json.loads(texts[bundle / "configs" / "metadata.json"])["task"]
 
 
-def test_exported_again_it_is_replaced(project: Project, tmp_path: Path) -> None:
-    bundle = exported(project, tmp_path / "bundle")
+def test_exported_again_it_is_replaced(trained_project: Project, tmp_path: Path) -> None:
+    bundle = exported(trained_project, tmp_path / "bundle")
     before = (bundle / "models" / "model.pt").read_bytes()
-    exported(project, bundle, client="south")
+    exported(trained_project, bundle, client="south")
     assert (bundle / "models" / "model.pt").read_bytes() != before
     assert sorted(p.name for p in bundle.iterdir()) == ["configs", "docs", MARKER, "models"]
 
 
 @pytest.mark.parametrize("mine", ["chapter.txt", "images/patient-7.png", "eval/predictions.csv"])
-def test_what_is_not_ours_is_left_as_it_is(mine: str, project: Project, tmp_path: Path) -> None:
+def test_what_is_not_ours_is_left_as_it_is(mine: str, trained_project: Project, tmp_path: Path) -> None:
     """A bundle is where MONAI looks for images, and where it writes what it finds."""
-    bundle = exported(project, tmp_path / "bundle")
+    bundle = exported(trained_project, tmp_path / "bundle")
     (bundle / mine).parent.mkdir(exist_ok=True)
     (bundle / mine).write_text("years of work")
     before = {p: p.read_bytes() for p in bundle.rglob("*") if p.is_file()}
     with pytest.raises(UserError, match=mine.partition("/")[0]):
-        exported(project, bundle, client="south")
+        exported(trained_project, bundle, client="south")
     assert {p: p.read_bytes() for p in bundle.rglob("*") if p.is_file()} == before
 
 
-def test_weights_that_hold_code_are_not_run(project: Project, tmp_path: Path) -> None:
-    bundle = exported(project, tmp_path / "bundle")
+def test_weights_that_hold_code_are_not_run(trained_project: Project, tmp_path: Path) -> None:
+    bundle = exported(trained_project, tmp_path / "bundle")
     state = torch.load(bundle / "models" / "model.pt", weights_only=True)
     assert set(state) and all(isinstance(v, torch.Tensor) and v.is_contiguous() for v in state.values())
 
@@ -163,14 +163,16 @@ def test_weights_that_hold_code_are_not_run(project: Project, tmp_path: Path) ->
             return Path.touch, (tmp_path / "ran",)
 
     (bundle / "models" / "model.pt").write_bytes(pickle.dumps(Payload()))
-    source = listing(project, "far.csv", rows(project, "far").drop(columns="site"))
+    source = listing(trained_project, "far.csv", rows(trained_project, "far").drop(columns="site"))
     with pytest.raises((pickle.UnpicklingError, RuntimeError)):
         ran(bundle, source)
     assert not (tmp_path / "ran").exists()
 
 
-def test_runs_without_a_network_for_others(project: Project, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert cli.main(["bundle", str(project.folder("local")), "--out", str(tmp_path / "bundle")]) == 2
+def test_runs_without_a_network_for_others(
+    trained_project: Project, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert cli.main(["bundle", str(trained_project.folder("local")), "--out", str(tmp_path / "bundle")]) == 2
     assert "--client" in capsys.readouterr().err
     assert not (tmp_path / "bundle").exists()
 

@@ -21,7 +21,7 @@ from fedshift import study
 from fedshift.cli import parser as cli
 from fedshift.export import account as told
 from fedshift.export import mlflow as tracker
-from fedshift.export.places import MARKER
+from fedshift.export.own_folder import MARKER
 from fedshift.io.paths import TRAINED, Paths
 from fedshift.io.tables import write_table
 from fedshift.io.text import read_json, write_json, write_text
@@ -95,7 +95,7 @@ Series = dict[str, dict[int, float]]
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty project, entered, with no tracker named in the environment."""
     (tmp_path / "config" / "studies").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
@@ -406,12 +406,28 @@ def test_mlflow_is_quiet_for_a_while(capsys: pytest.CaptureFixture[str], caplog:
     assert caplog.messages == ["as before"]
 
 
-def test_a_batch_has_as_much_as_mlflow_takes(
+def test_more_rounds_and_settings_than_a_server_takes_at_once_are_logged(uri: str) -> None:
+    """MLflow takes 1000 values and 100 parameters in one request."""
+    losses = {number: 1 / number for number in range(1, 1201)}
+    account = told.Account(
+        id="many",
+        settings={f"setting{k}": k for k in range(120)},
+        rounds=tuple(("loss", number, value) for number, value in losses.items()),
+        scores=(),
+        facts={"synthetic": False},
+        kept=1,
+        clock={number: float(number) for number in range(1201)},
+    )
+    tracker.export([account], "many", uri)
+    found = logged(uri, "many")["many"]
+    assert series(uri, found) == {"loss": losses}
+    assert found.data.params == {f"setting{k}": str(k) for k in range(120)}
+
+
+def test_a_parameter_is_cut_to_what_mlflow_takes(
     uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trained(planned("small"))
-    monkeypatch.setattr(tracker, "METRICS", 7)
-    monkeypatch.setattr(tracker, "PARAMS", 3)
     monkeypatch.setattr(tracker, "LONGEST", 9)
     exported(capsys, "mlflow", "small", "--to", uri)
     found = logged(uri, "small")[run]

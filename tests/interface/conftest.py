@@ -9,16 +9,16 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("project")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        my_study.made(root)
+        my_study.finished(root)
     return root
 
 
 @pytest.fixture
-def here(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(finished_project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The project, as the current folder."""
-    monkeypatch.chdir(project)
-    return project
+    monkeypatch.chdir(finished_project)
+    return finished_project

@@ -167,7 +167,7 @@ def test_a_wrong_argument_is_one_line(call: Any, words: str) -> None:
 def test_clients_that_train_alone_are_named() -> None:
     federation = trained("local")
     x, y = data(2.0, 30)
-    with pytest.raises(fedshift.UserError, match="each client trains alone: there is no network for sites"):
+    with pytest.raises(fedshift.UserError, match="each client trains alone, so sites outside have no network"):
         federation.evaluate(x, y)
     expected = by_hand(federation.client_state("b"), x)
     np.testing.assert_allclose(federation.predict(x, site="b"), expected, rtol=0, atol=1e-12)

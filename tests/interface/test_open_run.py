@@ -41,7 +41,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Plan, Pat
     root = tmp_path_factory.mktemp("varied")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        yield my_study.made(root, **VARIED)
+        yield my_study.finished(root, **VARIED)
 
 
 def first(**settings: Any) -> TrainedRun:
@@ -152,16 +152,16 @@ def test_a_run_is_found_by_its_id_and_by_its_folder(here: Path) -> None:
         (lambda run, x, y: run.images("far", "train"), "site 'far': has no images of the split 'train'; see"),
         (lambda run, x, y: run.predict(x, inference="tsmob"), "inference: unknown inference 'tsmob'; did you mean"),
         (lambda run, x, y: run.predict(x, batch_size=0), "batch_size: Input should be greater than or equal to 1"),
-        (lambda run, x, y: run.predict(x, inference={"name": "source", "client": "far"}), "'far' is no internal site"),
+        (lambda run, x, y: run.predict(x, inference={"name": "source", "client": "far"}), "is not an internal site"),
         (lambda run, x, y: run.predict(x / 255), "x: holds float64 (40, 8, 8, 3), and this run takes uint8 (n, 8, 8"),
         (lambda run, x, y: run.predict(x[:, :4]), "x: holds uint8 (40, 4, 8, 3), and this run takes uint8 (n, 8, 8, 3"),
         (lambda run, x, y: run.predict(x[:0]), "x: holds uint8 (0, 8, 8, 3), and"),
-        (lambda run, x, y: run.evaluate(x, y + 1), "y: is no class number, 0 to 1, for each of 40 images; give one"),
-        (lambda run, x, y: run.evaluate(x, y[1:]), "y: is no class number, 0 to 1, for each of 40 images; give one"),
+        (lambda run, x, y: run.evaluate(x, y + 1), "y: must be a class number, 0 to 1, for each of 40 images; give"),
+        (lambda run, x, y: run.evaluate(x, y[1:]), "y: must be a class number, 0 to 1, for each of 40 images; give"),
         (lambda run, x, y: run.evaluate(x, y, metrics=["accurcy"]), "unknown metric 'accurcy'; did you mean 'accu"),
         (
             lambda run, x, y: run.predict(x, inference={"name": "source", "personalise": {}}),
-            "inference: source adapts to labelled images; call evaluate with their labels",
+            "inference: source adapts to labelled inputs; call evaluate with their labels",
         ),
     ],
 )
@@ -177,7 +177,7 @@ def test_clients_that_train_alone_have_no_network_for_others(varied: tuple[Plan,
     plan, paths = varied
     (name,) = [name for name, run in plan.runs.items() if run.algorithm.name == "local"]
     run = fedshift.open_run(paths.run(name))
-    words = "site: each client trains alone: there is no network for sites outside; name one of north, south"
+    words = "site: each client trains alone, so sites outside have no network; name one of north, south"
     with pytest.raises(fedshift.UserError, match=words):
         run.model("far")
     x, _ = run.images("far")

@@ -42,18 +42,18 @@ def without_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     registry.forget()
 
 
-def test_own_images_have_their_ids_from_every_folder(project: Path, elsewhere: Path) -> None:
+def test_own_images_have_their_ids_from_every_folder(finished_project: Path, elsewhere: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(project)
+        patch.chdir(finished_project)
         inside = fedshift.load_study(NAME)
         ids, (one, *_) = list(inside.runs), inside.runs.values()
         data, partition = one.data.id, one.partition_id
         images = inside.open_run(ids[0]).images("far")
-    study = fedshift.load_study(NAME, project=project)
+    study = fedshift.load_study(NAME, project=finished_project)
     assert list(study.runs) == ids
     assert {run.partition_id for run in study.runs.values()} == {partition}
     assert study.results().scores["run"].isin(ids).all()
-    for run in (study.open_run(ids[0]), fedshift.open_run(project / "results" / "runs" / ids[0])):
+    for run in (study.open_run(ids[0]), fedshift.open_run(finished_project / "results" / "runs" / ids[0])):
         assert (run.id, run.run.data.id) == (ids[0], data)
         for found, right in zip(run.images("far"), images, strict=True):
             np.testing.assert_array_equal(found, right)

@@ -18,7 +18,6 @@ import numpy as np
 from ..core import digest
 from ..core.console import Progress, duration, say
 from ..core.errors import SHOWN, UserError, UserErrors, require_none, shortened
-from ..core.limits import Limit
 from ..io.arrays import GrowingArray
 from ..io.disk import atomic_folder, locked, require_space
 from ..io.paths import SOURCE, DataFiles, memory
@@ -32,10 +31,10 @@ if TYPE_CHECKING:
     from ..study.run import Data
 
 
-BLOCK: Limit[int] = 1024
+BLOCK = 1024
 """Number of images that are held in memory at once."""
 
-PROBE: Limit[int] = 48
+PROBE = 48
 """Number of images that are read to estimate the total time."""
 
 
@@ -46,14 +45,12 @@ def obtain(data: Data, raw: Path, mirror: Path | None, code: str = "") -> None:
     they came from, and what about them was verified.
     """
     raw.mkdir(parents=True, exist_ok=True)
-    receipt = None
+    record = {"dataset": data.dataset.spec(), "synthetic": data.synthetic, "code": code}
     if data.synthetic:
         data.dataset.miniature(raw)
-    else:
-        receipt = data.dataset.download(raw, mirror)
-    received = {"received": dataclasses.asdict(receipt)} if receipt else {}
-    about = {"dataset": data.dataset.spec(), "synthetic": data.synthetic, "code": code}
-    write_json(raw / SOURCE, about | received)
+    elif receipt := data.dataset.download(raw, mirror):
+        record["received"] = dataclasses.asdict(receipt)
+    write_json(raw / SOURCE, record)
 
 
 def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") -> None:
@@ -74,49 +71,15 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
         rows = readable_rows(opened.image, len(listed), threads)
     samples = listed.iloc[rows].reset_index(drop=True)
     remarks = list(notes(listed, rows, opened.reduction, threads))
-
-    def image(i: int) -> np.ndarray:
-        x = opened.image(int(rows[i]))
-        for transform in data.prepare:
-            x = transform.prepare(x)
-        return x
-
-    first = _first(image, len(samples))
-    shape = (len(samples), *first.shape)
-
-    def attempt(i: int) -> np.ndarray | UserError:
-        """Return a prepared image, or the error that says what is wrong with it."""
-        try:
-            x = image(i)
-        except UserError as error:
-            return error
-        if x.shape == first.shape:
-            return x
-        sizes = ["x".join(map(str, x.shape[1::-1] or x.shape)) for x in (x, first)]
-        what = f"is {sizes[0]}, others are {sizes[1]}"
-        return UserError(f"image {samples['sample'][i]!r}", what, "give all images the same size")
-
+    reader = _Reader(data, opened.image, rows, samples)
     partial = out.with_name(f".{out.name}.partial")
-    own_files = data.dataset.fingerprint(memory(out))
-    identity = digest.of([data.id, code, own_files, _fingerprint(samples, first)], 64)
+    users_files = data.dataset.fingerprint(memory(out))
+    identity = digest.of([data.id, code, users_files, _fingerprint(samples, reader.first)], 64)
     with locked(partial / "lock"):
-        array = GrowingArray(DataFiles(partial).images, shape, first.dtype, identity)
+        array = GrowingArray(DataFiles(partial).images, reader.shape, reader.first.dtype, identity)
         try:
-            _announce(array, attempt, first.nbytes, threads, out)
-            pixels = [fingerprint(row) for row in array.written()]
-            faults, number = list[UserError](), 0
-            with ThreadPoolExecutor(max(threads, 1)) as pool, Progress("prepare", len(samples), "images") as bar:
-                bar.update(array.rows)
-                for start in range(array.rows, len(samples), BLOCK):
-                    results = list(pool.map(attempt, range(start, min(start + BLOCK, len(samples)))))
-                    wrong = [x for x in results if isinstance(x, UserError)]
-                    faults, number = [*faults, *wrong][:SHOWN], number + len(wrong)
-                    if not faults:  # afterwards images are read only to name all that cannot be prepared
-                        block = np.stack([x for x in results if not isinstance(x, UserError)])
-                        array.append(block)
-                        pixels += pool.map(fingerprint, block)
-                    bar.update(len(results))
-            require_none(shortened(faults, number, "images"))
+            _announce(array, reader.attempt, reader.first.nbytes, threads, out)
+            pixels = _fill(array, reader.attempt, threads)
         finally:
             array.close()
             if not array.rows:
@@ -126,12 +89,80 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             array.move(files.images)
             write_table(files.samples, samples)
             write_table(files.pixels, samples[["sample"]].assign(pixels=pixels))
-            about = _card(data, samples, files) | _received(raw)
-            write_json(files.card, {**about, "notes": remarks, "code": code})
+            record = _card(data, samples, files) | _received(raw)
+            write_json(files.card, {**record, "notes": remarks, "code": code})
     shutil.rmtree(partial, ignore_errors=True)
     for remark in remarks:
         say(f"warning: {remark}")
     say(f"prepared {len(samples)} images of {samples['site'].nunique()} sites in {out}")
+
+
+class _Reader:
+    """Raw images after the transforms of preparation, by their row in the prepared array.
+
+    Raises UserErrors where none of the images can be read.
+    """
+
+    def __init__(self, data: Data, raw: Callable[[int], np.ndarray], rows: np.ndarray, samples: pd.DataFrame) -> None:
+        self.data, self.raw = data, raw
+        self.rows, self.samples = rows, samples
+        self.first = self._first()
+        self.shape = (len(samples), *self.first.shape)
+
+    def image(self, i: int) -> np.ndarray:
+        """Return a prepared image. Raises UserError for one that cannot be read."""
+        x = self.raw(int(self.rows[i]))
+        for transform in self.data.prepare:
+            x = transform.prepare(x)
+        return x
+
+    def attempt(self, i: int) -> np.ndarray | UserError:
+        """Return a prepared image, or the error that says what is wrong with it."""
+        try:
+            x = self.image(i)
+        except UserError as error:
+            return error
+        if x.shape == self.first.shape:
+            return x
+        # (height, width, channels) is shown as width x height; vectors have one length.
+        size, usual = ("x".join(map(str, shape[1::-1] or shape)) for shape in (x.shape, self.first.shape))
+        problem = f"is {size}, others are {usual}"
+        return UserError(f"image {self.samples['sample'][i]!r}", problem, "give all images the same size")
+
+    def _first(self) -> np.ndarray:
+        """Return the first image that can be read."""
+        faults: list[UserError] = []
+        for i in range(len(self.samples)):
+            try:
+                return self.image(i)
+            except UserError as error:
+                faults = [*faults, error][:SHOWN]
+        raise UserErrors(shortened(faults, len(self.samples), "images"))
+
+
+def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError], threads: int) -> list[str]:
+    """Append all images that the array lacks, and return the fingerprints of all images.
+
+    Raises UserErrors that name images that cannot be prepared.
+    """
+    pixels = [fingerprint(row) for row in array.written()]
+    faults: list[UserError] = []
+    number = 0
+    with ThreadPoolExecutor(max(threads, 1)) as pool, Progress("prepare", array.total, "images") as bar:
+        bar.update(array.rows)
+        for start in range(array.rows, array.total, BLOCK):
+            results = list(pool.map(attempt, range(start, min(start + BLOCK, array.total))))
+            wrong = [result for result in results if isinstance(result, UserError)]
+            faults = [*faults, *wrong][:SHOWN]
+            number += len(wrong)
+            # After a fault, images are read only to name all that cannot be prepared.
+            if not faults:
+                block = np.stack([result for result in results if not isinstance(result, UserError)])
+                array.append(block)
+                pixels += pool.map(fingerprint, block)
+            bar.update(len(results))
+    require_none(shortened(faults, number, "images"))
+    return pixels
 
 
 def fingerprint(image: np.ndarray) -> str:
@@ -141,17 +172,6 @@ def fingerprint(image: np.ndarray) -> str:
     fingerprints for equal images: among a billion images, two different ones agree with a probability below 1e-20.
     """
     return hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()[:32]
-
-
-def _first(image: Callable[[int], np.ndarray], number: int) -> np.ndarray:
-    """Return the first image that can be read. Raises UserErrors where none of all `number` images can."""
-    faults: list[UserError] = []
-    for i in range(number):
-        try:
-            return image(i)
-        except UserError as error:
-            faults = [*faults, error][:SHOWN]
-    raise UserErrors(shortened(faults, number, "images"))
 
 
 def _announce(array: GrowingArray, image: Callable[[int], object], size: int, threads: int, out: Path) -> None:
@@ -166,8 +186,8 @@ def _announce(array: GrowingArray, image: Callable[[int], object], size: int, th
         image(i)
         durations.append(time.monotonic() - began)
     workers = max(min(threads, os.cpu_count() or 1), 1)
-    # a median, since the first duration includes set-up
-    seconds = statistics.median(durations) * left / workers if durations else 0
+    # A median, since the first duration includes set-up.
+    seconds = statistics.median(durations or [0]) * left / workers
     say(f"{left} images to prepare: {left * size / 1e9:.2f} GB of disk, about {duration(seconds)}")
 
 
@@ -182,26 +202,25 @@ def _fingerprint(samples: pd.DataFrame, first: np.ndarray) -> str:
 def _checked(samples: pd.DataFrame, classes: tuple[str, ...], further: tuple[str, ...] = ()) -> pd.DataFrame:
     if samples.empty:
         raise UserError("dataset", "has no samples", "check the raw files")
-    if (repeated := samples["sample"].duplicated()).any():
-        raise UserError(
-            f"sample {samples.loc[repeated, 'sample'].iloc[0]!r}",
-            "appears twice",
-            "give each sample its own name",
-        )
+    repeated = samples[samples["sample"].duplicated()]
+    if len(repeated):
+        name = repeated["sample"].iloc[0]
+        raise UserError(f"sample {name!r}", "appears twice", "give each sample its own name")
     wrong = ~samples["label"].between(0, len(classes) - 1)
     if wrong.any():
         row = samples[wrong].iloc[0]
-        what = f"has label {row['label']}, but there are {len(classes)} classes ({', '.join(classes)})"
-        raise UserError(f"sample {row['sample']!r}", what, "number labels 0, 1, ... in the order of the classes")
-    columns = ["sample", "site", "label", "patient", *(["base"] if "base" in samples else [])]
+        problem = f"has label {row['label']}, but there are {len(classes)} classes ({', '.join(classes)})"
+        raise UserError(f"sample {row['sample']!r}", problem, "number labels 0, 1, ... in the order of the classes")
+    columns = [*("sample", "site", "label", "patient"), *samples.columns.intersection(["base"])]
     types = {"sample": "str", "site": "str", "label": "int64", "patient": "object", **dict.fromkeys(further, "object")}
     return samples[[*columns, *further]].astype(types)
 
 
 def _received(raw: Path) -> dict[str, object]:
     """Return where the raw files came from, and what about them was verified, if `obtain` has recorded it."""
-    about = read_json(raw / SOURCE) if (raw / SOURCE).exists() else {}
-    return {"received": about["received"]} if "received" in about else {}
+    source = raw / SOURCE
+    record = read_json(source) if source.exists() else {}
+    return {key: value for key, value in record.items() if key == "received"}
 
 
 def _card(data: Data, samples: pd.DataFrame, files: DataFiles) -> dict[str, object]:

@@ -7,7 +7,6 @@ import platform
 import resource
 import statistics
 import subprocess
-import sys
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,6 +16,7 @@ from .. import __version__
 from ..core.errors import UserError
 from ..io.guards import require_object
 from ..io.text import read_json
+from ..io.usage import MEBIBYTE
 
 if TYPE_CHECKING:
     import torch
@@ -68,17 +68,16 @@ def git() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that influence results."""
-    known = {"python": platform.python_version(), "fedshift": __version__}
+    found = {"python": platform.python_version(), "fedshift": __version__}
     for name in PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):  # a job's own environment need not hold them all
-            known[name] = version(name)
-    return known
+        with contextlib.suppress(PackageNotFoundError):  # the environment of a job need not hold them all
+            found[name] = version(name)
+    return found
 
 
 def peak_memory_mb() -> float:
     """Return the process's highest resident memory so far, in MiB. Memory-mapped pages that were read count."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1024 / (1024 if sys.platform == "darwin" else 1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MEBIBYTE
 
 
 def manifest(
@@ -90,24 +89,34 @@ def manifest(
     """
     import torch
 
-    selected, before = federation.result(), federation.beforehand.floats(broadcast=False)
-    cuda = device.type == "cuda"
-    return {
+    selected = federation.result()
+    name = f"CPU ({platform.machine()})"
+    deterministic = True  # kernels of a CPU give the same bits each time
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+        deterministic = run.training.deterministic
+    best_value = None
+    if selected.values:
+        best_value = statistics.fmean(selected.values)
+    content = {
         "run": run.id,
         "seed": run.seed,
         "code": code,
         "git": git(),
         "versions": versions(),
-        "device": torch.cuda.get_device_name(device) if cuda else f"CPU ({platform.machine()})",
-        "deterministic": run.training.deterministic if cuda else True,  # kernels of a CPU are
+        "device": name,
+        "deterministic": deterministic,
         "threads": threads,
         "processes": federation.ranks.count,
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(sum(row["seconds"] for row in federation.history), 1),
         "rounds": federation.server.round,
         "best_round": selected.round,
-        "best_value": statistics.fmean(selected.values) if selected.values else None,
+        "best_value": best_value,
         "floats": federation.ledger(),
-        **({"floats_before": before} if before else {}),
-        "peak_memory_mb": round(peak_memory_mb(), 1),
     }
+    before = federation.beforehand.floats(broadcast=False)
+    if before:
+        content["floats_before"] = before
+    content["peak_memory_mb"] = round(peak_memory_mb(), 1)
+    return content

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LARGE = 16
-"""An image is much too large if its shorter side has more than so many pixels for each pixel that is kept."""
+"""Pixels along a side for each pixel that is kept, above which an image is much too large."""
 WHOLE_SLIDES = (
     "as wide and high as what the network sees of them, which shows little of their detail. If they are whole slides, "
     "cut them into patches first"
@@ -59,14 +59,14 @@ def _fault(image: Callable[[int], object], i: int) -> UserError | None:
 def notes(
     samples: pd.DataFrame, rows: np.ndarray, reduction: Callable[[int], float] | None, threads: int
 ) -> Iterator[str]:
-    """Yield what the page must say of `samples`, of which `rows` are read.
+    """Yield the notes of the page on `samples`, of which `rows` are read.
 
-    Notes tell of images that are left out, of images that are too large, and of names that are spelt in several ways.
-
-    `reduction` returns how many times smaller than in its file an image is kept, along a side.
+    They name images that are left out, images that are too large, and names that are spelt in several ways. `reduction`
+    returns how many times smaller than in its file an image is kept, along a side.
     """
     sites = samples["site"].to_numpy()
-    if len(lost := np.delete(sites, rows)):
+    lost = np.delete(sites, rows)
+    if len(lost):
         yield f"{_images(lost, 'could not be read and', 'is', 'are')} left out."
     if reduction is not None:
         with ThreadPoolExecutor(max(threads, 1)) as pool:
@@ -78,9 +78,10 @@ def notes(
         yield from (f"{text[:1].upper()}{text[1:]}." for text in respelt(column, groups(names)))
 
 
-def _images(sites: np.ndarray, before: str, one: str, several: str) -> str:
-    """Return the number of images and of those at each site: `3 images (2 at A, 1 at B) are`."""
+def _images(sites: np.ndarray, before: str, singular: str, plural: str) -> str:
+    """Return a clause about images at these sites, such as `3 images (2 at A, 1 at B) are`."""
     names, first, counts = np.unique(sites.astype(str), return_index=True, return_counts=True)
     at = ", ".join(f"{counts[k]:,} at {names[k]}" for k in np.argsort(first))
-    noun, verb = ("image", one) if len(sites) == 1 else ("images", several)
-    return " ".join(filter(None, [f"{len(sites):,} {noun} ({at})", before, verb]))
+    subject = f"1 image ({at})" if len(sites) == 1 else f"{len(sites):,} images ({at})"
+    verb = singular if len(sites) == 1 else plural
+    return " ".join(filter(None, [subject, before, verb]))

@@ -29,7 +29,7 @@ ROUNDS |= dict.fromkeys(("loss", "accuracy", "seconds", "floats_down", "floats_u
 
 
 def read_rounds(path: Path) -> pd.DataFrame:
-    """Return the table of a run's rounds. Raises UserError for a file that is none."""
+    """Return the table of a run's rounds. Raises UserError for a file of other content."""
     table = read_table(path)
     require_columns(path, table, ROUNDS, "copy the run's folder anew, or train the run again")
     return table
@@ -60,15 +60,20 @@ class RoundLog:
         raise UserError(self.path, f"does not hold rounds 1 to {until}")
 
     def _lines(self, until: int) -> list[bytes]:
-        return self.path.read_bytes().splitlines(keepends=True)[:until] if until else []
+        if not until:  # the file need not be there
+            return []
+        return self.path.read_bytes().splitlines(keepends=True)[:until]
 
     def start(self, done: int) -> None:
         """Begin after round `done`, and drop the lines of later rounds, which no checkpoint holds."""
-        self.first, self.clock = done, time.monotonic()
+        self.first = done
+        self.clock = time.monotonic()
         lines = b"".join(self._lines(done))
         self.sum = zlib.crc32(lines)
         write_text(self.path, lines.decode())
-        self.bar = Progress("rounds", self.rounds - done, "round") if sys.stderr.isatty() else None
+        self.bar = None
+        if sys.stderr.isatty():
+            self.bar = Progress("rounds", self.rounds - done, "round")
 
     def append(self, number: int, rows: Iterable[Row]) -> None:
         """Log round `number`, and flush it to disk."""

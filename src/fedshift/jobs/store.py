@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from ..core.console import say
-from ..core.limits import Limit
 from ..io import checksums
 from ..io.disk import atomic, disk_errors
 from ..io.paths import Paths, RunFiles, checksum
 from ..io.text import write_json
 
-COPIED: Limit[int] = 1 << 20
+COPIED = 1 << 20
 """Bytes up to which a file is copied: this costs little, and a copy survives whatever happens to the other file."""
 
 
@@ -54,8 +53,10 @@ class Kept:
 
     def damage(self) -> dict[Path, str]:
         """Return what is wrong with each file that is missing, damaged or has no recorded checksum."""
-        files = self.files.trained
-        faults = {f: checksums.damage(f) or ("" if checksums.recorded(f) else "has no checksum") for f in files}
+        faults = {file: checksums.damage(file) for file in self.files.trained}
+        for file, fault in faults.items():
+            if not fault and not checksums.recorded(file):
+                faults[file] = "has no checksum"
         return {file: fault for file, fault in faults.items() if fault}
 
     def keep(self, files: RunFiles) -> None:

@@ -7,24 +7,18 @@ import json
 import shutil
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..core import digest
 from ..core.console import say
-from ..core.errors import Interrupted, UserError, did_you_mean
-from ..core.limits import Limit
-from ..data.prepared import Prepared, read_partition
+from ..core.errors import Interrupted, UserError
 from ..data.samples import MappedSamples
-from ..data.site_transforms import at_site, site_statistics
 from ..engine.federation import Federation
-from ..engine.ledger import Beforehand, passed_on
+from ..engine.ledger import Traffic
 from ..engine.ranks import Ranks, opened
 from ..io import checksums
 from ..io.disk import locked, sweep
@@ -38,6 +32,7 @@ from . import provenance
 from .accept import Ledger
 from .devices import take_device
 from .round_log import RoundLog, Row
+from .run_images import RunImages
 from .store import Kept
 
 if TYPE_CHECKING:
@@ -46,18 +41,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..study.run import Run
-    from ..transforms import Transform
 
-CHEAP: Limit[float] = 0.5
+    Sites = dict[str, MappedSamples]
+
+CHEAP = 0.5
 """Longest time in seconds that a checkpoint may take if one is written after every round."""
 
 
 def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1, keep: bool = False) -> None:
-    """Train one run, or resume it, and write its files [design: the files of rule train].
+    """Train one run, or resume it, and write its files: those of `RunFiles.trained`.
 
     With `keep`, the finished run is kept in the store, and a run that was trained before from the same data, with the
-    same code, comes back from there without training (see `store`).
-    If torchrun started several processes, they share the clients, and the first process reads and writes for all.
+    same code, comes back from there without training (see `store`). If torchrun started several processes, they share
+    the clients, and the first process reads and writes for all.
+
     Raises UserError for a client with less than one batch of training images, and for a loss that is not finite. Raises
     Interrupted on SIGTERM and SIGINT; the rounds since the last checkpoint are then lost.
     """
@@ -67,10 +64,11 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1, keep: boo
 
 
 def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device, ranks: Ranks, keep: bool) -> None:
-    files, prepared = paths.run_files(run.id), Prepared(paths.data(run.data.id))
-    partition = read_partition(paths.partition(run.partition_id))
-    content = [prepared.card["checksums"], list(prepared.shape), partition.to_csv(index=False)]
-    # a run whose code was accepted as unchanged is known by the code that trained it
+    files = paths.run_files(run.id)
+    images = RunImages(run, paths, device)
+    prepared = images.prepared
+    content = [prepared.card["checksums"], list(prepared.shape), images.partition.to_csv(index=False)]
+    # A run whose code was accepted as unchanged is kept under the code that trained it.
     made_by = Ledger(paths).stamp("train", run.id, code)
     kept = Kept(paths.store / run.id / digest.of([run.id, made_by, *content], 32))
     if keep:
@@ -79,21 +77,7 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
         if restored:
             ranks.first(lambda: shutil.rmtree(files.checkpoint, ignore_errors=True))
             return
-    clients, validation, watched, beforehand = _sites(run, prepared, partition, device)
-    federation = Federation(
-        initialise(run.model, shape_after(run.transforms, prepared.shape), len(prepared.classes), run.seed),
-        clients,
-        validation=validation,
-        watched=watched,
-        algorithm=run.algorithm,
-        bn=run.bn,
-        addon=run.addon,
-        training=run.training,
-        seed=run.seed,
-        device=device,
-        ranks=ranks,
-        beforehand=beforehand,
-    )
+    federation = _federation(run, images, ranks)
     log = RoundLog(files.round_log, run.training.rounds)
     identity = digest.of([run.id, code, *content], 64)
     checkpoint = _Checkpoint(files, identity, log)
@@ -109,12 +93,34 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
             raise
         finally:
             log.close()
-    federation.result()  # gathers the tensors of all processes, for the first one to write
+    # Gathers the tensors of all processes, for the first one to write.
+    federation.result()
     manifest = provenance.manifest(run, federation, code=code, threads=threads, device=device, started=started)
     ranks.first(lambda: _write(run, federation, files, manifest))
     if keep:
         ranks.first(lambda: kept.keep(files))
     ranks.first(checkpoint.remove)
+
+
+def _federation(run: Run, images: RunImages, ranks: Ranks) -> Federation:
+    """Return the federation of a run before its first round."""
+    clients, validation, watched, beforehand = _sites(run, images)
+    prepared = images.prepared
+    model = initialise(run.model, shape_after(run.transforms, prepared.shape), len(prepared.classes), run.seed)
+    return Federation(
+        model,
+        clients,
+        validation=validation,
+        watched=watched,
+        algorithm=run.algorithm,
+        bn=run.bn,
+        addon=run.addon,
+        training=run.training,
+        seed=run.seed,
+        device=images.device,
+        ranks=ranks,
+        beforehand=beforehand,
+    )
 
 
 @contextmanager
@@ -137,54 +143,31 @@ def _require_one_disk(folder: Path, federation: Federation) -> None:
         )
 
 
-def _sites(
-    run: Run, prepared: Prepared, partition: pd.DataFrame, device: object
-) -> tuple[dict[str, MappedSamples], dict[str, MappedSamples], dict[str, MappedSamples], Beforehand]:
+def _sites(run: Run, images: RunImages) -> tuple[Sites, Sites, Sites, Traffic]:
     """Return training and validation samples of the clients, and test samples of the watched external sites.
 
     With `training.select_at`, the validation samples are all those of these sites, which are in no partition.
     The last value is the traffic of the statistics that clients send to each other for transforms.
     """
-    labels = prepared.samples["label"].to_numpy()
-
-    def images(rows: np.ndarray, transforms: Sequence[Transform]) -> MappedSamples:
-        return MappedSamples(prepared.images, rows, labels[rows], transforms, device)  # type: ignore[arg-type]
-
-    def rows_of(sites: Iterable[str], split: str) -> dict[str, np.ndarray]:
-        parts = {site: partition[(partition["site"] == site) & (partition["split"] == split)] for site in sites}
-        return {site: prepared.rows(part) for site, part in parts.items()}
-
-    train = rows_of(run.partition.internal, "train")
-    for site, rows in train.items():
-        run.training.require_batch(site, len(rows))
-    known = {site: site_statistics(run.transforms, partial(images, rows)) for site, rows in train.items()}
-
-    def samples(sites: Iterable[str], split: str) -> dict[str, MappedSamples]:
-        given = {site: rows for site, rows in rows_of(sites, split).items() if len(rows)}
-        own = {
-            site: known.get(site) or site_statistics(run.transforms, partial(images, r)) for site, r in given.items()
-        }
-        heard = {s: run.algorithm.collaboration.heard(s, known).values() if s in known else () for s in given}
-        return {s: images(rows, at_site(run.transforms, own[s], [*heard[s]])) for s, rows in given.items()}
-
-    def chosen_at(sites: Iterable[str]) -> dict[str, MappedSamples]:
-        site_of = prepared.samples["site"].to_numpy()
-        found = {site: np.flatnonzero(site_of == site) for site in sites}
-        if lacking := [site for site, rows in found.items() if not len(rows)]:
-            known_sites = did_you_mean(lacking[0], {*site_of})
-            raise UserError("training.select_at", f"unknown site {lacking[0]!r}", known_sites)
-        own = {site: site_statistics(run.transforms, partial(images, rows)) for site, rows in found.items()}
-        return {site: images(rows, at_site(run.transforms, own[site], [])) for site, rows in found.items()}
-
-    clients = samples(train, "train")
-    validation = chosen_at(run.training.select_at) if run.training.select_at else samples(clients, "val")
-    watched = (
-        run.partition.external if run.training.watch_every and run.algorithm.collaboration.has_global_model else ()
-    )
     together = run.algorithm.collaboration
-    sizes = {site: sum(t.numel() for t in statistics if t is not None) for site, statistics in known.items()}
-    sent = passed_on(together.clients(sizes, sum), together)
-    return clients, validation, samples(watched, "test"), sent
+    parts = images.by_site("train", run.partition.internal)
+    for site in run.partition.internal:
+        run.training.require_batch(site, len(parts.get(site, ())))
+    statistics = {site: images.statistics(site) for site in parts}
+    heard = {site: [*together.heard(site, statistics).values()] for site in parts}
+
+    def samples(parts: dict[str, pd.DataFrame]) -> Sites:
+        return {site: images.samples(rows, heard.get(site, ())) for site, rows in parts.items()}
+
+    if run.training.select_at:
+        validation = {site: images.outside(site) for site in run.training.select_at}
+    else:
+        validation = samples(images.by_site("val", parts))
+    watched: Sites = {}
+    if run.training.watch_every and together.has_global_model:
+        watched = samples(images.by_site("test", run.partition.external))
+    sizes = {site: sum(t.numel() for t in sent if t is not None) for site, sent in statistics.items()}
+    return samples(parts), validation, watched, Traffic.passed_on(together.clients(sizes, sum), together)
 
 
 def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str, Any]) -> None:
@@ -192,20 +175,23 @@ def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str
 
     write_json(files.spec, run.spec)
     write_table(files.rounds, pd.DataFrame(federation.history))
-    shared, clients = federation.global_state(), [c.name for c in federation.clients if federation.own_names]
+    shared = federation.global_state()
     write_tensors(files.model, shared, {})
-    own: dict[str, Tensor] = {}
+    clients = [client.name for client in federation.clients if federation.own_names]
+    stayed: dict[str, Tensor] = {}
     blends: dict[str, Any] = {}
     for site in (*clients, ""):
-        known = federation.networks(site)
+        networks = federation.networks(site)
         if site:
-            own |= {f"{site}/{k}": known.states[0][k] for k in federation.own_names}
-        if len(known.names) > 1:
-            blends[site] = {"of": known.of, "networks": dict(zip(known.names, known.weights, strict=True))}
-        for name, state in zip(known.names, known.states, strict=True):
-            if name not in ("", *clients):  # beside the client's own; a tensor that is not here is that of the model
-                own |= {f"{name}/{k}": value for k, value in state.items() if not value.equal(shared[k])}
-    write_tensors(files.clients, own, {"blends": json.dumps(blends)} if blends else {})
+            stayed |= {f"{site}/{k}": networks.states[0][k] for k in federation.own_names}
+        if len(networks.names) > 1:
+            weights = dict(zip(networks.names, networks.weights, strict=True))
+            blends[site] = {"of": networks.of, "networks": weights}
+        for name, state in zip(networks.names, networks.states, strict=True):
+            # Networks that predict together with a client's own: a tensor that is left out is that of the model.
+            if name not in ("", *clients):
+                stayed |= {f"{name}/{k}": value for k, value in state.items() if not value.equal(shared[k])}
+    write_tensors(files.clients, stayed, {"blends": json.dumps(blends)} if blends else {})
     write_json(files.manifest, manifest)
     checksums.record(*files.trained)
 
@@ -219,19 +205,26 @@ class _Checkpoint:
     """
 
     def __init__(self, files: RunFiles, identity: str, log: RoundLog) -> None:
-        self.folder, self.file, self.identity, self.log = files.checkpoint, files.state, identity, log
+        self.folder = files.checkpoint
+        self.file = files.state
+        self.identity = identity
+        self.log = log
         self.due = 0.0
 
     def save(self, federation: Federation) -> None:
         """Log the round, and write its checkpoint if it is due."""
-        ranks, progress = federation.ranks, federation.progress()
+        ranks = federation.ranks
+        progress = federation.progress()
         history = progress.pop("history")
         if not ranks.first(lambda: self._logged(progress["round"], history)):
             return
-        began, tensors = time.monotonic(), federation.tensors()
+        began = time.monotonic()
+        tensors = federation.tensors()
         meta = {"identity": self.identity, "progress": json.dumps(progress), "log": str(self.log.sum)}
         ranks.first(lambda: write_tensors(self.file, tensors, meta))
-        if (seconds := time.monotonic() - began) > CHEAP:
+        seconds = time.monotonic() - began
+        if seconds > CHEAP:
+            # Ten times as long without a checkpoint: it takes at most a tenth of the training.
             self.due = began + 11 * seconds
 
     def _logged(self, number: int, history: list[Row]) -> bool:

@@ -28,14 +28,14 @@ def mark(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory, mark: Path) -> Project:
+def untrusted(tmp_path_factory: pytest.TempPathFactory, mark: Path) -> Project:
     """A project whose classes, title and citation are expressions, macros and references."""
     classes = [TOUCH.format(str(mark)), "%/etc/hostname.json::a", "@network", "a @##device", "$import os"]
     words = {"classes": classes, "title": classes[0], "citation": classes[0], "licence": "%x", "caveat": "@#y"}
     changes = {"dataset": own_images.STUDY["dataset"] | words, "runs": [{"algorithm": "fedavg", "bn": "local"}]}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(own_images, "STUDY", own_images.STUDY | changes)
-        return Project(tmp_path_factory.mktemp("stranger"))
+        return Project(tmp_path_factory.mktemp("untrusted"))
 
 
 def parsed(bundle: Path, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -50,8 +50,8 @@ def parsed(bundle: Path, metadata: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-def test_names_are_text_to_monai(stranger: Project, mark: Path, tmp_path: Path) -> None:
-    bundle = export(stranger.folder(), chosen("source", [], None), tmp_path / "bundle")
+def test_names_are_text_to_monai(untrusted: Project, mark: Path, tmp_path: Path) -> None:
+    bundle = export(untrusted.folder(), chosen("source", [], None), tmp_path / "bundle")
     text = (bundle / "configs" / "metadata.json").read_text(encoding="utf-8")
     metadata = json.loads(text)
     assert parsed(bundle, json.loads(text)) == json.loads(text.replace("#", "::")), "MONAI spells # so; all else stays"
@@ -62,20 +62,20 @@ def test_names_are_text_to_monai(stranger: Project, mark: Path, tmp_path: Path) 
     assert names["3"] == "a @ ##device"
 
 
-def test_monai_would_run_what_is_not_quoted(stranger: Project, mark: Path, tmp_path: Path) -> None:
+def test_monai_would_run_what_is_not_quoted(untrusted: Project, mark: Path, tmp_path: Path) -> None:
     """The test above would notice: the same words without their apostrophes leave the file behind."""
-    bundle = export(stranger.folder(), chosen("source", [], None), tmp_path / "bundle")
+    bundle = export(untrusted.folder(), chosen("source", [], None), tmp_path / "bundle")
     parsed(bundle, {"name": TOUCH.format(str(mark))})
     assert mark.exists()
     mark.unlink()
 
 
-def test_the_workflow_runs_with_such_names(stranger: Project, mark: Path, tmp_path: Path) -> None:
+def test_the_workflow_runs_with_such_names(untrusted: Project, mark: Path, tmp_path: Path) -> None:
     from monai.bundle import run
 
-    bundle = export(stranger.folder(), chosen("source", [], None), tmp_path / "bundle")
+    bundle = export(untrusted.folder(), chosen("source", [], None), tmp_path / "bundle")
     files = {"config_file": str(bundle / "configs/inference.json"), "meta_file": str(bundle / "configs/metadata.json")}
-    run(**files, bundle_root=str(bundle), dataset_dir=str(stranger.root / "images"))
+    run(**files, bundle_root=str(bundle), dataset_dir=str(untrusted.root / "images"))
     assert len((bundle / "eval" / "predictions.csv").read_text().splitlines()) == 76
     assert not mark.exists()
 
@@ -100,15 +100,15 @@ def test_only_what_monai_reads_as_more_is_quoted(text: Any, wanted: Any) -> None
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_no_numbers_are_refused(stranger: Project, tmp_path: Path, value: float) -> None:
-    model = stranger.folder() / "model.safetensors"
+def test_weights_that_are_no_numbers_are_refused(untrusted: Project, tmp_path: Path, value: float) -> None:
+    model = untrusted.folder() / "model.safetensors"
     before = model.read_bytes()
     tensors, _ = read_tensors(model)
     name = next(k for k, v in tensors.items() if v.is_floating_point() and v.dim() == 2)
     write_tensors(model, {**tensors, name: torch.full_like(tensors[name], value)}, {})
     try:
-        with pytest.raises(UserError, match=rf"model\.safetensors: its tensor '{name}' holds values that are no numb"):
-            export(stranger.folder(), chosen("source", [], None), tmp_path / "bundle")
+        with pytest.raises(UserError, match=rf"model\.safetensors: its tensor '{name}' holds NaN or infinity"):
+            export(untrusted.folder(), chosen("source", [], None), tmp_path / "bundle")
     finally:
         model.write_bytes(before)
     assert not (tmp_path / "bundle").exists()
