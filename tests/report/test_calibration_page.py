@@ -46,7 +46,7 @@ def graded(root: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> resul
 
 
 def of(found: results.StudyResults, quantity: str, site: str = "centre1") -> pd.DataFrame:
-    rows = found.calibration
+    rows = found.table("calibration")
     return rows[(rows["quantity"] == quantity) & (rows["site"] == site) & (rows["inference_id"] == "source")]
 
 
@@ -90,15 +90,16 @@ def test_the_section_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found = graded(tmp_path, monkeypatch)
     results.draw(found.plan, found.paths, "calibration")
     content = page.context(found)
-    (table,) = content["calibrated"]
+    section = content["calibration"]
+    (table,) = section.tables
     assert table.header[3:6] == ("Observed / expected", "Intercept", "Slope")
     assert [(row[0].text, row[1].text, row[2].text, row[3].text) for row in table.rows][:2] == [
         ("centre1", "external", "Source", "1.32"),
         ("centre1", "external", "TsmoBN", "1.32"),
     ]
     assert table.rows[-1][0].text == "Mean of internal sites"
-    assert content["calibration"].of == f"class {fake_study.Fake().classes[1]}"
-    assert "surely not extreme enough (above 1) at" in content["calibration"].slopes
+    assert section.lines[0].startswith(f"Can the probability of class {fake_study.Fake().classes[1]} be taken")
+    assert "surely not extreme enough (above 1) at" in section.lines[0]
     text = page.write(found.plan, found.paths).read_text(encoding="utf-8")
     assert '<a href="#calibration">' in text and '<section id="calibration"' in text
     assert fake_study.EVIL not in text
@@ -120,9 +121,9 @@ def test_with_more_than_two_classes_it_is_about_the_answer(tmp_path: Path, monke
     monkeypatch.setattr(fake_study, "predict", predict)
     plan, paths = summarised(tmp_path, dataset=Three(), **ONE | {"seeds": [0]})
     found = results.load(plan, paths)
-    assert set(found.calibration["of"]) == {"the answer"}
+    assert set(found.table("calibration")["of"]) == {"the answer"}
     assert of(found, "observed_expected")["mean"].item() == pytest.approx(0.8 / 0.7)
-    assert page.context(found)["calibration"].of == "the most probable class"
+    assert "probability of the most probable class be taken" in page.context(found)["calibration"].lines[0]
     assert "where it is right" in results.draw(plan, paths, "calibration").read_text(encoding="utf-8")
 
 

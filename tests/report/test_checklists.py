@@ -14,10 +14,13 @@ from outline import Outline
 from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
 from fedshift.report import checklists
-from fedshift.report.checklist_items import CLAIM, TRIPOD_AI, Item
+from fedshift.report.checklists import Item
 from fedshift.report.html import render
 from fedshift.study.author import Author
 from fedshift.study.declaration import Study
+
+CLAIM = checklists.items("CLAIM 2024")
+TRIPOD_AI = checklists.items("TRIPOD+AI")
 
 SECTIONS = {"answer", "sites", "cohort", "protocol", "provenance"}
 """Sections that every page has."""

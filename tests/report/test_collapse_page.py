@@ -107,7 +107,7 @@ def test_a_study_whose_methods_adapt_statistics_alone_has_no_section(tmp_path: P
     text = written(study)
     assert 'id="collapse"' not in text
     assert "Collapse:" not in text
-    assert len(study.collapse) == 2, "it has a table"
+    assert len(study.table("collapse")) == 2, "it has a table"
 
 
 def test_without_a_collapse_the_page_says_so(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_every_table_of_sites_counts_patients(tmp_path: Path, monkeypatch: pytes
     assert [row["Patients"] for row in rows] == ["15", "30", "30"]
     overview = tables.table("overview", "csv").read_text().splitlines()
     assert "15 + 60" in overview[1]
-    assert found.effects.set_index(["quantity", "role", "site"])["patients"].to_dict() == {
+    assert found.table("effects").set_index(["quantity", "role", "site"])["patients"].to_dict() == {
         ("level", "internal", "*"): 15,
         ("level", "external", "*"): 60,
         ("gap", "internal", "*"): 75,

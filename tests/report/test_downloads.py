@@ -66,7 +66,7 @@ def test_figures_say_so_in_their_names(synthetic: tuple[Plan, Paths]) -> None:
 def test_a_marked_table_has_the_values_of_its_file(synthetic: tuple[Plan, Paths]) -> None:
     plan, paths = synthetic
     text = offered(synthetic)["synthetic-fake-effects.csv"]
-    with paths.study_files(plan.name).effects.open(newline="", encoding="utf-8") as file:
+    with paths.study_files(plan.name).result("effects").open(newline="", encoding="utf-8") as file:
         assert [{**row, "synthetic": "yes"} for row in csv.DictReader(file)] == rows(text)
 
 
@@ -79,7 +79,7 @@ def test_real_data_are_not_marked(tmp_path: Path) -> None:
 def test_empty_tables_are_not_offered(synthetic: tuple[Plan, Paths]) -> None:
     """The study names no paper: its tables of published values and of trends have a header alone."""
     plan, paths = synthetic
-    assert len(paths.study_files(plan.name).trends.read_text().splitlines()) == 1
+    assert len(paths.study_files(plan.name).result("trends").read_text().splitlines()) == 1
     titles = [title for title, *_ in downloads.downloads(results.load(plan, paths))]
     empty = {"Beside the published values", "Trends", "Subgroups"}
     assert not empty & set(titles)

@@ -14,12 +14,12 @@ import pytest
 import yaml
 from fake_study import EVIL
 from outline import Outline
-from papers_study import made
+from papers_study import beside_paper
 
 from fedshift.cli import parser as cli
 from fedshift.io import checksums
 from fedshift.io.paths import Paths
-from fedshift.report import gallery, headline, page
+from fedshift.report import gallery, page
 from fedshift.study.plan import Plan
 
 TREND = {"claim": f"Local BN is better {EVIL}", "better": {"bn": "local"}, "than": {"bn": "aggregated"}}
@@ -36,7 +36,7 @@ TINY: dict[str, Any] = {
 
 
 def shown(root: Path, rows: str = ROWS, **changes: Any) -> tuple[Plan, Paths, str]:
-    plan, paths = made(root, rows, **({"trends": [TREND], "reproduces": ["p-table1"]} | changes))
+    plan, paths = beside_paper(root, rows, **({"trends": [TREND], "reproduces": ["p-table1"]} | changes))
     return plan, paths, page.write(plan, paths).read_text(encoding="utf-8")
 
 
@@ -80,7 +80,7 @@ def test_a_page_without_papers_has_neither_section(tmp_path: Path) -> None:
 
 def test_the_headline_is_written_with_the_page(tmp_path: Path) -> None:
     plan, paths, text = shown(tmp_path, without={"bn": "aggregated", "seed": 2})
-    told = json.loads(headline.file(paths, plan.name).read_text())
+    told = json.loads(paths.study_files(plan.name).headline.read_text())
     assert (told["runs"], told["missing"], told["scale"], told["synthetic"]) == (6, 1, "paper", False)
     assert told["trends"] == {"held": 1, "judged": 1, "of": 1, "reason": ""}
     assert (told["published"]["within"], told["published"]["outside"]) == (1, 1)
@@ -95,7 +95,7 @@ def test_what_is_wrong_with_the_data_stands_in_the_headline_and_the_index(tmp_pa
         return table.assign(patient=table["patient"].where(table["site"] != EVIL, "centre0/0"))
 
     plan, paths, _ = shown(tmp_path, change=shared)
-    (problem,) = json.loads(headline.file(paths, plan.name).read_text())["problems"]
+    (problem,) = json.loads(paths.study_files(plan.name).headline.read_text())["problems"]
     assert problem.startswith("Patients shared by internal and external sites: 1 shared (10 images at centre0 and")
     text = gallery.write(tmp_path / "studies", paths).read_text(encoding="utf-8")
     assert f"PROBLEM {problem}" in Outline(text).text
@@ -103,7 +103,7 @@ def test_what_is_wrong_with_the_data_stands_in_the_headline_and_the_index(tmp_pa
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a study that was shown, in the folder's words, and two that were not."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "config" / "studies"
@@ -124,8 +124,8 @@ def index(project: Path) -> tuple[str, str]:
     return text, Outline(text).text
 
 
-def test_the_index_shows_all_that_lies_there(project: Path) -> None:
-    text, words = index(project)
+def test_the_index_shows_all_that_lies_there(project_folder: Path) -> None:
+    text, words = index(project_folder)
     assert "<script" not in text.lower()
     assert "<b>curves" not in text
     assert "3 studies, 1 with a page." in words
@@ -142,17 +142,17 @@ def test_the_index_shows_all_that_lies_there(project: Path) -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_own_studies_come_first_and_have_no_scale(project: Path) -> None:
-    (project / "config/studies/mine.yaml").write_text(yaml.safe_dump(TINY))
-    text = index(project)[0]
+def test_own_studies_come_first_and_have_no_scale(project_folder: Path) -> None:
+    (project_folder / "config/studies/mine.yaml").write_text(yaml.safe_dump(TINY))
+    text = index(project_folder)[0]
     assert text.index('id="studies"') < text.index('id="mine"') < text.index('id="papers"') < text.index('id="fake"')
     own = text[text.index('id="studies"') : text.index('id="papers"')]
     assert "mine" in own and "begun" not in own
     assert not re.search(r"\b(mini|paper)\b", Outline(own).text)
 
 
-def test_without_own_studies_the_index_names_the_template(project: Path) -> None:
-    assert "There are none yet. config/studies/own-hospitals-example.yaml is a template" in index(project)[1]
+def test_without_own_studies_the_index_names_the_template(project_folder: Path) -> None:
+    assert "There are none yet. config/studies/own-hospitals-example.yaml is a template" in index(project_folder)[1]
 
 
 def test_a_folder_of_own_studies_speaks_of_no_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,64 +165,64 @@ def test_a_folder_of_own_studies_speaks_of_no_papers(tmp_path: Path, monkeypatch
         assert not re.search(r"\b(mini|paper|papers)\b", words, re.IGNORECASE)
 
 
-def test_what_is_unfinished_or_out_of_date_is_told(project: Path) -> None:
+def test_what_is_unfinished_or_out_of_date_is_told(project_folder: Path) -> None:
     from fedshift import study
 
-    runs = study.load(project / "config/studies/begun.yaml", "mini").runs
-    folder = project / "results" / "runs" / next(iter(runs))
+    runs = study.load(project_folder / "config/studies/begun.yaml", "mini").runs
+    folder = project_folder / "results" / "runs" / next(iter(runs))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "manifest.json").write_text("{}")
-    (project / "config/studies/new.yaml").write_text("title: [")
-    shutil.copy(project / "config/studies/begun.yaml", project / "config/studies/fake.yaml")
-    (project / "reports" / "old.html").write_text("x")
-    (project / "config/studies/old.yaml").write_text(yaml.safe_dump(TINY))
-    words = index(project)[1]
+    (project_folder / "config/studies/new.yaml").write_text("title: [")
+    shutil.copy(project_folder / "config/studies/begun.yaml", project_folder / "config/studies/fake.yaml")
+    (project_folder / "reports" / "old.html").write_text("x")
+    (project_folder / "config/studies/old.yaml").write_text(yaml.safe_dump(TINY))
+    words = index(project_folder)[1]
     assert "begun : incomplete: 1 of 2 runs trained Reproduces" in words
     assert "new : not valid:" in words
     assert "fake : out of date: the study has changed since" in words
     assert "old : an old page: run fedshift page again" in words
-    (project / "reports" / "fake.html").unlink()
-    assert "its page is missing" in index(project)[1]
+    (project_folder / "reports" / "fake.html").unlink()
+    assert "its page is missing" in index(project_folder)[1]
 
 
-def test_the_index_needs_no_list_of_papers(project: Path) -> None:
-    (project / "config" / "papers.csv").unlink()
-    text, words = index(project)
+def test_the_index_needs_no_list_of_papers(project_folder: Path) -> None:
+    (project_folder / "config" / "papers.csv").unlink()
+    text, words = index(project_folder)
     assert 'id="coverage"' not in text
     assert "p-table1 (not in the list of papers)" in words
 
 
-def test_made_up_data_and_a_broken_file(project: Path) -> None:
-    paths = Paths(project)
-    shown(project, synthetic=True)
-    assert "synthetic" in index(project)[1]
-    assert "Trends: do not count: synthetic data" in index(project)[1]
-    headline.file(paths, "fake").write_text("{")
-    assert "PROBLEM results/studies/fake/headline.json: not a readable JSON file" in index(project)[1]
+def test_made_up_data_and_a_broken_file(project_folder: Path) -> None:
+    paths = Paths(project_folder)
+    shown(project_folder, synthetic=True)
+    assert "synthetic" in index(project_folder)[1]
+    assert "Trends: do not count: synthetic data" in index(project_folder)[1]
+    paths.study_files("fake").headline.write_text("{")
+    assert "PROBLEM results/studies/fake/headline.json: not a readable JSON file" in index(project_folder)[1]
 
 
 def test_a_damaged_headline_is_named_with_its_command_beside_the_other_studies(
-    project: Path, capsys: pytest.CaptureFixture[str]
+    project_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The file is still JSON, but not what was written. A study that is in no folder has no command but `rm`."""
-    paths = Paths(project)
-    shutil.copy(project / "config/studies/begun.yaml", project / "config/studies/fake.yaml")
-    files = [headline.file(paths, name) for name in ("fake", "stranger")]
+    paths = Paths(project_folder)
+    shutil.copy(project_folder / "config/studies/begun.yaml", project_folder / "config/studies/fake.yaml")
+    files = [paths.study_files(name).headline for name in ("fake", "foreign")]
     files[1].parent.mkdir(parents=True)
     content = files[0].read_text(encoding="utf-8")
     for file in files:
         file.write_text(content, encoding="utf-8")
         checksums.record(file)
         file.write_text(content.replace("1", "2"), encoding="utf-8")
-    text, words = index(project)
+    text, words = index(project_folder)
     said = capsys.readouterr()
-    for entry in ("begun : not run", "new : not run", "fake : damaged", "stranger : damaged"):
+    for entry in ("begun : not run", "new : not run", "fake : damaged", "foreign : damaged"):
         assert entry in words
     fault = "is damaged or was changed: its SHA-256 checksum is not the one recorded when it was written"
     again = "fedshift run fake --forcerun results/studies/fake/headline.json"
     mends = {
         "fake": f"Make it again: {again}",
-        "stranger": "The study is not in this folder; remove it: rm results/studies/stranger/headline.json",
+        "foreign": "The study is not in this folder; remove it: rm results/studies/foreign/headline.json",
     }
     for name, mend in mends.items():
         line = f"results/studies/{name}/headline.json: {fault}. The result of this study is not shown. {mend}"
@@ -231,7 +231,7 @@ def test_a_damaged_headline_is_named_with_its_command_beside_the_other_studies(
     assert 'href="fake.html"' in text, "its page is whole"
 
 
-def test_no_study_may_be_called_index(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "config/studies/index.yaml").write_text(yaml.safe_dump(TINY))
+def test_no_study_may_be_called_index(project_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project_folder / "config/studies/index.yaml").write_text(yaml.safe_dump(TINY))
     assert cli.main(["check", "index"]) == 2
     assert "reports/index.html is the index of all studies" in capsys.readouterr().err

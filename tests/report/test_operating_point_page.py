@@ -15,7 +15,7 @@ import pytest
 from scored_study import summarised
 
 from fedshift.analysis import results
-from fedshift.report import operating_point, page, worst
+from fedshift.report import operating_point_section, page, worst
 from fedshift.study.plan import Run
 
 CLASSES = ("healthy", "tumour")
@@ -29,7 +29,7 @@ ONE: dict[str, Any] = {
 }
 
 
-def made(root: Path, right: fake_study.Right, **changes: Any) -> results.StudyResults:
+def made(root: Path, right: fake_study.ShareRight, **changes: Any) -> results.StudyResults:
     plan, paths = summarised(root, right, **ONE | changes)
     return results.load(plan, paths)
 
@@ -110,7 +110,7 @@ def test_no_external_site_has_no_worst(tmp_path: Path) -> None:
 
 def test_more_than_two_classes_have_a_worst_and_no_operating_point(tmp_path: Path) -> None:
     found = made(tmp_path, fake_study.helps, dataset=fake_study.Fake(classes=("a", "b", "c")), metrics=["accuracy"])
-    assert operating_point.section(found) is None
+    assert operating_point_section.section(found) is None
     assert worst.sentences(found)[0].startswith("The worst external result is accuracy at centre1: 60.0")
     assert "The positive class" not in text(found)
 
@@ -121,7 +121,7 @@ def test_the_section_shows_validation_first_and_every_site_at_its_threshold(
     """Of 10 samples of a patient 9 are right: 5 of 5 healthy ones, and 4 of 5 ill ones."""
     one_class(monkeypatch)
     found = made(tmp_path, fake_study.helps, change=only_ill, threshold={"specificity": 0.95})
-    section = operating_point.section(found)
+    section = operating_point_section.section(found)
     assert section is not None
     (table,) = section.tables
     rows = [[cell.text for cell in row] for row in table.rows]
@@ -143,7 +143,7 @@ def test_the_section_shows_validation_first_and_every_site_at_its_threshold(
     ]
     assert counts[3:] == [("TP 4, FN 42", "FP 0, TN 0"), ("TP 24, FN 6", "FP 0, TN 30")]
     assert [(row[4].text, row[4].below) for row in table.rows][3:] == [("5", "46 samples"), ("6", "60 samples")]
-    assert section.elsewhere is None
+    assert section.last is None
     said = text(found)
     assert "The positive class is tumour" in said
     assert "the smallest score with a specificity of 0.95 or more" in said
@@ -156,9 +156,9 @@ def test_predictive_values_at_a_declared_prevalence(tmp_path: Path) -> None:
     """At centre2 8 of 10 are right, 4 of 5 of either class; at 10 % that is 0.08 / (0.08 + 0.18), and 0.72 / 0.74."""
     rights = {"centre1": 0.8, "centre2": 0.8}
     found = made(tmp_path, lambda run, how, site, role: rights.get(site, 0.9), prevalence=0.1)
-    section = operating_point.section(found)
-    assert section is not None and section.elsewhere is not None
-    shown = {row[1].text: (row[4].text, row[5].text) for row in section.elsewhere.rows}
+    section = operating_point_section.section(found)
+    assert section is not None and section.last is not None
+    shown = {row[1].text: (row[4].text, row[5].text) for row in section.last.rows}
     assert shown["centre2"] == ("30.8", "97.3")
     assert "PPV at 10 %" in text(found)
     assert "where 10 % of samples are positive" in text(found)
@@ -176,6 +176,6 @@ def test_a_threshold_that_could_not_be_chosen_is_named(tmp_path: Path) -> None:
     split = {"train": 0.8, "val": 0, "test": 0.2}
     partition = {"internal": fake_study.INTERNAL, "external": ("centre1",), "split": split}
     found = made(tmp_path, fake_study.helps, partition=partition, threshold="youden", training={"select": "last"})
-    section = operating_point.section(found)
+    section = operating_point_section.section(found)
     assert section is not None and section.lines[-1].startswith("No threshold could be chosen for Source: a training")
     assert "No threshold could be chosen for Source" in text(found)

@@ -10,7 +10,7 @@ import fake_study
 import numpy as np
 import pandas as pd
 import pytest
-from fake_study import EVIL, Right
+from fake_study import EVIL, ShareRight
 from outline import Outline
 from scored_study import summarised
 
@@ -36,9 +36,9 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_study, "PATIENTS", 30)
 
 
-def made(root: Path, right: Right = fake_study.helps, **changes) -> tuple[Plan, Paths, str]:  # type: ignore[no-untyped-def]
+def made(root: Path, share_right: ShareRight = fake_study.helps, **changes) -> tuple[Plan, Paths, str]:  # type: ignore[no-untyped-def]
     """A study from predictions to its page."""
-    plan, paths = summarised(root, right, **changes)
+    plan, paths = summarised(root, share_right, **changes)
     for name in plan.study.figures:
         results.draw(plan, paths, name)
     return plan, paths, page.write(plan, paths).read_text(encoding="utf-8")
@@ -117,10 +117,10 @@ def test_help_is_told_in_numbers(whole: tuple[Plan, Paths, str]) -> None:
 
 
 def lead(root: Path, outside: dict[str, float], inside: float = 0.9) -> str:
-    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+    def share_right(run, inference, site, role):  # type: ignore[no-untyped-def]
         return inside if role == "internal" else outside[inference]
 
-    return Outline(made(root, right, seeds=[0], figures=[])[2]).text
+    return Outline(made(root, share_right, seeds=[0], figures=[])[2]).text
 
 
 @pytest.mark.parametrize(
@@ -271,12 +271,12 @@ def test_balanced_accuracy_has_intervals(tmp_path: Path) -> None:
 def test_a_gap_that_grows_is_told(tmp_path: Path) -> None:
     """All of the external loss comes back, and yet the gap is three times what it was: internal sites gain more."""
 
-    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+    def share_right(run, inference, site, role):  # type: ignore[no-untyped-def]
         return {("internal", "source"): 0.6, ("external", "source"): 0.5, ("internal", "tsmobn"): 0.9}.get(
             (role, inference), 0.6
         )
 
-    plan, paths, html = made(tmp_path, right, figures=[])
+    plan, paths, html = made(tmp_path, share_right, figures=[])
     text = Outline(html).text
     assert "TsmoBN recovers 100 % of the external loss: +10.0 points" in text
     told = "At internal sites it adds 30.0 ± 0.0 points, and the gap with TsmoBN is 30.0 points, larger than the 10.0"
@@ -294,10 +294,10 @@ def test_a_loss_in_doubt_is_not_a_denominator(tmp_path: Path) -> None:
     Patients are all alike, so that the interval is that over three seeds: 20 ± 4.302653 * 30 / sqrt(3).
     """
 
-    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+    def share_right(run, inference, site, role):  # type: ignore[no-untyped-def]
         return 0.7 if role == "internal" else {"source": 0.8 - 0.3 * run.seed, "tsmobn": 0.9}[inference]
 
-    text = Outline(made(tmp_path, right, figures=[])[2]).text
+    text = Outline(made(tmp_path, share_right, figures=[])[2]).text
     assert "20.0 points, but its 95% interval (−54.5 to +94.5 over 72 patients and 3 trainings) includes both" in text
     assert "More trainings would narrow the interval." in text
     assert "gap in doubt" in text
@@ -309,10 +309,12 @@ def one_class(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_a_site_of_one_class_is_a_dash_and_left_out(tmp_path: Path) -> None:
-    def right(run, inference, site, role):  # type: ignore[no-untyped-def]
+    def share_right(run, inference, site, role):  # type: ignore[no-untyped-def]
         return 0.2 if site == "centre1" else 0.8 if role == "internal" else 0.6
 
-    text = Outline(made(tmp_path, right, change=one_class, headline="balanced_accuracy", figures=["sites"])[2]).text
+    text = Outline(
+        made(tmp_path, share_right, change=one_class, headline="balanced_accuracy", figures=["sites"])[2]
+    ).text
     assert "Balanced accuracy 80.0 ± 0.0 % at internal sites and 60.0 ± 0.0 % at 1 of 2 external sites" in text
     assert "centre1 external 60 – – –" in text
     assert "At centre1, which has only class tumour & <b>friends</b>, sensitivity is 20.0 % (" in text

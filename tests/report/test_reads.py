@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from papers_study import made
+from papers_study import beside_paper
 
 from fedshift.analysis import results
 from fedshift.report import page, summary
@@ -51,7 +51,7 @@ def _counted(counter: Counter[Path]):  # type: ignore[no-untyped-def]
 def test_each_file_of_results_is_read_once_for_a_page(tmp_path: Path, opened: Counter[Path]) -> None:
     trend = {"claim": "c", "better": {"bn": "local"}, "than": {"bn": "aggregated"}}
     rows = "FedAvg,base,H4,61.5,10 FedBN,base,H4,20,1"
-    plan, paths = made(tmp_path, rows, trends=[trend], figures=["convergence", "patches", "sites"])
+    plan, paths = beside_paper(tmp_path, rows, trends=[trend], figures=["convergence", "patches", "sites"])
     for name in plan.study.figures:
         results.draw(plan, paths, name)
     opened.clear()
@@ -69,7 +69,7 @@ def test_each_file_of_results_is_read_once_for_a_page(tmp_path: Path, opened: Co
 
 
 def test_a_figure_reads_each_file_once(tmp_path: Path, opened: Counter[Path]) -> None:
-    plan, paths = made(tmp_path, figures=["sites"])
+    plan, paths = beside_paper(tmp_path, figures=["sites"])
     opened.clear()
     results.draw(plan, paths, "sites")
     folder = paths.study(plan.name)
@@ -84,7 +84,7 @@ def test_a_figure_reads_each_file_once(tmp_path: Path, opened: Counter[Path]) ->
 
 
 def test_samples_partitions_and_predictions_are_read_once_for_a_summary(tmp_path: Path, opened: Counter[Path]) -> None:
-    plan, paths = made(tmp_path, figures=["decision_curve"])
+    plan, paths = beside_paper(tmp_path, figures=["decision_curve"])
     opened.clear()
     summary.summarise(plan, paths)
     files = [paths.data_files(data).samples for data in plan.data]

@@ -6,8 +6,7 @@ import re
 from typing import Any
 
 from fedshift.analysis.table import Table
-from fedshift.report.html import render
-from fedshift.report.page_table import plain
+from fedshift.report.html import plain, render
 
 CARD: dict[str, Any] = {"title": "T", "version": "1", "source": "s", "licence": "l", "citation": "c", "checksums": {}}
 RECEIVED = {"origin": "the copy (https://hub.example/x)", "verified": ["counts"], "unverified": ["<pixels>", "order"]}
@@ -19,7 +18,7 @@ def facts(card: dict[str, Any]) -> dict[str, str]:
         "archives": [],
         "command": "",
         "facts": [],
-        "runs": plain("runs", Table("Runs", ("Run",), ())),
+        "runs": plain(Table("Runs", ("Run",), ())),
         "run_commands": {},
         "specs": [],
     }

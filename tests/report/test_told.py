@@ -27,7 +27,7 @@ from fedshift.io.paths import Paths
 from fedshift.io.text import write_json
 from fedshift.report import history
 from fedshift.report.answer import answer
-from fedshift.report.tables import overview, sites
+from fedshift.report.headline_tables import overview, sites_on_page
 from fedshift.study.plan import Plan
 
 POPULATION: dict[str, Any] = {"name": "population", "personalise": {"source": "test_excluded"}}
@@ -39,8 +39,8 @@ def rights(**shares: float) -> Any:
     return lambda run, inference, site, role: 0.9 if role == "internal" else shares[inference]
 
 
-def scored(root: Path, right: Any = fake_study.helps, **changes: Any) -> tuple[Findings, Plan, Paths]:
-    plan, paths = summarised(root, right, **changes)
+def scored(root: Path, share_right: Any = fake_study.helps, **changes: Any) -> tuple[Findings, Plan, Paths]:
+    plan, paths = summarised(root, share_right, **changes)
     return results.load(plan, paths).findings, plan, paths
 
 
@@ -239,8 +239,8 @@ def test_labels_are_told_in_full_where_all_settings_are_the_default(tmp_path: Pa
 def test_no_share_of_the_loss_is_recovered_by_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_study, "PATIENTS", 30)
     given = ["source", "tsmobn", POPULATION]
-    right = rights(source=0.6, tsmobn=0.8, population=0.9)
-    found, *_ = scored(tmp_path, right, inferences=given, headline="auc")
+    share_right = rights(source=0.6, tsmobn=0.8, population=0.9)
+    found, *_ = scored(tmp_path, share_right, inferences=given, headline="auc")
     rows = [(row[1], row[-1]) for row in overview(found).rows]
     assert len(rows) == 6
     assert {cell for name, cell in rows if LABELS in name} == {DASH}
@@ -309,8 +309,9 @@ def test_fedtan2_always_tells_when_its_exchange_ends(tmp_path: Path) -> None:
 def test_the_table_of_a_condition_has_the_inferences_asked_of_it(tmp_path: Path) -> None:
     """And no gain of what uses labels, whose score is of other images or of known ones."""
     runs = [{"algorithm": "fedavg"}, {"algorithm": "perfedavg", "inferences": ["source", PERSONAL]}]
-    findings, _, _ = scored(tmp_path, runs=runs, seeds=[0])
-    plain, personal = (sites(findings, group).header[4:] for group in findings.conditions)
+    findings, plan, paths = scored(tmp_path, runs=runs, seeds=[0])
+    tables = (sites_on_page(findings, c, "patients", results.load(plan, paths).controls) for c in findings.conditions)
+    plain, personal = (table.header[4:] for table in tables)
     assert plain == ("Source", "TsmoBN", "Gain, TsmoBN")
     assert [LABELS in title for title in personal] == [False, True]
     assert not any(title.startswith("Gain") for title in personal)

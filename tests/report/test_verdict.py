@@ -22,7 +22,7 @@ from fedshift.analysis.findings import Findings
 from fedshift.analysis.verdict import Reason, Recovery, Verdict, Word, verdict
 from fedshift.report import page
 from fedshift.report.answer import answer
-from fedshift.report.tables import overview
+from fedshift.report.headline_tables import overview
 from fedshift.study.plan import Run
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": []}
@@ -35,14 +35,14 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_study, "PATIENTS", PATIENTS)
 
 
-def judged(root: Path, right: fake_study.Right, **changes: Any) -> tuple[Findings, Verdict, str]:
+def judged(root: Path, share_right: fake_study.ShareRight, **changes: Any) -> tuple[Findings, Verdict, str]:
     """The verdict on the first condition, and the page's first sentence about it."""
-    plan, paths = summarised(root, right, **ONE | changes)
+    plan, paths = summarised(root, share_right, **ONE | changes)
     found = results.load(plan, paths).findings
     return found, verdict(found, found.conditions[0]), answer(found).lead
 
 
-def rights(inside: float, source: float, tsmobn: float) -> fake_study.Right:
+def rights(inside: float, source: float, tsmobn: float) -> fake_study.ShareRight:
     return lambda run, inference, site, role: (
         inside if role == "internal" else {"source": source}.get(inference, tsmobn)
     )
@@ -146,10 +146,7 @@ def scattered(table: pd.DataFrame, run: Run) -> np.ndarray:
 
 
 def test_three_trainings_and_twenty_patients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interval over patients alone says nothing of trainings that differ by 15 points.
-
-    The variance over patients is estimated from 2,000 draws, which is where the tolerance comes from.
-    """
+    """The interval over patients alone says nothing of trainings that differ by 15 points."""
     monkeypatch.setattr(fake_study, "PATIENTS", 20)
     monkeypatch.setattr(fake_study, "PER_PATIENT", 500)
     instead(monkeypatch, scattered)
@@ -159,15 +156,16 @@ def test_three_trainings_and_twenty_patients(tmp_path: Path, monkeypatch: pytest
     found, said, lead = judged(tmp_path, rights(1, 1, 1), partition=parts, **changes)
     level, seeds = found.effect("level", found.conditions[0], "source"), np.array(SEEDS)
     assert (level.mean, level.std) == pytest.approx((seeds.mean(), seeds.std(ddof=1)))
-    good, bad = np.mean(PAIRS, axis=0) / 500
-    # the smallest site, at home, has 10 test patients: its degrees of freedom, and its correction of the resamples
-    patients, trainings = ((good - bad) / 2) ** 2 / 20 * 10 / 9, seeds.var(ddof=1) / 3
-    df = (patients + trainings) ** 2 / (patients**2 / 9 + trainings**2 / 2)
-    half = student.ppf(0.975, df) * math.sqrt(patients + trainings)
-    assert half == pytest.approx(0.16, abs=0.005)
-    assert (level.low, level.high) == pytest.approx((level.mean - half, level.mean + half), abs=0.005)
-    # of 20 resampled patients 6 to 14 are good ones, in 95 % of binomial draws
-    assert level.high_patients - level.low_patients == pytest.approx((14 - 6) / 20 * (good - bad))
+    halves = (np.array(PAIRS)[:, 0] - np.array(PAIRS)[:, 1]) / 1000  # of each training, from good to bad patients
+    patients, trainings = halves.mean() ** 2 / 19, seeds.var(ddof=1) / 3
+    residual = ((halves - halves.mean()) ** 2).sum() / 19 / 6
+    total = patients + trainings - residual
+    assert total > max(patients, trainings)  # no component is negative
+    df = total**2 / (patients**2 / 19 + trainings**2 / 2 + residual**2 / 38)
+    half = student.ppf(0.975, df) * math.sqrt(total)
+    assert (level.low, level.high) == pytest.approx((level.mean - half, level.mean + half))
+    half = student.ppf(0.975, 19) * math.sqrt(patients)
+    assert (level.low_patients, level.high_patients) == pytest.approx((level.mean - half, level.mean + half))
     assert said.word is Word.LOSES  # 100 % at home: a loss of 23 points, of which 7 are established
     assert (said.loss.low, said.loss.high) == pytest.approx((1 - level.high, 1 - level.low))
     assert "over 40 patients and 3 trainings" in lead
@@ -180,10 +178,10 @@ def test_one_training_says_so(tmp_path: Path) -> None:
 
 
 def test_each_of_two_conditions_has_its_verdict(tmp_path: Path) -> None:
-    def right(run: Run, inference: str, site: str, role: str) -> float:
+    def share_right(run: Run, inference: str, site: str, role: str) -> float:
         return 0.9 if role == "internal" or run.bn == "local" else 0.6
 
-    found, *_ = judged(tmp_path, right, runs=[{"algorithm": "fedavg", "bn": ["aggregated", "local"]}])
+    found, *_ = judged(tmp_path, share_right, runs=[{"algorithm": "fedavg", "bn": ["aggregated", "local"]}])
     assert [verdict(found, one).word for one in found.conditions] == [Word.LOSES, Word.HOLDS]
     told = answer(found)
     assert told.opening == ""
@@ -198,11 +196,13 @@ def test_each_of_two_conditions_has_its_verdict(tmp_path: Path) -> None:
 def test_many_conditions_are_counted_first(tmp_path: Path) -> None:
     """Losses of 30 points, of none, and a model at chance at home, twice."""
 
-    def right(run: Run, inference: str, site: str, role: str) -> float:
+    def share_right(run: Run, inference: str, site: str, role: str) -> float:
         home = 0.5 if run.algorithm.name == "fedprox" else 0.9
         return home if role == "internal" or run.bn == "local" else 0.6
 
-    found, *_ = judged(tmp_path, right, runs=[{"algorithm": ["fedavg", "fedprox"], "bn": ["aggregated", "local"]}])
+    found, *_ = judged(
+        tmp_path, share_right, runs=[{"algorithm": ["fedavg", "fedprox"], "bn": ["aggregated", "local"]}]
+    )
     told = answer(found)
     assert told.opening.startswith("Best of 4 conditions at 2 external sites: FedAvg, local BN (90.0")
     counted = "Of 4 conditions 1 holds up at external sites, 1 loses there and for 2 the data cannot tell."
