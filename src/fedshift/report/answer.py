@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from ..analysis import contrasts
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
-from ..analysis.values import DASH, Value, between, inner, number, spread
+from ..analysis.values import DASH, Share, Value, inner, number, spread
 from ..analysis.verdict import Reason, Verdict, Word, verdict
-from . import comparison
-from .tables import LOSS_RECOVERED
-from .verdict import NO_EXTERNAL_SITE, all_of, blind, over, points, sentence, signed, these_only, why_none
+from . import comparison_section
+from .headline_tables import LOSS_RECOVERED, sure
+from .phrases import blind, capital, change_interval, joined, level, level_interval, percent, points, why_none
+from .verdict_words import NO_EXTERNAL_SITE, all_of, distinct, sentence, these_only
 
 IN_WORDS = 6
 """Conditions that are described in sentences. The overview table has all."""
@@ -50,50 +51,63 @@ class Answer:
 def answer(findings: Findings, unit: str = "patients") -> Answer:
     """Return the headline of a study, led by the comparison of its conditions where there are many.
 
-    Numbers are averaged over partitions where each of these leaves out other sites. `unit` is what the intervals
-    resample: patients, or images.
+    Numbers are averaged over partitions where each of these leaves out other sites.
     """
-    firsts: dict[str, Condition] = {}
-    for condition in findings.conditions:
-        firsts.setdefault(condition.family if findings.averaged else condition.id, condition)
-    several = findings.several and not findings.averaged
-    conditions, compared = list(firsts.values()), comparison.sentences(findings, unit)
-    if len(conditions) > ONE_BY_ONE:
-        best = [standing.best.condition for standing in contrasts.standings(findings)[:1]]
-        conditions.sort(key=lambda condition: condition not in best)
-    judged = [verdict(findings, c) for c in conditions]
-    in_words = list(zip(conditions, judged, strict=True))[:IN_WORDS]
-    texts = [f"{c.full_title(several)}: {sentences(findings, c, v, unit)}" for c, v in in_words]
-    outside = any(c.partition.external for c in findings.conditions)
-    if not outside:
-        together = [n for n, c in enumerate(conditions[:IN_WORDS]) if c.run.algorithm.collaboration.has_global_model]
-        texts = [f"{text} {NO_EXTERNAL_SITE}" if n in together[:1] else text for n, text in enumerate(texts)]
-    texts[0] = " ".join(filter(None, [texts[0], these_only(judged[0])]))
+    conditions = list(distinct(findings).values())
+    compared = comparison_section.sentences(findings, unit)
     opening = ""
-    if len(conditions) > ONE_BY_ONE:
-        opening, compared = " ".join(filter(None, [compared, all_of(judged) if outside else ""])), ""
+    many = len(conditions) > ONE_BY_ONE
+    if many:
+        best = [standing.best.condition for standing in contrasts.standings(findings)[:1]]
+        # False sorts first, and the sort is stable: the best leads, the others keep their order
+        conditions.sort(key=lambda condition: condition not in best)
+    judged = [verdict(findings, condition) for condition in conditions]
+    outside = any(condition.partition.external for condition in findings.conditions)
+    # a page of many conditions opens with their comparison instead of ending with it
+    if many:
+        opening, compared = compared, ""
+        if outside:
+            opening = joined(opening, all_of(judged))
+    texts = []
+    for condition, found in list(zip(conditions, judged, strict=True))[:IN_WORDS]:
+        title = condition.full_title(findings.several and not findings.averaged)
+        texts.append(f"{title}: {sentences(findings, condition, found, unit)}")
+    if not outside:
+        for n, condition in enumerate(conditions[:IN_WORDS]):
+            if condition.run.algorithm.collaboration.has_global_model:
+                texts[n] = joined(texts[n], NO_EXTERNAL_SITE)
+                break
+    texts[0] = joined(texts[0], these_only(judged[0]))
     numbers = tiles(findings, conditions[0], judged[0], unit)
     return Answer(opening, compared, texts[0], texts[1:], numbers, len(conditions) - len(texts))
 
 
 def sentences(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> str:
     """Return the sentences about one condition, which begin with the verdict on it."""
-    key, across = findings.level_inference(condition), findings.averaged
-    inside, outside = (
-        findings.effect("level", condition, key, role, across=across) for role in ("internal", "external")
-    )
-    if not inside.known and not outside.known:
+    key = findings.level_inference(condition)
+    metric = findings.headline
+    levels = {
+        role: findings.effect("level", condition, key, role, across=findings.averaged)
+        for role in ("internal", "external")
+    }
+    if not any(value.known for value in levels.values()):
         return "no run of it has been scored, or its headline metric is defined at none of its sites."
-    at_home = f"{_level(inside, findings, condition)} at {_sites(findings, condition, 'internal')}"
-    away = f"{_level(outside, findings, condition)} at {_sites(findings, condition, 'external')}"
-    metric, how = inner(findings.headline), f"with {_statistics(findings, key)}"
-    if not condition.run.algorithm.collaboration.has_global_model:
-        together = condition.run.algorithm.collaboration
-        return f"{metric} {at_home}, {how}. {together.apart[:1].upper()}{together.apart[1:]}: {together.moves}."
+    at_home, outside = (
+        f"{_level(value, findings, condition)} at {_sites(findings, condition, role)}" for role, value in levels.items()
+    )
+    statistics = findings.name(key)
+    if key == findings.baseline:
+        statistics = "training statistics"
+    inside = f"{inner(metric)} {at_home}, with {statistics}."
+    together = condition.run.algorithm.collaboration
+    if not together.has_global_model:
+        return f"{inside} {capital(together.apart)}: {together.moves}."
     if not condition.partition.external:
-        return f"{metric} {at_home}, {how}."
-    text = f"{findings.headline.title} {f'{at_home} and {away}' if condition.tests_inside else away}, {how}."
-    change = (*_change(findings, condition, judged, unit), *_inside(findings, condition, across))
+        return inside
+    if condition.tests_inside:
+        outside = f"{at_home} and {outside}"
+    text = f"{metric.title} {outside}, with {statistics}."
+    change = (*_change(findings, condition, judged, unit), *_inside(findings, condition))
     return " ".join([sentence(findings, condition, judged, unit), text, *change])
 
 
@@ -106,125 +120,148 @@ def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str
     if not gain.known:
         yield f"{findings.name(key)} has not been scored."
         return
-    told = judged.reason in (Reason.HOME_WITHOUT_INTERVAL, Reason.WITHOUT_INTERVAL)
-    why = "" if told else f" ({why_none(findings, condition, ('external',))})"
-    yield _gain(findings, findings.name(key), gain, judged, why, unit)
+    why = f" ({why_none(findings, condition, ('external',))})"
+    if judged.reason in (Reason.HOME_WITHOUT_INTERVAL, Reason.WITHOUT_INTERVAL):
+        # the verdict has just told why
+        why = ""
+    share = _share(findings, condition, key, judged)
+    yield f"{findings.name(key)} {_gain(findings, gain, share, judged, why, unit)}."
 
 
-def _gain(findings: Findings, name: str, gain: Value, judged: Verdict, why: str, unit: str) -> str:
-    """Return a sentence about what an inference changes outside. `why` explains a missing interval."""
-    amount, shown = points(abs(gain.mean), findings), _shown(gain.mean)
-    bounds, but = "", f", but no interval can be given{why}"
-    if not math.isnan(gain.low):
-        bounds = f"95% interval {signed(gain, findings)} {over(gain, unit)}"
-        but = ", but the interval includes no change at all" if shown and gain.low <= 0 <= gain.high else ""
-    aside = f" ({bounds})" if bounds else ""
+def _gain(findings: Findings, gain: Value, share: Share, judged: Verdict, why: str, unit: str) -> str:
+    """Return what an inference changes outside, as the rest of a sentence. `why` explains a missing interval."""
+    amount = points(abs(gain.mean), findings)
+    shown = _shown(gain.mean)
+    around = change_interval(gain, findings, unit)
+    aside = f" ({around})"
+    if math.isnan(gain.low):
+        aside = f", but no interval can be given{why}"
+    elif shown and gain.low <= 0 <= gain.high:
+        aside += ", but the interval includes no change at all"
     if shown == 0:
-        return f"{name} changes nothing at external sites{aside}{but}."
+        return f"changes nothing at external sites{aside}"
     if shown < 0:
-        verb = "does not help: it costs" if _tone(gain) == "bad" else "costs"
-        return f"{name} {verb} {amount} at external sites{aside}{but}."
-    if not _recovers(gain, judged):
-        return f"{name} adds {amount} at external sites{aside}{but}."
-    share = f"{100 * gain.mean / judged.loss.mean:.0f} % of the external loss"
+        verb = "does not help: it costs" if gain.high < 0 else "costs"
+        return f"{verb} {amount} at external sites{aside}"
+    if not share.known:
+        return f"adds {amount} at external sites{aside}"
+    part = f"{share.text} of the external loss"
+    # a share above 100 % would read like a mistake
     if shown > _shown(judged.loss.mean):
-        share = f"more than the external loss of {points(judged.loss.mean, findings)}"
-    return f"{name} recovers {share}: +{amount}, {bounds}."
+        part = f"more than the external loss of {points(judged.loss.mean, findings)}"
+    return f"recovers {part}: +{amount}, {around}"
 
 
-def _recovers(gain: Value, judged: Verdict) -> bool:
-    """Return whether a gain can be given as a share of the loss outside: both must be established."""
-    return judged.word is Word.LOSES and gain.low > 0
+def _share(findings: Findings, condition: Condition, key: str, judged: Verdict) -> Share:
+    """Return the share of the external loss that an inference recovers; none where the verdict sees no loss."""
+    if judged.word is not Word.LOSES:
+        return Share(why=DASH)
+    return findings.recovered(condition, key, findings.averaged)
 
 
-def _tone(gain: Value) -> str:
-    """Return good or bad if the interval of a change excludes zero, and otherwise plain."""
-    return "good" if gain.low > 0 else "bad" if gain.high < 0 else "plain"
-
-
-def _inside(findings: Findings, condition: Condition, across: bool) -> Iterator[str]:
+def _inside(findings: Findings, condition: Condition) -> Iterator[str]:
     """Yield a sentence about what the same inference changes at internal sites, with the gap that it leaves."""
     key = findings.compared_inference(condition)
+    metric = findings.headline
+    across = findings.averaged
     if findings.baseline is None or key is None:
         return
     gain = findings.gain(condition, key, "internal", across=across)
     if not gain.known or _shown(gain.mean) == 0:
         return
-    deviation = f" ± {number(gain.std, findings.headline)}" if not math.isnan(gain.std) else ""
-    text = f"At internal sites it {'adds' if gain.mean > 0 else 'costs'} {number(abs(gain.mean), findings.headline)}"
-    text += f"{deviation}{' points' if findings.headline.percent else ''}"
-    old, new = (findings.gap(condition, k, across) for k in (findings.baseline, key))
-    if new.known and old.known:
-        larger = f", larger than the {number(old.mean, findings.headline)} without it"
-        text += f", and the gap with {findings.name(key)} is {points(new.mean, findings)}"
-        text += larger if _shown(new.mean) > max(_shown(old.mean), 0) else ""
+    verb = "adds" if gain.mean > 0 else "costs"
+    text = f"At internal sites it {verb} {number(abs(gain.mean), metric)}"
+    if not math.isnan(gain.std):
+        text += f" ± {number(gain.std, metric)}"
+    if metric.percent:
+        text += " points"
+    before, after = (findings.gap(condition, k, across) for k in (findings.baseline, key))
+    if before.known and after.known:
+        text += f", and the gap with {findings.name(key)} is {points(after.mean, findings)}"
+        if _shown(after.mean) > max(_shown(before.mean), 0):
+            text += f", larger than the {number(before.mean, metric)} without it"
     yield f"{text}."
 
 
 def tiles(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> list[Tile]:
     """Return the numbers behind the headline sentence."""
-    key, across = findings.level_inference(condition), findings.averaged
-    metric, percent = findings.headline, "\N{NO-BREAK SPACE}%" if findings.headline.percent else ""
+    key = findings.level_inference(condition)
+    compared = findings.compared_inference(condition)
 
-    def level(label: str, how: str, role: str) -> Tile:
-        value = findings.effect("level", condition, how, role, across=across)
-        note = [_note(findings, condition, value, unit), blind(findings.blind(condition, how, role), findings)]
-        return Tile(label, number(value.mean, metric) + (percent if value.known else ""), "; ".join(filter(None, note)))
+    def level_tile(role: str, inference: str) -> Tile:
+        value = findings.effect("level", condition, inference, role, across=findings.averaged)
+        text = DASH
+        if value.known:
+            text = level(value.mean, findings.headline)
+        notes = _notes(findings, condition, value, unit)
+        notes.append(blind(findings.blind(condition, inference, role), findings))
+        return Tile(f"{role.capitalize()} sites, {findings.name(inference)}", text, "; ".join(filter(None, notes)))
 
-    numbers = [level(f"Internal sites, {findings.name(key)}", key, "internal")] if condition.tests_inside else []
+    made = []
+    if condition.tests_inside:
+        made.append(level_tile("internal", key))
     if condition.partition.external:
-        numbers.append(level(f"External sites, {findings.name(key)}", key, "external"))
-    other = findings.compared_inference(condition)
-    if not condition.partition.external or findings.baseline not in condition.inferences or other is None:
-        return numbers
-    gain = findings.gain(condition, other, "external", across=across)
-    label, figure, recovers = f"Change outside, {findings.name(other)}", DASH, _recovers(gain, judged)
+        made.append(level_tile("external", key))
+        if findings.baseline in condition.inferences and compared is not None:
+            made += [level_tile("external", compared), _change_tile(findings, condition, compared, judged, unit)]
+    return made
+
+
+def _change_tile(findings: Findings, condition: Condition, key: str, judged: Verdict, unit: str) -> Tile:
+    """Return what an inference changes outside, as a share of the loss where both are established."""
+    gain = findings.gain(condition, key, "external", across=findings.averaged)
+    label = "Change outside"
+    figure = DASH
+    notes = _notes(findings, condition, gain, unit, sign=True)
     if gain.known:
         figure = points(gain.mean, findings, sign=True)
-    if recovers:
-        label, figure = f"{LOSS_RECOVERED}, {findings.name(other)}", f"{100 * gain.mean / judged.loss.mean:.0f} %"
-    change = Tile(label, figure, _note(findings, condition, gain, unit, change=True, mean=recovers), _tone(gain))
-    return [*numbers, level(f"External sites, {findings.name(other)}", other, "external"), change]
+    share = _share(findings, condition, key, judged)
+    if share.known:
+        # with one seed there is no spread that the mean could stand before
+        if math.isnan(gain.std):
+            notes.insert(0, figure)
+        else:
+            notes[0] = f"{figure} {notes[0]}"
+        label = LOSS_RECOVERED
+        figure = share.text
+    return Tile(f"{label}, {findings.name(key)}", figure, "; ".join(notes), _tone(gain))
 
 
-def _note(
-    findings: Findings, condition: Condition, value: Value, unit: str, change: bool = False, mean: bool = False
-) -> str:
-    """Return spread, interval and missing seeds of a value, after its mean if `mean` is set. A change has a sign."""
-    metric, parts = findings.headline, []
-    seeds = "" if math.isnan(value.std) else f"± {number(value.std, metric)} over {value.seeds} seeds"
-    if mean and value.known:
-        parts.append(" ".join(filter(None, [f"{points(value.mean, findings, sign=True)}", seeds])))
-    elif seeds:
-        parts.append(seeds)
-    if value.known:
-        inside = between(value, metric, sign=change)
-        parts.append("no interval" if math.isnan(value.low) else f"95% interval {inside} {over(value, unit)}")
-    if value.known and value.seeds != len(condition.runs):
-        parts.append(f"{value.seeds} of {len(condition.runs)} seeds")
-    return "; ".join(parts)
+def _tone(gain: Value) -> str:
+    """Return good or bad if the interval of a change excludes zero, and otherwise plain."""
+    return {"better": "good", "worse": "bad"}.get(sure(gain), "plain")
+
+
+def _notes(findings: Findings, condition: Condition, value: Value, unit: str, sign: bool = False) -> list[str]:
+    """Return spread, interval and missing seeds of a value. Changes have a `sign`."""
+    notes = []
+    if not math.isnan(value.std):
+        notes.append(f"± {number(value.std, findings.headline)} over {value.seeds} seeds")
+    if not value.known:
+        return notes
+    notes.append(level_interval(value, findings, unit, sign))
+    if value.seeds != len(condition.runs):
+        notes.append(f"{value.seeds} of {len(condition.runs)} seeds")
+    return notes
 
 
 def _sites(findings: Findings, condition: Condition, role: str) -> str:
     """Return `external sites`, or `2 of 3 external sites` where the metric is not defined at one."""
     alike = findings.alike(condition)
-    everywhere = {s for c in alike for s in getattr(c.partition, role)}
+    everywhere = {site for member in alike for site in getattr(member.partition, role)}
     left_out = everywhere & set(findings.left_out(role, conditions=alike))
     if not left_out:
         return f"{role} sites"
     return f"{len(everywhere) - len(left_out)} of {len(everywhere)} {role} sites"
 
 
-def _statistics(findings: Findings, key: str) -> str:
-    return "training statistics" if key == findings.baseline else findings.name(key)
-
-
 def _level(value: Value, findings: Findings, condition: Condition) -> str:
     """Return a level with its unit, and a count of seeds where some are missing."""
-    unit = "\N{NO-BREAK SPACE}%" if findings.headline.percent else ""
+    text = f"{spread(value, findings.headline)}{percent(findings.headline)}"
     wanted = len(condition.runs)
-    seeds = f" ({value.seeds} of {wanted} seeds)" if value.seeds != wanted else ""
-    return f"{spread(value, findings.headline)}{unit}{seeds}"
+    if value.seeds != wanted:
+        text += f" ({value.seeds} of {wanted} seeds)"
+    return text
 
 
 def _shown(x: float) -> float:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ..analysis import estimates
 from ..analysis.table import Table
 from ..analysis.values import DASH, NAN, Value, between, listed, number
+from ..core import registry
 from ..figures._canvas import COLOURS, WIDTH, short, svg
 from ..figures._images import png
 from ..io.text import write_text
 from ..jobs.apply import Applied
 from ..jobs.raw_images import LARGE, WHOLE_SLIDES
+from ..metrics import Metric
+from ..study.declaration import Study
 from .answer import Tile
 from .history import Trained, facts
-from .html import render
-from .outcome import Outcome
-from .page_table import PageCell, PageTable, plain
+from .html import PageCell, PageTable, plain, render
+from .phrases import bounds, first_line, heading, level
 
 EDGE = 96
 """Pixels along a side of an image on the page."""
@@ -30,7 +33,58 @@ MOST = 50
 NAMED = 3
 """Classes that the first sentence names."""
 BINS = 20
-_NBSP = "\N{NO-BREAK SPACE}"
+
+
+class Outcome:
+    """The predictions of a run on new images in numbers.
+
+    Attributes
+    ----------
+    table : a row for each image: predicted, p0, p1, ..., confidence (the probability of the predicted class), site,
+        label and cluster, a number for the patient or, where that is unknown, the image. Rows of one image share it
+    sites : names in their order; empty where they are not known
+    unit : the unit that intervals resample: patients, or images where no patient is known
+    """
+
+    def __init__(self, applied: Applied) -> None:
+        table = applied.table
+        self.classes = applied.run.data.dataset.classes
+        self.columns = [f"p{k}" for k in range(len(self.classes))]
+        self.unit = "images"
+        unit = table["path"]
+        if "patient" in table:
+            self.unit = "patients"
+            unit = table["patient"].fillna(table["path"])
+        confidence = table[self.columns].max(axis=1)
+        self.table = table.assign(confidence=confidence, cluster=pd.factorize(unit)[0])
+        self.twice = int(table["path"].duplicated().sum())
+        self.sites = list(table["site"].unique()) if "site" in table else []
+        self.labelled = int(table["label"].notna().sum()) if "label" in table else 0
+        self.metrics: list[Metric] = [registry.build("metric", m) for m in Study.model_fields["metrics"].default]
+
+    def at(self, site: str | None) -> pd.DataFrame:
+        """Return the rows of a site, or all rows."""
+        return self.table if site is None else self.table[self.table["site"] == site]
+
+    def counts(self, column: str = "predicted", site: str | None = None) -> np.ndarray:
+        """Return the number of images of each class (classes,), as predicted or as labelled."""
+        return np.bincount(self.at(site)[column].dropna().to_numpy(dtype=int), minlength=len(self.classes))
+
+    def scores(self, site: str | None = None) -> list[Value]:
+        """Return each metric on the labelled images with its interval; empty values where no image has a label."""
+        rows = self.at(site).dropna(subset="label")
+        if rows.empty:
+            return [Value()] * len(self.metrics)
+        label = rows["label"].to_numpy(dtype=int)
+        probability = rows[self.columns].to_numpy(dtype=float)
+        people, group = rows["cluster"].to_numpy(), ("new images", site or "")
+        values = []
+        for metric in self.metrics:
+            score = metric.value(label, probability)
+            estimate = estimates.single(score, metric.influence(label, probability), people, group)
+            low, high = estimate.interval(metric.scale)
+            values.append(Value(mean=score, low=low, high=high, n=len(rows)))
+        return values
 
 
 def write(applied: Applied) -> Path:
@@ -44,87 +98,117 @@ def context(applied: Applied) -> dict[str, Any]:
     """Return everything that the template shows."""
     from markupsafe import Markup
 
-    outcome, run = Outcome(applied), applied.run
+    outcome = Outcome(applied)
+    run = applied.run
     scores = outcome.scores() if outcome.labelled else []
+    trained_at = [site for site in outcome.sites if site in run.partition.internal]
+    trained = Trained(run.id, "", run.seed, applied.manifest, 0, NAN, NAN, NAN)
     return {
+        "applied": applied,
+        "outcome": outcome,
         "run": run,
         "card": run.data.card,
         "source": applied.source.resolve().name,
-        "images": len(outcome.table),
-        "lead": _lead(outcome, scores, run.partition.internal),
+        "lead": _lead(outcome, scores, trained_at),
         "tiles": list(_tiles(outcome, scores)),
-        "caveats": list(_caveats(applied, outcome)),
-        "unreadable": _unreadable(applied) if applied.unreadable else None,
-        "left_out": len(applied.unreadable),
-        "classes": plain("classes", _classes(outcome)),
-        "sites": plain("sites", _sites(outcome)) if len(outcome.sites) > 1 else None,
+        "unreadable": _unreadable(applied.unreadable),
+        "classes": plain(_classes(outcome)),
+        "sites": plain(_sites(outcome)) if len(outcome.sites) > 1 else None,
         "metrics": _metrics(outcome, scores) if scores else None,
         "figure": Markup(_figure(outcome)),  # our own, escaped when drawn
         "examples": [(outcome.classes[k], [png(image, EDGE) for image in of]) for k, of in applied.examples.items()],
-        "how": list(_how(applied)),
-        "model": list(_model(applied)),
+        "method": first_line(applied.inference),
+        "settings": list(_settings(applied)),
+        "transforms": [t.label for t in (*run.data.prepare, *run.transforms) if t.when != "train"],
+        "in_batches": applied.inference.score_columns()["batch_size"],
+        "few": _few(applied, outcome),
+        "trained_at": trained_at,
+        "one_class": outcome.labelled and np.count_nonzero(outcome.counts("label")) < 2,
+        "facts": facts([trained]),
+        "listed": listed,
+        "quoted": [f"“{name}”" for name in outcome.classes],
+        "large": f"{LARGE} times {WHOLE_SLIDES}",
     }
+
+
+def _settings(applied: Applied) -> Iterator[str]:
+    """Yield each setting of the inference with its meaning, but for the client, which the page names by itself."""
+    fields = type(applied.inference).model_fields
+    for name, value in applied.inference.described().items():
+        if name != "client":
+            yield f"{name} = {json.dumps(value)}: {fields[name].description}"
+
+
+def _few(applied: Applied, outcome: Outcome) -> list[str]:
+    """Return the sites with fewer images than a batch; an empty name where sites are not known."""
+    sizes = {site: len(outcome.at(site)) for site in outcome.sites} or {"": len(outcome.table)}
+    return [site for site in sorted(sizes) if sizes[site] < getattr(applied.inference, "batch_size", 0)][:MOST]
 
 
 def _share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f}" if whole else DASH
 
 
-def _lead(outcome: Outcome, scores: list[Value], trained_at: Sequence[str]) -> str:
+def _lead(outcome: Outcome, scores: list[Value], trained_at: list[str]) -> str:
     """Return the first sentences: the predicted classes, and the headline metric where labels are known."""
-    total, counts = len(outcome.table), outcome.counts()
+    total = len(outcome.table)
+    counts = outcome.counts()
     order = [k for k in np.argsort(-counts, kind="stable") if counts[k]]
-    parts = [f"{outcome.classes[k]} in {_share(counts[k], total)}{_NBSP}%" for k in order[:NAMED]]
-    rest = [f"{len(order) - NAMED} further classes in the rest"] if len(order) > NAMED else []
-    text = f"{total:,} images: the network predicts {listed([*parts, *rest])}."
+    parts = [f"{outcome.classes[k]} in {_share(counts[k], total)}\N{NO-BREAK SPACE}%" for k in order[:NAMED]]
+    if len(order) > NAMED:
+        parts.append(f"{len(order) - NAMED} further classes in the rest")
+    text = f"{total:,} images: the network predicts {listed(parts)}."
     if not scores:
         return f"{text} Without labels, nothing here says whether that is right."
-    first, metric = scores[0], outcome.metrics[0]
-    bounds = f" (95% interval {between(first, metric)} over {outcome.unit})" if first.low == first.low else ""
-    level = f"{metric.title} on the {first.n:,} labelled images is {number(first.mean, metric)}{_NBSP}%{bounds}."
-    return " ".join([text, level, *_seen(outcome, trained_at, first.n)])
-
-
-def _seen(outcome: Outcome, trained_at: Sequence[str], labelled: int) -> Iterator[str]:
-    """Yield how many labelled images are of sites that the model was trained at, where there are any."""
-    sites = [site for site in outcome.sites if site in trained_at]
-    if number_ := sum(int(outcome.counts("label", site).sum()) for site in sites):
-        which = "All" if number_ == labelled else f"{number_:,}"
-        where = f"{which} of them are of {listed([str(site) for site in sites])}, where the model was trained"
-        yield f"{where}: this is no result for new hospitals."
+    first = scores[0]
+    metric = outcome.metrics[0]
+    text += f" {metric.title} on the {first.n:,} labelled images is {level(first.mean, metric)}"
+    if first.low == first.low:
+        text += f" (95% interval {between(first, metric)} over {outcome.unit})"
+    labelled = sum(int(outcome.counts("label", site).sum()) for site in trained_at)
+    if not labelled:
+        return f"{text}."
+    count = "All" if labelled == first.n else f"{labelled:,}"
+    return (
+        f"{text}. {count} of them are of {listed(trained_at)}, where the model was trained: this is no result for new "
+        "hospitals."
+    )
 
 
 def _tiles(outcome: Outcome, scores: list[Value]) -> Iterator[Tile]:
-    total, counts = len(outcome.table), outcome.counts()
+    total = len(outcome.table)
+    counts = outcome.counts()
+    confidence = outcome.table["confidence"]
+    # of two classes, the second is the one that is looked for
     k = 1 if len(counts) == 2 else int(counts.argmax())
     yield Tile("Images", f"{total:,}", f"of {len(outcome.sites)} sites" if outcome.sites else "taken as one site")
     yield Tile(f"Predicted {short(outcome.classes[k])}", f"{_share(counts[k], total)} %", f"{counts[k]:,} images")
-    confidence = outcome.table["confidence"]
-    doubtful = (confidence < 0.75).sum()
-    yield Tile("Median confidence", f"{100 * confidence.median():.1f} %", f"under 75 % in {_share(doubtful, total)} %")
-    for value, metric in list(zip(scores, outcome.metrics, strict=True))[:2] if scores else ():
+    doubtful = _share((confidence < 0.75).sum(), total)
+    yield Tile("Median confidence", f"{100 * confidence.median():.1f} %", f"under 75 % in {doubtful} %")
+    for value, metric in list(zip(scores, outcome.metrics, strict=False))[:2]:
         unit = " %" if metric.percent and value.known else ""
-        bounds = f"95% interval {between(value, metric)}" if value.low == value.low else f"too few {outcome.unit}"
-        note = bounds if value.known else "not defined here"
+        note = f"too few {outcome.unit}"
+        if not value.known:
+            note = "not defined here"
+        elif value.low == value.low:
+            note = f"95% interval {between(value, metric)}"
         yield Tile(metric.title, f"{number(value.mean, metric)}{unit}", note)
 
 
 def _classes(outcome: Outcome) -> Table:
-    total, counts = len(outcome.table), outcome.counts()
+    """Return the number of images of each predicted class, and of each label where there are any."""
+    counts = outcome.counts()
     confidence = outcome.table.groupby(outcome.table["predicted"].astype(int))["confidence"].mean()
-    labelled = outcome.counts("label") if outcome.labelled else None
-    rows = [
-        (
-            name,
-            f"{counts[k]:,}",
-            _share(counts[k], total),
-            f"{100 * confidence[k]:.1f}" if counts[k] else DASH,
-            *([f"{labelled[k]:,}"] if labelled is not None else []),
-        )
-        for k, name in enumerate(outcome.classes)
-    ]
-    header = ("Class", "Predicted", "Share (%)", "Mean confidence (%)", *(["Labelled"] if labelled is not None else []))
-    return Table("Images by predicted class; confidence is the probability of that class", header, tuple(rows))
+    columns = {
+        "Class": outcome.classes,
+        "Predicted": [f"{n:,}" for n in counts],
+        "Share (%)": [_share(n, len(outcome.table)) for n in counts],
+        "Mean confidence (%)": [f"{100 * confidence[k]:.1f}" if n else DASH for k, n in enumerate(counts)],
+    }
+    if outcome.labelled:
+        columns["Labelled"] = [f"{n:,}" for n in outcome.counts("label")]
+    caption = "Images by predicted class; confidence is the probability of that class"
+    return Table(caption, tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
 
 def _sites(outcome: Outcome) -> Table:
@@ -144,27 +228,29 @@ def _first(outcome: Outcome) -> str:
 
 def _metrics(outcome: Outcome, scores: list[Value]) -> PageTable:
     """Return all metrics on the labelled images, together and at each site."""
-    several = outcome.sites[:MOST] if len(outcome.sites) > 1 else []
-    lines = [("All images", scores), *((str(site), outcome.scores(site)) for site in several)]
+    by_site = {"All images": scores}
+    if len(outcome.sites) > 1:
+        by_site |= {str(site): outcome.scores(site) for site in outcome.sites[:MOST]}
     rows = []
-    for name, values in lines:
-        pairs = list(zip(values, outcome.metrics, strict=True))
-        cells = [PageCell(number(v.mean, m), between(v, m) if v.low == v.low else "") for v, m in pairs]
+    for name, values in by_site.items():
+        pairs = zip(values, outcome.metrics, strict=True)
+        cells = [PageCell(number(value.mean, metric), bounds(value, metric)) for value, metric in pairs]
         rows.append([PageCell(name), PageCell(f"{values[0].n:,}"), *cells])
-    header = ("Site", "Labelled images", *(f"{m.title} (%)" if m.percent else m.title for m in outcome.metrics))
     caption = f"Metrics{_first(outcome)}; below, the 95% interval over {outcome.unit}"
-    return PageTable("metrics", caption, header, rows, 1)
+    return PageTable(caption, ("Site", "Labelled images", *map(heading, outcome.metrics)), rows, 1)
 
 
-def _unreadable(applied: Applied) -> PageTable:
-    rows = tuple(applied.unreadable.items())[:MOST]
-    caption = f"Files that could not be read, {len(rows)} of {len(applied.unreadable)}"
-    return plain("unreadable", Table(caption, ("File", "Why"), rows, 2))
+def _unreadable(reasons: dict[str, str]) -> PageTable | None:
+    """Return the files that could not be read; None without any."""
+    rows = tuple(reasons.items())[:MOST]
+    table = Table(f"Files that could not be read, {len(rows)} of {len(reasons)}", ("File", "Why"), rows, 2)
+    return plain(table) if rows else None
 
 
 def _figure(outcome: Outcome) -> str:
     """Return a figure of the predicted classes and of the confidence in them."""
-    counts, least = outcome.counts(), 1 / len(outcome.classes)
+    counts = outcome.counts()
+    least = 1 / len(outcome.classes)
     order = np.argsort(-counts, kind="stable")[:MOST]
 
     def paint(figure: Any) -> None:
@@ -177,79 +263,3 @@ def _figure(outcome: Outcome) -> str:
 
     title = "Images by predicted class, and by the probability of that class"
     return svg("applied", title, (WIDTH, 1.4 + max(1.2, 0.24 * len(order))), paint)
-
-
-def _how(applied: Applied) -> Iterator[tuple[str, list[str]]]:
-    """Yield how the images were read and predicted, as name and lines."""
-    run, inference = applied.run, applied.inference
-    settings = {name: value for name, value in inference.described().items() if name != "client"}
-    whose = (
-        f"that of client {inference.client}, with the tensors that stayed there"
-        if inference.client
-        else "the global one"
-    )
-    yield "Network", [whose]
-    yield "Batch norm statistics", [f"{inference.display_name}: {inference.summary().replace('`', '')}"]
-    described = type(inference).model_fields
-    yield (
-        "Settings",
-        [f"{name} = {json.dumps(value)}: {described[name].description}" for name, value in settings.items()],
-    )
-    yield "Transforms", [t.label for t in (*run.data.prepare, *run.transforms) if t.when != "train"] or ["none"]
-
-
-def _model(applied: Applied) -> Iterator[tuple[str, list[str]]]:
-    """Yield the facts of the run and of its training data, as name and lines."""
-    run, manifest = applied.run, applied.manifest
-    yield "Run", [run.id]
-    yield (
-        "Algorithm",
-        [f"{run.algorithm.label}, {run.bn.replace('_', ' ')} BN", *([run.addon.label] if run.addon else [])],
-    )
-    yield "Model", [run.model.label]
-    yield "Trained at", [", ".join(run.partition.internal)]
-    yield "External sites of its study", [", ".join(run.partition.external) or "none"]
-    yield "Rounds", [f"{manifest.get('rounds', DASH)}, of which round {manifest.get('best_round', DASH)} was kept"]
-    trained = Trained(run.id, "", run.seed, manifest, 0, NAN, NAN, NAN)
-    yield from ((name, [value]) for name, value in facts([trained]))
-
-
-def _caveats(applied: Applied, outcome: Outcome) -> Iterator[str]:
-    """Yield what a reader must know about these predictions."""
-    run, inference, table = applied.run, applied.inference, outcome.table
-    yield (
-        f"The network knows {listed([f'“{name}”' for name in outcome.classes])} and nothing else: it gives one of "
-        "these names to every image, whatever it shows."
-    )
-    yield "Probabilities are the network's own. Whether they can be trusted as such is not known at a new site."
-    if applied.scaled:
-        yield (
-            f"{applied.scaled:,} images were not of the run's size: their shorter side was scaled, and the centre cut "
-            "out. A magnification other than that of the training images is a shift of its own."
-        )
-    if applied.large:
-        images = "image is" if applied.large == 1 else "images are"
-        yield f"{applied.large:,} {images} more than {LARGE} times {WHOLE_SLIDES}."
-    if inference.score_columns()["batch_size"]:
-        yield (
-            "Batch norm took its statistics from these images, batch by batch: an image's probabilities depend on the "
-            "others of its site, and on batch size and order. Other images, or one alone, would be predicted otherwise."
-        )
-        counts = table.groupby("site").size() if outcome.sites else pd.Series({"all": len(table)})
-        if len(few := counts[counts < inference.batch_size]):
-            yield (
-                f"Fewer images than a batch of {inference.batch_size}"
-                f"{f' at {listed([str(s) for s in few.index[:MOST]])}' if outcome.sites else ''}: statistics of so few "
-                "are rough."
-            )
-    if known := [site for site in outcome.sites if site in run.partition.internal]:
-        yield f"{listed([str(s) for s in known])} took part in training, maybe with these very images."
-    if outcome.labelled:
-        if outcome.labelled < len(table):
-            yield f"{len(table) - outcome.labelled:,} images have no label, and count in no metric."
-        if np.count_nonzero(outcome.counts("label")) < 2:
-            yield "All labels are of one class: metrics that need others have no value."
-        if outcome.unit == "images":
-            yield "Patients are unknown: intervals treat images as independent, and are too narrow if they are not."
-    if outcome.twice:
-        yield f"{outcome.twice:,} images are listed again, and were predicted and counted each time."

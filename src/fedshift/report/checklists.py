@@ -1,62 +1,91 @@
-"""The reporting checklists CLAIM 2024 and TRIPOD+AI, as far as fedshift and the study's authors have filled them."""
+"""The reporting checklists CLAIM 2024 and TRIPOD+AI, as far as fedshift and the study's authors have filled them.
+
+CLAIM 2024: Tejani et al. 2024, Radiology: Artificial Intelligence 6(4):e240300, 44 items.
+TRIPOD+AI: Collins et al. 2024, BMJ 385:e078378, 27 items in 52 parts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container
+import csv
 from dataclasses import dataclass
 
 from ..study.author import Author
-from .checklist_items import CLAIM, TRIPOD_AI, Item
+from .html import TEMPLATES
+from .phrases import verb
+
+ITEMS = TEMPLATES / "checklists.csv"
+"""The items of both checklists in their order and in our words: who answers each, and where on the page."""
 
 
 @dataclass(frozen=True)
-class Line:
-    """An item on the page: the item, and whether it is open, which means that the author's part has no text."""
+class Item:
+    """One item of a checklist.
 
-    item: Item
-    open: bool
+    Attributes
+    ----------
+    checklist : name of the checklist
+    number, topic : as the checklist counts it, and its subject
+    who : `fedshift` answers it alone, `partly`, or only `you`, the author, can
+    section : id of the section of the page with the part of fedshift; empty where there is none
+    prefilled : what that section says about it
+    field : field of the study's key `author` with the author's part; empty where there is none
+    """
+
+    checklist: str
+    number: str
+    topic: str
+    who: str
+    section: str
+    prefilled: str
+    field: str
 
 
 @dataclass(frozen=True)
 class Checklist:
-    """A checklist with all its lines. `name` is its name, `parts` what it counts, `source` its citation."""
+    """A checklist: its name, what it counts (`parts`), its citation, and its items, each with whether it is open.
+
+    An item is open while the author's part has no text.
+    """
 
     name: str
     parts: str
     source: str
-    lines: tuple[Line, ...]
+    lines: list[tuple[Item, bool]]
 
     @property
     def open(self) -> int:
         """The number of items that the authors have still to fill."""
-        return sum(line.open for line in self.lines)
+        return sum(is_open for _, is_open in self.lines)
 
     @property
     def summary(self) -> str:
-        """Return how many items are open, in one line."""
-        need = "needs" if self.open == 1 else "need"
+        """One line with the number of open items."""
+        need = verb(self.open, "need")
         return f"{self.name}: prefilled by fedshift; {self.open} of {len(self.lines)} {self.parts} {need} you"
 
 
+def items(checklist: str) -> list[Item]:
+    """Return the items of a checklist in its order."""
+    with ITEMS.open(newline="", encoding="utf-8") as file:
+        rows = [Item(**row) for row in csv.DictReader(file)]
+    return [item for item in rows if item.checklist == checklist]
+
+
 def checklists(author: Author) -> list[Checklist]:
-    """Return both checklists. An item that is not fedshift's alone is open until the author's field for it has text."""
+    """Return both checklists. An item that fedshift does not answer alone is open until the author's field has text."""
     texts = author.statements()
+
+    def checklist(name: str, parts: str, source: str) -> Checklist:
+        lines = [(item, item.who != "fedshift" and item.field not in texts) for item in items(name)]
+        return Checklist(name, parts, source, lines)
+
     return [
-        Checklist("CLAIM 2024", "items", "Tejani et al. 2024, Radiology: AI 6(4):e240300", _lines(CLAIM, texts)),
-        Checklist(
-            "TRIPOD+AI", "parts of its 27 items", "Collins et al. 2024, BMJ 385:e078378", _lines(TRIPOD_AI, texts)
-        ),
+        checklist("CLAIM 2024", "items", "Tejani et al. 2024, Radiology: AI 6(4):e240300"),
+        checklist("TRIPOD+AI", "parts of its 27 items", "Collins et al. 2024, BMJ 385:e078378"),
     ]
-
-
-def _lines(items: tuple[Item, ...], texts: Container[str]) -> tuple[Line, ...]:
-    return tuple(Line(item, item.who != "fedshift" and item.field not in texts) for item in items)
 
 
 def statements(author: Author) -> list[tuple[str, str]]:
     """Return the title and the text of each statement that the authors have made."""
-    return [(_title(name), text) for name, text in author.statements().items()]
-
-
-def _title(field: str) -> str:
-    return field.replace("_", " ").capitalize()
+    # fields are named like Python's, and shown as titles
+    return [(field.replace("_", " ").capitalize(), text) for field, text in author.statements().items()]

@@ -6,19 +6,20 @@ equal pixels after preparation, whatever their names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pandas as pd
 
+from ..analysis.estimates import FEWEST
 from ..analysis.results import StudyResults
-from ..analysis.statistics import FEWEST
 from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..core.errors import UserError
 from ..data.partition import Partition
 from ..data.prepared import read_partition
 from ..io.tables import read_table
+from .phrases import counted
 
 SPLITS = ("train", "val", "test")
 UNKNOWN = {
@@ -57,6 +58,7 @@ def cohorts(results: StudyResults) -> list[Cohort]:
             continue
         try:
             rows = _assigned_samples(results, run.data.id, run.partition_id)
+        # the page says that samples or partition are missing, and shows everything else
         except UserError:
             continue
         made[run.partition_id] = _cohort(run.partition, rows, results.plan.study.dataset.classes)
@@ -72,10 +74,11 @@ def problems(cohorts: Iterable[Cohort]) -> list[str]:
 def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.DataFrame:
     """Return every sample of a partition with its label, patient, base and pixels, where these are known."""
     assigned = read_partition(results.paths.partition(partition))[["sample", "site", "role", "split"]]
-    files, text = results.paths.data_files(data), {"sample": str}
+    files = results.paths.data_files(data)
+    text = {"sample": str}
     samples = results.samples(data)
-    known = [c for c in ("label", "patient", "base") if c in samples]
-    rows = assigned.astype({**text, "site": str}).merge(samples[["sample", *known]], on="sample", how="left")
+    columns = samples.columns.intersection(["sample", "label", "patient", "base"])
+    rows = assigned.astype({**text, "site": str}).merge(samples[columns], on="sample", how="left")
     if files.pixels.exists():
         rows = rows.merge(read_table(files.pixels, ["sample", "pixels"]).astype(text), on="sample", how="left")
     return rows
@@ -88,26 +91,25 @@ def _cohort(partition: Partition, rows: pd.DataFrame, classes: tuple[str, ...]) 
         for site in sites
     ]
     share = f"share of {classes[1]} (%)" if len(classes) == 2 else "share of the commonest class (%)"
-    header = ("Site", "Role", "Images", "Patients", *(s.title() for s in SPLITS))
+    header = ("Site", "Role", "Images", "Patients", *(split.title() for split in SPLITS))
     table = Table(f"Images and patients of each site; each split with its {share}", header, tuple(cells), 2)
-    checks = _checks(rows)
-    return Cohort(partition.title, table, checks, _caveats(rows, classes), _known(rows[rows["split"] == "test"]))
+    patients = _patients_known(rows[rows["split"] == "test"])
+    return Cohort(partition.title, table, _checks(rows), list(_caveats(rows, classes)), patients)
 
 
-def _known(rows: pd.DataFrame) -> bool:
+def _patients_known(rows: pd.DataFrame) -> bool:
     return "patient" in rows and bool(rows["patient"].notna().any())
 
 
 def _site(role: str, site: str, rows: pd.DataFrame, classes: int) -> tuple[str, ...]:
-    splits = [_split(rows[rows["split"] == split], classes) for split in SPLITS]
-    return site, role, f"{len(rows):,}", _patients(rows), *splits
-
-
-def _patients(rows: pd.DataFrame) -> str:
-    if not _known(rows):
-        return "unknown"
-    unknown = int(rows["patient"].isna().sum())
-    return f"{rows['patient'].nunique():,}" + (f" (unknown for {unknown:,} images)" if unknown else "")
+    patients = "unknown"
+    if _patients_known(rows):
+        patients = f"{rows['patient'].nunique():,}"
+        without = int(rows["patient"].isna().sum())
+        if without:
+            patients += f" (unknown for {without:,} images)"
+    splits = (_split(rows[rows["split"] == split], classes) for split in SPLITS)
+    return site, role, f"{len(rows):,}", patients, *splits
 
 
 def _split(rows: pd.DataFrame, classes: int) -> str:
@@ -120,9 +122,9 @@ def _split(rows: pd.DataFrame, classes: int) -> str:
 
 def _checks(rows: pd.DataFrame) -> list[Check]:
     """Return the checks that nothing is on two sides of a split, or at internal and external sites."""
-    inside, outside = rows[rows["role"] == "internal"], rows[rows["role"] == "external"]
-    train = inside[inside["split"] == "train"]
-    val, test = inside[inside["split"] == "val"], inside[inside["split"] == "test"]
+    inside = rows[rows["role"] == "internal"]
+    outside = rows[rows["role"] == "external"]
+    train, val, test = (inside[inside["split"] == split] for split in SPLITS)
     splits = (
         ("training and validation", train, val),
         ("training and test", train, test),
@@ -141,7 +143,9 @@ def _checks(rows: pd.DataFrame) -> list[Check]:
         for between, left, right in sides
         if len(left) and len(right) and (unit != "base" or unit in rows)
     ]
-    return [*checks, _copies(inside)] if inside["site"].nunique() > 1 else checks
+    if inside["site"].nunique() > 1:
+        checks.append(_copies(inside))
+    return checks
 
 
 def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Check:
@@ -149,17 +153,18 @@ def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Che
     if unit not in left or left[unit].isna().all() or right[unit].isna().all():
         return Check(what, "unknown", UNKNOWN[unit])
     rows = pd.concat([left, right])
+    # sites that show the same source images do so by design; within a site it is a leak
     meant = "base" in rows and unit in ("base", "pixels") and set(right["role"]) == {"external"}
     return _verdict(what, unit, _shared(unit, left, right), rows, meant)
 
 
 def _copies(inside: pd.DataFrame) -> Check:
     """Return the check that no image is at several internal sites."""
-    what = "Identical images shared by internal sites"
+    title = "Identical images shared by internal sites"
     if "pixels" not in inside or inside["pixels"].isna().all():
-        return Check(what, "unknown", UNKNOWN["pixels"])
+        return Check(title, "unknown", UNKNOWN["pixels"])
     sites = inside.groupby("pixels")["site"].nunique()
-    return _verdict(what, "pixels", set(sites.index[sites > 1]), inside, "base" in inside)
+    return _verdict(title, "pixels", set(sites.index[sites > 1]), inside, "base" in inside)
 
 
 def _verdict(what: str, unit: str, shared: set[object], rows: pd.DataFrame, meant: bool) -> Check:
@@ -169,13 +174,15 @@ def _verdict(what: str, unit: str, shared: set[object], rows: pd.DataFrame, mean
     says how many images of each site are affected.
     """
     unknown = int(rows[unit].isna().sum())
-    also = f"; unknown for {unknown:,} images" if unknown else ""
+    also = ""
+    if unknown:
+        also = f"; unknown for {unknown:,} images"
     if not shared:
         return Check(what, "ok", f"none{also}")
     if meant:
         return Check(what, "caveat", f"{len(shared):,} shared{also}")
     affected = rows[rows[unit].isin(shared)].groupby("site", sort=False).size()
-    counts = listed([f"{n:,} {'image' if n == 1 else 'images'} at {site}" for site, n in affected.items()])
+    counts = listed([f"{counted(n, 'image')} at {site}" for site, n in affected.items()])
     return Check(what, "PROBLEM", f"{len(shared):,} shared ({counts}){also}")
 
 
@@ -184,38 +191,38 @@ def _shared(unit: str, left: pd.DataFrame, right: pd.DataFrame) -> set[object]:
     return set(left[unit].dropna()) & set(right[unit].dropna())
 
 
-def _caveats(rows: pd.DataFrame, classes: tuple[str, ...]) -> list[str]:
-    """Return the caveats that follow from the test samples."""
-    test = rows[rows["split"] == "test"]
-    caveats = []
-    train, outside = rows[rows["split"] == "train"], rows[rows["role"] == "external"]
-    if "base" in rows and (seen := len(_shared("base", train, outside))):
-        caveats.append(
-            f"External sites show the same source images as training sites ({seen:,} of "
-            f"{outside['base'].nunique():,}): accuracy there is not that of unseen images."
-        )
-    if not _known(test):
-        caveats.append(
-            "Patients are unknown: intervals treat images as independent, and are too narrow if they are not."
-        )
-    else:
-        few = test.groupby("site", sort=False)["patient"].nunique()
-        if (small := few[few < 10]).any():
-            listed = ", ".join(f"{site} ({n})" for site, n in small.items())
-            caveats.append(
-                f"Fewer than ten test patients at {listed}: intervals over patients are rough there. Under {FEWEST} "
-                "none is given, nor for means over sites that count such a site."
+def _caveats(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
+    """Yield the caveats that follow from the test samples."""
+    train = rows[rows["split"] == "train"]
+    outside = rows[rows["role"] == "external"]
+    if "base" in rows:
+        seen = len(_shared("base", train, outside))
+        if seen:
+            yield (
+                f"External sites show the same source images as training sites ({seen:,} of "
+                f"{outside['base'].nunique():,}): accuracy there is not that of unseen images."
             )
-    if "label" in test:
-        kinds = test.groupby("site", sort=False)["label"].nunique()
-        if (kinds < 2).any():
-            listed = ", ".join(map(str, kinds[kinds < 2].index))
-            caveats.append(f"One class only among the test images of {listed}.")
-        if len(classes) == 2:
-            share = test.groupby("site", sort=False)["label"].mean()
-            if share.max() - share.min() > 0.1:
-                caveats.append(
-                    f"The share of {classes[1]} among test images runs from {100 * share.min():.0f} to "
-                    f"{100 * share.max():.0f} % across sites: compare balanced accuracy or AUC, too."
-                )
-    return caveats
+    test = rows[rows["split"] == "test"]
+    sites = test.groupby("site", sort=False)
+    if not _patients_known(test):
+        yield "Patients are unknown: intervals treat images as independent, and are too narrow if they are not."
+    else:
+        patients = sites["patient"].nunique()
+        few = patients[patients < 10]
+        if few.any():
+            yield (
+                f"Fewer than ten test patients at {', '.join(f'{site} ({n})' for site, n in few.items())}: intervals "
+                f"over patients are rough there. Under {FEWEST} none is given, nor for means over sites that count "
+                "such a site."
+            )
+    if "label" not in test:
+        return
+    kinds = sites["label"].nunique()
+    if (kinds < 2).any():
+        yield f"One class only among the test images of {', '.join(map(str, kinds[kinds < 2].index))}."
+    share = sites["label"].mean()
+    if len(classes) == 2 and share.max() - share.min() > 0.1:
+        yield (
+            f"The share of {classes[1]} among test images runs from {100 * share.min():.0f} to "
+            f"{100 * share.max():.0f} % across sites: compare balanced accuracy or AUC, too."
+        )

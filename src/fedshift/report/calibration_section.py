@@ -1,0 +1,114 @@
+"""The section on calibration: how well probabilities agree with frequencies at each external site."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pandas as pd
+
+from ..analysis.calibration import BINS, NUMBERS, TOP_LABEL
+from ..analysis.conditions import ALL, Condition
+from ..analysis.findings import Findings
+from ..analysis.values import DASH, Value, listed
+from .html import Fold, PageCell, PageTable, Section
+from .phrases import noun, over
+
+HEADER = ("Site", "Role", "Inference", "Observed / expected", "Intercept", "Slope")
+ERRORS = ("ECE", "ECE of a perfect model", "Squared error, debiased")
+DIGITS = dict(zip(NUMBERS, (2, 2, 2, 3, 3, 4), strict=True))
+"""Decimals of each quantity."""
+ABSENT = {"observed_expected": "not estimable", "intercept": "not estimable", "slope": "not estimable"}
+"""What stands for a quantity without a value; for others it is a dash."""
+EXPLANATION = (
+    "Observed / expected: positive samples by the sum of probabilities; ideally 1, below 1 these are too high.",
+    "Intercept: calibration in the large, with the slope fixed at 1; ideally 0, below 0 they are too high.",
+    "Slope: ideally 1; below 1 they are too extreme.",
+    f"ECE: of this probability, in {BINS} bins of equal counts. It is not the metric ECE, which is of the most "
+    "probable class in 15 bins of equal width. Even a perfect model has an ECE, the larger the fewer samples: "
+    "compare it with that column, never with another site. With several samples a patient, that column is too low.",
+    "Squared error, debiased: the mean squared gap of the same bins without its bias; 0 for a perfect model.",
+)
+"""How the columns are read."""
+_KEY = ["condition_id", "inference_id", "role", "site", "quantity"]
+
+Values = dict[tuple[str, ...], Value]
+"""The values of calibration.csv by `_KEY`."""
+
+
+def section(findings: Findings, rows: pd.DataFrame, unit: str = "patients") -> Section | None:
+    """Return the section from the rows of calibration.csv; None where nothing was measured."""
+    numbers = rows[rows["quantity"].isin(NUMBERS)]
+    if numbers.empty:
+        return None
+    keys = numbers[_KEY].itertuples(index=False, name=None)
+    columns = numbers[["mean", "std", "seeds", "low", "high"]].itertuples(index=False)
+    values = {key: Value(*row) for key, row in zip(keys, columns, strict=True)}
+    tables = [table for table in (_table(findings, c, values, unit) for c in findings.conditions) if table.rows]
+    predicted = str(numbers["of"].iloc[0])
+    named = {TOP_LABEL: "the most probable class"}.get(predicted, f"class {predicted}")
+    question = f"Can the probability of {named} be taken at its word? {_slopes(findings, values)}"
+    folds = [Fold("How to read these columns", lines=EXPLANATION)]
+    if tables[1:]:
+        folds.insert(0, Fold(f"{len(tables) - 1} further {noun(len(tables) - 1, 'condition')}", tables[1:]))
+    return Section("calibration", "Calibration", [question.rstrip()], tables[:1], folds)
+
+
+def _table(findings: Findings, condition: Condition, values: Values, unit: str) -> PageTable:
+    """Return the table of one condition with the intervals below its cells."""
+    rows = []
+    bounded = list[Value]()
+    for role, site, name in _places(condition):
+        for key in condition.inferences:
+            place = condition.id, key, role, site
+            if (*place, NUMBERS[0]) not in values:
+                continue
+            measured = {quantity: values.get((*place, quantity), Value()) for quantity in NUMBERS}
+            bounded += [value for value in measured.values() if not math.isnan(value.low)]
+            cells = [_cell(quantity, value) for quantity, value in measured.items()]
+            rows.append([PageCell(name), PageCell(role), PageCell(findings.name(key)), *cells])
+    caption = f"{findings.full(condition)}. Calibration: mean over trainings"
+    if bounded:
+        caption += f"; beneath, 95% intervals {over(bounded[0], unit)}"
+    return PageTable(caption, (*HEADER, *ERRORS), rows, 3)
+
+
+def _places(condition: Condition) -> Iterator[tuple[str, str, str]]:
+    """Yield role, site and the name of a row: each external site, and the mean of the internal ones."""
+    yield from (("external", site, site) for site in condition.partition.external)
+    if condition.tests_inside:
+        yield "internal", ALL, "Mean of internal sites"
+
+
+def _cell(quantity: str, value: Value) -> PageCell:
+    text = ABSENT.get(quantity, DASH)
+    below = ""
+    if value.known:
+        text = _signed(value.mean, DIGITS[quantity])
+    if not math.isnan(value.low):
+        below = f"{_signed(value.low, 2)} to {_signed(value.high, 2)}"
+    return PageCell(text, below)
+
+
+def _signed(x: float, digits: int) -> str:
+    # rounded before it is written, and without the sign of a negative zero
+    return f"{round(x, digits) + 0.0:.{digits}f}".replace("-", "−")
+
+
+def _slopes(findings: Findings, values: Values) -> str:
+    """Return at how many external sites the probabilities of the first condition are surely too extreme."""
+    condition = findings.conditions[0]
+    key = findings.level_inference(condition)
+    slopes = {s: values.get((condition.id, key, "external", s, "slope"), Value()) for s in condition.partition.external}
+    if not slopes:
+        return ""
+    # a slope without an interval compares as False, and is in neither list
+    sure = {
+        "too extreme (the interval of the slope is below 1)": [s for s, slope in slopes.items() if slope.high < 1],
+        "not extreme enough (above 1)": [s for s, slope in slopes.items() if slope.low > 1],
+    }
+    parts = [f"surely {words} at {listed(sites)}" for words, sites in sure.items() if sites]
+    named = f"{findings.full(condition)} with {findings.name(key)}"
+    if not parts:
+        return f"{named}: at no external site is it sure that probabilities are too extreme, or not extreme enough."
+    return f"{named}: probabilities are {', and '.join(parts)}."
