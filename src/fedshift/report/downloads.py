@@ -9,25 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..analysis.results import StudyResults
+from ..io.result_tables import SCORES, SUMMARISED
 
 EMBED = 100_000
 """Files of more bytes are not embedded for download, only named."""
-TYPES = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex"}
+TYPES = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex", "svg": "image/svg+xml"}
 FILES = {
     "Overview table": "tables/overview",
     "Table of sites": "tables/sites",
-    "Summary": "summary",
-    "Effects": "effects",
-    "Controls": "controls",
-    "Calibration": "calibration",
-    "Test-time adaptation": "collapse",
-    "Operating points": "operating_points",
-    "Comparisons of conditions": "comparisons",
     "Table of conditions compared": "tables/conditions",
     "Beside the published values": "tables/comparison",
-    "Trends": "trends",
-    "Subgroups": "subgroups",
-    "All scores": "scores",
+    **{table.title: table.name for table in (*SUMMARISED, SCORES) if table.title},
 }
 """The files of a study that a reader may want, without their endings, by their titles."""
 SYNTHETIC = "Synthetic: not a result. The images are invented."
@@ -43,58 +35,37 @@ class Download:
 
 
 def downloads(results: StudyResults) -> Iterator[tuple[str, list[Download], str]]:
-    """Yield title, links, and place of each file with any content. There is no link to a file that is too large."""
+    """Yield title, links, and place of each file with any content. Files that are too large have a place only."""
     for title, stem in FILES.items():
-        if not _has_rows(results, f"{stem}.csv"):
+        first = results.files.folder / f"{stem}.csv"
+        if not first.is_file() or len(results.content(f"{stem}.csv").splitlines()) < 2:
             continue
-        links = []
-        for kind in TYPES:
-            path = results.files.folder / f"{stem}.{kind}"
-            if path.exists() and path.stat().st_size <= EMBED:
-                content = results.content(f"{stem}.{kind}")
-                name = f"{results.plan.name}-{path.name}"
-                links.append(marked(kind, name, content) if results.synthetic else link(kind, name, content))
+        paths = [first.with_suffix(f".{kind}") for kind in ("csv", "md", "tex")]
+        # a page stays one file that a mail can carry
+        small = [path for path in paths if path.exists() and path.stat().st_size <= EMBED]
+        links = [download(results, path.name, results.content(f"{stem}{path.suffix}")) for path in small]
         yield title, links, f"results/studies/{results.plan.name}/{stem}.csv"
 
 
-def _has_rows(results: StudyResults, name: str) -> bool:
-    """Return whether a CSV is there and has anything below its header."""
-    return (results.files.folder / name).is_file() and len(results.content(name).splitlines()) > 1
+def download(results: StudyResults, file: str, content: bytes) -> Download:
+    """Return a link that holds a file of a study. Name and content of invented data say that they are."""
+    kind = file.rpartition(".")[2]
+    name = f"{results.plan.name}-{file}"
+    if results.synthetic:
+        content, name = _marked(kind, content.decode()).encode(), f"synthetic-{name}"
+    encoded = base64.b64encode(content).decode()
+    return Download(kind.upper(), name, f"data:{TYPES[kind]};charset=utf-8;base64,{encoded}")
 
 
-def marked(kind: str, name: str, content: bytes) -> Download:
-    """Return a link to a table of invented data, whose name and content say so."""
-    text = _MARKS[kind](content.decode())
-    return link(kind, f"synthetic-{name}", text.encode())
-
-
-def _csv(text: str) -> str:
-    """Return a CSV with a last column that says that each row is synthetic."""
+def _marked(kind: str, text: str) -> str:
+    """Return a table that says that it is synthetic: in a last column, above it, or in its caption."""
+    if kind == "md":
+        return f"**{SYNTHETIC}**\n\n{text}"
+    if kind == "tex":
+        return f"% {SYNTHETIC}\n" + text.replace(r"\caption{", rf"\caption{{{SYNTHETIC} ", 1)
+    if kind != "csv":
+        return text
     out = io.StringIO()
     header, *rows = csv.reader(io.StringIO(text, newline=""))
-    lines = [[*header, "synthetic"], *([*row, "yes"] for row in rows)]
-    csv.writer(out, lineterminator="\n").writerows(lines)
+    csv.writer(out, lineterminator="\n").writerows([[*header, "synthetic"], *([*row, "yes"] for row in rows)])
     return out.getvalue()
-
-
-def _md(text: str) -> str:
-    return f"**{SYNTHETIC}**\n\n{text}"
-
-
-def _tex(text: str) -> str:
-    """Return a table in LaTeX that says in a comment and in its caption that it is synthetic."""
-    return f"% {SYNTHETIC}\n" + text.replace(r"\caption{", rf"\caption{{{SYNTHETIC} ", 1)
-
-
-_MARKS = {"csv": _csv, "md": _md, "tex": _tex}
-
-
-def link(kind: str, name: str, content: bytes) -> Download:
-    """Return a link that holds a table: CSV, Markdown or LaTeX."""
-    return embedded(kind.upper(), name, content, TYPES[kind])
-
-
-def embedded(label: str, name: str, content: bytes, media_type: str) -> Download:
-    """Return a link that holds a file's content."""
-    encoded = base64.b64encode(content).decode()
-    return Download(label, name, f"data:{media_type};charset=utf-8;base64,{encoded}")

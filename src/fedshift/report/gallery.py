@@ -1,32 +1,47 @@
 """reports/index.html: all studies, the tables and figures of papers that they reproduce, and the outcomes.
 
-Studies of earlier calls are shown by their headline.json, which was written with their pages.
+Studies of earlier calls are shown by their headline.json, which is written with their pages, so that the two agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import quote
 
 from .. import study
+from ..analysis.results import StudyResults
 from ..analysis.values import DASH
 from ..core.console import say
 from ..core.errors import UserError
 from ..datasets import Scale
-from ..io.checksums import remedy
+from ..io.checksums import damage, remedy
+from ..io.guards import require_object
 from ..io.paths import Paths, papers
-from ..io.text import write_text
-from ..papers import tables
-from ..papers.comparison import VERDICTS
-from ..papers.tables import Item
+from ..io.text import read_json, write_json, write_text
+from ..papers import printed
+from ..papers.printed import Item
+from ..papers.published_values import VERDICTS
+from ..papers.reproduction import Reproduction
 from ..study import Plan, calls
-from . import headline
 from .html import render
+from .phrases import capital
 
-COMPLETE, NOT_RUN = "complete", "not run"
+COMPLETE = "complete"
+NOT_RUN = "not run"
+KINDS = {
+    "title": "text",
+    "scale": "text",
+    "lead": "text",
+    "runs": "a whole number",
+    "missing": "a whole number",
+    "trends": "a mapping",
+    "published": "a mapping",
+    "reproduces": "a list of texts",
+}
+"""The entries of headline.json that are read, and what they are where they are there."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,7 @@ def write(studies: Path, paths: Paths) -> Path:
         "items": items,
         "coverage": [(item, _of(item, entries)) for item in items.values() if item.kind != "S"],
         "settings": [(item, _of(item, entries)) for item in items.values() if item.kind == "S"],
-        "kinds": tables.KINDS,
+        "kinds": printed.KINDS,
     }
     write_text(out, render("index.html.j2", content))
     return out
@@ -76,84 +91,140 @@ def write(studies: Path, paths: Paths) -> Path:
 def _items(studies: Path, entries: list[Entry]) -> dict[str, Item]:
     """Return the tables and figures of papers that a project lists; without a list, those that studies reproduce."""
     listing = papers(studies)
-    items = tables.items(listing) if listing.exists() else {}
-    reproduced = {one for entry in entries for one in entry.reproduces}
-    own = listing.parent == studies.parent
-    return {key: item for key, item in items.items() if own or key in reproduced}
+    items = printed.items(listing) if listing.exists() else {}
+    if listing.parent == studies.parent:
+        return items
+    reproduced = {item for entry in entries for item in entry.reproduces}
+    return {key: item for key, item in items.items() if key in reproduced}
 
 
 def _of(item: Item, entries: list[Entry]) -> list[Entry]:
     return [entry for entry in entries if item.id in entry.reproduces]
 
 
+def write_headline(results: StudyResults, lead: str, reproduction: Reproduction, problems: Sequence[str] = ()) -> Path:
+    """Write results/studies/{study}/headline.json. A run that lacks any prediction counts as missing.
+
+    `problems` are the checks of the data that fail.
+    """
+    plan = results.plan
+    out = results.files.headline
+    missing = {item["run"] for item in results.missing}
+    headline: dict[str, Any] = {
+        "study": plan.name,
+        "title": plan.study.title,
+        "scale": plan.scale,
+        "scaled": plan.scaled,
+        "synthetic": results.synthetic,
+        "view": plan.view,
+        "runs": len(plan.runs),
+        "missing": len(missing & set(plan.runs)),
+        "lead": lead,
+        "problems": list(problems),
+        "reproduces": list(plan.study.reproduces),
+        **reproduction.headline(),
+    }
+    write_json(out, headline)
+    return out
+
+
+def read_headline(paths: Paths, study: str) -> dict[str, Any]:
+    """Return what was written last, or nothing. Raises UserError where the file is damaged or unreadable."""
+    path = paths.study_files(study).headline
+    if not path.exists():
+        return {}
+    fault = damage(path)
+    if fault:
+        raise UserError(path, fault)
+    headline = require_object(path, read_json(path), {"study": "text"}, KINDS)
+    trends = headline.get("trends")
+    published = headline.get("published")
+    if trends:
+        require_object(path, trends, dict.fromkeys(("held", "judged", "of"), "a whole number"), {"reason": "text"})
+    if published:
+        require_object(path, published, dict.fromkeys(published, "a whole number"))
+    return headline if headline["study"] == study else {}
+
+
 def _entries(studies: Path, paths: Paths) -> Iterator[Entry]:
-    declared = tables.said(studies)
+    """Yield the studies that are declared, then those that only earlier calls have left."""
+    declared = printed.said(studies)
     earlier = sorted(p.parent.name for p in (paths.root / "results" / "studies").glob("*/headline.json"))
     for name in dict.fromkeys([*declared, *earlier]):
-        path, page = study.named(name, studies) or studies / f"{name}.yaml", paths.page(name)
-        listed = path.exists()
-        written, damage = _written(path, listed, paths)
-        words = declared.get(name) or written
-        reproduces = words.get("reproduces") or ()
+        path = study.named(name, studies) or studies / f"{name}.yaml"
+        page = paths.page(name)
+        headline, fault = _headline(path, paths)
+        # the YAML is newer than headline.json, which is as old as the page
+        words = declared.get(name) or headline
+        reproduces = words.get("reproduces")
+        if not isinstance(reproduces, list | tuple):
+            reproduces = ()
         yield Entry(
             name=name,
             title=str(words.get("title") or name),
-            reproduces=tuple(map(str, reproduces)) if isinstance(reproduces, list | tuple) else (),
-            state="damaged" if damage else _state(path, listed, written, page, paths),
-            scale=str(written.get("scale", "")) if written.get("scaled", True) else "",
-            synthetic=bool(written.get("synthetic")),
-            lead=str(written.get("lead", "")),
-            problems=(damage,) if damage else tuple(map(str, written.get("problems") or ())),
-            trends=_trends(written.get("trends") or {}),
-            published=_published(written.get("published") or {}),
+            reproduces=tuple(map(str, reproduces)),
+            state="damaged" if fault else _state(path, headline, page, paths),
+            scale=str(headline.get("scale", "")) if headline.get("scaled", True) else "",
+            synthetic=bool(headline.get("synthetic")),
+            lead=str(headline.get("lead", "")),
+            problems=tuple(filter(None, [fault, *map(str, headline.get("problems") or ())])),
+            trends=_trends(headline.get("trends") or {}),
+            published=_published(headline.get("published") or {}),
             link=f"{quote(name)}.html" if page.exists() else "",
         )
 
 
-def _written(path: Path, listed: bool, paths: Paths) -> tuple[dict[str, Any], str]:
+def _headline(path: Path, paths: Paths) -> tuple[dict[str, Any], str]:
     """Return what a study says of its results; or nothing, what is wrong with its headline.json and how to mend it.
 
     `path` is the YAML file of the study. One damaged file does not hide the other studies.
     """
     try:
-        return headline.read(paths, path.stem) or {}, ""
+        return read_headline(paths, path.stem), ""
     except UserError as error:
-        file = headline.file(paths, path.stem).relative_to(paths.root)
-        what = f"{file}: {error.what}. The result of this study is not shown."
-    plan = _furthest(path, paths)[1] if listed else None
+        file = paths.study_files(path.stem).headline.relative_to(paths.root)
+        fault = f"{file}: {error.what}. The result of this study is not shown."
+    mend = f"the study is not in this folder; remove it: rm {file}"
+    _, plan, _ = _furthest(path, paths)
     if plan is not None:
         mend = remedy([file], calls.snakemake(plan, paths))
-    else:
-        mend = f"the study is not in this folder; remove it: rm {file}"
-    say(f"{what} {mend}")
-    return {}, f"{what} {mend[:1].upper()}{mend[1:]}"
+    say(f"{fault} {mend}")
+    return {}, f"{fault} {capital(mend)}"
 
 
-def _state(path: Path, listed: bool, written: dict[str, Any], page: Path, paths: Paths) -> str:
+def _state(path: Path, headline: dict[str, Any], page: Path, paths: Paths) -> str:
     """Return that a study is complete, or what it lacks."""
-    if not written:
-        if page.exists():
-            return "an old page: run fedshift page again"
-        return _begun(path, paths) if listed else NOT_RUN
+    if page.exists() and not headline:
+        return "an old page: run fedshift page again"
+    if not headline:
+        return _begun(path, paths)
     if not page.exists():
         return "its page is missing: run fedshift page again"
-    if listed:
+    if path.exists():
         try:
-            if study.load(path, written.get("scale", "")).view != written.get("view"):
+            # `view` is a digest of the whole study, without comments
+            if study.load(path, headline.get("scale", "")).view != headline.get("view"):
                 return "out of date: the study has changed since"
         except UserError as error:
             return f"not valid: {str(error).splitlines()[0]}"
-    runs, missing = written.get("runs", 0), written.get("missing", 0)
-    return f"incomplete: {runs - missing} of {runs} runs" if missing else COMPLETE
+    runs = headline.get("runs", 0)
+    missing = headline.get("missing", 0)
+    if not missing:
+        return COMPLETE
+    return f"incomplete: {runs - missing} of {runs} runs"
 
 
 def _begun(path: Path, paths: Paths) -> str:
     """Return how far a study without a page has come, at the scale with most finished runs."""
+    if not path.exists():
+        return NOT_RUN
     done, plan, fault = _furthest(path, paths)
     if plan is None:
         return f"not valid: {fault}"
+    if not done:
+        return NOT_RUN
     scale = f" at scale {plan.scale}" if plan.scaled else ""
-    return f"incomplete: {done} of {len(plan.runs)} runs trained{scale}" if done else NOT_RUN
+    return f"incomplete: {done} of {len(plan.runs)} runs trained{scale}"
 
 
 def _furthest(path: Path, paths: Paths) -> tuple[int, Plan | None, str]:
@@ -163,7 +234,7 @@ def _furthest(path: Path, paths: Paths) -> tuple[int, Plan | None, str]:
     except UserError as error:
         return 0, None, str(error).splitlines()[0]
     counts = [sum(paths.run_files(run).manifest.exists() for run in plan.runs) for plan in plans]
-    done, plan = max(zip(counts, plans, strict=True), key=lambda one: (one[0], len(one[1].runs)))
+    done, plan = max(zip(counts, plans, strict=True), key=lambda entry: (entry[0], len(entry[1].runs)))
     return done, plan, ""
 
 
@@ -173,8 +244,10 @@ def _trends(counts: dict[str, Any]) -> str:
         return DASH
     if counts.get("reason"):
         return f"do not count: {counts['reason']}"
-    rest = counts["of"] - counts["judged"]
-    return f"{counts['held']} of {counts['judged']} hold" + (f"; {rest} not run" if rest else "")
+    text = f"{counts['held']} of {counts['judged']} hold"
+    if counts["of"] > counts["judged"]:
+        text += f"; {counts['of'] - counts['judged']} not run"
+    return text
 
 
 def _published(counts: dict[str, Any]) -> str:
