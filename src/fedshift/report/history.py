@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,9 @@ from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, NAN
-from ..core import registry
 from ..core.console import duration
 from ..core.units import FLOAT_BYTES
-from ..metrics import Metric
+from .phrases import chosen_by, in_percent
 
 
 @dataclass(frozen=True)
@@ -44,46 +43,49 @@ class Trained:
 
 def trained(results: StudyResults) -> list[Trained]:
     """Return all runs of a study, in its order."""
-    rounds, findings = results.rounds, results.findings
+    rounds = results.rounds
+    findings = results.findings
     spent: dict[str, tuple[int, float, float, float]] = {}
     if {"floats_down", "floats_up", "seconds"} <= set(rounds.columns):
         sums = {"rounds": ("round", "max"), "down": ("floats_down", "sum"), "up": ("floats_up", "sum")}
         table = rounds.groupby("run").agg(**sums, seconds=("seconds", "sum"))
+        # a run from before these columns were written is shown without costs
         spent = {str(run): (int(r), float(d), float(u), float(s)) for run, r, d, u, s in table.itertuples()}
     return [
         Trained(
-            *(name, findings.full(one), run.seed, results.manifests[name]),
+            *(name, findings.full(condition), run.seed, results.manifests[name]),
             *spent.get(name, (0, NAN, NAN, NAN)),
-            getattr(run.training, "select_by", "accuracy"),
+            run.training.select_by or "accuracy",
         )
-        for one in findings.conditions
-        for name, run in one.runs.items()
+        for condition in findings.conditions
+        for name, run in condition.runs.items()
     ]
 
 
 def costs(runs: list[Trained]) -> Table:
     """Return what each run sent, and how long it took."""
-    early = any(r.before for r in runs)
-    rows = [
-        (
-            r.condition,
-            str(r.seed),
-            str(r.rounds or DASH),
-            _count(r.floats_down / r.rounds if r.rounds else NAN),
-            _count(r.floats_up / r.rounds if r.rounds else NAN),
-            *([_bytes(r.before)] if early else []),
-            _bytes(r.before + r.floats_down + r.floats_up),
-            DASH if math.isnan(r.seconds) else duration(r.seconds),
-            _count(r.manifest.get("peak_memory_mb") or NAN),
-        )
-        for r in runs
-    ]
-    sent = ("Floats down / round", "Floats up / round", *(["Before round 1"] if early else []), "Sent in all")
+    columns = {
+        "Condition": [run.condition for run in runs],
+        "Seed": [str(run.seed) for run in runs],
+        "Rounds": [str(run.rounds or DASH) for run in runs],
+        "Floats down / round": [_each_round(run.floats_down, run) for run in runs],
+        "Floats up / round": [_each_round(run.floats_up, run) for run in runs],
+        "Before round 1": [_bytes(run.before) for run in runs],
+        "Sent in all": [_bytes(run.before + run.floats_down + run.floats_up) for run in runs],
+        "Training time": [DASH if math.isnan(run.seconds) else duration(run.seconds) for run in runs],
+        "Peak MB": [_count(run.manifest.get("peak_memory_mb") or NAN) for run in runs],
+    }
+    if not any(run.before for run in runs):
+        del columns["Before round 1"]
     caption = (
         "Communication of all clients together, 4 bytes a float, and training time: the sum over clients and rounds, "
         "validation included (minutes:seconds)"
     )
-    return Table(caption, ("Condition", "Seed", "Rounds", *sent, "Training time", "Peak MB"), tuple(rows), 2)
+    return Table(caption, tuple(columns), tuple(zip(*columns.values(), strict=True)), 2)
+
+
+def _each_round(floats: float, run: Trained) -> str:
+    return _count(floats / run.rounds) if run.rounds else DASH
 
 
 def _count(x: float) -> str:
@@ -91,54 +93,36 @@ def _count(x: float) -> str:
 
 
 def _bytes(floats: float) -> str:
-    if math.isnan(floats):
-        return DASH
     size = floats * FLOAT_BYTES
-    unit, scale = next(((u, s) for u, s in (("GB", 1e9), ("MB", 1e6)) if size >= s), ("kB", 1e3))
-    return f"{size / scale:,.1f} {unit}"
+    if math.isnan(size):
+        return DASH
+    for unit, scale in (("GB", 1e9), ("MB", 1e6)):
+        if size >= scale:
+            return f"{size / scale:,.1f} {unit}"
+    return f"{size / 1e3:,.1f} kB"
 
 
 def runs_table(runs: list[Trained]) -> Table:
     """Return identity and selection of each run."""
-    rows = [
-        (
-            r.name,
-            r.condition,
-            str(r.seed),
-            str(r.manifest.get("best_round", DASH)),
-            _validation(r),
-            str(r.manifest.get("device", DASH)),
-            str(r.manifest.get("threads", DASH)),
-            str(r.manifest.get("started", DASH))[:16].replace("T", " "),
-        )
-        for r in runs
-    ]
-    header = (
-        "Run",
-        "Condition",
-        "Seed",
-        "Kept round",
-        "Validation (%)" if all(_in_percent(r) for r in runs) else "Validation",
-        "Device",
-        "Threads",
-        "Started (UTC)",
-    )
-    return Table("Runs of this study, with the round that model selection kept", header, tuple(rows), 2)
-
-
-def _in_percent(run: Trained) -> bool:
-    if run.select_by == "loss":
-        return False
-    metric: Metric = registry.build("metric", run.select_by)
-    return metric.percent
+    percent = all(in_percent(run.select_by) for run in runs)
+    columns = {
+        "Run": [run.name for run in runs],
+        "Condition": [run.condition for run in runs],
+        "Seed": [str(run.seed) for run in runs],
+        "Kept round": [str(run.manifest.get("best_round", DASH)) for run in runs],
+        "Validation (%)" if percent else "Validation": [_validation(run) for run in runs],
+        "Device": [str(run.manifest.get("device", DASH)) for run in runs],
+        "Threads": [str(run.manifest.get("threads", DASH)) for run in runs],
+        "Started (UTC)": [str(run.manifest.get("started", DASH))[:16].replace("T", " ") for run in runs],
+    }
+    caption = "Runs of this study, with the round that model selection kept"
+    return Table(caption, tuple(columns), tuple(zip(*columns.values(), strict=True)), 2)
 
 
 def _validation(run: Trained) -> str:
-    """Return the validation value of the kept round: percent with one decimal, or three decimals."""
+    """Return the validation value of the kept round."""
     value = run.manifest.get("best_value")
-    if not isinstance(value, int | float):
-        return DASH
-    return f"{100 * value:.1f}" if _in_percent(run) else f"{value:.3f}"
+    return chosen_by(value, run.select_by) if isinstance(value, int | float) else DASH
 
 
 def facts(runs: list[Trained]) -> list[tuple[str, str]]:
@@ -146,54 +130,67 @@ def facts(runs: list[Trained]) -> list[tuple[str, str]]:
 
     Where finished runs were accepted as unchanged after a change of the code, the reasons and dates follow.
     """
-    manifests = [r.manifest for r in runs if r.manifest]
-    software = sorted({k for m in manifests for k in m.get("versions") or {}})
-    versions = ((m.get("versions") or {}) for m in manifests)
-    rows: list[tuple[str, Iterable[str]]] = [
-        ("Commit", (_commit(m.get("git") or {}) for m in manifests)),
-        ("Digest of the training code", (str(m.get("code") or DASH) for m in manifests)),
-        ("Software", (", ".join(f"{k} {v[k]}" for k in software if k in v) for v in versions)),
-    ]
-    known = [(name, "; ".join(dict.fromkeys(values)) or DASH) for name, values in rows]
-    accepted = dict.fromkeys(_accepted(change) for m in manifests for change in m.get("accepted") or ())
-    return [*known, *([("Accepted as unchanged", "; ".join(accepted))] if accepted else [])]
+    manifests = [run.manifest for run in runs if run.manifest]
+    versions = [manifest.get("versions") or {} for manifest in manifests]
+    software = sorted({name for installed in versions for name in installed})
+    values = {
+        "Commit": [_commit(manifest.get("git") or {}) for manifest in manifests],
+        "Digest of the training code": [str(manifest.get("code") or DASH) for manifest in manifests],
+        "Software": [", ".join(f"{n} {installed[n]}" for n in software if n in installed) for installed in versions],
+    }
+    rows = [(name, "; ".join(dict.fromkeys(texts)) or DASH) for name, texts in values.items()]
+    accepted = dict.fromkeys(_accepted(change) for manifest in manifests for change in manifest.get("accepted") or ())
+    if accepted:
+        rows.append(("Accepted as unchanged", "; ".join(accepted)))
+    return rows
 
 
 def _accepted(change: dict[str, Any]) -> str:
     """Return why and when a run was accepted as unchanged: `only messages changed (2026-01-31)`."""
+    reason = change.get("reason") or "no reason given"
     date = str(change.get("date") or "")[:10]
-    return f"{change.get('reason') or 'no reason given'}{f' ({date})' if date else ''}"
+    return f"{reason} ({date})" if date else reason
 
 
 def _commit(git: dict[str, Any]) -> str:
-    return f"{git.get('commit') or 'unknown'}{' with uncommitted changes' if git.get('dirty') else ''}"
+    commit = git.get("commit") or "unknown"
+    return f"{commit} with uncommitted changes" if git.get("dirty") else commit
 
 
 def caveats(findings: Findings, runs: list[Trained]) -> Iterator[str]:
     """Yield the caveats that follow from the seeds, the code and the rounds of the runs."""
-    done, seeds = [r for r in runs if r.manifest], len(findings.plan.study.seeds)
+    done = [run for run in runs if run.manifest]
+    seeds = len(findings.plan.study.seeds)
     if seeds == 1:
         yield "One seed: how much the result varies from training to training is not known."
     elif seeds < 5:
         yield f"{seeds} seeds: the standard deviation over seeds is itself a rough estimate."
-    codes: dict[frozenset[str], set[object]] = {}
-    for r in done:  # the digest covers a run's plug-ins, so that only runs with the same can be held together
-        used = frozenset(type(p).__module__ for p in findings.plan.runs[r.name].plugins)
-        codes.setdefault(used, set()).add(r.manifest.get("code"))
-    if any(len(digests) > 1 for digests in codes.values()):
+    if _of_several_codes(findings, done):
         yield "The runs were trained by different versions of the training code; see Provenance."
-    if any((r.manifest.get("git") or {}).get("dirty") for r in done):
+    if any((run.manifest.get("git") or {}).get("dirty") for run in done):
         yield "Some runs were trained from a working tree with uncommitted changes."
-    if varying := sum(r.manifest.get("deterministic") is False for r in done):
-        what = "on a GPU without deterministic kernels (training.deterministic: false)"
-        yield f"{varying} of {len(done)} runs were trained {what}: repeated, they give slightly other results."
-    training = {name: run.training for name, run in findings.plan.runs.items()}
-    judged = [  # under cosine the rate falls to 0, and the last rounds are the best by design
-        r for r in done if training[r.name].schedule == "constant" and r.manifest.get("best_value") is not None
-    ]
-    late = [r for r in judged if r.manifest.get("best_round") == r.manifest.get("rounds")]
+    varying = sum(run.manifest.get("deterministic") is False for run in done)
+    if varying:
+        yield (
+            f"{varying} of {len(done)} runs were trained on a GPU without deterministic kernels "
+            "(training.deterministic: false): repeated, they give slightly other results."
+        )
+    # under cosine the rate falls to 0, and the last rounds are the best by design
+    constant = {name for name, run in findings.plan.runs.items() if run.training.schedule == "constant"}
+    judged = [run for run in done if run.name in constant and run.manifest.get("best_value") is not None]
+    late = sum(run.manifest.get("best_round") == run.manifest.get("rounds") for run in judged)
     if late:
-        yield f"{len(late)} of {len(judged)} runs validated best in their last round: they may not have converged."
+        yield f"{late} of {len(judged)} runs validated best in their last round: they may not have converged."
+
+
+def _of_several_codes(findings: Findings, runs: list[Trained]) -> bool:
+    """Return whether runs with the same plug-ins were trained by different code."""
+    # the digest covers a run's plug-ins, so that only runs with the same ones can be held together
+    codes: dict[frozenset[str], set[object]] = {}
+    for run in runs:
+        plugins = frozenset(type(plugin).__module__ for plugin in findings.plan.runs[run.name].plugins)
+        codes.setdefault(plugins, set()).add(run.manifest.get("code"))
+    return any(len(digests) > 1 for digests in codes.values())
 
 
 def specs(findings: Findings) -> list[tuple[str, str]]:

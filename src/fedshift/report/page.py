@@ -9,43 +9,39 @@ from typing import Any
 
 from ..analysis import unseen
 from ..analysis.conditions import Condition
-from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.results import StudyResults, load
-from ..analysis.table import Table
-from ..analysis.values import between, inner, listed, spread
+from ..analysis.values import inner, listed, spread
 from ..core import registry
 from ..figures import Figure
 from ..io.paths import Paths
-from ..io.text import write_text
-from ..papers import comparison as published
+from ..io.text import readable, write_text
+from ..papers import published_values as published
 from ..papers import trends
 from ..papers.reproduction import Reproduction
 from ..study import calls
 from ..study.plan import Plan
 from . import (
-    calibration,
-    collapse,
-    comparison,
-    control,
-    headline,
+    calibration_section,
+    collapse_section,
+    comparison_section,
+    gallery,
+    headline_tables,
     new_hospital,
-    operating_point,
-    search,
-    subgroups,
-    tables,
+    operating_point_section,
+    search_section,
+    subgroup_section,
     worst,
 )
 from .answer import answer
 from .checklists import checklists, statements
 from .cohort import Cohort, cohorts, problems
-from .downloads import Download, downloads, embedded
-from .drawing import read_drawing
-from .glossary import glossary
+from .downloads import Download, download, downloads
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained
-from .html import render
-from .page_table import PageCell, PageTable, plain
-from .protocol import protocol
+from .html import PageCell, PageTable, plain, render
+from .phrases import bounds, capital, heading, joined, verb
+from .protocol import glossary, protocol
+from .verdict_words import beside_control
 
 
 @dataclass(frozen=True)
@@ -68,21 +64,22 @@ def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     results = load(plan, paths)
     content = context(results)
     write_text(out, render("page.html.j2", content))
-    said = " ".join(filter(None, [search.oracle(plan), content["answer"].opening, content["answer"].lead]))
-    headline.write(results, said, content["reproduction"], content["problems"])
+    lead = joined(search_section.oracle(plan), content["answer"].opening, content["answer"].lead)
+    gallery.write_headline(results, lead, content["reproduction"], content["problems"])
     return out
 
 
 def context(results: StudyResults) -> dict[str, Any]:
     """Return everything that the template shows."""
-    plan, findings = results.plan, results.findings
-    runs, people = trained(results), cohorts(results)
+    plan = results.plan
+    findings = results.findings
+    controls = results.controls
+    runs = trained(results)
+    people = cohorts(results)
     unit = "patients" if all(cohort.patients for cohort in people) else "images"
-    controls, measured = results.controls, calibration.calibration(findings, results.calibration, unit)
-    sites = [_sites(n, findings, condition, unit, controls) for n, condition in enumerate(findings.conditions)]
     reproduction = Reproduction.of(results)
-    differences = comparison.by_site(findings, unit)
-    not_trained_on = unseen.shown(findings, results.unseen)
+    sites = [headline_tables.sites_on_page(findings, c, unit, controls) for c in findings.conditions]
+    not_trained_on = unseen.shown(findings, results.table("unseen"))
     return {
         "plan": plan,
         "study": plan.study,
@@ -96,39 +93,33 @@ def context(results: StudyResults) -> dict[str, Any]:
         "problems": problems(people),
         "answer": answer(findings, unit),
         "glossary": glossary(findings),
-        "control": control.sentence(controls, unit),
+        "control": beside_control(controls, unit),
         "reproduction": reproduction,
         "claimed": trends.MEANING,
-        "compared": [(line, _compared(n, t)) for n, (t, line) in enumerate(reproduction.tables)],
+        "compared": [(line, plain(table, {"outside": "worse"})) for table, line in reproduction.tables],
         "within": published.MEANING,
         "caveats": _caveats(results, people, runs),
-        "subgroups": [
-            (column, plain(f"subgroups-{n}", t))
-            for n, (column, t) in enumerate(subgroups.tables(results, unit).items())
-        ],
-        "unseen": plain("unseen", not_trained_on) if not_trained_on else None,
-        "overview": plain("overview", control.in_overview(tables.overview(findings, unit), controls)),
-        "conditions": _conditions(comparison.table(findings, unit)),
-        "differences": plain("differences", differences) if differences else None,
-        "new_hospital": _new_hospital(findings, unit),
+        "subgroups": {column: plain(table) for column, table in subgroup_section.tables(results, unit).items()},
+        "unseen": plain(not_trained_on) if not_trained_on else None,
+        "overview": plain(headline_tables.overview(findings, unit, controls)),
+        "comparison": comparison_section.section(findings, unit),
+        "new_hospital": new_hospital.section(findings, unit),
         "worst": worst.sentences(results, unit),
-        "points": operating_point.section(results, unit),
+        "operating_point": operating_point_section.section(results, unit),
         "sites": sites,
-        "coloured": any(cell.mark in ("better", "worse") for t in sites for row in t.rows for cell in row),
-        "metrics": [_metrics(n, findings, condition, unit) for n, condition in enumerate(findings.conditions)],
-        "search": _search(search.section(results)),
-        "oracle": search.oracle(plan),
-        "collapse": _collapse(collapse.section(results)),
-        "calibration": measured,
-        "calibrated": _calibrated(measured),
-        "calibration_key": calibration.explanation(),
+        "coloured": any(cell.mark in ("better", "worse") for table in sites for row in table.rows for cell in row),
+        "metrics": [_metrics(findings, condition, unit) for condition in findings.conditions],
+        "search": search_section.section(results),
+        "oracle": search_section.oracle(plan),
+        "collapse": collapse_section.section(results),
+        "calibration": calibration_section.section(findings, results.table("calibration"), unit),
         "figures": [_figure(results, name) for name in plan.study.figures],
-        "cohorts": [(c, plain(f"cohort-{n}", c.table)) for n, c in enumerate(people)],
+        "cohorts": [(cohort, plain(cohort.table)) for cohort in people],
         "protocol": protocol(findings),
         "statements": statements(plan.study.author),
         "checklists": checklists(plan.study.author),
-        "costs": plain("costs", costs(runs)),
-        "runs": plain("runs", runs_table(runs)),
+        "costs": plain(costs(runs)),
+        "runs": plain(runs_table(runs)),
         "facts": facts(runs),
         "specs": specs(findings),
         "downloads": list(downloads(results)),
@@ -159,36 +150,27 @@ def _missing(results: StudyResults) -> list[dict[str, str]]:
 def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -> list[str]:
     """Return each caveat once: the notes of the study, then the caveats that data and runs give rise to."""
     findings = results.findings
-    study = findings.plan.study
-    small = "Mini scale: a small model of the study, to show that it runs; not its result."
-    lines = [
-        *study.notes,
-        *([small] if findings.plan.scale == "mini" and findings.plan.scaled else []),
-        *(note for card in results.cards for note in card.get("notes", ())),
-        *(line for cohort in people for line in cohort.caveats),
-        *(metric.caveat for metric in findings.metrics.values() if metric.caveat),
-        *_left_out(findings),
-        *_untested(findings),
-        *_with_labels(findings),
-        *_alone(findings),
-        *_two_networks(findings),
-        *caveats(findings, runs),
-    ]
+    plan = results.plan
+    lines = [*plan.study.notes]
+    if plan.scale == "mini" and plan.scaled:
+        lines.append("Mini scale: a small model of the study, to show that it runs; not its result.")
+    lines += [note for card in results.cards for note in card.get("notes", ())]
+    lines += [line for cohort in people for line in cohort.caveats]
+    lines += [metric.caveat for metric in findings.metrics.values() if metric.caveat]
+    lines += [*_left_out(findings), *_untested(findings)]
+    with_labels = (inference.caveat(findings.name(key)) for key, inference in plan.inferences.items())
+    lines += [caveat for caveat in with_labels if caveat]
+    lines += [*_alone(findings), *_two_networks(findings), *caveats(findings, runs)]
+    # partitions and data often share a caveat
     return list(dict.fromkeys(lines))
-
-
-def _with_labels(findings: Findings) -> Iterator[str]:
-    """Yield a caveat for each inference that uses labels, which must not be compared with the rest."""
-    for key, inference in findings.plan.inferences.items():
-        if caveat := inference.caveat(findings.name(key)):
-            yield caveat
 
 
 def _alone(findings: Findings) -> Iterator[str]:
     """Yield a caveat for each reason, with the conditions that have no model for external sites for this reason."""
     titles: dict[str, dict[str, None]] = {}
     for condition in findings.conditions:
-        if not (together := condition.run.algorithm.collaboration).has_global_model:
+        together = condition.run.algorithm.collaboration
+        if not together.has_global_model:
             titles.setdefault(together.apart, {})[condition.title] = None
     for reason, names in titles.items():
         yield f"{listed(list(names))}: {reason}, so there is no model for external sites."
@@ -210,9 +192,9 @@ def _untested(findings: Findings) -> Iterator[str]:
     """Yield a caveat for the sites that train and are not tested."""
     for condition in findings.conditions:
         if not condition.tests_inside:
-            held_out = f"With {condition.held_out} held out, training" if findings.several else "Training"
+            training = f"With {condition.held_out} held out, training" if findings.several else "Training"
             yield (
-                f"{held_out} is at {listed(list(condition.partition.internal))}, where all samples train or validate: "
+                f"{training} is at {listed(list(condition.partition.internal))}, where all samples train or validate: "
                 "there is no test result for them, and no gap to external sites."
             )
 
@@ -224,116 +206,27 @@ def _left_out(findings: Findings) -> Iterator[str]:
         where.setdefault(tuple(findings.left_out(metric=name)), []).append(inner(metric))
     for sites, titles in where.items():
         if sites:
-            are = "are not defined at" if len(titles) > 1 else "is not defined at"
-            text = listed(titles)
-            left = "which is" if len(sites) == 1 else "which are"
-            yield f"{text[:1].upper()}{text[1:]} {are} {listed(list(sites))}, {left} left out of means over sites."
+            yield (
+                f"{capital(listed(titles))} {verb(len(titles), 'are')} not defined at {listed(list(sites))}, which "
+                f"{verb(len(sites), 'are')} left out of means over sites."
+            )
 
 
-def _new_hospital(findings: Findings, unit: str) -> dict[str, Any] | None:
-    """Return what is said about a new hospital, with its tables as the page shows them."""
-    said = new_hospital.section(findings, unit)
-    if said is None:
-        return None
-    details = plain("new-hospital-interval", said.details) if said.details else None
-    return {
-        "sentences": said.sentences,
-        "table": plain("new-hospital", said.table),
-        "details": details,
-        "why": said.why,
-    }
-
-
-def _compared(n: int, table: Table) -> PageTable:
-    """Return a published table beside ours, in which the verdict `outside` is marked."""
-    shown = plain(f"published-{n}", table)
-    for row in shown.rows:
-        if row[-1].text == "outside":
-            row[-1] = PageCell(row[-1].text, mark="worse")
-    return shown
-
-
-def _collapse(section: collapse.Section | None) -> tuple[list[str], list[PageTable]] | None:
-    """Return the sentences and tables of test-time adaptation, in which a collapse is marked; None without any."""
-    if section is None:
-        return None
-    made = [plain(f"collapse-{n}", table) for n, table in enumerate(section.tables)]
-    for row in (row for one in made for row in one.rows):
-        if row[-1].text not in ("no", "not known"):
-            row[-1] = PageCell(row[-1].text, mark="worse")
-    return section.lines, made
-
-
-def _search(section: search.Section | None) -> tuple[list[str], PageTable] | None:
-    """Return the sentences and the table of the searches; None without any."""
-    return (section.lines, plain("searches", section.table)) if section else None
-
-
-def _conditions(table: Table) -> PageTable:
-    """Return the conditions beside the best of them, with the best and those that are worse marked."""
-    marks = {"best": "better", "worse than the best": "worse"}
-    shown = plain("conditions", table)
-    for row in shown.rows:
-        row[-1] = PageCell(row[-1].text, mark=marks.get(row[-1].text, ""))
-    return shown
-
-
-def _below(rows: list[list[PageCell]], unit: str) -> str:
-    """Return the part of a caption that explains intervals, if the table has any."""
-    return f"; below, the 95% interval over {unit}" if any(cell.below for row in rows for cell in row) else ""
-
-
-_NUMBERS = 4
-"""The column of a table of sites at which the numbers begin."""
-
-
-def _sites(n: int, findings: Findings, condition: Condition, unit: str, controls: Controls) -> PageTable:
-    """Return the headline metric of one condition; the worst external site and sure changes are marked."""
-    table, metric = tables.sites(findings, condition, unit), findings.headline
-    rows = []
-    for cells, (role, site) in zip(table.rows, condition.sites(), strict=True):
-        marked = [PageCell(c) for c in cells]
-        for k, key in enumerate(condition.inferences):
-            value = findings.value(condition, role, site, key)
-            worst = role == "external" and site == findings.worst(condition, key)
-            below = between(value, metric) if value.low == value.low else ""
-            marked[_NUMBERS + k] = PageCell(cells[_NUMBERS + k], below, "worst" if worst else "")
-        for k, key in enumerate(findings.compared(condition), _NUMBERS + len(condition.inferences)):
-            gain = findings.gain(condition, key, role, site)
-            sure = "better" if gain.low > 0 else "worse" if gain.high < 0 else ""
-            below = between(gain, metric, sign=True) if gain.low == gain.low else ""
-            marked[k] = PageCell(cells[k], below, sure)
-        rows.append(marked)
-    gains = ", and of gains over trainings too" if findings.compared(condition) and len(condition.runs) > 1 else ""
-    beside = control.in_sites(table, controls, condition)
-    for row, cells, interval in zip(rows, beside.rows, control.below(controls, condition), strict=False):
-        row.append(PageCell(cells[-1], interval))
-    under = _below(rows, unit)
-    caption = f"{findings.full(condition)}. {table.caption}{under}{gains if under else ''}"
-    return PageTable(f"sites-{n}", caption, beside.header, rows, table.heads)
-
-
-def _metrics(n: int, findings: Findings, condition: Condition, unit: str) -> PageTable:
+def _metrics(findings: Findings, condition: Condition, unit: str) -> PageTable:
     """Return all metrics of one condition."""
     rows = []
+    metrics = list(findings.metrics.values())
     for role, site in condition.sites():
         for key in condition.inferences:
-            values = {m: findings.value(condition, role, site, key, name) for name, m in findings.metrics.items()}
-            cells = [PageCell(spread(v, m), between(v, m) if v.low == v.low else "") for m, v in values.items()]
-            behind = tables.counted(max(values.values(), key=lambda value: value.patients > 0))
-            rows.append([PageCell(site), PageCell(role), PageCell(findings.name(key)), PageCell(behind), *cells])
-    units = (f"{m.title} (%)" if m.percent else m.title for m in findings.metrics.values())
-    caption = f"{findings.full(condition)}. All metrics: mean ± standard deviation over seeds{_below(rows, unit)}"
-    return PageTable(f"metrics-{n}", caption, ("Site", "Role", "Inference", unit.capitalize(), *units), rows, 3)
-
-
-def _calibrated(measured: calibration.Calibration | None) -> list[PageTable]:
-    """Return the calibration of each condition."""
-    made = []
-    for n, (table, below) in enumerate(measured.tables if measured else ()):
-        rows = [[*map(PageCell, cells, under)] for cells, under in zip(table.rows, below, strict=True)]
-        made.append(PageTable(f"calibration-{n}", table.caption, table.header, rows, table.heads))
-    return made
+            values = [findings.value(condition, role, site, key, metric.name) for metric in metrics]
+            cells = [PageCell(spread(v, m), bounds(v, m)) for v, m in zip(values, metrics, strict=True)]
+            people = headline_tables.patients(max(values, key=lambda value: value.patients > 0))
+            rows.append([*map(PageCell, (site, role, findings.name(key), people)), *cells])
+    caption = f"{findings.full(condition)}. All metrics: mean ± standard deviation over seeds"
+    if any(cell.below for row in rows for cell in row):
+        caption += f"; below, the 95% interval over {unit}"
+    header = ("Site", "Role", "Inference", unit.capitalize(), *map(heading, metrics))
+    return PageTable(caption, header, rows, 3)
 
 
 def _figure(results: StudyResults, name: str) -> Drawn:
@@ -342,11 +235,10 @@ def _figure(results: StudyResults, name: str) -> Drawn:
 
     figure: Figure = registry.build("figure", name)
     path = results.files.figure(name)
-    try:
-        svg = read_drawing(path)
-    except FileNotFoundError:
+    if not path.exists():
         return Drawn(name, figure.title, "This figure has not been drawn.", "", [])
-    file = f"{'synthetic-' if results.synthetic else ''}{results.plan.name}-{name}.svg"
-    link = embedded("SVG", file, svg.encode(), "image/svg+xml")
-    caption = figure.caption(results.for_figures)
-    return Drawn(name, figure.title, caption, Markup(svg), [link])  # looked at by read_drawing
+    with readable(path, "figure"):
+        svg = path.read_text(encoding="utf-8")
+    # its texts were escaped when it was drawn; the page's content policy lets nothing in a forged one run or load
+    link = download(results, f"{name}.svg", svg.encode())
+    return Drawn(name, figure.title, figure.caption(results.for_figures), Markup(svg), [link])
