@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
+import importlib
+import inspect
 from pathlib import Path
 
 import pandas as pd
 
-from ..analysis import (
-    calibration,
-    collapse,
-    comparisons,
-    controls,
-    effects,
-    net_benefit,
-    operating_point,
-    reference,
-    subgroups,
-    table,
-    unseen,
-)
+from ..analysis import effects, reference
 from ..analysis.comparisons import Entry, entry
 from ..analysis.conditions import CONDITION
+from ..analysis.controls import Controls
+from ..analysis.effects import Estimates
 from ..analysis.findings import Findings
-from ..analysis.names import IDS, LEVELS, Names
-from ..analysis.predictions import INFERENCE, SITE
-from ..analysis.results import load
+from ..analysis.names import IDS, LEVELS
+from ..analysis.predictions import INFERENCE, SITE, Predictions, Samples
+from ..analysis.results import PACKAGE, load
+from ..analysis.table import save
 from ..io.paths import Paths
+from ..io.result_tables import RESULT_TABLES, SUMMARISED
 from ..io.tables import write_table
-from ..papers import comparison, primary, trends
-from ..papers.values import Values
+from ..papers import primary, published_values
+from ..papers.quantities import Values
 from ..papers.words import Words
 from ..study.plan import Plan
-from . import tables
+from . import headline_tables as tables
 
 COLUMNS = [
     *("study", *IDS, *CONDITION, *SITE, *INFERENCE, "metric"),
@@ -42,56 +36,76 @@ COLUMNS = [
 
 
 def summarise(plan: Plan, paths: Paths) -> Path:
-    """Write the tables of a study: for programs (see `StudyFiles`), and for people.
-
-    The unit of aggregation is a seed: each run gives one value for a site, inference and metric, and `mean` and `std`
-    (sample standard deviation, n - 1) are over the values of the seeds. `seeds` counts those that are there. `low` and
-    `high` are the 95% interval of the mean score under resampling of `patients` (see `statistics`), and `se` is the
-    standard error over patients. `published` and `published_std` are the printed values (see `comparison`), in the unit
-    of the mean. `chance` and `majority` are the scores of a model without knowledge (see `reference`).
-    """
-    results = load(plan, paths)
-    words, values = Words(plan), Values(results)
-    declared = _declared(results.names)
-    arms = comparisons.arms([*comparisons.entries(results.names), *itertools.chain(*declared)])
-    names, predicted, samples = results.names, results.predictions, results.samples
-    numbers = effects.measured(names, predicted, results.scores, samples, arms)
-    bounds, contrasts = effects.table(numbers)
-    differences = comparisons.table(numbers, declared)
-    summary = _over_seeds(results.scores).join(comparison.published(words)).join(bounds).reset_index()
-    summary = summary.join(reference.table(predicted, samples), on=reference.PLACE)
-    summary = names.described(summary.assign(study=plan.name))[COLUMNS]
-    compared = comparison.table(words, values)
-    files, findings = results.files, Findings(names, summary, contrasts, differences)
-    beside = controls.table(findings, names, predicted, samples, numbers.left_out)
-    content = {
-        files.effects: contrasts,
-        files.summary: summary,
-        files.comparisons: differences,
-        files.comparison: compared,
-        files.trends: trends.table(words, values),
-        files.unseen: unseen.table(names, predicted, samples),
-        files.subgroups: subgroups.table(names, predicted, samples),
-        files.operating_points: operating_point.table(names, predicted, samples),
-        files.net_benefit: net_benefit.table(names, predicted, samples),
-        files.controls: beside,
-        files.calibration: calibration.table(findings, names, predicted, samples),
-        files.collapse: collapse.table(names, predicted),
-    }
-    for path, rows in content.items():
-        write_table(path, rows)
-    tables.write(files, findings, controls.Controls(findings, beside))
-    table.save(files, "comparison", comparison.whole(compared))
+    """Write the tables of a study: for programs (see `result_tables`), and for people."""
+    inputs = Inputs(plan, paths)
+    files = inputs.results.files
+    for declared in SUMMARISED:
+        write_table(files.result(declared.name), inputs.made(declared.name))
+    findings = inputs.findings
+    tables.write(files, findings, Controls(findings, inputs.made("controls")))
+    save(files, "comparison", published_values.whole(inputs.made("comparison")))
     return files.summary
 
 
-def _declared(names: Names) -> list[tuple[Entry, Entry]]:
-    """Return the pairs of the primary comparison that the study declares, each once."""
-    pairs = [
-        (entry(names, one.condition.id, one.inference), entry(names, other.condition.id, other.inference))
-        for one, other in primary.pairs(names.plan)
-    ]
-    return list(dict.fromkeys(pairs))
+def table(study: Estimates, words: Words, predicted: Predictions, samples: Samples) -> pd.DataFrame:
+    """Return summary.csv.
+
+    The unit of aggregation is a seed: each run gives one value for a site, inference and metric, and `mean` and `std`
+    (sample standard deviation, n - 1) are over the values of the seeds. `seeds` counts those that are there. `low` and
+    `high` are the 95% interval of the mean score over `patients` (see `estimates`), and `se` is the standard error over
+    patients. `published` and `published_std` are the printed values (see `published_values`), in
+    the unit of the mean. `chance` and `majority` are the scores of a model without knowledge (see `reference`).
+    """
+    summary = _over_seeds(study.scores).join(published_values.published(words))
+    summary = summary.join(effects.at_sites(study)).reset_index()
+    summary = summary.join(reference.table(predicted, samples), on=reference.PLACE)
+    return study.names.described(summary.assign(study=study.names.plan.name))[COLUMNS]
+
+
+class Inputs:
+    """What the workers of tables may ask for, by the names of their parameters. Each is made when it is first needed.
+
+    Attributes
+    ----------
+    results, names, predicted, samples : the files of the study, its conditions, its predictions and its images
+    words, values : those of published values (see `papers`)
+    """
+
+    def __init__(self, plan: Plan, paths: Paths) -> None:
+        self.results = load(plan, paths)
+        self.names = self.results.names
+        self.predicted = self.results.predictions
+        self.samples = self.results.samples
+        self.words = Words(plan)
+        self.values = Values(self.results)
+        self._made: dict[str, pd.DataFrame] = {}
+
+    @functools.cached_property
+    def study(self) -> Estimates:
+        """The estimates that all intervals are made of."""
+        return Estimates(self.names, self.predicted, self.results.scores, self.samples)
+
+    @functools.cached_property
+    def findings(self) -> Findings:
+        """The numbers of summary.csv, effects.csv and comparisons.csv by their ids."""
+        return Findings(self.names, *(self.made(name) for name in ("summary", "effects", "comparisons")))
+
+    @functools.cached_property
+    def declared(self) -> list[tuple[Entry, Entry]]:
+        """The pairs of the primary comparison that the study declares, each once."""
+        pairs = [
+            [entry(self.names, side.condition.id, side.inference) for side in pair]
+            for pair in primary.pairs(self.names.plan)
+        ]
+        return list(dict.fromkeys((first, second) for first, second in pairs))
+
+    def made(self, name: str) -> pd.DataFrame:
+        """Return a table by its name in `result_tables`. Its worker gets the attributes that its parameters name."""
+        if name not in self._made:
+            worker = importlib.import_module(f"{PACKAGE}.{RESULT_TABLES[name].worker}").table
+            needs = {parameter: getattr(self, parameter) for parameter in inspect.signature(worker).parameters}
+            self._made[name] = worker(**needs)
+        return self._made[name]
 
 
 def _over_seeds(scores: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,67 @@
+"""Tables of the headline metric of groups of test images, as the page shows them."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ..analysis import subgroups
+from ..analysis.conditions import Condition
+from ..analysis.estimates import FEWEST
+from ..analysis.findings import Findings
+from ..analysis.results import StudyResults
+from ..analysis.table import Table
+from ..analysis.values import DASH, Value, spread
+from .phrases import bounds, heading
+
+NOT_STATED = "not stated"
+"""The name of the group of images without a value in the column."""
+
+
+def tables(results: StudyResults, unit: str) -> dict[str, Table]:
+    """Return a table for each subgroup of the study, by its column."""
+    rows = results.table("subgroups")
+    return {name: _table(results, name, rows[rows["column"] == name], unit) for name in results.plan.study.subgroups}
+
+
+def _table(results: StudyResults, column: str, rows: pd.DataFrame, unit: str) -> Table:
+    findings = results.findings
+    metric = results.findings.headline
+    wanted = {key for condition in findings.conditions for key in shown(findings, condition)}
+    keys = [key for key in findings.keys if key in wanted]
+    cells = []
+    # rows of one group stand together, one row for each inference
+    for (id_, group, role), part in rows.groupby(["condition_id", "group", "role"], sort=False):
+        numbers = part[["mean", "std", "seeds", "low", "high"]].itertuples(index=False, name=None)
+        values = dict(zip(part["inference_id"], (Value(*row) for row in numbers), strict=True))
+        first = part.iloc[0]
+        why = "no interval"
+        if first["clusters"] < FEWEST:
+            why = f"too few {unit} for an interval"
+        row = [str(group) or NOT_STATED, str(role), findings.full(results.names.conditions[str(id_)])]
+        row += [f"{first['n']:,}", f"{first['clusters']:,}"]
+        for key in keys:
+            value = values.get(key, Value())
+            text = f"{spread(value, metric)} ({bounds(value, metric, otherwise=why)})"
+            row.append(text if value.known else DASH)
+        cells.append(tuple(row))
+    column_of_units = {"patients": "Patients"}.get(unit, "Resampled")
+    header = ("Group", "Role", "Condition", "Images", column_of_units, *map(findings.name, keys))
+    return Table(_caption(results, column, unit), header, tuple(cells), 3)
+
+
+def shown(findings: Findings, condition: Condition) -> list[str]:
+    """Return the inferences of a condition that are shown: the reported one, and the one compared with it."""
+    keys = findings.level_inference(condition), findings.compared_inference(condition)
+    return [key for key in keys if key in condition.inferences]
+
+
+def _caption(results: StudyResults, column: str, unit: str) -> str:
+    groups = [subgroups.groups(results.plan, data, results.samples(data))[column] for data in results.plan.data]
+    most = max((group.nunique() for group in groups), default=0)
+    largest = ""
+    if most > subgroups.MOST:
+        largest = f"; the {subgroups.MOST} largest of {most} groups"
+    return (
+        f"{heading(results.findings.headline)} of test images by {column}{largest}: mean ± standard deviation "
+        f"over seeds, with the 95% interval over {unit} in parentheses; none under {FEWEST} {unit}"
+    )
