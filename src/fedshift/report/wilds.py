@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from ..analysis.findings import Findings
 from ..analysis.values import listed
 from ..datasets.camelyon17 import Camelyon17
+from .phrases import capital, verb
 
 SEEDS = 10
 TRAINED, CHOSEN_AT, TESTED = {"centre0", "centre3", "centre4"}, ("centre1",), ("centre2",)
@@ -22,13 +23,12 @@ def rules(findings: Findings) -> list[str]:
     if not isinstance(findings.plan.study.dataset, Camelyon17):
         return []
     departures = list(_departures(findings))
-    verdict = (
-        f"non-standard, because {'; '.join(departures)}" if departures else "standard, as far as fedshift can tell"
-    )
-    text = f"{verdict[:1].upper()}{verdict[1:]}. This is no official entry, which takes WILDS' own evaluator."
+    verdict = "standard, as far as fedshift can tell"
+    if departures:
+        verdict = f"non-standard, because {'; '.join(departures)}"
     if any(data.synthetic for data in findings.plan.data.values()):
-        text = f"They do not apply to synthetic images. On the real images, these settings would be {verdict}."
-    return [text]
+        return [f"They do not apply to synthetic images. On the real images, these settings would be {verdict}."]
+    return [f"{capital(verdict)}. This is no official entry, which takes WILDS' own evaluator."]
 
 
 def _departures(findings: Findings) -> Iterator[str]:
@@ -37,9 +37,12 @@ def _departures(findings: Findings) -> Iterator[str]:
     names = {key: findings.name(key) for key in plan.inferences}
     if any(run.algorithm.collaboration.count(len(TRAINED)) > 1 for run in plan.runs.values()):
         yield "training is federated, a protocol of its own"
-    if (seeds := min(len(condition.runs) for condition in findings.conditions)) < SEEDS:
-        yield f"there {'is one seed' if seeds == 1 else f'are {seeds} seeds'}, fewer than the {SEEDS} for Camelyon17"
+    seeds = min(len(condition.runs) for condition in findings.conditions)
+    if seeds < SEEDS:
+        there_are = {1: "there is one seed"}.get(seeds, f"there are {seeds} seeds")
+        yield f"{there_are}, fewer than the {SEEDS} for Camelyon17"
     for part in plan.partitions:
+        # one partition that departs is enough; the sentence does not name it
         if set(part.internal) != TRAINED or part.external != TESTED or part.split.train < 1 or part.truncate:
             yield "the split is not the official one (training at centres 0, 3 and 4, test at centre 2)"
             break
@@ -47,8 +50,9 @@ def _departures(findings: Findings) -> Iterator[str]:
         yield "the patches that WILDS keeps for in-distribution validation train too"
     if any(run.training.select != "last" and run.training.select_at != CHOSEN_AT for run in plan.runs.values()):
         yield "the round is not chosen at centre 1"
-    inferences = plan.inferences.items()
-    if batches := [names[key] for key, how in inferences if how.score_columns()["batch_size"]]:
-        yield f"{listed(batches)} {'take' if len(batches) > 1 else 'takes'} statistics of test images, without labels"
-    if labelled := [names[key] for key, how in inferences if how.uses_labels]:
-        yield f"{listed(labelled)} {'use' if len(labelled) > 1 else 'uses'} labels of the test centre"
+    batches = [names[key] for key, inference in plan.inferences.items() if inference.score_columns()["batch_size"]]
+    if batches:
+        yield f"{listed(batches)} {verb(len(batches), 'take')} statistics of test images, without labels"
+    labelled = [names[key] for key, inference in plan.inferences.items() if inference.uses_labels]
+    if labelled:
+        yield f"{listed(labelled)} {verb(len(labelled), 'use')} labels of the test centre"

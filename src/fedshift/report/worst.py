@@ -12,10 +12,10 @@ from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
 from ..analysis.operating_point import DRIFTS, Points, positive_class
 from ..analysis.results import StudyResults
-from ..analysis.values import NAN, Value, between, inner, number
-from ..core import registry
+from ..analysis.values import NAN, Value, inner
 from ..metrics import Metric
 from ..study.declaration import Study
+from .phrases import interval, level, metric_named
 
 MOST = 5
 """Sites of one class that are named, the worst first."""
@@ -34,27 +34,28 @@ class Result:
     @property
     def lost(self) -> float:
         """How much worse the value is than at home; than a perfect score where home is not known."""
-        sign = 1 if self.metric.higher_is_better else -1
-        return sign * ((float(self.metric.higher_is_better) if math.isnan(self.home) else self.home) - self.value.mean)
+        # without internal tests, a perfect score stands for the level at home
+        home = float(self.metric.higher_is_better) if math.isnan(self.home) else self.home
+        if self.metric.higher_is_better:
+            return home - self.value.mean
+        return self.value.mean - home
 
 
 def sentences(results: StudyResults, unit: str = "patients") -> list[str]:
     """Return a sentence for each site of one class, and one about the worst external result.
 
-    They are about the first condition that has external results, with the inference whose levels are reported. `unit`
-    is what the intervals resample: patients, or images.
+    They are about the first condition that has external results, with the inference whose levels are reported.
     """
-    findings, points = results.findings, results.operating_points
+    findings = results.findings
+    points = results.operating_points
     for condition in findings.conditions:
         compared = list(_external(findings, condition, points))
         if compared:
-            return [*_single_class(results.plan.study, findings, condition, points, unit), _worst(compared, unit)]
+            return [
+                *_single_class(results.plan.study, findings, condition, points, unit),
+                _worst(compared, unit),
+            ]
     return []
-
-
-def _rate(name: str) -> Metric:
-    metric: Metric = registry.build("metric", name)
-    return metric
 
 
 def _external(findings: Findings, condition: Condition, points: Points) -> Iterator[Result]:
@@ -62,71 +63,62 @@ def _external(findings: Findings, condition: Condition, points: Points) -> Itera
 
     Sensitivity and specificity are those of the operating point, with the positive class of the study.
     """
-    own = {name: metric for name, metric in findings.metrics.items() if metric.percent}
-    rates = {name: _rate(name) for name in DRIFTS} if points else {}
-    chosen = _chosen(findings.plan.study)
-    for one in findings.alike(condition):
-        key = findings.level_inference(one)
-
-        def value(name: str, role: str, site: str, one: Condition = one, key: str = key) -> Value:
-            if name not in rates:
-                return findings.value(one, role, site, key, name)
-            point = points.get((one.id, key, role, site))
-            return point.rates[name] if point else Value()
-
-        for name, metric in (own | rates).items():
-            inside = [value(name, role, site).mean for role, site in one.sites() if role == "internal"]
-            known = [mean for mean in inside if not math.isnan(mean)]
-            home = float(np.mean(known)) if known else NAN
-            for site in one.partition.external:
-                if (here := value(name, "external", site)).known:
-                    yield Result(metric, site, here, home, chosen if name in rates else "")
+    metrics = {name: (metric, "") for name, metric in findings.metrics.items() if metric.percent}
+    if points:
+        metrics |= {name: (metric_named(name), _chosen(findings.plan.study)) for name in DRIFTS}
+    for member in findings.alike(condition):
+        key = findings.level_inference(member)
+        for name, (metric, at) in metrics.items():
+            values: dict[str, dict[str, Value]] = {"internal": {}, "external": {}}
+            for role, site in member.sites():
+                value = findings.value(member, role, site, key, name)
+                if points and name in DRIFTS:
+                    point = points.get((member.id, key, role, site))
+                    value = point.rates[name] if point else Value()
+                if value.known:
+                    values[role][site] = value
+            # sites count alike, as in all means over sites
+            home = float(np.mean([value.mean for value in values["internal"].values()] or [NAN]))
+            for site, value in values["external"].items():
+                yield Result(metric, site, value, home, at)
 
 
 def _single_class(study: Study, findings: Findings, condition: Condition, points: Points, unit: str) -> Iterator[str]:
     """Yield a sentence for each site whose samples are of one class, the worst first."""
-    found = []
-    for one in findings.alike(condition):
-        key = findings.level_inference(one)
-        for role, site in one.sites():
-            point = points.get((one.id, key, role, site))
+    single = []
+    for member in findings.alike(condition):
+        for role, site in member.sites():
+            point = points.get((member.id, findings.level_inference(member), role, site))
             if point and point.only and point.rates[point.only].known:
-                found.append((point.rates[point.only].mean, site, point.only, point.rates[point.only]))
+                single.append((point.rates[point.only].mean, site, point.only, point.rates[point.only]))
     positive = positive_class(study)
     classes = {"sensitivity": study.dataset.classes[positive], "specificity": study.dataset.classes[1 - positive]}
-    for _, site, name, value in sorted(found, key=lambda entry: entry[:2])[:MOST]:
+    for mean, site, name, value in sorted(single, key=lambda entry: entry[:2])[:MOST]:
         yield (
-            f"At {site}, which has only class {classes[name]}, {inner(_rate(name))}{_chosen(study)} is "
-            f"{_level(value.mean, _rate(name))} ({_interval(value, _rate(name), unit)})."
+            f"At {site}, which has only class {classes[name]}, {inner(metric_named(name))}{_chosen(study)} is "
+            f"{level(mean, metric_named(name))} ({interval(value, metric_named(name), unit)})."
         )
-    if len(found) > MOST:
-        yield f"{len(found) - MOST} further sites have samples of one class; the tables have them."
+    if len(single) > MOST:
+        yield f"{len(single) - MOST} further sites have samples of one class; the tables have them."
 
 
 def _worst(compared: list[Result], unit: str) -> str:
     """Return a sentence about the result that is furthest below its level at home, and how it was picked."""
     worst = max(compared, key=lambda result: result.lost)
-    at_home = "" if math.isnan(worst.home) else f", against {_level(worst.home, worst.metric)} at internal sites"
-    text = (
-        f"The worst external result is {inner(worst.metric)} at {worst.site}{worst.at and f',{worst.at}'}: "
-        f"{_level(worst.value.mean, worst.metric)} ({_interval(worst.value, worst.metric, unit)}){at_home}."
-    )
+    metric = worst.metric
+    text = f"The worst external result is {inner(metric)} at {worst.site}{worst.at and f',{worst.at}'}: "
+    text += f"{level(worst.value.mean, metric)} ({interval(worst.value, metric, unit)})"
+    if not math.isnan(worst.home):
+        text += f", against {level(worst.home, metric)} at internal sites"
     if len(compared) == 1:
-        return text
+        return f"{text}."
     return (
-        f"{text} It was picked as the worst of {len(compared)} results, so by chance it tends to look worse than it is."
+        f"{text}. It was picked as the worst of {len(compared)} results, so by chance it tends to look worse than it "
+        "is."
     )
 
 
 def _chosen(study: Study) -> str:
-    return " at the threshold chosen at home" if study.threshold.value is None else ""
-
-
-def _level(x: float, metric: Metric) -> str:
-    return f"{number(x, metric)}\N{NO-BREAK SPACE}%"
-
-
-def _interval(value: Value, metric: Metric, unit: str) -> str:
-    if math.isnan(value.low):
-        return "no interval"
-    return f"95% interval {between(value, metric)} over {unit}"
+    if study.threshold.value is None:
+        return " at the threshold chosen at home"
+    return ""
