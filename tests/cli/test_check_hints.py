@@ -19,6 +19,12 @@ inferences: [source, eta, { name: eta, similarity: 0.05 }, sar]
 """
 
 
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work where nothing is prepared."""
+    monkeypatch.chdir(tmp_path)
+
+
 def test_a_published_constant_that_switches_a_method_off_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,12 @@ from PIL import Image
 from fedshift import cli
 
 
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work where nothing is prepared."""
+    monkeypatch.chdir(tmp_path)
+
+
 def checked(tmp_path: Path, **changes: Any) -> int:
     """Check a study of 40 images of two sites, 10 of each class at each."""
     lines = ["path,label,site"]

@@ -34,7 +34,7 @@ inferences: [source]
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one study, entered."""
     (tmp_path / "config" / "studies").mkdir(parents=True)
     (tmp_path / "config" / "studies" / "tiny.yaml").write_text(TINY)
@@ -278,8 +278,8 @@ def test_threads_are_a_whole_number_from_1(threads: str, capsys: pytest.CaptureF
     assert "is not a whole number from 1" in capsys.readouterr().err
 
 
-def test_check_tells_every_error_and_exits_with_2(project: Path) -> None:
-    path = project / "config" / "studies" / "bad.yaml"
+def test_check_tells_every_error_and_exits_with_2(project_folder: Path) -> None:
+    path = project_folder / "config" / "studies" / "bad.yaml"
     spoiled = yaml.safe_load(TINY) | {"model": "mpl", "trainin": {}, "inferences": ["source", "tsmo"], "seeds": [-1]}
     path.write_text(yaml.safe_dump(spoiled))
     done = subprocess.run([sys.executable, "-m", "fedshift", "check", "bad"], capture_output=True, text=True)
@@ -395,12 +395,12 @@ def test_no_numeric_library_gets_more_threads_than_the_job() -> None:
 
 
 @pytest.mark.parametrize("command", ["check tiny", "list algorithms"])
-def test_short_commands_import_neither_torch_nor_scipy(command: str, project: Path) -> None:
+def test_short_commands_import_neither_torch_nor_scipy(command: str, project_folder: Path) -> None:
     code = (
         f"import sys; from fedshift.cli import main; main({command.split()!r}); "
         "assert not {'torch', 'scipy'} & sys.modules.keys()"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=project)
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=project_folder)
 
 
 def test_both_ways_to_call_it() -> None:

@@ -26,7 +26,7 @@ SCAN = bytes(128) + b"DICM" + bytes(60)
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a study of ten images of each of two sites, entered."""
     monkeypatch.chdir(tmp_path)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

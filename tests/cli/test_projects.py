@@ -83,12 +83,12 @@ def test_further_settings_do_not_replace_the_study(rest: list[str]) -> None:
     assert told[at + 1 :] == ["study=demo", "scale=mini", "mirror=files", "processes=2"]
 
 
-def test_a_project_has_its_own_workflow_and_a_strangers_is_left_alone() -> None:
+def test_a_project_has_its_own_workflow_and_a_foreign_one_is_left_alone() -> None:
     assert cli.main(["new", "project"]) == 0
-    Path("stranger").mkdir()
-    Path("stranger/Snakefile").write_text("rule mine:\n")
+    Path("foreign").mkdir()
+    Path("foreign/Snakefile").write_text("rule mine:\n")
     assert workflow_of(Path("project")) == Path("project/Snakefile")
-    assert workflow_of(Path("stranger")) == SNAKEFILE
+    assert workflow_of(Path("foreign")) == SNAKEFILE
     told = words("demo", "-d", "project")
     assert str(Path("project/Snakefile").absolute()) in told
     assert told[-4:] == ["--directory", "project", "--cores", "all"]

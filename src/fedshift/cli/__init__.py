@@ -1,6 +1,6 @@
 """The command line: the parser, one module for each group of commands, and the catalogue of algorithms for the docs.
 
-A command reads its arguments, calls one function of a room below, and prints the result.
+A command reads its arguments, calls one function of a layer below, and prints the result.
 Nothing is computed here, and no numeric library is loaded before a command needs it.
 """
 

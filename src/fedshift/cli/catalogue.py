@@ -54,19 +54,32 @@ def algorithms() -> str:
 
 def _row(name: str, cls: type[registry.Plugin]) -> Iterator[str]:
     algorithm: Algorithm = registry.build("algorithm", name)
-    trained = {bn: _after_a_round(algorithm, bn) for bn in ("aggregated", "local") if bn in algorithm.policies}
-    first = trained.get("aggregated") or next(iter(trained.values()), None) or _after_a_round(algorithm)
+    policies = [bn for bn in ("aggregated", "local") if bn in algorithm.policies]
+    trained: dict[str, Federation] = {bn: _after_a_round(algorithm, bn) for bn in policies}
+    moved = {bn: _moved(federation) for bn, federation in trained.items()}
+    if not trained:
+        trained = {"": _after_a_round(algorithm)}
+        moved = {"aggregated": _moved(trained[""])}
+    first = next(iter(trained.values()))
     yield name
     yield cls.summary().replace("`", "")
     yield algorithm.paper
     yield "all" if algorithm.policies == tuple(POLICIES) else ", ".join(algorithm.policies)
-    yield _moved(trained["aggregated"]) if "aggregated" in trained else _moved(first) if not trained else DASH
-    yield _moved(trained["local"]) if "local" in trained else DASH
-    yield _then(first, lambda row: f"{row['messages'] - 1} L + 1" if row["messages"] > 1 else str(row["messages"]))
-    state = sum(t.numel() for t in first.clients[0].state.values())
-    yield " + ".join([*_staying(first), *([_floats(first, state)] if state else [])]) or DASH
-    held = sum(t.numel() for t in first.server.state.values())
-    yield _floats(first, held) if held else DASH
+    yield moved.get("aggregated", DASH)
+    yield moved.get("local", DASH)
+    yield _then(first, _messages)
+    at_client = sum(t.numel() for t in first.clients[0].state.values())
+    state = [_floats(first, at_client)] if at_client else []
+    yield " + ".join([*_staying(first), *state]) or DASH
+    at_server = sum(t.numel() for t in first.server.state.values())
+    yield _floats(first, at_server) if at_server else DASH
+
+
+def _messages(row: Mapping[str, Any]) -> str:
+    """Return the number of messages of a round: several only where every batch-norm layer waits for one."""
+    if row["messages"] > 1:
+        return f"{row['messages'] - 1} L + 1"
+    return str(row["messages"])
 
 
 def _after_a_round(algorithm: Algorithm, bn: str | None = None) -> Federation:
@@ -83,11 +96,14 @@ def _after_a_round(algorithm: Algorithm, bn: str | None = None) -> Federation:
 
 def _staying(trained: Federation) -> list[str]:
     """Return the parts of the model that stay at a client."""
-    shared, layout = trained.trainer.travels, trained.trainer.layout
+    shared = trained.trainer.travels
+    layout = trained.trainer.layout
     spans = {"A": layout.affine, "W": layout.weights, "S": layout.statistics}
     stays = [name for name, span in spans.items() if not (shared.start <= span.start and span.stop <= shared.stop)]
+    if stays[:2] == ["A", "W"]:
+        stays = ["P", *stays[2:]]
     layers = {"full": [], "head_home": ["H"], "body_home": ["P - H"]}[trained.algorithm.layers]
-    return layers + (["P", *stays[2:]] if stays[:2] == ["A", "W"] else stays)
+    return layers + stays
 
 
 def _then(trained: Federation, cell: Callable[[Mapping[str, Any]], str]) -> str:
@@ -108,11 +124,20 @@ def _floats(trained: Federation, count: int) -> str:
         return "H"
     layout = trained.trainer.layout
     affine, weights, statistics = (s.stop - s.start for s in (layout.affine, layout.weights, layout.statistics))
-    whole = trained.trainer.travels.start <= layout.affine.start
-    trainable, name = (affine + weights, "P") if whole else (weights, "W")
+    trainable = weights
+    name = "W"
+    if trained.trainer.travels.start <= layout.affine.start:
+        trainable += affine
+        name = "P"
     name = {"full": name, "head_home": f"({name} - H)", "body_home": "H"}[trained.algorithm.layers]
-    many, rest = divmod(count, trainable)
-    few, ones = divmod(rest, statistics)
-    named = [(many, name), (few, "S")]
-    parts = [f"{n if n > 1 else ''}{what}" for n, what in named if n] + ([str(ones)] if ones else [])
-    return " + ".join(parts) or "0"
+    times_trainable, remainder = divmod(count, trainable)
+    times_statistics, ones = divmod(remainder, statistics)
+    parts = [_multiple(times_trainable, name), _multiple(times_statistics, "S"), str(ones or "")]
+    return " + ".join(filter(None, parts)) or "0"
+
+
+def _multiple(times: int, name: str) -> str:
+    """Return a multiple as text: nothing, `P`, `2P`."""
+    if times < 2:
+        return name * times
+    return f"{times}{name}"

@@ -20,7 +20,8 @@ def inspected(plan: Plan) -> list[str]:
     texts = list[str]()
     faults = dict[str, UserError]()
     for key, data in plan.data.items():
-        if not (tables := data.dataset.inputs()):
+        tables = data.dataset.inputs()
+        if not tables:
             continue
         samples, wrong = data.dataset.examine(Path())
         runs = [run for run in plan.runs.values() if run.data.id == key]
@@ -37,7 +38,7 @@ def inspected(plan: Plan) -> list[str]:
 
 
 def partitions(plan: Plan) -> Iterator[str]:
-    """Yield a line for each partition that stands for several, or whose clients are no real sites."""
+    """Yield a line for each partition that stands for several, or whose clients are made, not real sites."""
     for partition in plan.study.partition:
         if partition.leave_one_out:
             sites = ", ".join(partition.internal)
@@ -50,8 +51,11 @@ def require_transforms(plan: Plan) -> None:
     """Raise UserErrors for transforms that cannot work on the images of the study."""
     faults = list[UserError]()
     for data in plan.data.values():
+        # Sizes of images that are not prepared yet are unknown: transforms ask for the number of channels.
         shape = data.dataset.shape or (3, 64, 64)
-        for transform in plan.study.transforms if len(shape) == 3 else ():
+        if len(shape) != 3:
+            continue
+        for transform in plan.study.transforms:
             try:
                 transform.require(shape)
             except UserError as fault:
@@ -62,8 +66,7 @@ def require_transforms(plan: Plan) -> None:
 def lines(table: str, inspection: Inspection) -> Iterator[str]:
     """Yield what was seen in a table: a line for all of it, one for each site, and the warnings."""
     images = sum(site.samples for site in inspection.sites)
-    people = f"{inspection.patients:,} patients" if inspection.patients else "patients unknown"
-    yield f"  {table}: {images:,} images of {len(inspection.sites):,} sites, {people}"
+    yield f"  {table}: {images:,} images of {len(inspection.sites):,} sites, {_patients(inspection.patients)}"
     yield from (f"    {_line(site, inspection.classes)}" for site in inspection.sites)
     yield from (f"    {_line(client, inspection.classes)}" for client in inspection.clients)
     yield from (f"  warning: {text}" for text in inspection.warnings())
@@ -71,10 +74,15 @@ def lines(table: str, inspection: Inspection) -> Iterator[str]:
 
 def _line(site: SiteSamples, classes: tuple[str, ...]) -> str:
     """Return the counts of a site in one line."""
-    people = f"{site.patients:,} patients" if site.patients else "patients unknown"
-    some = f" (unknown for images: {site.unknown:,})" if site.patients and site.unknown else ""
+    people = _patients(site.patients)
+    if site.patients and site.unknown:
+        people += f" (unknown for images: {site.unknown:,})"
     counts = ", ".join(f"{number:,} {name}" for name, number in zip(classes, site.classes, strict=True))
-    return f"{site.name} ({' or '.join(site.roles) or 'no role'}): {site.samples:,} images, {people}{some}; {counts}"
+    return f"{site.name} ({' or '.join(site.roles) or 'no role'}): {site.samples:,} images, {people}; {counts}"
+
+
+def _patients(number: int) -> str:
+    return f"{number:,} patients" if number else "patients unknown"
 
 
 def moved(plan: Plan, paths: Paths) -> Iterator[str]:
@@ -94,7 +102,8 @@ def moved(plan: Plan, paths: Paths) -> Iterator[str]:
 def problems(plan: Plan, paths: Paths) -> Iterator[str]:
     """Yield what preparation noted, and each check of the cohort that fails, where data are prepared and divided."""
     for key in plan.data:
-        if (card := paths.data_files(key).card).exists():
+        card = paths.data_files(key).card
+        if card.exists():
             yield from (f"  warning: {note}" for note in read_json(card).get("notes", ()))
     if not any(paths.partition(run.partition_id).exists() for run in plan.runs.values()):
         return

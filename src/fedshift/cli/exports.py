@@ -13,22 +13,22 @@ from .group import Group, call, one_plan
 
 def add(group: Group) -> None:
     """Add the command export."""
-    command = group.add(
-        export, "export", "export rounds and scores of a study's runs to MLflow or TensorBoard", "format", "study"
-    )
+    command = group.add(export, "format", "study")
     command.add_argument(
         "--to", metavar="WHERE", help="a tracking URI for mlflow, a folder for tensorboard; default: in results/exports"
     )
 
 
 def export(args: argparse.Namespace) -> None:
-    """Export the rounds and scores of all trained runs of a study."""
+    """Export rounds and scores of a study's runs to MLflow or TensorBoard."""
     from ..export import mlflow, tensorboard
     from ..export.account import accounts, trained
 
-    plan, tracker = one_plan(args), {"mlflow": mlflow, "tensorboard": tensorboard}[args.format]
+    plan = one_plan(args)
+    tracker = {"mlflow": mlflow, "tensorboard": tensorboard}[args.format]
     require(read_by("export", plan, Paths()), lambda: call(args))
     runs = trained(plan, Paths())
     say(tracker.export(accounts(plan, Paths(), runs), plan.name, args.to))
-    if left := len(plan.runs) - len(runs):
+    left = len(plan.runs) - len(runs)
+    if left:
         say(f"left out {left} of {len(plan.runs)} runs, which are not trained; see fedshift status")

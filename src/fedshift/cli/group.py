@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,23 +43,23 @@ class Group:
     """Commands that belong together, listed under one title by `fedshift --help`."""
 
     def __init__(self, title: str, commands: Commands) -> None:
-        self.title, self.commands = title, commands
+        self.title = title
+        self.commands = commands
         self.summaries: dict[str, str] = {}
 
     def add(
         self,
         call: Callable[[argparse.Namespace], int | None],
-        name: str,
-        summary: str,
         *arguments: str,
         scale: str | None = "mini",
     ) -> argparse.ArgumentParser:
         """Add a command that runs `call`, with positional `arguments` and the options that all commands have.
 
-        `call` may return an exit code.
+        Its name is that of the function, and its help the first paragraph of the docstring. `call` may return an exit
+        code.
         `scale` is the default of `--scale`, which every command that takes a study has; None stands for all scales.
         """
-        command = self.add_bare(call, name, summary)
+        command = self.add_bare(call)
         command.add_argument("--studies", type=Path, default=STUDIES, help="folder of studies (default: %(default)s)")
         command.add_argument(
             "--plugins",
@@ -76,14 +77,12 @@ class Group:
             command.add_argument("--scale", default=scale, choices=get_args(Scale), help=default)
         return command
 
-    def add_bare(
-        self, call: Callable[[argparse.Namespace], int | None], name: str, summary: str, **settings: Any
-    ) -> argparse.ArgumentParser:
-        """Add a command that is no job and has none of the common options. `settings` are those of its parser."""
-        self.summaries[name] = summary
-        command: argparse.ArgumentParser = self.commands.add_parser(
-            name, description=f"{summary[0].upper()}{summary[1:]}.", **settings
-        )
+    def add_bare(self, call: Callable[[argparse.Namespace], int | None], **settings: Any) -> argparse.ArgumentParser:
+        """Add a command without the options that all jobs have. `settings` are those of its parser."""
+        name = call.__name__.rstrip("_").replace("_", "-")
+        summary = " ".join((inspect.getdoc(call) or "").partition("\n\n")[0].split())
+        self.summaries[name] = f"{summary[:1].lower()}{summary[1:]}".rstrip(".")
+        command: argparse.ArgumentParser = self.commands.add_parser(name, description=summary, **settings)
         command.set_defaults(call=call, directory=None, threads=None, plugins=None, passes_on=False)
         return command
 
@@ -115,9 +114,12 @@ def scaled(args: argparse.Namespace) -> bool:
 
 def call(args: argparse.Namespace) -> str:
     """Return the call of Snakemake that makes the studies which a command names."""
-    scale = {"scale": args.scale} if scaled(args) else {}
-    folder = {} if args.studies == STUDIES else {"studies": str(args.studies)}
-    return written(args.study, scale | folder)
+    settings = {}
+    if scaled(args):
+        settings["scale"] = args.scale
+    if args.studies != STUDIES:
+        settings["studies"] = str(args.studies)
+    return written(args.study, settings)
 
 
 @contextmanager
@@ -144,6 +146,8 @@ def member(args: argparse.Namespace, kind: str, members: Callable[[study.Plan], 
     """
     by_id = {key: value for plan in plans(args).values() for key, value in members(plan).items()}
     if args.id not in by_id:
-        where = f"study {args.study}{f' at scale {args.scale}' if scaled(args) else ''}"
+        where = f"study {args.study}"
+        if scaled(args):
+            where += f" at scale {args.scale}"
         raise UserError(where, f"has no {kind} {args.id!r}", did_you_mean(args.id, by_id))
     return by_id[args.id]

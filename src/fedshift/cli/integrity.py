@@ -12,12 +12,15 @@ from .group import Group, call, plans, scaled
 
 def add(group: Group) -> None:
     """Add the commands verify and clean."""
-    group.add(verify, "verify", "read every file of a study and say which are missing or damaged", "study")
-    group.add(clean, "clean", "remove the kept copies of runs that were trained again since, from results/store")
+    group.add(verify, "study")
+    group.add(clean)
 
 
 def verify(args: argparse.Namespace) -> None:
-    """Check all files of studies, and print what is wrong. Raises UserError where anything is."""
+    """Read every file of a study and say which are missing or damaged.
+
+    Raises UserError where anything is.
+    """
     from ..planning.verify import damaged_store, forced, lines
     from ..planning.verify import verify as job
 
@@ -34,16 +37,16 @@ def verify(args: argparse.Namespace) -> None:
         raise UserError(args.study, f"was not run{scale}: it has no files", call(args))
     if faults:
         missing = sum(what == MISSING for what in faults.values())
-        what = f"{len(faults) - missing} files are damaged, {missing} are missing"
-        raise UserError(args.study, what, remedy(dict.fromkeys(forced(checked)), call(args)))
+        problem = f"{len(faults) - missing} files are damaged, {missing} are missing"
+        raise UserError(args.study, problem, remedy(dict.fromkeys(forced(checked)), call(args)))
     number = len({file for one in checked for file in one.output.files})
     unknown = len({file for one in checked for file in one.unrecorded})
-    as_written = "and as they were written" if not unknown else f"and all but {unknown} were checked"
+    as_written = f"and all but {unknown} were checked" if unknown else "and as they were written"
     print(f"{args.study}: all {number} files are there {as_written}")
 
 
 def clean(args: argparse.Namespace) -> None:
-    """Remove superseded runs from the store, and say how much that freed."""
+    """Remove the kept copies of runs that were trained again since, from results/store."""
     from ..jobs.store import superseded
 
     freed = 0

@@ -85,7 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _interrupts(), contextlib.chdir(args.directory or Path()):
             named = getattr(args, "plugins", ())  # a command without this option needs no plug-ins
-            for folder in plugin_folders() if named is None else named:
+            if named is None:
+                named = plugin_folders()
+            for folder in named:
                 registry.add_folder(folder)
             code = args.call(args) or 0
             sys.stdout.flush()
@@ -114,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _escape_output() -> None:
-    """Let standard output escape characters that it cannot encode, such as those of file names that are no text."""
+    """Let standard output escape characters that it cannot encode, such as bytes of file names."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 

@@ -19,19 +19,23 @@ if TYPE_CHECKING:
 
 def add(group: Group) -> None:
     """Add the command test-plugin."""
-    command = group.add(test_plugin, "test-plugin", "check one plug-in by everything that its kind must satisfy")
+    command = group.add(test_plugin)
     command.add_argument(
         "file", type=Path, metavar="FILE", help="Python file with the plug-in, such as plugins/half.py"
     )
 
 
 def test_plugin(args: argparse.Namespace) -> int:
-    """Run the contract on the plug-in in a file and print a line for each check. Returns 1 if one fails."""
+    """Check one plug-in by everything that its kind must satisfy.
+
+    Returns 1 if one fails.
+    """
     from ..contract import cases
 
     cls = registry.add_file(args.file)
     print(f"{cls.kind} {cls.name}: {cls.summary()}")
-    results, first = [], dict[str, str]()
+    results = []
+    first = dict[str, str]()
     for case in cases(cls):
         words = _fault(case, Path(inspect.getfile(cls)).parent)
         results.append(not words)
@@ -40,9 +44,9 @@ def test_plugin(args: argparse.Namespace) -> int:
         elif words:
             first[words] = case.title
         print(f"failed  {case.title}: {words}" if words else f"passed  {case.title}", flush=True)
-    more = "" if all(results) else "; fedshift's docs/contract.md says more"
-    print(f"{sum(results)} of {len(results)} checks passed{more}")
-    return 0 if all(results) else 1
+    hint = "" if all(results) else "; fedshift's docs/contract.md says more"
+    print(f"{sum(results)} of {len(results)} checks passed{hint}")
+    return int(not all(results))
 
 
 def _fault(case: Case, folder: Path) -> str:

@@ -29,14 +29,10 @@ OF_CONFIG = ("--config", "-C")
 
 def add(group: Group) -> None:
     """Add the commands new and run."""
-    command = group.add_bare(new, "new", "write a project of your own: a study to edit, its settings and a Snakefile")
+    command = group.add_bare(new)
     command.add_argument("folder", type=Path, metavar="DIR", help="folder of the project; other files there stay")
     command = group.add_bare(
-        run,
-        "run",
-        "run a study: snakemake with the workflow of fedshift, and all further arguments",
-        allow_abbrev=False,
-        usage="fedshift run STUDY [options] [-- any arguments of snakemake]",
+        run, allow_abbrev=False, usage="fedshift run STUDY [options] [-- any arguments of snakemake]"
     )
     command.set_defaults(passes_on=True)
     command.add_argument("study", metavar="STUDY", help=HELP["study"] + "; several separated by commas, or all")
@@ -56,7 +52,10 @@ def add(group: Group) -> None:
 
 
 def new(args: argparse.Namespace) -> None:
-    """Write the files of a project. Raises UserErrors, and writes nothing, where any of them is there."""
+    """Write a project of your own: a study to edit, its settings and a Snakefile.
+
+    Raises UserErrors, and writes nothing, where any of them is there.
+    """
     files = dict(_files())
     there = [args.folder / name for name in files if os.path.lexists(args.folder / name)]
     require_none(UserError(file, "is there already", "name another folder, or remove it") for file in there)
@@ -75,8 +74,9 @@ def _files() -> Iterator[tuple[str, str]]:
     for file in sorted(TEMPLATES.rglob("*")):
         if file.is_file():
             name = file.relative_to(TEMPLATES)
-            hidden = name.name in HIDDEN
-            yield str(name.with_name(f".{name}") if hidden else name), file.read_text(encoding="utf-8")
+            if name.name in HIDDEN:
+                name = name.with_name(f".{name}")
+            yield str(name), file.read_text(encoding="utf-8")
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
@@ -86,7 +86,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Become Snakemake, which runs a study."""
+    """Run a study: snakemake with the workflow of fedshift, and all further arguments."""
     words = [sys.executable, "-m", "snakemake", *arguments(args)]
     sys.stdout.flush()
     os.execv(words[0], words)
@@ -113,7 +113,12 @@ def _merged(settings: list[str], rest: Sequence[str]) -> tuple[list[str], list[s
 
     Snakemake reads only the last of several options `--config`: the settings are added to one that is passed on.
     """
-    words = [part for word in rest for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
+    words = list[str]()
+    for word in rest:
+        if word.startswith("--config="):
+            words += word.split("=", 1)
+        else:
+            words.append(word)
     at = [number for number, word in enumerate(words) if word in OF_CONFIG]
     if not at:
         return ["--config", *settings], words

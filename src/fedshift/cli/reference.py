@@ -11,12 +11,12 @@ from .group import Group
 
 def add(group: Group) -> None:
     """Add the commands algorithms and schema."""
-    group.add(algorithms, "algorithms", "print docs/algorithms.md: what each algorithm does, sends and keeps")
-    group.add(schema, "schema", "print the JSON schema of a study's YAML file")
+    group.add(algorithms)
+    group.add(schema)
 
 
 def algorithms(args: argparse.Namespace) -> None:
-    """Print the table of algorithms in Markdown."""
+    """Print docs/algorithms.md: what each algorithm does, sends and keeps."""
     from .catalogue import algorithms as page
 
     print(page(), end="")

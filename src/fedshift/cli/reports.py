@@ -17,39 +17,25 @@ from .group import Group, checked, one_plan
 
 def add(group: Group) -> None:
     """Add the commands score, summarise, figure, page, report, ledger, diff and index."""
-    group.add(score, "score", "write scores.csv of a study", "study")
-    group.add(summarise, "summarise", "write summary.csv and the tables of a study", "study")
-    group.add(figure, "figure", "draw one figure of a study", "study", "figure")
-    group.add(page, "page", "write the page of a study", "study")
-    group.add(
-        report, "report", "score, summarise, draw and write the page of what there is; runs may be missing", "study"
-    )
-    command = group.add(
-        ledger,
-        "ledger",
-        "print what each condition of a study sends: floats, messages and bytes",
-        "study",
-        scale="paper",
-    )
+    group.add(score, "study")
+    group.add(summarise, "study")
+    group.add(figure, "study", "figure")
+    group.add(page, "study")
+    group.add(report, "study")
+    command = group.add(ledger, "study", scale="paper")
     command.add_argument("--write", action="store_true", help="write the study's ledger.csv, and print nothing")
-    command = group.add(
-        diff,
-        "diff",
-        "print how two studies, or two folders of results, differ: runs, settings and scores",
-        "one",
-        "other",
-    )
+    command = group.add(diff, "one", "other")
     command.add_argument(
         "--scale", default="mini", choices=get_args(Scale), help="scale of studies (default: %(default)s)"
     )
     command.add_argument(
         "--threshold", type=_distance, default=0.0, help="ignore scores that differ by no more (default: %(default)s)"
     )
-    group.add(index, "index", "write reports/index.html: all studies, what they reproduce and the outcome")
+    group.add(index)
 
 
 def score(args: argparse.Namespace) -> None:
-    """Write the scores of a study."""
+    """Write scores.csv of a study."""
     from ..analysis.score import score as job
 
     plan = one_plan(args)
@@ -59,7 +45,7 @@ def score(args: argparse.Namespace) -> None:
 
 
 def summarise(args: argparse.Namespace) -> None:
-    """Write the summary and the tables of a study."""
+    """Write summary.csv and the tables of a study."""
     from ..report.summary import summarise as job
 
     plan = one_plan(args)
@@ -68,7 +54,7 @@ def summarise(args: argparse.Namespace) -> None:
 
 
 def figure(args: argparse.Namespace) -> None:
-    """Draw a figure of a study."""
+    """Draw one figure of a study."""
     from ..analysis.results import draw
 
     plan = one_plan(args)
@@ -87,7 +73,7 @@ def page(args: argparse.Namespace) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    """Score, summarise, draw and write the page of what there is. Runs may be missing."""
+    """Score, summarise, draw and write the page of what there is; runs may be missing."""
     score(args)
     summarise(args)
     for name in one_plan(args).study.figures:
@@ -96,8 +82,8 @@ def report(args: argparse.Namespace) -> None:
 
 
 def ledger(args: argparse.Namespace) -> None:
-    """Print the traffic tables of a study in Markdown, with its notes; or write ledger.csv for the summary."""
-    from ..planning.communication import tables, write
+    """Print what each condition of a study sends: floats, messages and bytes."""
+    from ..analysis.communication import tables, write
 
     plan = one_plan(args)
     if args.write:
@@ -111,7 +97,10 @@ def ledger(args: argparse.Namespace) -> None:
 
 
 def diff(args: argparse.Namespace) -> int:
-    """Print how two sides differ, one line each. Returns 1 if they do."""
+    """Print how two studies, or two folders of results, differ: runs, settings and scores.
+
+    Returns 1 if they do.
+    """
     from ..analysis import diff as sides
 
     def side(name: str) -> sides.Side:
@@ -119,12 +108,13 @@ def diff(args: argparse.Namespace) -> int:
             return sides.of_folder(Path(name))
         return sides.of_study(name, study.load(study.find(name, args.studies), args.scale), Paths())
 
-    one, other = side(args.one), side(args.other)
-    for note in sides.notes(one, other):
+    first = side(args.one)
+    second = side(args.other)
+    for note in sides.notes(first, second):
         say(note)
-    lines = list(sides.differences(one, other, args.threshold))
-    print("\n".join(lines) if lines else "no differences")
-    return 1 if lines else 0
+    lines = list(sides.differences(first, second, args.threshold))
+    print("\n".join(lines or ["no differences"]))
+    return int(bool(lines))
 
 
 def _distance(text: str) -> float:
@@ -138,7 +128,7 @@ def _distance(text: str) -> float:
 
 
 def index(args: argparse.Namespace) -> None:
-    """Write the index of all studies."""
+    """Write reports/index.html: all studies, what they reproduce and the outcome."""
     from ..report.gallery import write
 
     out = write(args.studies, Paths())

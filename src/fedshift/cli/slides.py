@@ -27,7 +27,7 @@ SETTINGS = {
 
 def add(group: Group) -> None:
     """Add the command patches."""
-    command = group.add(patches, "patches", "cut whole slides into patches, and write the table that own_images reads")
+    command = group.add(patches)
     command.add_argument("slides", type=Path, help="a CSV with the columns slide, annotation, site and patient")
     command.add_argument("out", type=Path, metavar="OUT", help="folder to write, which must not be there yet")
     for name, (default, text) in SETTINGS.items():
@@ -48,9 +48,9 @@ def add(group: Group) -> None:
 
 
 def patches(args: argparse.Namespace) -> None:
-    """Cut whole slides into patches."""
+    """Cut whole slides into patches, and write the table that own_images reads."""
     from ..slides.annotations import GROUPS
-    from ..slides.patches import cut
+    from ..slides.cut_slides import cut
     from ..slides.squares import Settings
 
     names = [field.name for field in dataclasses.fields(Settings) if field.name != "groups"]

@@ -15,18 +15,18 @@ from .group import Group, call, checked, member, plans
 
 def add(group: Group) -> None:
     """Add the commands download, prepare, partition, control, train, choose and predict."""
-    command = group.add(download, "download", "download raw files, from a mirror or the official source", "study", "id")
+    command = group.add(download, "study", "id")
     command.add_argument("--mirror", type=Path, help="folder to copy files from, if they are there")
-    group.add(prepare, "prepare", "write the memory-mapped arrays of a dataset", "study", "id")
-    group.add(partition, "partition", "assign samples to roles and splits", "study", "id")
-    group.add(control, "control", "predict with a linear classifier of colour and texture", "study", "id")
-    group.add(train, "train", "train one run, or resume it", "study", "id")
-    group.add(choose, "choose", "choose the best training of a search", "study", "id")
-    group.add(predict, "predict", "predict all test images with one run and one inference", "study", "id", "inference")
+    group.add(prepare, "study", "id")
+    group.add(partition, "study", "id")
+    group.add(control, "study", "id")
+    group.add(train, "study", "id")
+    group.add(choose, "study", "id")
+    group.add(predict, "study", "id", "inference")
 
 
 def download(args: argparse.Namespace) -> None:
-    """Download the raw files of a dataset."""
+    """Download raw files, from a mirror or the official source."""
     from ..jobs.prepare import obtain
 
     data = member(args, "raw data", lambda plan: {d.raw: d for d in plan.data.values()})
@@ -35,40 +35,40 @@ def download(args: argparse.Namespace) -> None:
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """Write the arrays, the table of samples and the data card of a dataset."""
+    """Write the memory-mapped arrays of a dataset."""
     from ..jobs.prepare import prepare as job
 
     data = member(args, "dataset", lambda plan: plan.data)
-    reads, writes = [Paths().source(data.raw)], Paths().data_files(data.id).written
+    reads = [Paths().source(data.raw)]
+    writes = Paths().data_files(data.id).written
     with checked(args, reads, writes, Paths().benchmark("prepare", data.id)):
         job(data, Paths().raw(data.raw), Paths().data(data.id), args.threads, prepare_code(data))
 
 
 def partition(args: argparse.Namespace) -> None:
-    """Write the table of a partition."""
-    from ..data.prepared import read_samples
-    from ..io.tables import write_table
+    """Assign samples to roles and splits."""
+    from ..jobs.assign import assign
 
     run = member(args, "partition", lambda plan: {run.partition_id: run for run in plan.runs.values()})
-    path, out = Paths().data_files(run.data.id).samples, Paths().partition(args.id)
-    with checked(args, [path], [out]):
-        table = run.partition.assign(read_samples(path))
-        table.attrs["code"] = partition_code()
-        write_table(out, table)
+    samples = Paths().data_files(run.data.id).samples
+    out = Paths().partition(args.id)
+    with checked(args, [samples], [out]):
+        assign(run, samples, out, partition_code())
 
 
 def control(args: argparse.Namespace) -> None:
-    """Write the predictions of the control of a partition."""
+    """Predict with a linear classifier of colour and texture."""
     run = member(args, "partition with a control", lambda plan: plan.controls)
     from ..jobs.control import control as job
 
-    reads, out = [*Paths().data_files(run.data.id).written, Paths().partition(args.id)], Paths().control(args.id)
+    reads = [*Paths().data_files(run.data.id).written, Paths().partition(args.id)]
+    out = Paths().control(args.id)
     with checked(args, reads, [out], Paths().benchmark("control", args.id)):
         job(run, Paths(), out)
 
 
 def train(args: argparse.Namespace) -> None:
-    """Train a run, or resume it from its checkpoint."""
+    """Train one run, or resume it."""
     run = member(args, "run", lambda plan: plan.trainings)
     from ..jobs.train import train as job
 
@@ -78,7 +78,7 @@ def train(args: argparse.Namespace) -> None:
 
 
 def choose(args: argparse.Namespace) -> None:
-    """Write the files of a searched run: those of the best of its trainings."""
+    """Choose the best training of a search."""
     plan, run = member(args, "search", lambda plan: {key: (plan, run) for key, run in plan.searches.items()})
     from ..jobs.choose import choose as job
     from ..jobs.choose import oracle
@@ -93,7 +93,7 @@ def choose(args: argparse.Namespace) -> None:
 
 
 def predict(args: argparse.Namespace) -> None:
-    """Write the predictions of a run by an inference, or by all inferences of a sweep."""
+    """Predict all test images with one run and one inference."""
     sweeps = {
         key: {inference: plan.inferences[inference] for inference in inferences}
         for plan in plans(args).values()
@@ -104,7 +104,8 @@ def predict(args: argparse.Namespace) -> None:
     from ..jobs.predict import load_run
     from ..jobs.predict import predict as job
 
-    files, out = Paths().run_files(args.id), Paths().predictions(args.id, args.inference)
+    files = Paths().run_files(args.id)
+    out = Paths().predictions(args.id, args.inference)
     require(files.trained, lambda: call(args))
     run = load_run(files.folder)
     if not Paths().data_files(run.data.id).card.exists():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from dataclasses import asdict
 from typing import Any, get_args
 
 from .. import study
@@ -19,35 +20,22 @@ from .group import Group, member, plans
 
 def add(group: Group) -> None:
     """Add the commands list, check, plan, status, repeat and accept."""
-    command = group.add(list_, "list", "print the names of plug-ins, with where they come from, or of studies")
+    command = group.add(list_)
     kinds = [*(f"{kind}s" for kind in registry.KINDS), "studies"]
     command.add_argument("kind", nargs="?", choices=kinds, help="kind of plug-ins, or studies; default: all plug-ins")
-    command = group.add(
-        check,
-        "check",
-        "check a study (or several, separated by commas, or all) and print every error at once",
-        "study",
-        scale=None,
-    )
+    command = group.add(check, "study", scale=None)
     command.add_argument("--ids", action="store_true", help="also print the ids that other commands take")
-    command = group.add(plan, "plan", "print the jobs that would run, and the time and disk space they need", "study")
+    command = group.add(plan, "study")
     _add_json(command)
-    command = group.add(
-        status, "status", "print the state of each run: done, running, stopped, failed or waiting", "study"
-    )
+    command = group.add(status, "study")
     form = command.add_mutually_exclusive_group()
     _add_json(form)
     form.add_argument("--watch", action="store_true", help="show it again and again until all runs are done, or Ctrl-C")
     command.add_argument(
         "--interval", type=_seconds, default=5.0, help="seconds between two looks of --watch (default: %(default)s)"
     )
-    group.add(repeat, "repeat", "print the command that trains and predicts one run of a study alone", "study", "id")
-    command = group.add(
-        accept,
-        "accept",
-        "keep finished work after a change of code that leaves results as they are",
-        "study",
-    )
+    group.add(repeat, "study", "id")
+    command = group.add(accept, "study")
     command.add_argument("--reason", required=True, help="why results stay as they are; recorded with each run")
 
 
@@ -56,19 +44,23 @@ def _add_json(command: argparse._ActionsContainer) -> None:
 
 
 def list_(args: argparse.Namespace) -> None:
-    """Print the plug-ins of a kind, or of all kinds, each with where it comes from; or the names of all studies."""
+    """Print the names of plug-ins, with where they come from, or of studies."""
     if args.kind == "studies":
         print(*study.known(args.studies), sep="\n")
         return
     for kind in [args.kind.removesuffix("s")] if args.kind else registry.KINDS:
         origins = registry.origins(kind)
         width = max(map(len, origins))
+        head = "" if args.kind else f"{kind:10}"
         for name in sorted(origins):
-            print("" if args.kind else f"{kind:10}", f"{name:{width}}  {origins[name]}", sep="")
+            print(f"{head}{name:{width}}  {origins[name]}")
 
 
 def check(args: argparse.Namespace) -> None:
-    """Check studies at one scale or at all, and print their runs and their data. Raises UserErrors for all faults."""
+    """Check a study (or several, separated by commas, or all) and print every error at once.
+
+    Raises UserErrors for all faults.
+    """
     shown: set[str] = set()
     for scale in [args.scale] if args.scale else get_args(Scale):
         for checked in study.select(args.study, scale, args.studies).values():
@@ -119,11 +111,12 @@ def _print_ids(plan: study.Plan) -> None:
         for candidate, values in run.tried().items():
             print(f"    candidate {candidate}: {', '.join(f'{name} {value}' for name, value in values.items())}")
     for key, inferences in plan.sweeps.items():
-        print(f"  inference {key}" + (f": {', '.join(inferences)}" if len(inferences) > 1 else ""))
+        members = f": {', '.join(inferences)}" if len(inferences) > 1 else ""
+        print(f"  inference {key}{members}")
 
 
 def plan(args: argparse.Namespace) -> None:
-    """Print the jobs of studies that would run, by rule, and what they need."""
+    """Print the jobs that would run, and the hours that they take."""
     from ..planning.dag import pending_jobs
     from ..planning.plan import lines, survey
 
@@ -135,23 +128,30 @@ def plan(args: argparse.Namespace) -> None:
         config["plugins"] = [str(folder) for folder in args.plugins]
     pending = pending_jobs(config)
     result = survey(chosen, pending, Paths())
-    print(json.dumps(result.plain(), indent=2) if args.json else "\n".join(lines(result)))
+    if args.json:
+        print(json.dumps(asdict(result), indent=2))
+    else:
+        print("\n".join(lines(result)))
 
 
 def status(args: argparse.Namespace) -> None:
-    """Print the state of each run of studies, once or again and again."""
+    """Print the state of each run: done, running, stopped, failed or waiting."""
     from ..planning.status import is_locked, lines, plain, states
     from ..planning.watch import watch
     from ..study.calls import fedshift, unlock
 
-    chosen, paths = plans(args), Paths()
+    chosen = plans(args)
+    paths = Paths()
     again = fedshift(["train", args.study, "RUN"], chosen, args.studies)
     if args.watch:
         watch(lambda: states(chosen, paths), again, args.interval)
         return
     runs = states(chosen, paths)
-    shown = lines(runs, again, unlock() if is_locked(paths.root) else "")
-    print(json.dumps(plain(runs, again), indent=2) if args.json else "\n".join(shown))
+    if args.json:
+        print(json.dumps(plain(runs, again), indent=2))
+        return
+    remedy = unlock() if is_locked(paths.root) else ""
+    print("\n".join(lines(runs, again, remedy)))
 
 
 def _seconds(text: str) -> float:
@@ -166,7 +166,7 @@ def _seconds(text: str) -> float:
 
 
 def repeat(args: argparse.Namespace) -> None:
-    """Print the command that trains and predicts one run alone."""
+    """Print the command that trains and predicts one run of a study alone."""
     from ..study.calls import one_run
 
     run = member(args, "run", lambda plan: {key: (plan, key) for key in plan.runs})
@@ -174,9 +174,12 @@ def repeat(args: argparse.Namespace) -> None:
 
 
 def accept(args: argparse.Namespace) -> None:
-    """Accept the current code for all finished work of studies."""
+    """Keep finished work after a change of code that leaves results as they are."""
     from ..jobs.accept import accept as job
 
     accepted = Counter(made.rule for made in job(plans(args).values(), Paths(), args.reason))
     counts = ", ".join(f"{count} of rule {rule}" for rule, count in accepted.items())
-    say(f"accepted as unchanged: {counts}" if counts else "nothing to accept: the current code made all finished work")
+    if counts:
+        say(f"accepted as unchanged: {counts}")
+    else:
+        say("nothing to accept: the current code made all finished work")

@@ -14,13 +14,11 @@ from .group import Group
 
 def add(group: Group) -> None:
     """Add the commands apply and bundle."""
-    command = group.add(apply, "apply", "predict your own images with a trained run", "run", "images")
+    command = group.add(apply, "run", "images")
     _add_inference(command, "results/applied")
     command.add_argument("--no-examples", action="store_true", help="show no images on the page")
-    command.add_argument("--skip-unreadable", action="store_true", help="leave out and list files that are no images")
-    command = group.add(
-        bundle, "bundle", "write a trained run as a MONAI bundle, which monai.bundle verifies and runs", "run"
-    )
+    command.add_argument("--skip-unreadable", action="store_true", help="leave out and list files that are not images")
+    command = group.add(bundle, "run")
     _add_inference(command, "results/bundles")
 
 
@@ -39,7 +37,7 @@ def _add_inference(command: argparse.ArgumentParser, folder: str) -> None:
 
 
 def apply(args: argparse.Namespace) -> None:
-    """Predict images with a trained run, and write predictions.csv and a page."""
+    """Predict your own images with a trained run."""
     from ..jobs.apply import apply as job
     from ..jobs.apply import chosen, find
     from ..report.applied import write
@@ -54,7 +52,7 @@ def apply(args: argparse.Namespace) -> None:
 
 
 def bundle(args: argparse.Namespace) -> None:
-    """Write the MONAI bundle of a trained run."""
+    """Write a trained run as a MONAI bundle, which monai.bundle verifies and runs."""
     from ..export.bundle import export
     from ..jobs.apply import chosen, find
 
