@@ -94,7 +94,7 @@ coverage: $(EXPORTS_STAMP) $(DOCS_STAMP) ## run all tests and list the lines of 
 	@$(PYTEST_EXPORTS) --cov --cov-report=
 	$(PYTEST) --cov --cov-append --cov-report=term
 
-lint: $(EXPORTS_STAMP)  ## check style, types, floors and workflow
+lint: $(EXPORTS_STAMP)  ## check style, types, layers and workflow
 	@$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow

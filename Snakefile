@@ -40,7 +40,8 @@ onstart:
             calls.require_plain(sys.executable)
     lift_default_limit(workflow)
     if str(config["fork_server"]).lower() == "true" and workflow.local_exec and int(config["processes"]) == 1:
-        fork_server.start(imported_by_trainings(workflow.dag.needrun_jobs()))
+        trained = [job.wildcards.run for job in workflow.dag.needrun_jobs() if job.rule.name.endswith("train")]
+        fork_server.start(CALL.slow_libraries(trained))
     print(f"To follow the runs, in another terminal: {FOLLOW}", file=sys.stderr)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 LONGEST = (
     "test_campaign",  # it forks this process, which must not have done anything else before
-    *("test_slurm", "test_studies", "test_demo", "test_plugins", "test_page", "test_standin", "test_methods"),
+    *("test_slurm", "test_demo", "test_plugins", "test_studies", "test_page", "test_standin", "test_methods"),
     *("test_workflow", "test_docs", "test_damage_snakemake", "test_accept", "test_bundle", "test_misread"),
 )
 """Files of half a minute and more, the longest first: a process that takes one of them last leaves others idle."""

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -86,6 +87,13 @@ def wait_for(what: str, condition: Callable[[], object], seconds: float = 60.0) 
         if time.monotonic() > end:
             raise TimeoutError(f"{what}: not within {seconds:.0f} s")
         time.sleep(0.1)
+
+
+def plain_python(folder: Path) -> str:
+    """Return the path of this Python through a link in `folder`. Snakemake does not quote a path with a space."""
+    environment = folder / "environment"
+    environment.symlink_to(sys.prefix)
+    return str(environment / "bin" / Path(sys.executable).name)
 
 
 @dataclass(frozen=True)

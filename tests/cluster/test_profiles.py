@@ -10,7 +10,7 @@ from tiny_project import Project
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def unbuilt_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return Project.create(tmp_path_factory.mktemp("profiles") / "a project")
 
 
@@ -38,9 +38,9 @@ def groups(said: str) -> Counter[str]:
     return Counter(re.findall(r"Group job (\w+) ", said))
 
 
-def test_account_and_partitions_are_one_setting_each(project: Project) -> None:
+def test_account_and_partitions_are_one_setting_each(unbuilt_project: Project) -> None:
     given = {"FEDSHIFT_ACCOUNT": "007", "FEDSHIFT_PARTITION": "all", "FEDSHIFT_GPU_PARTITION": "a100"}
-    said = told(project, "slurm", **given)
+    said = told(unbuilt_project, "slurm", **given)
     asked = resources(said)
     assert {of["slurm_account"] for of in asked.values()} == {"007"}
     assert {rule for rule, of in asked.items() if of["slurm_partition"] == "a100"} == {"train", "predict"}
@@ -50,19 +50,19 @@ def test_account_and_partitions_are_one_setting_each(project: Project) -> None:
     assert groups(said) == {"predict": 1, "report": 1}, "and a job for each training"
 
 
-def test_without_settings_the_cluster_has_its_defaults(project: Project) -> None:
-    asked = resources(told(project, "slurm"))
+def test_without_settings_the_cluster_has_its_defaults(unbuilt_project: Project) -> None:
+    asked = resources(told(unbuilt_project, "slurm"))
     assert {of["slurm_account"] + of["slurm_partition"] for of in asked.values()} == {""}
 
 
-def test_many_small_runs_share_an_allocation_and_its_time(project: Project) -> None:
-    said = told(project, "slurm", FEDSHIFT_RUNS_PER_JOB="3", FEDSHIFT_GPUS="0", FEDSHIFT_PARTITION="cpu")
+def test_many_small_runs_share_an_allocation_and_its_time(unbuilt_project: Project) -> None:
+    said = told(unbuilt_project, "slurm", FEDSHIFT_RUNS_PER_JOB="3", FEDSHIFT_GPUS="0", FEDSHIFT_PARTITION="cpu")
     assert groups(said) == {"train": 2, "predict": 1, "report": 1}, "four runs"
     train = resources(said)["train"]
     assert (train["runtime"], train["gpu"], train["slurm_partition"]) == ("160", "0", "cpu")
 
 
-def test_on_a_workstation_jobs_take_one_gpu_each(project: Project) -> None:
-    asked = resources(told(project, "gpu", "--resources", "gpu=2"))
+def test_on_a_workstation_jobs_take_one_gpu_each(unbuilt_project: Project) -> None:
+    asked = resources(told(unbuilt_project, "gpu", "--resources", "gpu=2"))
     assert {rule for rule, of in asked.items() if of.get("gpu") == "1"} == {"train", "predict"}
     assert not [key for of in asked.values() for key in of if key.startswith("slurm")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -110,7 +109,7 @@ def outcome(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, local: P
     environment = cluster.environment | own
     with output.open("w") as out:
         process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).parent / "quick.py"), *words],
+            [one_node.plain_python(cluster.folder), str(Path(__file__).parent / "quick.py"), *words],
             cwd=project.root,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -29,7 +29,7 @@ from fedshift.core.rng import stream
 from fedshift.data.samples import MappedSamples, TensorSamples
 from fedshift.data.site_transforms import at_site, site_statistics
 from fedshift.engine.federation import Federation
-from fedshift.engine.local_training import LocalRound
+from fedshift.engine.local_round import LocalRound
 from fedshift.engine.prediction import adapted_probabilities, client_answer, probabilities
 from fedshift.engine.read_ahead import read_ahead
 from fedshift.inferences import Personalise, Site

@@ -201,7 +201,7 @@ STAGES = (
         "data.partition",
         "analysis.score",
     ),
-    *("analysis.results", "planning.communication", "report.summary", "report.page", "report.gallery"),
+    *("analysis.results", "analysis.communication", "report.summary", "report.page", "report.gallery"),
 )
 
 

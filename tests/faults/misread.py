@@ -303,7 +303,7 @@ class Campaign:
             **{f: [page] for f in files.summarised if f.suffix == ".csv" and f.parent == files.folder},
             files.scores: [summarise, page, ["figure", of, "sites"], export],
             files.summary: [page, ["figure", of, "sites"]],
-            files.effects: [page, ["figure", of, "sites"]],
+            files.result("effects"): [page, ["figure", of, "sites"]],
             paths.control(part): [summarise],
             files.missing: [page, summarise],
             files.ledger: [page, summarise],

@@ -14,6 +14,7 @@ import pytest
 from fedshift.core.errors import UserError
 from fedshift.io import text
 from fedshift.io.paths import DataFiles, RunFiles, StudyFiles
+from fedshift.io.result_tables import SUMMARISED
 
 NUMBER, SEED = int(os.environ.get("FEDSHIFT_DAMAGE", "2")), int(os.environ.get("FEDSHIFT_DAMAGE_SEED", "0"))
 
@@ -26,13 +27,14 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> misread.Campaign:
 def test_every_file_of_a_study_is_damaged(campaign: misread.Campaign) -> None:
     """Files that are only written, or that no command of a study reads again, are named here."""
     folder = Path("x")
-    every = {
-        getattr(files, name).name
+    properties = [
+        getattr(files, name)
         for files in (DataFiles(folder), RunFiles(folder), StudyFiles(folder))
         for name, value in vars(type(files)).items()
-        if isinstance(value, property)
-        and name not in ("trained", "written", "summarised", "checkpoint", "lock", "round_log")
-    }
+        if isinstance(value, property) and name not in ("checkpoint", "lock", "round_log")
+    ]
+    tables = [StudyFiles(folder).result(table.name) for table in SUMMARISED]
+    every = {path.name for path in [*properties, *tables] if isinstance(path, Path)}
     assert every <= {path.name for path in campaign.files}
 
 

@@ -44,7 +44,9 @@ PATIENCE = 300.0
 """Seconds after which a call of Snakemake counts as hanging."""
 BLOCK = 8
 """Images that `prepare` writes at once, so that a few images have a middle."""
-CLIENT = """#!{python} -ISu
+CLIENT = """#!/bin/sh
+'''exec' "{python}" -ISu "$0" "$@"
+'''
 import json, os, signal, socket, sys
 sock = socket.socket(socket.AF_UNIX)
 sock.connect({address!r})

@@ -173,7 +173,7 @@ def test_a_client_of_the_docs_keeps_its_momentum(monkeypatch: pytest.MonkeyPatch
     np.testing.assert_allclose(trained.global_state()["weight"][:, 0], weight, rtol=1e-12)
 
 
-# ---- decisions, rooms, links
+# ---- decisions, folders, links
 
 
 def links(path: Path) -> list[str]:
@@ -201,11 +201,11 @@ def test_every_decision_about_a_paper_is_listed() -> None:
             assert listed & {file.resolve(), file.resolve().parent}, f"list {file.name} in {index}"
 
 
-def test_the_tour_names_the_rooms_that_are_there() -> None:
+def test_the_tour_names_the_folders_that_are_there() -> None:
     tour = (ROOT / "docs/tour.md").read_text(encoding="utf-8")
     named = re.findall(r"^\| `(\w+)/` \|", tour, re.M)
-    rooms = sorted(folder.parent.name for folder in PACKAGE.glob("*/__init__.py"))
-    assert sorted(named) == rooms, "the table of rooms in docs/tour.md must name each folder of src/fedshift once"
+    folders = sorted(folder.parent.name for folder in PACKAGE.glob("*/__init__.py"))
+    assert sorted(named) == folders, "the table of folders in docs/tour.md must name each folder of src/fedshift once"
 
 
 def test_hooks_before_a_commit_are_checks_of_make_lint_and_download_nothing() -> None:

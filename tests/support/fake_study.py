@@ -53,7 +53,7 @@ def plan(root: Path, **changes: Any) -> Plan:
     return Plan("fake", root / "config" / "studies" / "fake.yaml", "mini", study(**changes))
 
 
-Right = Callable[[Run, str, str, str], float]
+ShareRight = Callable[[Run, str, str, str], float]
 
 
 def helps(run: Run, inference: str, site: str, role: str) -> float:
@@ -78,11 +78,11 @@ def samples(plan: Plan) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def predict(table: pd.DataFrame, run: Run, inference: str, right: Right) -> pd.DataFrame:
+def predict(table: pd.DataFrame, run: Run, inference: str, share_right: ShareRight) -> pd.DataFrame:
     """Test samples with the wanted share of right answers in each site: the first of every patient are right."""
     table = table.copy()
     order = table.groupby("patient").cumcount()
-    share = [right(run, inference, site, role) for site, role in zip(table["site"], table["role"], strict=True)]
+    share = [share_right(run, inference, site, role) for site, role in zip(table["site"], table["role"], strict=True)]
     correct = order < np.round(np.array(share) * PER_PATIENT)
     table["p1"] = np.where(correct == (table["label"] == 1), 0.8, 0.2)
     table["p0"] = 1 - table["p1"]
@@ -139,20 +139,20 @@ def card(plan: Plan, synthetic: bool) -> dict[str, Any]:
     }
 
 
-def build(root: Path, right: Right = helps, **changes: Any) -> tuple[Plan, Paths]:
+def build(root: Path, share_right: ShareRight = helps, **changes: Any) -> tuple[Plan, Paths]:
     """Write everything up to the predictions, as `write` does; for the same arguments only once.
 
     Ids of data with a table of their own depend on the folder: these are written each time.
     """
 
     def make(folder: Path) -> None:
-        write(folder, right, **changes)
+        write(folder, share_right, **changes)
 
     made = plan(root, **of_study(changes))
     if any(data.dataset.inputs() for data in made.data.values()):
         make(root)
     else:
-        once.made(root, (right, of_scores(changes), state()), make)
+        once.written(root, (share_right, of_scores(changes), state()), make)
     return made, Paths(root)
 
 
@@ -174,7 +174,7 @@ def state() -> tuple[Any, ...]:
 
 def write(
     root: Path,
-    right: Right = helps,
+    share_right: ShareRight = helps,
     synthetic: bool = True,
     without: Mapping[str, Any] | None = None,
     change: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
@@ -205,7 +205,7 @@ def write(
             known = known[known["role"] == "internal"]
         splits = [known[known["split"] == split] for split in ("test", "val") if split in set(known["split"])]
         tables = {
-            how: pd.concat([predict(part, run, i.name, right).assign(split=part["split"]) for part in splits])
+            how: pd.concat([predict(part, run, i.name, share_right).assign(split=part["split"]) for part in splits])
             for how, i in made.inferences.items()
         }
         for sweep in made.prediction_jobs[name]:

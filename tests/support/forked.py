@@ -1,8 +1,8 @@
 """Commands of Python modules in processes forked from one that has imported their libraries.
 
 Most of the processor time of a short command is its imports. Each process of tests starts one server, a fork server of
-`fedshift.core`: it learns the libraries of each command, never a module of fedshift itself, so that a command reads the
-sources of its project as they are. The jobs of a Snakemake that it has forked are forked from it, too. Where nothing
+`fedshift.core`: it imports libraries, never a module of fedshift that computes, so that a command reads the sources of
+its project as they are. The jobs of a Snakemake that it has forked are forked from it, too. Where nothing
 can be forked, commands start as usual.
 """
 
@@ -36,25 +36,23 @@ def address() -> dict[str, str]:
     """Return the environment variable that lets the jobs of any Snakemake be forked here; none where nothing can be."""
     from fedshift.core.fork_client import ADDRESS
 
-    return {ADDRESS: _server()} if sys.platform == "linux" else {}
+    return {ADDRESS: f"{sys.prefix}:{_server()}"} if sys.platform == "linux" else {}
 
 
 def run(module: str, words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run `python -m MODULE WORDS` in a folder, forked from a warm process."""
-    from fedshift.core.fork_client import ADDRESS, identity
-
     command, warm = [sys.executable, "-m", module, *words], address()
     if not warm:
         return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
-    request = {"identity": identity(), "module": module, "argv": [module, *words], "folder": str(folder)}
+    request = {"module": module, "argv": [module, *words], "folder": str(folder)}
     added = [place for place in env.get("PYTHONPATH", "").split(os.pathsep) if place]
     request |= {"path": [str(folder), *added], "environment": {**env, **warm}}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path(os.devnull).open() as none:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.connect(warm[ADDRESS])
+            connection.connect(_server())
             socket.send_fds(connection, [b"f"], [none.fileno(), out.fileno(), err.fileno()])
             connection.sendall(json.dumps(request).encode() + b"\n")
-            answers = connection.makefile("rb").read().split()
+            answers = connection.makefile("rb").read().splitlines()
         assert len(answers) == 2, "the server of forked commands refused, or has ended"
         out.seek(0)
         err.seek(0)
@@ -67,11 +65,11 @@ def _server() -> str:
     """Start the server, which ends with this process, and return the path of its socket."""
     path = Path(tempfile.mkdtemp(prefix="forked-")) / "socket"  # not pytest's: names of sockets must be short
     env = environment() | dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    server = subprocess.Popen(
-        [sys.executable, __file__, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
-    )
-    assert server.stdout
-    assert server.stdout.readline() == b"ready\n"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(128)
+        command, passed = [sys.executable, __file__, str(listener.fileno())], [listener.fileno()]
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, pass_fds=passed)
     atexit.register(server.communicate)
     return str(path)
 
@@ -80,19 +78,17 @@ def _main() -> None:
     """Serve; in a forked process, run the module that a test names in a project's folder, or a job's command."""
     sys.path[0] = str(SOURCES)
     from fedshift.core.ending import leave
-    from fedshift.core.fork_server import Server, become
+    from fedshift.core.fork_server import LIBRARIES, become, serve
 
-    libraries, path = sys.path[1:], Path(sys.argv[1])
-    server = Server(str(path), sys.stdin.fileno())
-    print("ready", flush=True)
-    request = server.serve()
-    if request is None:
-        shutil.rmtree(path.parent)
+    libraries, listener = sys.path[1:], socket.socket(fileno=int(sys.argv[1]))
+    connection = serve(listener, ["snakemake.cli", "torch", "monai.transforms", *LIBRARIES])
+    if connection is None:
+        shutil.rmtree(Path(listener.getsockname()).parent)
         leave(0)
+    request = become(connection)
     module = request.get("module")
-    become(request if module is None else request | {"path": request["path"] + libraries})
-    for name in [name for name in sys.modules if name.partition(".")[0] == "fedshift"]:
-        del sys.modules[name]
+    if module:
+        sys.path += libraries
     try:
         runpy.run_module(module or "fedshift", run_name="__main__", alter_sys=True)
     except SystemExit as end:

@@ -43,7 +43,7 @@ STUDY: dict[str, Any] = {
 }
 
 
-def made(root: Path, **changes: Any) -> tuple[Plan, Paths]:
+def finished(root: Path, **changes: Any) -> tuple[Plan, Paths]:
     """Return the study, finished, in the current folder `root`: with all files of the workflow but figures and page."""
     images(root / "images")
     path = root / STUDIES / f"{NAME}.yaml"

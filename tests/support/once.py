@@ -15,7 +15,7 @@ from pydantic import BaseModel
 _FOLDERS: dict[Hashable, Path] = {}
 
 
-def made(root: Path, arguments: tuple[Any, ...], make: Callable[[Path], object]) -> None:
+def written(root: Path, arguments: tuple[Any, ...], make: Callable[[Path], object]) -> None:
     """Let `make` write into the folder `root`, or copy what it wrote for equal arguments.
 
     Nothing is kept where arguments cannot be told apart for certain, such as tables, and of what fails.

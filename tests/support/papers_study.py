@@ -14,8 +14,8 @@ from fedshift.analysis.results import load
 from fedshift.io.paths import Paths
 from fedshift.io.tables import write_table
 from fedshift.io.text import write_text
-from fedshift.papers import comparison, trends
-from fedshift.papers.values import Values
+from fedshift.papers import published_values, trends
+from fedshift.papers.quantities import Values
 from fedshift.papers.words import Words
 from fedshift.report import summary
 from fedshift.study.plan import Plan
@@ -44,7 +44,7 @@ def table(root: Path, rows: str, name: str = "fake-table1") -> None:
     write_text(root / "config" / "published" / f"{name}.csv", HEAD + "".join(lines))
 
 
-def made(root: Path, rows: str = "", **changes: Any) -> tuple[Plan, Paths]:
+def beside_paper(root: Path, rows: str = "", **changes: Any) -> tuple[Plan, Paths]:
     """Write all tables of the study, as if at scale paper with real data."""
     plan, paths = _scored(root, rows, **changes)
     summary.summarise(plan, paths)
@@ -52,22 +52,22 @@ def made(root: Path, rows: str = "", **changes: Any) -> tuple[Plan, Paths]:
 
 
 def compared(root: Path, rows: str = "", **changes: Any) -> tuple[Plan, Paths]:
-    """Write comparison.csv and trends.csv alone, as `made` does."""
+    """Write comparison.csv and trends.csv alone, as `beside_paper` does."""
     plan, paths = _scored(root, rows, **changes)
     words, values, files = Words(plan), Values(load(plan, paths)), paths.study_files(plan.name)
-    write_table(files.comparison, comparison.table(words, values))
-    write_table(files.trends, trends.table(words, values))
+    write_table(files.result("comparison"), published_values.table(words, values))
+    write_table(files.result("trends"), trends.table(words, values))
     return plan, paths
 
 
 def _scored(
-    root: Path, rows: str, scale: Any = "paper", right: fake_study.Right = by_seed, **changes: Any
+    root: Path, rows: str, scale: Any = "paper", share_right: fake_study.ShareRight = by_seed, **changes: Any
 ) -> tuple[Plan, Paths]:
     if rows:
         table(root, rows)
         changes = {"published": {"tables": "fake-table1", "words": WORDS}} | changes
     plan, paths = scored(
-        root, right, **({"synthetic": False, "figures": [], "metrics": ["accuracy", "brier"]} | changes)
+        root, share_right, **({"synthetic": False, "figures": [], "metrics": ["accuracy", "brier"]} | changes)
     )
     plan.scale = scale
     return plan, paths

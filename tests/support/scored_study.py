@@ -7,7 +7,7 @@ from typing import Any
 
 import fake_study
 import once
-from fake_study import Right
+from fake_study import ShareRight
 
 from fedshift.analysis import score
 from fedshift.io.paths import Paths
@@ -15,23 +15,23 @@ from fedshift.report import summary
 from fedshift.study.plan import Plan
 
 
-def scored(root: Path, right: Right = fake_study.helps, **changes: Any) -> tuple[Plan, Paths]:
+def scored(root: Path, share_right: ShareRight = fake_study.helps, **changes: Any) -> tuple[Plan, Paths]:
     """Write everything up to scores.csv; see `fake_study.build`."""
 
     def make(folder: Path) -> None:
-        score.score(*fake_study.build(folder, right, **changes))
+        score.score(*fake_study.build(folder, share_right, **changes))
 
     plan = fake_study.plan(root, **fake_study.of_study(changes))
-    once.made(root, (right, fake_study.of_scores(changes), fake_study.state()), make)
+    once.written(root, (share_right, fake_study.of_scores(changes), fake_study.state()), make)
     return plan, Paths(root)
 
 
-def summarised(root: Path, right: Right = fake_study.helps, **changes: Any) -> tuple[Plan, Paths]:
+def summarised(root: Path, share_right: ShareRight = fake_study.helps, **changes: Any) -> tuple[Plan, Paths]:
     """Write everything up to the tables for people; see `fake_study.build`."""
 
     def make(folder: Path) -> None:
-        summary.summarise(*scored(folder, right, **changes))
+        summary.summarise(*scored(folder, share_right, **changes))
 
     plan = fake_study.plan(root, **fake_study.of_study(changes))
-    once.made(root, (right, changes, fake_study.state()), make)
+    once.written(root, (share_right, changes, fake_study.state()), make)
     return plan, Paths(root)

@@ -79,6 +79,14 @@ class Project:
         project.study(**changes)
         return project
 
+    @classmethod
+    def finished(cls, root: Path, **changes: Any) -> Project:
+        """Return a project whose study is built."""
+        project = cls.create(root, **changes)
+        done = project.build()
+        assert done.returncode == 0, done.stdout + done.stderr
+        return project
+
     def study(self, name: str = "tiny", **changes: Any) -> Path:
         """Write a study: STUDY with changes."""
         path = self.root / "config" / "studies" / f"{name}.yaml"

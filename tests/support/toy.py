@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedshift.contract.toy import (
+from fedshift.contract.fixtures import (
     BATCH_NORMS,
     CLASSES,
     LARGE,

@@ -13,14 +13,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def finished_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A study of one run, finished."""
     root = tmp_path_factory.mktemp("damage") / "a project"
     small = {"runs": [{"algorithm": "fedavg"}], "seeds": [0], "inferences": ["source"], "figures": ["convergence"]}
-    made = Project.create(root, **small)
-    done = made.build()
-    assert done.returncode == 0, done.stdout + done.stderr
-    return made
+    return Project.finished(root, **small)
 
 
 def contents(project: Project) -> dict[str, bytes]:
@@ -45,13 +42,13 @@ def flip(path: Path, keep_time: bool) -> None:
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_a_damaged_input_is_named_until_it_is_mended_and_no_run_is_lost(project: Project) -> None:
-    before = contents(project)
-    (card,) = results(project).glob("data/*/card.json")
-    name = str(card.relative_to(project.root))
+def test_a_damaged_input_is_named_until_it_is_mended_and_no_run_is_lost(finished_project: Project) -> None:
+    before = contents(finished_project)
+    (card,) = results(finished_project).glob("data/*/card.json")
+    name = str(card.relative_to(finished_project.root))
     flip(card, keep_time=False)
     for _ in range(2):  # the second call finds the run's files gone, and must not take the page for the whole
-        done = project.build()
+        done = finished_project.build()
         assert done.returncode == 1
         said = done.stdout + done.stderr
         assert f"{name}: is damaged or was changed" in said
@@ -59,25 +56,25 @@ def test_a_damaged_input_is_named_until_it_is_mended_and_no_run_is_lost(project:
         assert "Traceback" not in said
     call = said[said.index("make it again: snakemake ") :].splitlines()[0].removeprefix("make it again: ")
     words = ["2" if word == "all" else word for word in shlex.split(call)[1:]]
-    done = project.snakemake(*words)
+    done = finished_project.snakemake(*words)
     assert done.returncode == 0, done.stdout + done.stderr
-    (log,) = results(project).glob("logs/train/*.log")
+    (log,) = results(finished_project).glob("logs/train/*.log")
     assert "without training" in log.read_text()
-    assert contents(project) == before
-    assert project.jobs() == set()
+    assert contents(finished_project) == before
+    assert finished_project.jobs() == set()
 
 
-def test_other_labels_in_a_table_with_an_older_time_are_noticed(project: Project) -> None:
-    table = project.root / "own images" / "samples.csv"
+def test_other_labels_in_a_table_with_an_older_time_are_noticed(finished_project: Project) -> None:
+    table = finished_project.root / "own images" / "samples.csv"
     before, text = table.stat(), table.read_text()
     table.write_text(text.replace("A0.png,0,A,A0", "A0.png,1,A,A0"))
     os.utime(table, (0, 0))
     try:
-        assert {"prepare", "partition", "train"} <= {job.rule for job in project.jobs()}
+        assert {"prepare", "partition", "train"} <= {job.rule for job in finished_project.jobs()}
     finally:
         table.write_text(text)
         os.utime(table, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert project.jobs() == set()
+    assert finished_project.jobs() == set()
 
 
 @pytest.mark.parametrize(
@@ -88,12 +85,14 @@ def test_other_labels_in_a_table_with_an_older_time_are_noticed(project: Project
         ("studies/*/scores.csv", "score"),
     ],
 )
-def test_a_result_that_is_gone_is_made_again_although_the_page_is_there(project: Project, name: str, rule: str) -> None:
-    (file,) = results(project).glob(name)
+def test_a_result_that_is_gone_is_made_again_although_the_page_is_there(
+    finished_project: Project, name: str, rule: str
+) -> None:
+    (file,) = results(finished_project).glob(name)
     moved = file.with_name("aside")
     file.rename(moved)
     try:
-        assert rule in {job.rule for job in project.jobs()}
+        assert rule in {job.rule for job in finished_project.jobs()}
     finally:
         moved.rename(file)
-    assert project.jobs() == set()
+    assert finished_project.jobs() == set()

@@ -17,7 +17,7 @@ CLASSES = ["benign; touch pwned", "<img src=x onerror=alert(1)>"]
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def finished_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A study of such names, run as people run it."""
     project = Project.create(tmp_path_factory.mktemp("hostile") / "project")
     rng, rows = np.random.default_rng(0), []
@@ -42,8 +42,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.mark.slow
-def test_no_name_is_a_command_or_a_path(project: Project) -> None:
-    found = project.files()
+def test_no_name_is_a_command_or_a_path(finished_project: Project) -> None:
+    found = finished_project.files()
     assert not [name for name in found if Path(name).name == "pwned"]
     plain = {name.replace(NAME, "STUDY") for name in found if name.startswith(("results", "reports", "resources"))}
     assert {"reports/STUDY.html", "results/studies/STUDY/scores.csv"} <= plain
@@ -52,9 +52,9 @@ def test_no_name_is_a_command_or_a_path(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_names_are_text_on_the_page(project: Project) -> None:
-    html = project.root.joinpath("reports", f"{NAME}.html").read_text(encoding="utf-8")
-    index = project.root.joinpath("reports", "index.html").read_text(encoding="utf-8")
+def test_names_are_text_on_the_page(finished_project: Project) -> None:
+    html = finished_project.root.joinpath("reports", f"{NAME}.html").read_text(encoding="utf-8")
+    index = finished_project.root.joinpath("reports", "index.html").read_text(encoding="utf-8")
     for page in (html, index):
         assert "<script" not in page
         assert "<img src=x" not in page

@@ -26,12 +26,9 @@ WORDS = {"score", "summarise", "figure", "page", "index"}
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def finished_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A study of one run, finished. Tests leave it as they find it."""
-    made = Project.create(tmp_path_factory.mktemp("identity") / "a project", **SMALL)
-    done = made.build()
-    assert done.returncode == 0, done.stdout + done.stderr
-    return made
+    return Project.finished(tmp_path_factory.mktemp("identity") / "a project", **SMALL)
 
 
 def images(project: Project) -> Path:
@@ -51,46 +48,46 @@ def respelt(project: Project, **dataset: str) -> set[str]:
         project.study(**SMALL)
 
 
-def test_times_of_images_and_table_do_not_count(project: Project) -> None:
-    for file in (images(project) / "A0.png", images(project) / "samples.csv"):
+def test_times_of_images_and_table_do_not_count(finished_project: Project) -> None:
+    for file in (images(finished_project) / "A0.png", images(finished_project) / "samples.csv"):
         os.utime(file)
-    for number, file in enumerate(sorted(images(project).glob("B*.png"))):  # as rsync does it without --times
+    for number, file in enumerate(sorted(images(finished_project).glob("B*.png"))):  # as rsync does it without --times
         copy = file.with_name("copy")
         shutil.copyfile(file, copy)
         copy.rename(file)
         os.utime(file, (number, number))
-    assert project.jobs() == set()
+    assert finished_project.jobs() == set()
 
 
-def test_a_path_may_be_written_in_any_way(project: Project) -> None:
-    (project.root / "link").symlink_to(images(project))
+def test_a_path_may_be_written_in_any_way(finished_project: Project) -> None:
+    (finished_project.root / "link").symlink_to(images(finished_project))
     try:
-        table = str(project.root / "own images" / "samples.csv")
-        assert respelt(project, table=table) <= WORDS
-        assert respelt(project, table="../../link/../link/./samples.csv") <= WORDS
+        table = str(finished_project.root / "own images" / "samples.csv")
+        assert respelt(finished_project, table=table) <= WORDS
+        assert respelt(finished_project, table="../../link/../link/./samples.csv") <= WORDS
     finally:
-        (project.root / "link").unlink()
+        (finished_project.root / "link").unlink()
 
 
-def test_a_folder_may_be_moved(project: Project) -> None:
-    images(project).rename(project.root / "moved")
+def test_a_folder_may_be_moved(finished_project: Project) -> None:
+    images(finished_project).rename(finished_project.root / "moved")
     try:
-        assert respelt(project, table="../../moved/samples.csv", moved_from=DATASET["table"]) <= WORDS  # type: ignore[arg-type]
-        assert {"prepare", "train"} <= respelt(project, table="../../moved/samples.csv")
+        assert respelt(finished_project, table="../../moved/samples.csv", moved_from=DATASET["table"]) <= WORDS  # type: ignore[arg-type]
+        assert {"prepare", "train"} <= respelt(finished_project, table="../../moved/samples.csv")
     finally:
-        (project.root / "moved").rename(images(project))
+        (finished_project.root / "moved").rename(images(finished_project))
 
 
-def test_a_project_may_be_moved_and_cloned(project: Project) -> None:
+def test_a_project_may_be_moved_and_cloned(finished_project: Project) -> None:
     for copy in (shutil.copy2, shutil.copyfile):  # with the times of files, and without
-        clone = Project(project.root.with_name(copy.__name__))
-        shutil.copytree(project.root, clone.root, copy_function=copy)
+        clone = Project(finished_project.root.with_name(copy.__name__))
+        shutil.copytree(finished_project.root, clone.root, copy_function=copy)
         assert clone.jobs() == set(), copy
 
 
 @pytest.mark.parametrize("name", ["A0.png", "samples.csv"])
-def test_a_change_with_an_older_time_and_the_same_size_counts(project: Project, name: str) -> None:
-    file = images(project) / name
+def test_a_change_with_an_older_time_and_the_same_size_counts(finished_project: Project, name: str) -> None:
+    file = images(finished_project) / name
     before, content = file.stat(), file.read_bytes()
     if name.endswith(".csv"):
         changed = content.replace(b"A0.png,0,A,A0", b"A0.png,1,A,A0")
@@ -102,21 +99,21 @@ def test_a_change_with_an_older_time_and_the_same_size_counts(project: Project, 
     assert other.stat().st_size == before.st_size
     other.rename(file)
     try:
-        assert {"prepare", "partition", "train", "predict"} <= rules(project)
+        assert {"prepare", "partition", "train", "predict"} <= rules(finished_project)
     finally:
         file.write_bytes(content)
-    assert project.jobs() == set()
+    assert finished_project.jobs() == set()
 
 
-def test_arrays_that_come_out_equal_leave_all_that_was_made_from_them(project: Project) -> None:
-    file = images(project) / "C3.png"
+def test_arrays_that_come_out_equal_leave_all_that_was_made_from_them(finished_project: Project) -> None:
+    file = images(finished_project) / "C3.png"
     pixels, content = np.asarray(Image.open(file)), file.read_bytes()
     Image.fromarray(pixels).save(file, compress_level=0)
     assert file.read_bytes() != content
-    assert "prepare" in rules(project)
-    done = project.build("tiny", "--until", "prepare")
+    assert "prepare" in rules(finished_project)
+    done = finished_project.build("tiny", "--until", "prepare")
     assert done.returncode == 0, done.stdout + done.stderr
-    (card,) = (project.root / "results" / "data").glob("*/card.json")
+    (card,) = (finished_project.root / "results" / "data").glob("*/card.json")
     compared = 4000
     assert card.stat().st_size < compared < card.with_name("images.npy").stat().st_size
-    assert project.jobs("tiny", "--max-checksum-file-size", str(compared)) == set(), "arrays may have any size"
+    assert finished_project.jobs("tiny", "--max-checksum-file-size", str(compared)) == set(), "arrays may have any size"

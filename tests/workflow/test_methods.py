@@ -58,18 +58,15 @@ MARK = "uses labels of the site"
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def finished_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The study, built once."""
-    made = Project.create(tmp_path_factory.mktemp("methods") / "a project", **STUDY)
-    done = made.build()
-    assert done.returncode == 0, done.stdout + done.stderr
-    return made
+    return Project.finished(tmp_path_factory.mktemp("methods") / "a project", **STUDY)
 
 
 @pytest.fixture(scope="module")
-def scores(project: Project) -> pd.DataFrame:
+def scores(finished_project: Project) -> pd.DataFrame:
     """scores.csv, with what is trained and the inference in words of this file."""
-    table = pd.read_csv(project.root / "results" / "studies" / "tiny" / "scores.csv", keep_default_na=False)
+    table = pd.read_csv(finished_project.root / "results" / "studies" / "tiny" / "scores.csv", keep_default_na=False)
     table["how"] = [
         ADAPTED if "personalise" in inference else f"{inference} {momentum}".split("(")[0].strip()
         for inference, momentum in zip(table["inference"], table["momentum"], strict=True)
@@ -108,8 +105,8 @@ def test_images_that_a_model_was_adapted_to_are_not_scored(scores: pd.DataFrame)
     assert adapted.to_dict() == {"A": 4, "B": 4, "C": 20}
 
 
-def test_a_sweep_is_one_file_that_holds_every_inference(project: Project) -> None:
-    files = sorted(project.root.glob("results/runs/fedavg-*/predictions-tsmobn*.parquet"))
+def test_a_sweep_is_one_file_that_holds_every_inference(finished_project: Project) -> None:
+    files = sorted(finished_project.root.glob("results/runs/fedavg-*/predictions-tsmobn*.parquet"))
     assert len(files) == 2
     for file in files:
         table = pd.read_parquet(file).query("split == 'test'")
@@ -119,11 +116,11 @@ def test_a_sweep_is_one_file_that_holds_every_inference(project: Project) -> Non
     assert len(list(files[0].parent.glob("predictions-*.parquet"))) == 3
 
 
-def test_every_run_went_through_its_rounds(project: Project) -> None:
-    specs = project.runs()
+def test_every_run_went_through_its_rounds(finished_project: Project) -> None:
+    specs = finished_project.runs()
     assert len(specs) == len(WANTED) == 19
     for name, spec in specs.items():
-        rounds = pd.read_parquet(project.root / "results" / "runs" / name / "rounds.parquet")
+        rounds = pd.read_parquet(finished_project.root / "results" / "runs" / name / "rounds.parquet")
         assert set(rounds["round"]) == {1, 2}
         assert np.isfinite(rounds["loss"]).all(), name
         moved = rounds.loc[rounds["split"] == "train", ["floats_down", "floats_up"]].to_numpy()
@@ -139,33 +136,33 @@ def overview(project: Project) -> list[tuple[str, str]]:
     return [(html.unescape(condition), html.unescape(re.sub("<.*?>", " ", cell))) for condition, cell in rows]
 
 
-def test_the_page_marks_rows_that_use_labels(project: Project) -> None:
-    *rows, control = overview(project)
+def test_the_page_marks_rows_that_use_labels(finished_project: Project) -> None:
+    *rows, control = overview(finished_project)
     assert control[0] == "Control: colour and texture only, no network"
     assert len(rows) == sum(map(len, WANTED.values()))
     assert [condition for condition, inference in rows if MARK in inference] == ["Per-FedAvg, aggregated BN"]
-    page = (project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
+    page = (finished_project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
     care = page[page.index("Read with care") :]
     (said,) = [line for line in re.findall("<li>(.*?)</li>", care, re.DOTALL) if MARK in line]
     assert "4 labelled images of the site, which are not scored" in said
     assert "not comparable" in said
 
 
-def test_the_page_says_that_clients_alone_have_no_model_for_others(project: Project) -> None:
-    page = (project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
+def test_the_page_says_that_clients_alone_have_no_model_for_others(finished_project: Project) -> None:
+    page = (finished_project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
     assert page.lstrip().startswith("<!doctype html>")
     assert "SingleSet, local BN: each client trains alone" in page
     assert "missing.</strong>" not in page
     assert not [line for line in page.splitlines() if re.search(r">\s*(nan|inf)\s*<", line)]
 
 
-def test_a_second_call_does_nothing(project: Project) -> None:
-    again = project.build()
+def test_a_second_call_does_nothing(finished_project: Project) -> None:
+    again = finished_project.build()
     assert again.returncode == 0
     assert "Nothing to be done" in again.stdout + again.stderr
-    assert project.jobs() == set()
+    assert finished_project.jobs() == set()
 
 
-def test_one_version_of_the_code_is_not_taken_for_several(project: Project) -> None:
-    page = (project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
+def test_one_version_of_the_code_is_not_taken_for_several(finished_project: Project) -> None:
+    page = (finished_project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
     assert "different versions of the training code" not in page

@@ -76,7 +76,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Outside:
+def finished_project(tmp_path_factory: pytest.TempPathFactory) -> Outside:
     """The study, finished. Tests leave it as they find it."""
     made = Outside.create(tmp_path_factory.mktemp("outside") / "a project", **STUDY)
     assert isinstance(made, Outside)
@@ -107,11 +107,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Outside:
     return made
 
 
-def test_methods_from_all_three_places_are_trained(project: Outside) -> None:
+def test_methods_from_all_three_places_are_trained(finished_project: Outside) -> None:
     """After one round a method that goes a part s of the way is at x + s (mean - x): all on one line, at their s."""
     models = {}
-    for key, spec in project.runs().items():
-        model = project.root / "results" / "runs" / key / "model.safetensors"
+    for key, spec in finished_project.runs().items():
+        model = finished_project.root / "results" / "runs" / key / "model.safetensors"
         models[spec["algorithm"]["name"]] = read_tensors(model)[0]
     assert set(models) == {"fedavg", "half", "quarter", "methods--Eighth"}
     ways = [{k: a - models[other][k] for k, a in models["fedavg"].items()} for other in ("half", "quarter")]
@@ -120,7 +120,7 @@ def test_methods_from_all_three_places_are_trained(project: Outside) -> None:
     assert weights[0].abs().max() > 1e-4
     for way, left in zip(weights, (0.5, 0.75, 0.875), strict=True):
         assert (way / left - weights[0] / 0.5).abs().max() < 1e-5
-    scores = (project.root / "results" / "studies" / "tiny" / "scores.csv").read_text(encoding="utf-8")
+    scores = (finished_project.root / "results" / "studies" / "tiny" / "scores.csv").read_text(encoding="utf-8")
     assert "share_right" in scores
 
 
@@ -143,28 +143,28 @@ def test_methods_from_all_three_places_are_trained(project: Outside) -> None:
     ids=["words", "helper", "installed package and module", "metric"],
 )
 def test_a_change_of_a_file_runs_exactly_its_runs_again(
-    project: Outside, edits: list[tuple[str, str, str]], again: set[str]
+    finished_project: Outside, edits: list[tuple[str, str, str]], again: set[str]
 ) -> None:
     with contextlib.ExitStack() as stack:
         for edit in edits:
-            stack.enter_context(project.edited(*edit))
-        jobs = project.again()
+            stack.enter_context(finished_project.edited(*edit))
+        jobs = finished_project.again()
     assert jobs - {"score"} == again - {"score"}
     assert ("score" in jobs) == bool(again)
 
 
-def test_a_moved_folder_trains_nothing_again(project: Outside) -> None:
-    (project.root / "own plugins").rename(project.root / "moved")
+def test_a_moved_folder_trains_nothing_again(finished_project: Outside) -> None:
+    (finished_project.root / "own plugins").rename(finished_project.root / "moved")
     try:
-        with project.edited("config/config.yaml", "own plugins", "moved"):
-            assert project.again() - {"score", "ledger"} == set()
+        with finished_project.edited("config/config.yaml", "own plugins", "moved"):
+            assert finished_project.again() - {"score", "ledger"} == set()
     finally:
-        (project.root / "moved").rename(project.root / "own plugins")
+        (finished_project.root / "moved").rename(finished_project.root / "own plugins")
 
 
-def test_the_list_says_where_each_comes_from(project: Outside) -> None:
-    lines = dict(line.split(maxsplit=1) for line in project.fedshift("list", "algorithms").splitlines())
+def test_the_list_says_where_each_comes_from(finished_project: Outside) -> None:
+    lines = dict(line.split(maxsplit=1) for line in finished_project.fedshift("list", "algorithms").splitlines())
     places = {name: lines[name] for name in ("fedavg", "half", "quarter")}
     assert places == {"fedavg": "built in", "half": "own plugins/half.py", "quarter": "lab-methods 1.2"}
-    schema = project.fedshift("schema")
+    schema = finished_project.fedshift("schema")
     assert '"half"' in schema and '"quarter"' in schema

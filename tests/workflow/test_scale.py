@@ -27,7 +27,7 @@ atexit.register(tell)
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def large_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     root = tmp_path_factory.mktemp("scale")
     (root / "probe").mkdir()
     (root / "probe" / "sitecustomize.py").write_text(PROBE, encoding="utf-8")
@@ -37,11 +37,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return made
 
 
-def test_a_large_study_is_planned_without_torch(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    probe = project.root.parent / "probe"
+def test_a_large_study_is_planned_without_torch(large_project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    probe = large_project.root.parent / "probe"
     words = ["--dry-run", "--config", "study=tiny"]
     start = time.perf_counter()
-    done = project.cold_snakemake(*words, PYTHONPATH=str(probe), PROBE=str(probe / "modules.json"))
+    done = large_project.cold_snakemake(*words, PYTHONPATH=str(probe), PROBE=str(probe / "modules.json"))
     seconds = time.perf_counter() - start
     with capsys.disabled():
         print(f"\ndry run of {2 * SEEDS} runs with two inferences: {seconds:.1f} s")

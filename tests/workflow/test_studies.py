@@ -1,7 +1,8 @@
 """Every study of the papers runs at mini scale: a third of them each day, all with STUDIES=all (make test-all).
 
-The day's third trains for two rounds a run, which is all that the tests below need; `make test-all` trains for the
-rounds of the miniatures.
+The day's third trains for a round a run, which is all that the tests below need. Its steps are called in this process,
+and a dry run shows that Snakemake would call the same. `make test-all` trains for the rounds of the miniatures, under
+Snakemake.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
 from datetime import date
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
+from all_steps import carry_out
 from tiny_project import ROOT, Project
 
-from fedshift import study
+from fedshift import cli, study
+from fedshift.models import alexnet_bn
 
 pytestmark = pytest.mark.slow
 
@@ -26,12 +30,10 @@ PAPERS = [name for name in study.names(ROOT / FOLDER) if name.startswith(("fedbn
 THIRD = date.today().toordinal() % 3
 ALL = os.environ.get("STUDIES") == "all"
 CHOSEN = PAPERS if ALL else PAPERS[THIRD::3]
-FEW = 2
-"""Rounds of a run in the day's third."""
 
 
 def shorten(path: Path) -> None:
-    """Let no run of a miniature train for more than a few rounds, unless its statistics are exchanged for more."""
+    """Let no run of a miniature train for more than a round, unless its statistics are exchanged for more."""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     if "exchange_rounds" in path.read_text(encoding="utf-8"):
         return
@@ -39,21 +41,34 @@ def shorten(path: Path) -> None:
     for settings in (mini, *mini.get("runs", [])):
         training = settings.get("training", {})
         if "rounds" in training:
-            training["rounds"] = min(FEW, training["rounds"])
+            training["rounds"] = 1
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project in which the chosen studies ran, in one call: runs that studies share are trained once."""
+    """A project in which the chosen studies ran: runs that studies share are trained once."""
     project = Project.create(tmp_path_factory.mktemp("studies"))
     shutil.rmtree(project.root / "config")
     shutil.copytree(ROOT / "config", project.root / "config")
-    for name in () if ALL else CHOSEN:
+    if ALL:
+        # with one thread, `prepare` is forked from a process that has its libraries loaded, as all other jobs are
+        done = project.build(",".join(CHOSEN), "--keep-going", "--set-threads", "prepare=1")
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return project.root
+    for name in CHOSEN:
         shorten(project.root / FOLDER / f"{name}.yaml")
-    # with one thread, `prepare` is forked from a process that has its libraries loaded, as all other jobs are
-    done = project.build(",".join(CHOSEN), "--keep-going", "--set-threads", "prepare=1")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    planned = Counter(job.rule for job in project.jobs(",".join(CHOSEN)))
+    called: Counter[str] = Counter(index=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alexnet_bn, "HIDDEN", 64)  # AlexNet has 57 million parameters, which each client keeps on disk
+        patch.chdir(project.root)
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+            patch.setenv(name, "1")  # put back afterwards what commands set
+        for name in CHOSEN:
+            carry_out(FOLDER / f"{name}.yaml", "mini", called)
+        assert cli.main(["index", "--studies", str(FOLDER)]) == 0
+    assert called == planned
     return project.root
 
 

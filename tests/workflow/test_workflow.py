@@ -23,7 +23,7 @@ FEDAVG, DAMPED = STUDY["runs"]
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def finished_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The tiny study, built once. Tests leave it as they find it."""
     made = Project.create(tmp_path_factory.mktemp("workflow") / "a project")
     done = made.build()
@@ -45,31 +45,31 @@ def predicted(jobs: set[Job]) -> set[str]:
     return {job["run"] for job in jobs if job.rule == "predict"}
 
 
-def test_a_build_prints_one_line_a_job(project: Project) -> None:
+def test_a_build_prints_one_line_a_job(finished_project: Project) -> None:
     """Jobs at work may be named in between, where the machine is slow; Snakemake's log file holds the rest."""
-    lines = (project.root.parent / "terminal.txt").read_text(encoding="utf-8").splitlines()
+    lines = (finished_project.root.parent / "terminal.txt").read_text(encoding="utf-8").splitlines()
     jobs = [match for line in lines if (match := re.match(r" ?(\d+) of (\d+)  (\w+)", line))]
     assert [int(job[1]) for job in jobs] == list(range(1, int(jobs[0][2]) + 1))
     assert sum(job[3] == "train" for job in jobs) == 4
     assert any("  train damped, bn local, held out C, seed 1  " in line for line in lines)
     waiting = [line for line in lines if re.match(r"  \d\d:\d\d:\d\d  ", line)]
     assert len(lines) - len(jobs) - len(waiting) < 10
-    log = min((project.root / ".snakemake" / "log").iterdir(), key=lambda path: path.name).read_text()
+    log = min((finished_project.root / ".snakemake" / "log").iterdir(), key=lambda path: path.name).read_text()
     assert log.count("Finished jobid: ") == len(jobs)
     assert len(re.findall(r"^(?:local)?rule (\w+):$", log, re.MULTILINE)) == len(jobs)
-    assert lines[-1] == f"The page: {project.root / 'reports' / 'tiny.html'}"
+    assert lines[-1] == f"The page: {finished_project.root / 'reports' / 'tiny.html'}"
 
 
 # --- what is there after a build ------------------------------------------------------------------------------------
 
 
-def test_every_run_has_the_files_of_the_contract(project: Project) -> None:
-    runs = project.runs()
+def test_every_run_has_the_files_of_the_contract(finished_project: Project) -> None:
+    runs = finished_project.runs()
     assert {(spec["algorithm"]["name"], spec["bn"], spec["seed"]) for spec in runs.values()} == {
         (algorithm, bn, seed) for algorithm, bn in (("fedavg", "aggregated"), ("damped", "local")) for seed in (0, 1)
     }
     for name in runs:
-        folder = project.root / "results" / "runs" / name
+        folder = finished_project.root / "results" / "runs" / name
         files = {p.name for p in folder.iterdir()}
         assert files >= {"spec.json", "model.safetensors", "clients.safetensors", "rounds.parquet", "manifest.json"}
         assert "checkpoint" not in files
@@ -82,10 +82,10 @@ def test_every_run_has_the_files_of_the_contract(project: Project) -> None:
         assert {"versions", "device", "code", "seed", "git"} <= set(manifest)
 
 
-def test_data_and_partition_have_the_columns_of_the_contract(project: Project) -> None:
-    (samples,) = project.root.glob("results/data/*/samples.parquet")
+def test_data_and_partition_have_the_columns_of_the_contract(finished_project: Project) -> None:
+    (samples,) = finished_project.root.glob("results/data/*/samples.parquet")
     assert list(pd.read_parquet(samples)) == ["sample", "site", "label", "patient"]
-    (assigned,) = project.root.glob("results/partitions/*.parquet")
+    (assigned,) = finished_project.root.glob("results/partitions/*.parquet")
     table = pd.read_parquet(assigned)
     assert list(table) == ["sample", "site", "role", "split"]
     assert set(table["split"]) == {"train", "val", "test"}
@@ -93,10 +93,12 @@ def test_data_and_partition_have_the_columns_of_the_contract(project: Project) -
     assert (both.groupby("patient")["split"].nunique() == 1).all()
 
 
-def test_every_prediction_has_a_probability_for_each_class(project: Project) -> None:
-    for name in project.runs():
+def test_every_prediction_has_a_probability_for_each_class(finished_project: Project) -> None:
+    for name in finished_project.runs():
         for inference in ("source", "tsmobn"):
-            table = pd.read_parquet(project.root / "results" / "runs" / name / f"predictions-{inference}.parquet")
+            table = pd.read_parquet(
+                finished_project.root / "results" / "runs" / name / f"predictions-{inference}.parquet"
+            )
             assert list(table) == ["sample", "site", "role", "split", "label", "p0", "p1"]
             assert set(table.loc[table["split"] == "val", "site"]) == {"A", "B"}
             assert ((table["p0"] + table["p1"] - 1).abs() < 1e-9).all()
@@ -104,17 +106,17 @@ def test_every_prediction_has_a_probability_for_each_class(project: Project) -> 
             assert (table["site"] == "C").sum() == 24, "an external site is tested whole"
 
 
-def test_scores_have_the_columns_of_the_contract(project: Project) -> None:
-    table = pd.read_csv(project.root / "results" / "studies" / "tiny" / "scores.csv")
+def test_scores_have_the_columns_of_the_contract(finished_project: Project) -> None:
+    table = pd.read_csv(finished_project.root / "results" / "studies" / "tiny" / "scores.csv")
     assert list(table) == SCORES
     assert len(table) == 4 * 2 * 3 * 2, "runs, inferences, sites, metrics"
-    assert set(table["run"]) == set(project.runs())
+    assert set(table["run"]) == set(finished_project.runs())
     assert set(table["held_out"]) == {"C"}
     assert table.groupby("inference")["momentum"].nunique().to_dict() == {"source": 0, "tsmobn": 1}
 
 
-def test_summary_tables_figure_and_page_are_there(project: Project) -> None:
-    folder = project.root / "results" / "studies" / "tiny"
+def test_summary_tables_figure_and_page_are_there(finished_project: Project) -> None:
+    folder = finished_project.root / "results" / "studies" / "tiny"
     summary = pd.read_csv(folder / "summary.csv")
     averaged = {"mean", "std", "seeds", "published", "published_std"}
     assert averaged | set(SCORES) - {"run", "seed", "value"} <= set(summary) | {"n"}
@@ -122,30 +124,30 @@ def test_summary_tables_figure_and_page_are_there(project: Project) -> None:
     for kind in ("csv", "md", "tex"):
         assert list(folder.glob(f"tables/*.{kind}"))
     assert (folder / "figures" / "sites.svg").read_text(encoding="utf-8").lstrip().startswith("<")
-    page = (project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
+    page = (finished_project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
     assert "A tiny study" in page
     assert "<!doctype html>" in page.lower()
     for name in ("comparison.csv", "trends.csv", "headline.json"):
         assert (folder / name).is_file()
-    index = (project.root / "reports" / "index.html").read_text(encoding="utf-8")
+    index = (finished_project.root / "reports" / "index.html").read_text(encoding="utf-8")
     assert '<a href="tiny.html">A tiny study</a>' in index
 
 
-def test_every_job_has_a_log_and_nothing_temporary_stays(project: Project) -> None:
-    found = project.files()
-    for run in project.runs():
+def test_every_job_has_a_log_and_nothing_temporary_stays(finished_project: Project) -> None:
+    found = finished_project.files()
+    for run in finished_project.runs():
         assert f"results/logs/train/{run}.log" in found
         assert f"results/benchmarks/train/{run}.tsv" in found
     assert not [name for name in found if ".tmp-" in name]
 
 
-def test_a_second_call_does_nothing_and_says_where_the_page_is(project: Project) -> None:
-    again = project.build()
+def test_a_second_call_does_nothing_and_says_where_the_page_is(finished_project: Project) -> None:
+    again = finished_project.build()
     assert again.returncode == 0
     said = (again.stdout + again.stderr).splitlines()
     assert said[-2].startswith("Nothing to be done")
-    assert said[-1] == f"The page: {project.root}/reports/tiny.html"
-    assert project.jobs() == set()
+    assert said[-1] == f"The page: {finished_project.root}/reports/tiny.html"
+    assert finished_project.jobs() == set()
 
 
 # --- what a change does again ---------------------------------------------------------------------------------------
@@ -160,114 +162,122 @@ def other(project: Project, **changes: Any) -> set[Job]:
         project.study()
 
 
-def test_a_comment_in_the_study_changes_nothing(project: Project) -> None:
-    with project.edited("config/studies/tiny.yaml", "model: mlp", "# a remark\nmodel:   mlp  # and another"):
-        assert project.jobs() == set()
+def test_a_comment_in_the_study_changes_nothing(finished_project: Project) -> None:
+    with finished_project.edited("config/studies/tiny.yaml", "model: mlp", "# a remark\nmodel:   mlp  # and another"):
+        assert finished_project.jobs() == set()
 
 
-def test_a_changed_setting_of_one_entry_trains_its_runs_only(project: Project) -> None:
-    jobs = other(project, runs=[FEDAVG, DAMPED | {"training": {"lr": 0.02}}])
+def test_a_changed_setting_of_one_entry_trains_its_runs_only(finished_project: Project) -> None:
+    jobs = other(finished_project, runs=[FEDAVG, DAMPED | {"training": {"lr": 0.02}}])
     assert len(trained(jobs)) == 2
     assert all(run.startswith("damped-local-") for run in trained(jobs))
-    assert not trained(jobs) & set(project.runs())
+    assert not trained(jobs) & set(finished_project.runs())
     assert predicted(jobs) == trained(jobs)
 
 
-def test_a_seed_more_trains_that_seed_only(project: Project) -> None:
-    jobs = other(project, seeds=[0, 1, 2])
+def test_a_seed_more_trains_that_seed_only(finished_project: Project) -> None:
+    jobs = other(finished_project, seeds=[0, 1, 2])
     assert sorted(run.rpartition("-")[0] for run in trained(jobs)) == ["damped-local", "fedavg-aggregated"]
-    assert not trained(jobs) & set(project.runs())
+    assert not trained(jobs) & set(finished_project.runs())
     assert rules(jobs) == {"train", "predict"} | AFTER
 
 
-def test_an_inference_more_predicts_and_trains_nothing(project: Project) -> None:
-    jobs = other(project, inferences=["source", "tsmobn", {"name": "tsmobn", "momentum": 0.5}])
+def test_an_inference_more_predicts_and_trains_nothing(finished_project: Project) -> None:
+    jobs = other(finished_project, inferences=["source", "tsmobn", {"name": "tsmobn", "momentum": 0.5}])
     assert rules(jobs) == {"predict"} | AFTER
     assert {job["inference"] for job in jobs if job.rule == "predict"} - {"source", "tsmobn"}
     assert sum(job.rule == "predict" for job in jobs) == 4
 
 
 @pytest.mark.parametrize("change", [{"title": "Another title"}, {"metrics": ["accuracy", "auc", "brier"]}])
-def test_what_a_study_says_is_shown_anew_and_trains_nothing(project: Project, change: dict[str, Any]) -> None:
-    assert rules(other(project, **change)) <= AFTER
-    assert "page" in rules(other(project, **change))
+def test_what_a_study_says_is_shown_anew_and_trains_nothing(finished_project: Project, change: dict[str, Any]) -> None:
+    assert rules(other(finished_project, **change)) <= AFTER
+    assert "page" in rules(other(finished_project, **change))
 
 
-def test_another_study_in_the_folder_renews_the_index_alone(project: Project) -> None:
-    path = project.study("second", title="Another study")
+def test_another_study_in_the_folder_renews_the_index_alone(finished_project: Project) -> None:
+    path = finished_project.study("second", title="Another study")
     try:
-        assert rules(project.jobs()) == {"index"}
+        assert rules(finished_project.jobs()) == {"index"}
     finally:
         path.unlink()
-    assert project.jobs() == set()
+    assert finished_project.jobs() == set()
 
 
-def test_the_template_of_the_index_renews_it_alone(project: Project) -> None:
-    with project.edited("src/fedshift/report/templates/index.html.j2", "<!doctype html>", "<!doctype html>\n<!-- -->"):
-        assert rules(project.jobs()) == {"index"}
+def test_the_template_of_the_index_renews_it_alone(finished_project: Project) -> None:
+    with finished_project.edited(
+        "src/fedshift/report/templates/index.html.j2", "<!doctype html>", "<!doctype html>\n<!-- -->"
+    ):
+        assert rules(finished_project.jobs()) == {"index"}
 
 
-def test_the_template_makes_the_page_anew_and_nothing_else(project: Project) -> None:
-    with project.edited(
+def test_the_template_makes_the_page_anew_and_nothing_else(finished_project: Project) -> None:
+    with finished_project.edited(
         "src/fedshift/report/templates/page.html.j2", "<!doctype html>", "<!doctype html>\n<!-- new -->"
     ):
-        assert rules(project.jobs()) == {"page", "index"}
+        assert rules(finished_project.jobs()) == {"page", "index"}
 
 
-def test_behaviour_of_one_algorithm_trains_its_runs_again(project: Project) -> None:
-    mine = {name for name in project.runs() if name.startswith("damped-")}
-    with project.edited("src/fedshift/algorithms/damped.py", "0.5)", "0.25)"):
-        assert trained(project.jobs()) == mine
+def test_behaviour_of_one_algorithm_trains_its_runs_again(finished_project: Project) -> None:
+    mine = {name for name in finished_project.runs() if name.startswith("damped-")}
+    with finished_project.edited("src/fedshift/algorithms/damped.py", "0.5)", "0.25)"):
+        assert trained(finished_project.jobs()) == mine
 
 
-def test_words_about_an_algorithm_train_nothing(project: Project) -> None:
-    with project.edited("src/fedshift/algorithms/damped.py", '"""Half of', '"""One half of'):
-        assert project.jobs() == set()
-    with project.edited("src/fedshift/algorithms/damped.py", "        server.", "        # half\n        server."):
-        assert project.jobs() == set()
+def test_words_about_an_algorithm_train_nothing(finished_project: Project) -> None:
+    with finished_project.edited("src/fedshift/algorithms/damped.py", '"""Half of', '"""One half of'):
+        assert finished_project.jobs() == set()
+    with finished_project.edited(
+        "src/fedshift/algorithms/damped.py", "        server.", "        # half\n        server."
+    ):
+        assert finished_project.jobs() == set()
 
 
-def test_behaviour_of_one_inference_predicts_again_and_trains_nothing(project: Project) -> None:
-    with project.edited("src/fedshift/inferences/source.py", "Field(256,", "Field(128,"):
-        jobs = project.jobs()
+def test_behaviour_of_one_inference_predicts_again_and_trains_nothing(finished_project: Project) -> None:
+    with finished_project.edited("src/fedshift/inferences/source.py", "Field(256,", "Field(128,"):
+        jobs = finished_project.jobs()
     assert rules(jobs) == {"predict"} | AFTER
     assert {job["inference"] for job in jobs if job.rule == "predict"} == {"source"}
 
 
-def test_behaviour_of_the_engine_trains_everything_again(project: Project) -> None:
-    with project.edited("src/fedshift/core/rng.py", "_entropy(key) >> 65", "_entropy(key) >> 64"):
-        assert trained(project.jobs()) == set(project.runs())
+def test_behaviour_of_the_engine_trains_everything_again(finished_project: Project) -> None:
+    with finished_project.edited("src/fedshift/core/rng.py", "_entropy(key) >> 65", "_entropy(key) >> 64"):
+        assert trained(finished_project.jobs()) == set(finished_project.runs())
 
 
-def test_another_call_that_shares_runs_uses_them(project: Project) -> None:
-    project.study("second", title="Another study", seeds=[1])
+def test_another_call_that_shares_runs_uses_them(finished_project: Project) -> None:
+    finished_project.study("second", title="Another study", seeds=[1])
     try:
-        assert rules(project.jobs("second")) == AFTER
-        assert project.jobs("second,tiny") == project.jobs("second"), "tiny is done, whoever asks beside it"
+        assert rules(finished_project.jobs("second")) == AFTER
+        assert finished_project.jobs("second,tiny") == finished_project.jobs("second"), (
+            "tiny is done, whoever asks beside it"
+        )
     finally:
-        (project.root / "config" / "studies" / "second.yaml").unlink()
+        (finished_project.root / "config" / "studies" / "second.yaml").unlink()
 
 
-def test_processes_change_nothing_that_is_there_and_share_a_training(project: Project) -> None:
-    assert project.jobs("tiny", "processes=2") == set()
-    path = project.study("shared", training={"rounds": 3, "batch_size": 4, "lr": 0.01}, runs=[FEDAVG], seeds=[0])
+def test_processes_change_nothing_that_is_there_and_share_a_training(finished_project: Project) -> None:
+    assert finished_project.jobs("tiny", "processes=2") == set()
+    path = finished_project.study(
+        "shared", training={"rounds": 3, "batch_size": 4, "lr": 0.01}, runs=[FEDAVG], seeds=[0]
+    )
     try:
-        (run,) = trained(project.jobs("shared"))
+        (run,) = trained(finished_project.jobs("shared"))
         manifest = f"results/runs/{run}/manifest.json"
-        done = project.snakemake("--cores", "2", "--config", "study=shared", "processes=2", "--", manifest)
+        done = finished_project.snakemake("--cores", "2", "--config", "study=shared", "processes=2", "--", manifest)
     finally:
         path.unlink()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads((project.root / manifest).read_text())["processes"] == 2
+    assert json.loads((finished_project.root / manifest).read_text())["processes"] == 2
 
 
-def test_a_mirror_changes_nothing_that_is_there(project: Project) -> None:
-    assert project.jobs("tiny", "mirror=own images") == set()
+def test_a_mirror_changes_nothing_that_is_there(finished_project: Project) -> None:
+    assert finished_project.jobs("tiny", "mirror=own images") == set()
 
 
-def test_own_images_that_change_are_prepared_again(project: Project) -> None:
-    with project.edited("own images/samples.csv", "A0.png,0,A,A0", "A0.png,1,A,A0"):
-        assert {"prepare", "partition", "train"} <= rules(project.jobs())
+def test_own_images_that_change_are_prepared_again(finished_project: Project) -> None:
+    with finished_project.edited("own images/samples.csv", "A0.png,0,A,A0", "A0.png,1,A,A0"):
+        assert {"prepare", "partition", "train"} <= rules(finished_project.jobs())
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------
@@ -280,17 +290,17 @@ def test_own_images_that_change_are_prepared_again(project: Project) -> None:
         (("study=tiny", "scale=minni"), "scale: unknown scale 'minni'; did you mean 'mini'?"),
     ],
 )
-def test_a_wrong_setting_gets_one_line(project: Project, settings: tuple[str, ...], line: str) -> None:
-    done = project.snakemake("--cores", "1", "--config", *settings)
+def test_a_wrong_setting_gets_one_line(finished_project: Project, settings: tuple[str, ...], line: str) -> None:
+    done = finished_project.snakemake("--cores", "1", "--config", *settings)
     assert done.returncode == 2
     said = [text for text in (done.stdout + done.stderr).splitlines() if not text.startswith(("Using", "Config file"))]
     assert said == [line]
 
 
-def test_a_wrong_study_gets_a_line_for_each_error(project: Project) -> None:
-    path = project.study("wrong", modle="mlp", seeds=[-1])
+def test_a_wrong_study_gets_a_line_for_each_error(finished_project: Project) -> None:
+    path = finished_project.study("wrong", modle="mlp", seeds=[-1])
     try:
-        done = project.snakemake("--cores", "1", "--config", "study=wrong")
+        done = finished_project.snakemake("--cores", "1", "--config", "study=wrong")
     finally:
         path.unlink()
     assert done.returncode == 2
@@ -299,35 +309,35 @@ def test_a_wrong_study_gets_a_line_for_each_error(project: Project) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_run_that_fails_lets_the_others_finish_and_says_why(project: Project) -> None:
+def test_a_run_that_fails_lets_the_others_finish_and_says_why(finished_project: Project) -> None:
     bad = {"algorithm": "fedavg", "bn": "local", "training": {"lr": 1e18}}
     good = {"algorithm": "fedavg", "training": {"rounds": 1}}
-    path, before = project.study("failing", runs=[bad, good], seeds=[0]), set(project.runs())
+    path, before = finished_project.study("failing", runs=[bad, good], seeds=[0]), set(finished_project.runs())
     try:
-        done = project.build("failing", "--keep-going")
+        done = finished_project.build("failing", "--keep-going")
     finally:
         path.unlink()
     assert done.returncode == 1
-    (finished,) = set(project.runs()) - before
+    (finished,) = set(finished_project.runs()) - before
     assert finished.startswith("fedavg-aggregated-")
     for inference in ("source", "tsmobn"):
-        assert (project.root / "results" / "runs" / finished / f"predictions-{inference}.parquet").is_file()
+        assert (finished_project.root / "results" / "runs" / finished / f"predictions-{inference}.parquet").is_file()
     said = done.stdout + done.stderr
     assert "Traceback (most recent call last)" not in said
     assert re.search(r"round 1.*the training loss is (nan|inf)", said), "the log of the failed job is not shown"
-    (failed,) = {p.name for p in (project.root / "results" / "runs").iterdir()} - set(project.runs())
+    (failed,) = {p.name for p in (finished_project.root / "results" / "runs").iterdir()} - set(finished_project.runs())
     assert failed.startswith("fedavg-local-")
-    left = {name for name in project.files() if f"runs/{failed}/" in name}
+    left = {name for name in finished_project.files() if f"runs/{failed}/" in name}
     assert not {name for name in left if name.endswith((".safetensors", ".parquet", "spec.json", "manifest.json"))}
-    assert not [name for name in project.files() if ".tmp-" in name]
-    assert not (project.root / "reports" / "failing.html").exists()
+    assert not [name for name in finished_project.files() if ".tmp-" in name]
+    assert not (finished_project.root / "reports" / "failing.html").exists()
 
 
 # --- Snakemake's own tools ------------------------------------------------------------------------------------------
 
 
-def test_the_workflow_has_no_lints(project: Project) -> None:
-    done = project.snakemake("--lint", "--config", "study=tiny")
+def test_the_workflow_has_no_lints(finished_project: Project) -> None:
+    done = finished_project.snakemake("--lint", "--config", "study=tiny")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -337,8 +347,8 @@ def test_the_workflow_is_formatted() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_snakemake_makes_its_own_report(project: Project, tmp_path: Path) -> None:
-    done = project.snakemake("--report", str(tmp_path / "report.zip"), "--config", "study=tiny")
+def test_snakemake_makes_its_own_report(finished_project: Project, tmp_path: Path) -> None:
+    done = finished_project.snakemake("--report", str(tmp_path / "report.zip"), "--config", "study=tiny")
     assert done.returncode == 0, done.stdout + done.stderr
     with zipfile.ZipFile(tmp_path / "report.zip") as archive:
         names = archive.namelist()

@@ -3,7 +3,7 @@
 
 rule control:
     input:
-        data=lambda w: prepared(CONTROLS[w.partition].data),
+        data=lambda w: prepared(CALL.controls[w.partition].data),
         partition=lambda w: PATHS.partition(w.partition),
     output:
         PATHS.control("{partition}"),

@@ -13,7 +13,7 @@ rule download:
         "../../envs/data.yaml"
     params:
         study=asked,
-        code=lambda w: ACCEPTED.download(RAW[w.raw]),
+        code=lambda w: ACCEPTED.stamp("download", w.raw, accept.download_code(CALL.raw[w.raw])),
         mirror=mirror,
     shell:
         "python -m fedshift download {params.study} {params.mirror} {wildcards.raw} > {log:q} 2>&1"
@@ -21,7 +21,7 @@ rule download:
 
 rule prepare:
     input:
-        source=lambda w: PATHS.source(DATA[w.data].raw),
+        source=lambda w: PATHS.source(CALL.data[w.data].raw),
     output:
         images=PATHS.data_files("{data}").images,
         samples=PATHS.data_files("{data}").samples,
@@ -34,15 +34,15 @@ rule prepare:
     threads: 8
     params:
         study=asked,
-        code=lambda w: ACCEPTED.prepare(DATA[w.data]),
-        images=lambda w: DATA[w.data].dataset.fingerprint(memory(PATHS.data(w.data))),
+        code=lambda w: ACCEPTED.stamp("prepare", w.data, accept.prepare_code(CALL.data[w.data])),
+        images=lambda w: CALL.data[w.data].dataset.fingerprint(memory(PATHS.data(w.data))),
     shell:
         "python -m fedshift prepare {params.study} {wildcards.data} --threads {threads} > {log:q} 2>&1"
 
 
 rule partition:
     input:
-        data=lambda w: prepared(PARTITIONS[w.partition].data),
+        data=lambda w: prepared(CALL.partitions[w.partition].data),
     output:
         PATHS.partition("{partition}"),
     log:
@@ -51,6 +51,6 @@ rule partition:
         "../../envs/data.yaml"
     params:
         study=asked,
-        code=lambda w: ACCEPTED.partition(w.partition),
+        code=lambda w: ACCEPTED.stamp("partition", w.partition, accept.partition_code()),
     shell:
         "python -m fedshift partition {params.study} {wildcards.partition} > {log:q} 2>&1"

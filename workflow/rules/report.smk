@@ -32,7 +32,7 @@ rule ledger:
         study=named,
         view=lambda w: PLANS[w.study].view,
         code=lambda w: study.code(
-            "planning.communication", *(p for r in PLANS[w.study].runs.values() for p in r.plugins)
+            "analysis.communication", *(p for r in PLANS[w.study].runs.values() for p in r.plugins)
         ),
     shell:
         "python -m fedshift ledger {params.study} --write > {log:q} 2>&1"
@@ -42,27 +42,11 @@ rule summarise:
     input:
         rules.score.output.scores,
         controls=lambda w: [PATHS.control(key) for key in PLANS[w.study].controls],
-        published=lambda w: published.inputs(PLANS[w.study].published),
+        published=lambda w: printed.inputs(PLANS[w.study].published),
         ledger=lambda w: [PATHS.study_files(w.study).ledger] if of_ledger(PLANS[w.study]) else [],
         rounds=lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs if of_rounds(PLANS[w.study])],
     output:
-        summary=PATHS.study_files("{study}").summary,
-        effects=PATHS.study_files("{study}").effects,
-        comparisons=PATHS.study_files("{study}").comparisons,
-        comparison=PATHS.study_files("{study}").comparison,
-        trends=PATHS.study_files("{study}").trends,
-        unseen=PATHS.study_files("{study}").unseen,
-        subgroups=PATHS.study_files("{study}").subgroups,
-        points=PATHS.study_files("{study}").operating_points,
-        benefits=PATHS.study_files("{study}").net_benefit,
-        controls=PATHS.study_files("{study}").controls,
-        calibration=PATHS.study_files("{study}").calibration,
-        collapse=PATHS.study_files("{study}").collapse,
-        tables=expand(
-            PATHS.study_files("{{study}}").table("{table}", "{form}"),
-            table=["sites", "overview", "conditions", "comparison"],
-            form=["csv", "md", "tex"],
-        ),
+        *PATHS.study_files("{study}").summarised,
     log:
         PATHS.log("summarise", "{study}"),
     conda:
@@ -70,7 +54,7 @@ rule summarise:
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
-        code=study.code("report.summary"),
+        code=[study.code("report.summary"), *(study.code(table.worker) for table in SUMMARISED)],
     shell:
         "python -m fedshift summarise {params.study} > {log:q} 2>&1"
 
@@ -78,11 +62,7 @@ rule summarise:
 rule figure:
     input:
         rules.score.output.scores,
-        rules.summarise.output.effects,
-        rules.summarise.output.comparisons,
-        rules.summarise.output.summary,
-        rules.summarise.output.benefits,
-        rules.summarise.output.calibration,
+        *PATHS.study_files("{study}").drawn,
         lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs],
     output:
         report(
@@ -148,7 +128,7 @@ rule index:
         "../../envs/report.yaml"
     params:
         studies=lambda w: quote(str(config["studies"])),
-        view=lambda w: digest.of(repr(published.said(Path(config["studies"])))),
+        view=lambda w: digest.of(repr(printed.said(Path(config["studies"])))),
         code=[
             study.code("report.gallery"),
             *(TEMPLATES[name] for name in ("index.html.j2", "macros.html.j2", "page.css")),

@@ -4,14 +4,10 @@
 
 rule train:
     input:
-        data=lambda w: prepared(RUNS[w.run].data),
-        partition=lambda w: PATHS.partition(RUNS[w.run].partition_id),
+        data=lambda w: prepared(run_of(w).data),
+        partition=lambda w: PATHS.partition(run_of(w).partition_id),
     output:
-        spec=PATHS.run_files("{run}").spec,
-        model=PATHS.run_files("{run}").model,
-        clients=PATHS.run_files("{run}").clients,
-        rounds=PATHS.run_files("{run}").rounds,
-        manifest=PATHS.run_files("{run}").manifest,
+        PATHS.run_files("{run}").trained,
     log:
         PATHS.log("train", "{run}"),
     wildcard_constraints:
@@ -23,7 +19,7 @@ rule train:
         launch=launch,
         each=lambda w, threads: max(1, threads // int(config["processes"])),
         study=asked,
-        code=lambda w: ACCEPTED.train(RUNS[w.run]),
+        code=lambda w: ACCEPTED.stamp("train", w.run, accept.train_code(run_of(w))),
     shell:
         "exec python -m {params.launch} fedshift train {params.study} {wildcards.run} --threads {params.each} > {log:q} 2>&1"
 
@@ -35,19 +31,15 @@ localrules:
 # The manifest of a candidate is written anew when its code is accepted, which leaves the choice as it is.
 rule choose:
     input:
-        manifests=lambda w: [ancient(PATHS.run_files(run).manifest) for run in SEARCHES[w.run].candidates],
-        models=lambda w: [PATHS.run_files(run).model for run in SEARCHES[w.run].candidates],
+        manifests=lambda w: [ancient(PATHS.run_files(run).manifest) for run in run_of(w).candidates],
+        models=lambda w: [PATHS.run_files(run).model for run in run_of(w).candidates],
         predictions=lambda w: [
-            PATHS.predictions(run, ORACLES[run])
-            for run in SEARCHES[w.run].candidates
-            if SEARCHES[w.run].search.rule == "oracle"
+            PATHS.predictions(run, CALL.oracles[run])
+            for run in run_of(w).candidates
+            if run_of(w).search.rule == "oracle"
         ],
     output:
-        spec=PATHS.run_files("{run}").spec,
-        model=PATHS.run_files("{run}").model,
-        clients=PATHS.run_files("{run}").clients,
-        rounds=PATHS.run_files("{run}").rounds,
-        manifest=PATHS.run_files("{run}").manifest,
+        PATHS.run_files("{run}").trained,
     log:
         PATHS.log("choose", "{run}"),
     wildcard_constraints:
