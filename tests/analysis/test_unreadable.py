@@ -56,7 +56,7 @@ def test_predictions_of_a_control_with_text_for_numbers_are_named(tmp_path: Path
     paths = Paths(tmp_path)
     row = {"sample": ["a"], "site": ["A"], "role": ["internal"], "label": [1], "p0": ["text"], "p1": [0.5]}
     write_table(paths.control("part"), pd.DataFrame(row))
-    with pytest.raises(UserError, match=r"part\.parquet: the column 'p0' does not hold numbers"):
+    with pytest.raises(UserError, match=r"part\.parquet: the column 'p0' must hold only numbers"):
         controls._of_control(paths, "part")
 
 
