@@ -51,8 +51,10 @@ def test_libraries_are_those_of_the_trainings() -> None:
     assert call().slow_libraries([]) == []
 
 
-def test_an_error_ends_the_call_with_its_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_ends_the_call_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_end: list[str] = []
+    monkeypatch.setattr("fedshift.planning.call.say_at_end", at_end.extend)
     with pytest.raises(SystemExit) as end, errors_end_the_call():
         raise UserError("study.yaml", "is empty", "write a study")
     assert end.value.code == UserError.exit_code
-    assert capsys.readouterr().err.startswith("study.yaml: is empty")
+    assert at_end == ["study.yaml: is empty; write a study"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from ..core.console import say_at_end
 from ..core.errors import UserError
 from ..core.plugin import Plugin
 from ..study.plan import Plan
@@ -17,11 +18,11 @@ from ..study.run import Run
 
 @contextmanager
 def errors_end_the_call() -> Iterator[None]:
-    """End the call where the block raises UserError, with its words and its exit code."""
+    """End the call where the block raises UserError, with its exit code, and its words as the last line."""
     try:
         yield
     except UserError as error:
-        print(error, file=sys.stderr)
+        say_at_end([str(error)])
         sys.exit(error.exit_code)
 
 
