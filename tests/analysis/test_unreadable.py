@@ -31,7 +31,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, table: str, con
 def test_a_manifest_is_a_mapping(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path)
     paths.run_files(next(iter(plan.runs))).manifest.write_text("[]")
-    with pytest.raises(UserError, match=r"manifest\.json: is no manifest of a run"):
+    with pytest.raises(UserError, match=r"manifest\.json: is not a manifest of a run"):
         results.load(plan, paths).manifests  # noqa: B018 - it is read when it is first asked for
 
 

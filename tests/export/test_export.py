@@ -540,7 +540,7 @@ def test_a_study_without_a_whole_run_is_refused(format: str, name: str, capsys: 
 @pytest.mark.parametrize("changes", [{"started": "yesterday"}, {"started": None}, {"best_round": None}])
 def test_a_manifest_that_is_none_gets_one_line(changes: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     run = trained(planned("tiny"), **changes)
-    assert refused(capsys, "tensorboard", "tiny").startswith(f"results/runs/{run}/manifest.json: is no manifest")
+    assert refused(capsys, "tensorboard", "tiny").startswith(f"results/runs/{run}/manifest.json: is not a manifest")
     assert list(Path("results/exports/tensorboard").iterdir()) == [], "nothing half written"
 
 

@@ -216,7 +216,7 @@ def test_a_damaged_file_is_one_line(here: Path, tmp_path: Path, name: str) -> No
 def test_a_missing_file_is_one_line(here: Path, tmp_path: Path, name: str) -> None:
     folder = shutil.copytree(first().folder, tmp_path / "run")
     (folder / name).unlink()
-    with pytest.raises(fedshift.UserError, match=rf"{name}: (is no manifest of a run: )?no such file"):
+    with pytest.raises(fedshift.UserError, match=rf"{name}: (is not a manifest of a run: )?no such file"):
         run = fedshift.open_run(folder)
         run.model()
         run.rounds  # noqa: B018

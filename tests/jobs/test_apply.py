@@ -389,7 +389,7 @@ def test_a_run_whose_clients_trained_alone_needs_one_of_them(trained_project: Pr
     [
         (["momentm=0.5"], None, "--inference (tsmobn).momentm: unknown key 'momentm'; did you mean 'momentum'?"),
         (["momentum=2"], None, "--inference (tsmobn).momentum: Input should be less than or equal to 1 (got 2)"),
-        (["momentum"], None, "--set: 'momentum' is no setting; write KEY=VALUE, such as momentum=0.8"),
+        (["momentum"], None, "--set: 'momentum' is not a setting; write KEY=VALUE, such as momentum=0.8"),
         (["var_center=batsch"], None, "unknown value 'batsch'; did you mean 'batch'?"),
         (
             ['personalise={"steps": 1}'],
@@ -428,7 +428,7 @@ def test_a_network_that_gives_no_numbers_is_refused(trained_project: Project, tm
     state, _ = read_tensors(folder / "model.safetensors")
     last = next(k for k in reversed(state) if k.endswith("weight"))
     write_tensors(folder / "model.safetensors", state | {last: torch.full_like(state[last], torch.nan)}, {})
-    with pytest.raises(UserError, match=r"its network gives probabilities that are no numbers"):
+    with pytest.raises(UserError, match=r"its network gives probabilities that are not numbers"):
         apply(folder, trained_project.table, chosen("source", [], None), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -436,7 +436,7 @@ def test_a_network_that_gives_no_numbers_is_refused(trained_project: Project, tm
 def test_a_place_that_cannot_be_written_to_is_told_at_once(trained_project: Project, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(UserError, match=r"is no folder that can be written to; choose another with --out"):
+        with pytest.raises(UserError, match=r"cannot be written to as a folder; choose another with --out"):
             trained_project.apply(trained_project.table, out=out)
 
 
@@ -635,7 +635,7 @@ def test_the_page_says_what_a_hospital_must_know(html: str, trained_project: Pro
         "an image's probabilities depend on the others of its site",
         "Fewer images than a batch of 24 at far: statistics of so few are rough.",
         "north and south took part in training",
-        "55 of them are of north and south, where the model was trained: this is no result for new hospitals.",
+        "55 of them are of north and south, where the model was trained: this is not a result for new hospitals.",
         "26 images were not of the run's size",
         "nothing was sent anywhere",
         trained_project.run().id,
@@ -673,7 +673,7 @@ def test_a_manifest_that_is_none_is_refused_before_anything_is_written(
     folder = tmp_path / "run"
     shutil.copytree(trained_project.folder(), folder)
     (folder / "manifest.json").write_text(content)
-    with pytest.raises(UserError, match=r"manifest\.json: is no manifest of a run: .* mapping.*; remove it"):
+    with pytest.raises(UserError, match=r"manifest\.json: is not a manifest of a run: .* mapping.*; remove it"):
         apply(folder, trained_project.table, chosen("source", [], None), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -276,7 +276,7 @@ def measure(y: np.ndarray, p: np.ndarray, people: People) -> Measured:
 
 
 def inferences(findings: Findings, condition: Condition) -> list[str]:
-    """Return the inferences whose calibration is measured: that of the levels, and the one compared with it."""
+    """Return the inferences whose calibration is measured: the reference, and the one compared with it."""
     both = (findings.level_inference(condition), findings.compared_inference(condition))
     return [key for key in dict.fromkeys(both) if key is not None and key in condition.inferences]
 

@@ -48,7 +48,7 @@ def collapsed(one: float, source: float, share: float, classes: int) -> bool | N
     """Return whether predictions collapsed: their spread `one`, the baseline's, and the share of the commonest class.
 
     Both conditions must hold: a spread below half of the baseline's, and a share above 0.9, or 0.95 with two classes.
-    The entropy is no criterion, since it falls in success, too. None where the baseline's spread is not known.
+    Low entropy is not a criterion, since entropy falls in success, too. None where the baseline's spread is not known.
     """
     if math.isnan(source):
         return None

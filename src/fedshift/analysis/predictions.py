@@ -39,7 +39,7 @@ class Missing(UserError):  # noqa: N818 - a study may lack some
 def inferences(plan: Plan) -> dict[str, dict[str, Any]]:
     """Return the columns INFERENCE of each inference: name, momentum, batch_size and order.
 
-    Changed settings that have no column of their own are added to the name, so that no two inferences of a study agree
+    Changed settings without a column are added to the name, so that no two inferences of a study agree
     in all columns.
     """
     columns: dict[str, dict[str, Any]] = {}
@@ -237,7 +237,7 @@ class Predictions:
             return f"partial: {len(members - predicted)} of {len(members)} {split} samples are not predicted"
         others = len(predicted - members)
         if others:
-            return f"{others} samples are no {split} samples of the partition"
+            return f"{others} samples are not {split} samples of the partition"
         for column in SITE:
             if (table["sample"].map(wanted[column]) != table[column]).any():
                 return f"a sample has another {column} than in the partition"

@@ -16,7 +16,7 @@ SITES, CONDITIONS = 5, 3
 def ranking(findings: Findings) -> Ranking:
     """Return the mean ranks of the largest group of conditions that are tested at the same sites.
 
-    `why_not` says why there is no comparison of ranks: too few conditions or sites, or a site without a score.
+    `why_not` says why ranks are not compared: too few conditions or sites, or a site without a score.
     """
     role = comparisons.role(findings.conditions)
     groups = comparisons.groups(comparisons.entries(findings.names), role)

@@ -49,7 +49,7 @@ def draw(plan: Plan, paths: Paths, name: str) -> Path:
 def parsed(name: str, content: bytes, path: Path) -> pd.DataFrame:
     """Return the table `name` (a key of RESULT_TABLES) in the content of the file `path`.
 
-    Raises UserError where it is no table, lacks a column, or has a row twice.
+    Raises UserError where it is not a table, lacks a column, or has a row twice.
     """
     declared = RESULT_TABLES[name]
     columns = declared.columns or importlib.import_module(f"{PACKAGE}.{declared.worker}").COLUMNS

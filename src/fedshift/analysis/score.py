@@ -28,7 +28,7 @@ def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     """Write scores.csv: every metric of every run, inference and site, one value a row.
 
     Predictions that are not there or are incomplete are left out and listed, with the reason, in missing.json beside
-    it. Raises UserError for a file that is there and cannot be read, and where there are no predictions at all.
+    it. Raises UserError for a file that is there and cannot be read, and for a study without any predictions.
     """
     out = out or paths.study_files(plan.name).scores
     missing: list[dict[str, str]] = []

@@ -29,7 +29,7 @@ def read_table(path: Path) -> pd.DataFrame:
 def parse_table(content: bytes, path: Path) -> pd.DataFrame:
     """Return the table in the content of the file `path`; see `read_table`.
 
-    Raises UserError where it is no table, or a column of numbers holds anything else.
+    Raises UserError where it is not a table, or a column of numbers holds anything else.
     """
     with readable(path, "table"):
         known = pd.read_csv(io.BytesIO(content), nrows=0).columns

@@ -1,6 +1,6 @@
 """The places where plug-ins are found: this package, installed packages, and files of a project.
 
-A folder of a project becomes a package of its own, so that its files can import each other with `from ._helper import`.
+A folder of a project becomes a package, so that its files can import each other with `from ._helper import`.
 The folder itself is on no path for imports, and nothing in it hides an installed module.
 """
 
@@ -92,7 +92,7 @@ def forget() -> None:
 def installed(kind: str) -> Iterator[Found]:
     """Yield the plug-ins of a kind that installed packages name as entry points of the group `fedshift.KINDs`.
 
-    Raises UserError for an entry point that cannot be imported, or is no plug-in of that kind.
+    Raises UserError for an entry point that cannot be imported, or is not a plug-in of that kind.
     """
     for point in sorted(named_by_packages(kind)):
         origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value

@@ -29,7 +29,7 @@ _added: list[Path] = []
 def add_folder(folder: Path) -> None:
     """Let the plug-ins in a folder be found too: each file whose name does not begin with "_" is one, of any kind.
 
-    Raises UserError if there is no such folder.
+    Raises UserError if the folder does not exist.
     """
     if not folder.is_dir():
         raise UserError("plugins", f"no such folder: {folder}", "plug-ins of your own lie in a folder of the project")

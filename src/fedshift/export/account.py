@@ -165,7 +165,7 @@ def _manifest(path: Path) -> tuple[dict[str, Any], float]:
         started = datetime.fromisoformat(manifest["started"]).timestamp()
         return {**manifest, "best_round": int(manifest["best_round"])}, started
     except (KeyError, TypeError, ValueError):
-        raise UserError(path, "is no manifest of a trained run", "remove it, and train the run again") from None
+        raise UserError(path, "is not a manifest of a trained run", "remove it, and train the run again") from None
 
 
 def _facts(run: Run, manifest: dict[str, Any]) -> dict[str, Any]:

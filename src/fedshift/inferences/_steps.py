@@ -53,7 +53,7 @@ class Steps(Inference):
             yield self.stepping(model, parameters, batches) if parameters else model
 
     def alone(self, model: nn.Module) -> list[nn.Parameter]:
-        """Return the parameters that the steps move, and let no other parameter of the model have a gradient."""
+        """Return the parameters that the steps train, and turn gradients off for all others of the model."""
         parameters = self.adapted(model)
         model.requires_grad_(False)
         for parameter in parameters:

@@ -15,7 +15,8 @@ from ..io.plugin_folders import plugin_folders
 def inside(project: Path) -> Iterator[None]:
     """Make the folder of a project the current one inside the block, and let its plug-ins be found, also after it.
 
-    Raises UserError where there is no such folder, or one of plug-ins, and for a damaged config/config.yaml.
+    Raises UserError where the folder or one of its folders of plug-ins does not exist, and for a damaged
+    config/config.yaml.
     """
     if not project.is_dir():
         raise UserError(project, "no such folder", "name the folder of a project")

@@ -48,7 +48,7 @@ def open_run(run: str | Path, *, device: torch.device | str = "cpu") -> TrainedR
     Raises
     ------
     UserError
-        Where there is no trained run, or a file is damaged. The message is one line for each file.
+        Where the folder holds no trained run, or a file is damaged. The message is one line for each file.
 
     Examples
     --------

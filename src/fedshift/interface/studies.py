@@ -1,4 +1,4 @@
-"""Studies, opened by name: what they ask, the runs that they stand for, and the results that are there."""
+"""Studies opened by name: their settings, their runs, and the results that exist."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def results(study: str | Path | LoadedStudy) -> StudyTables:
     Raises
     ------
     UserError
-        Where there is no such folder. A table that is missing or damaged is reported when it is asked for.
+        Where the folder does not exist. A table that is missing or damaged is reported when it is asked for.
 
     Examples
     --------

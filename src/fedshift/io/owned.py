@@ -1,4 +1,4 @@
-"""Folders that are replaced: only files that this program wrote there itself."""
+"""Replacing an output folder, of which only files that fedshift wrote are ever deleted."""
 
 from __future__ import annotations
 

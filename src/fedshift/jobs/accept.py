@@ -109,7 +109,7 @@ class Made:
 
 
 def accepted_codes(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the digests that a run's manifest says were accepted in place of its own, in their order."""
+    """Return the digests that a run's manifest says were accepted in place of the recorded one, in their order."""
     records = manifest.get("accepted")
     return [str(r.get("code")) for r in records if isinstance(r, dict)] if isinstance(records, list) else []
 

@@ -1,4 +1,4 @@
-"""Application of a trained run to images of a hospital that is no site of its study."""
+"""Predictions of a trained run for images of a hospital outside of its study."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def apply(
 
     All images belong to one site, or to the sites that the CSV names; an inference adapts to each site by itself. The
     network is the global one, or that of the inference's client. Memory holds one batch of images, and a row of numbers
-    for each image. With `skip_unreadable`, every file is read once beforehand, and files that are no images are left
+    for each image. With `skip_unreadable`, every file is read once beforehand, and files that are not images are left
     out. Raises UserError where the run has no network for these images, an image cannot be read, or `out` holds
     anything that was not written there by an earlier call.
     """
@@ -121,7 +121,7 @@ def apply(
         opened = partial(FileSamples, files, device=device, each=read_each)
         probability, reduction = _predicted(run, model, inference, opened, table, readable)
     if not np.isfinite(probability[readable]).all():
-        raise UserError(folder, "its network gives probabilities that are no numbers", "train it anew")
+        raise UserError(folder, "its network gives probabilities that are not numbers", "train it anew")
     # Int64, because rows that were not read have no prediction
     table["predicted"] = pd.Series(probability[readable].argmax(1), index=readable, dtype="Int64")
     table[[f"p{k}" for k in range(len(files.classes))]] = probability
@@ -169,7 +169,7 @@ def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals:
-            raise UserError("--set", f"{text!r} is no setting", "write KEY=VALUE, such as momentum=0.8")
+            raise UserError("--set", f"{text!r} is not a setting", "write KEY=VALUE, such as momentum=0.8")
         try:
             # a number, a list or true; anything else is a text, which needs no quotes on a command line
             values[key] = json.loads(value)
@@ -208,7 +208,7 @@ def _require_place(out: Path, source: Path) -> None:
     """Raise UserError, before hours of work, where no file can be written or files of other origin would be lost."""
     nearest = existing(out)
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise UserError(out, f"{nearest} is no folder that can be written to", "choose another with --out")
+        raise UserError(out, f"{nearest} cannot be written to as a folder", "choose another with --out")
     if source.resolve() in [(out / name).resolve() for name in WRITTEN]:
         raise UserError(out, f"{source.name} lies there and would be overwritten", "choose another folder with --out")
     sweep(out)

@@ -119,7 +119,7 @@ class ImageFiles(OwnImages):
             require_none(file_faults(self.table, self.base, paths, self._remedy))
 
     def fault(self, path: str) -> str:
-        """Return why a file is no image; an empty text if it is one."""
+        """Return why a file cannot be read as an image; an empty text if it can."""
         try:
             self.read(path)
         except UserError as error:
@@ -176,7 +176,7 @@ def _images(folder: Path) -> Iterator[str]:
                 raise UserError(folder, f"the name {path!r} is not UTF-8", "rename the file")
             yield path
     if passed_over:
-        say(f"{folder}: {passed_over} files are no images by their ending, and passed over")
+        say(f"{folder}: {passed_over} files do not have the ending of an image, and are passed over")
 
 
 class FileSamples:

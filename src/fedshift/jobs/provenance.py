@@ -45,12 +45,12 @@ MANIFEST = {
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return the content of a run's manifest.json. Raises UserError for a file that is no manifest."""
+    """Return the content of a run's manifest.json. Raises UserError for any other file."""
     remedy = "remove it, or copy the run's folder anew"
     try:
         return require_object(path, read_json(path), {}, MANIFEST)
     except UserError as error:
-        raise UserError(path, f"is no manifest of a run: {error.what}", remedy) from None
+        raise UserError(path, f"is not a manifest of a run: {error.what}", remedy) from None
 
 
 def git() -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Kept:
         return {file: fault for file, fault in faults.items() if fault}
 
     def keep(self, files: RunFiles) -> None:
-        """Keep the files of a finished run, whose checksums are recorded. A full disk is no reason to lose the run."""
+        """Keep the files of a finished run, whose checksums are recorded. A full disk does not lose the run."""
         try:
             for file in files.trained:
                 twin(file, self.folder / file.name)

@@ -12,8 +12,8 @@ class AP(Metric):
     """Average precision of class 1, the area under its steps of precision by recall; NaN if there is only one class.
 
     It is the sum of (R_k - R_(k-1)) P_k over distinct scores, without interpolation, as in scikit-learn. With more than
-    two classes, the mean over the classes that are present, each against the rest. A model that knows nothing has the
-    share of the class.
+    two classes, it is the mean over the present classes, each against the rest. The value of a random model is the
+    share of positive samples.
     """
 
     title = "Average precision"

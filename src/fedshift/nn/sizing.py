@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 class _Undrawn(TorchFunctionMode):
     """A mode in which normal draws leave tensors as they are.
 
-    On the meta device there are no numbers to draw, but PyTorch imports its compiler to draw none, which takes as long
+    The meta device holds no numbers, but PyTorch imports its compiler to draw none, which takes as long
     as importing PyTorch itself.
     """
 

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 def pairs(plan: Plan) -> list[tuple[Cell, Cell]]:
-    """Return the declared pairs, each once: cells of the first site of a condition under an inference.
+    """Return the two sides of each comparison that the study declares as its primary one.
 
-    Conditions are a pair if they test the same data at the same external sites. There is none for a study that declares
-    no comparison, and at mini scale none where a side matches nothing. Raises UserError otherwise.
+    A side is a condition under an inference. Both sides have the same data and the same external sites. The list is
+    empty for a study that declares no comparison, and at mini scale where a side matches no condition. Raises UserError
+    where a side matches no condition at full scale.
     """
     primary = plan.study.primary
     mini = plan.scale == "mini"

@@ -65,7 +65,8 @@ def _no_new_folder(folder: Path) -> Iterator[None]:
 def pending_jobs(config: Mapping[str, Any]) -> list[Job]:
     """Return the jobs that `snakemake --config` with these values would run now, in the current folder.
 
-    This takes seconds and leaves nothing behind. Raises UserError where there is no such file, and where it fails.
+    This takes seconds and leaves nothing behind. Raises UserError where the file does not exist, and where Snakemake
+    fails.
     """
     from snakemake.api import SnakemakeApi
     from snakemake.logging import logger

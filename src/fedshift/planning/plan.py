@@ -169,7 +169,7 @@ class Clock:
 
 
 def _keys(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a run has in common with others whose time tells of its own, closest first, by the source."""
+    """Return the properties that runs of a similar time share, closest first, by the source of the hours."""
     return {CONDITION: digest.of({**spec, "seed": None}), RELATED: digest.of([spec["data"], spec["model"]])}
 
 

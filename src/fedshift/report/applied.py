@@ -170,8 +170,8 @@ def _lead(outcome: Outcome, scores: list[Value], trained_at: list[str]) -> str:
         return f"{text}."
     count = "All" if labelled == first.n else f"{labelled:,}"
     return (
-        f"{text}. {count} of them are of {listed(trained_at)}, where the model was trained: this is no result for new "
-        "hospitals."
+        f"{text}. {count} of them are of {listed(trained_at)}, where the model was trained: this is not a result for "
+        "new hospitals."
     )
 
 

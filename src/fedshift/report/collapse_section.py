@@ -119,8 +119,9 @@ def _verdict(findings: Findings, rows: pd.DataFrame, groups: Groups) -> Iterator
         yield "Predictions collapsed at no site."
     yield (
         "Collapsed means that the spread over classes is less than half of that without adaptation, and that more "
-        f"than {100 * share:.0f} % of images are predicted as one class. A low entropy is no sign of success: it falls "
-        "where predictions get better, and also where they collapse. No method was chosen or stopped by these numbers."
+        f"than {100 * share:.0f} % of images are predicted as one class. A low entropy does not prove success: it "
+        "falls where predictions get better, and also where they collapse. No method was chosen or stopped by these "
+        "numbers."
     )
 
 

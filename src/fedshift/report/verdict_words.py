@@ -163,7 +163,7 @@ def beside_control(controls: Controls, unit: str = "patients") -> str:
 
 
 def _differences(controls: Controls) -> Iterator[tuple[Condition, str, Value]]:
-    """Yield each condition and inference with its difference from the control; a family once, where averaged."""
+    """Yield the conditions and inferences with a known difference from the control, and that difference."""
     for id_, condition in distinct(controls.findings).items():
         for key in condition.inferences:
             difference = controls.difference(id_, key)

@@ -28,7 +28,7 @@ def rules(findings: Findings) -> list[str]:
         verdict = f"non-standard, because {'; '.join(departures)}"
     if any(data.synthetic for data in findings.plan.data.values()):
         return [f"They do not apply to synthetic images. On the real images, these settings would be {verdict}."]
-    return [f"{capital(verdict)}. This is no official entry, which takes WILDS' own evaluator."]
+    return [f"{capital(verdict)}. This is not an official entry, which takes WILDS' own evaluator."]
 
 
 def _departures(findings: Findings) -> Iterator[str]:
