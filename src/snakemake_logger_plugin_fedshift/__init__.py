@@ -69,7 +69,7 @@ class _Job:
         return duration(time.monotonic() - self.began)
 
     def progress(self) -> str:
-        """Return how far the job is by the last line of its log, or for how long it has run."""
+        """Return the round and remaining time that the job's log gives last; without them, how long it has run."""
         from fedshift.planning.run_state import last_line
 
         found = LEFT.match(last_line(self.log)) if self.log else None

@@ -47,7 +47,7 @@ def test_a_new_project_is_ready_to_run(folder: str) -> None:
 def test_new_writes_over_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     Path("Snakefile").write_text("rule mine:\n")
     assert cli.main(["new", "."]) == 2
-    assert capsys.readouterr().err == "Snakefile: is there already; name another folder, or remove it\n"
+    assert capsys.readouterr().err == "Snakefile: exists already; name another folder, or remove this file\n"
     assert files(Path()) == {"Snakefile"}
 
 

@@ -430,7 +430,9 @@ def test_an_error_in_the_joint_step_leaves_no_trace(equal: bool) -> None:
         trained.run(2)
     if not equal:
         line = str(caught.value)
-        assert line.startswith("joint step: the network asks for a size (13) in which clients' batches differ; give ")
+        assert line.startswith(
+            "joint step: the network reads a size of its batch (13) in which the clients differ; give "
+        )
         assert "\n" not in line
     assert differing(trained.tensors(), before) == []
     now = [*here.named_parameters(), *here.named_buffers()]

@@ -329,7 +329,9 @@ def test_what_to_do_about_an_image_fits_its_source(trained_project: Project, tmp
 def test_a_folder_of_dicom_files_is_told_how_to_convert_them(trained_project: Project, tmp_path: Path) -> None:
     (tmp_path / "series").mkdir()
     (tmp_path / "series" / "1.dcm").write_bytes(bytes(128) + b"DICM")
-    with pytest.raises(UserError, match=r"holds DICOM files, and no images; convert it to PNG first, such as with"):
+    with pytest.raises(
+        UserError, match=r"lists DICOM files, which are not read directly; convert it to PNG first, such as with"
+    ):
         trained_project.apply(tmp_path)
 
 

@@ -156,5 +156,5 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pyte
     other = os.getuid() + 1
     (tmp_path / f"fedshift-gpus-{other}").mkdir()
     monkeypatch.setattr("os.getuid", lambda: other)
-    with pytest.raises(UserError, match="belongs to another user; remove it, or set TMPDIR"), one_gpu():
+    with pytest.raises(UserError, match="belongs to another user; set TMPDIR to a folder of yours"), one_gpu():
         pass

@@ -66,7 +66,7 @@ class Addon(Plugin):
     def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return the local objective of one batch (scalar), and class logits (batch, classes).
 
-        It may draw from torch's default generator, which is keyed while clients train.
+        It may draw from torch's default generator, which is seeded by run, round and client.
         """
         raise TypeError(f"{type(self).__name__} has no objective")
 

@@ -26,7 +26,7 @@ class Collaboration:
         return dict(data)
 
     def count(self, sites: int) -> int:
-        """Return the number of clients for this number of sites."""
+        """Return the number of clients for a number of sites; in a federation each site is one."""
         return sites
 
     def tested(self, internal: tuple[str, ...], external: tuple[str, ...]) -> tuple[str, ...]:

@@ -179,10 +179,11 @@ def _settings(run: Run) -> dict[str, str]:
 
 
 def distinguishing_settings(runs: list[dict[str, str]]) -> list[str]:
-    """Return the settings that tell runs apart, sorted by name.
+    """Return the names of the settings by which runs differ, sorted.
 
-    Lists and numbers that another such setting decides are left out, so that runs that differ in any setting differ in
-    these. Of settings that decide each other one is returned: one that every run has, the first by name.
+    A list or a number is left out if its value follows from another returned setting. Of settings that determine each
+    other, one is returned: one that every run has, the first by name. Runs that differ in any setting still differ in a
+    returned one.
     """
     columns = {key: [run.get(key, _NONE) for run in runs] for run in runs for key in run}
     names = [key for key, values in columns.items() if len(set(values)) > 1]

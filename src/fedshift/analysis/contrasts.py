@@ -34,12 +34,12 @@ TOO_FEW = (Outcome.FEW_TRAININGS, Outcome.FEW_PATIENTS)
 
 @dataclass(frozen=True)
 class Contrast:
-    """Difference by which one entry is better than another.
+    """The difference between two entries of a ranking, such as two conditions under their inferences.
 
     Attributes
     ----------
-    value : the difference of the means over sites, positive where the first entry is better, also where lower is better
-    numbers : the same row of comparisons.csv, whose sign is that of the metric
+    value : the difference of the means over sites; positive where the first entry is better, whatever the metric
+    numbers : the row of comparisons.csv for this pair, which keeps the sign of the metric
     sites : the difference at each site
     """
 

@@ -57,7 +57,7 @@ def _values_by_run(predicted: Predictions, samples: Samples) -> Iterator[dict[st
 
 
 def _outside(table: pd.DataFrame, trained_on: pd.Series) -> Iterator[tuple[bool, pd.DataFrame]]:
-    """Yield the predictions of external sites for images trained on, and for the others."""
+    """Divide the predictions of external sites by whether a client trained on the same image."""
     outside = table[table["role"] == "external"]
     parts = outside.groupby(trained_on.reindex(outside["sample"]).to_numpy())
     yield from ((bool(seen), part) for seen, part in parts)

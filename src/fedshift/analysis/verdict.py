@@ -17,7 +17,7 @@ FEWEST_SITES = 3
 
 
 class Word(StrEnum):
-    """Conclusion about external sites."""
+    """What a study concludes about the external sites: whether a model holds up there."""
 
     HOLDS = "holds up"
     LOSES = "loses"

@@ -58,7 +58,7 @@ def new(args: argparse.Namespace) -> None:
     """
     files = dict(_files())
     there = [args.folder / name for name in files if os.path.lexists(args.folder / name)]
-    require_none(UserError(file, "is there already", "name another folder, or remove it") for file in there)
+    require_none(UserError(file, "exists already", "name another folder, or remove this file") for file in there)
     if args.folder.exists():
         _write(args.folder, files)
     else:

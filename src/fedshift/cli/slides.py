@@ -57,7 +57,7 @@ def patches(args: argparse.Namespace) -> None:
     settings = Settings(**{name: getattr(args, name) for name in names}, groups=GROUPS | _roles(args.groups))
     written = cut(args.slides, args.out, settings, version=__version__, key=args.pseudonyms, threads=args.threads)
     counts = ", ".join(f"{number:,} {label}" for label, number in sorted(written.patches.items()))
-    say(f"wrote {written.table}: {counts}; look at the slides first: {', '.join(map(str, written.sheets))}")
+    say(f"wrote {written.table}: {counts}; before you go on, look at {', '.join(map(str, written.sheets))}")
 
 
 def _roles(texts: list[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from .group import Group
 
 
 def add(group: Group) -> None:
-    """Add the command sources."""
+    """Add the command `fedshift sources` to a group."""
     command = group.add(sources)
     command.add_argument("dataset", nargs="?", help="name of a dataset, with its default settings; default: all")
 

@@ -85,7 +85,7 @@ def learns(build: Callable[[str], Federation]) -> Federation:
 
 
 def trains(cls: Kind, bn: str, norm: str) -> None:
-    """Check that the model learns, and that a client can load it; see `learns` for the rest."""
+    """Check that training changes the model and passes `learns`, and that a client can load the result."""
     options: dict[str, Any] = {} if norm == "batch norm" else {"training": SETTINGS | {"local_epochs": 1}}
     trained = learns(lambda names: federation(cls, bn, norm, names, **options))
     start = network(norm).state_dict()["0.weight"]

@@ -100,7 +100,11 @@ class Partition(Frozen):
             remedy = "a site that trains cannot be an unseen one: remove it from one of the two lists"
             raise UserError("external", f"site {site!r} is internal and external at once", remedy)
         if self.cut and self.deal:
-            raise UserError("cut", "is for real sites, and `deal` makes others", "drop one of the two")
+            raise UserError(
+                "cut",
+                "cannot be combined with `deal`: it cuts real sites, and `deal` makes artificial ones",
+                "leave one out",
+            )
         if self.cut:
             self.cut.require(self.internal)
         if self.leave_one_out:

@@ -18,7 +18,7 @@ class Samples(Protocol):
 
     Attributes
     ----------
-    random : whether a training batch draws from its `rng`
+    random : whether `batch` draws from the `rng` it is given, such as for augmentation
     """
 
     random: bool

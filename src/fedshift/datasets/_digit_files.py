@@ -24,9 +24,9 @@ Digits = tuple[np.ndarray, np.ndarray]
 
 
 def read_mat(path: Path, lowest: int) -> Digits:
-    """Read MATLAB 5: `X` (32, 32, 3, n) uint8 and `y` with n labels; with `lowest` 1, label 10 is the digit 0.
+    """Read a MATLAB 5 file with `X` (32, 32, 3, n) uint8 and `y`, n labels. The whole file is in memory.
 
-    The whole file is in memory: 1.5 GB for SynthDigits.
+    If `lowest` is 1, labels run from 1 to 10, and 10 stands for the digit 0. SynthDigits takes 1.5 GB.
     """
     x, y = _mat(path, ("X", "y"))
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.shape[3] == 0:

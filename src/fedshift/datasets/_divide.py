@@ -23,7 +23,8 @@ class Divided(Dataset):
     """Training images divided among the sites client1, client2, ...; the official test images are the site test.
 
     The divisions are those of FedTAN: iid, or client i (from 0) holds `classes_per_client` consecutive classes in equal
-    parts. Its first class is i * many / clients, and class 0 follows the last class.
+    parts. Its first class is i times the number of classes over the number of clients; after the last class comes
+    class 0 again.
     """
 
     many: ClassVar[int] = CLASSES

@@ -112,9 +112,9 @@ class Sites:
 
     Attributes
     ----------
-    train, validation : training samples of the clients, and validation samples of any of them
-    elsewhere : samples of the sites of `training.select_at`, which choose the round
-    watched : samples of sites on which the global network is tested for curves
+    train, validation : training samples of each client, and validation samples of those clients that have any
+    elsewhere : samples of the sites that `training.select_at` names, by which the best round is selected
+    watched : samples of sites on which the global network is tested while it trains, for learning curves
     """
 
     train: dict[str, Samples]

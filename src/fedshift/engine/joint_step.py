@@ -323,7 +323,7 @@ def _together(results: list[Any]) -> Any:
     if any(other != first for other in results[1:]):
         raise UserError(
             "joint step",
-            f"the network asks for a size ({first}) in which clients' batches differ",
-            "give clients equal batches, or write the network so that it does not ask",
+            f"the network reads a size of its batch ({first}) in which the clients differ",
+            "give clients equal batches, or write the network so that it does not read it",
         )
     return first

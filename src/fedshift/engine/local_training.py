@@ -334,7 +334,7 @@ class LocalTrainer(FlatNetwork, Local):
 
 
 class _Step(NamedTuple):
-    """What a local step trains: parameters, their slice of all that is trained, an optimiser, and how BN acts."""
+    """What a local step trains: parameters, their slice of the trained vector, an optimiser; whether BN is frozen."""
 
     params: list[Tensor]
     span: slice

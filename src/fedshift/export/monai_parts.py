@@ -35,7 +35,7 @@ def network(of: Run) -> nn.Module:
 
 
 def inference(settings: Mapping[str, Any]) -> Inference:
-    """Return a way of inference by its name and settings, such as `{"name": "tsmobn", "momentum": 0.9}`."""
+    """Build an inference from its name and settings, such as `{"name": "tsmobn", "momentum": 0.9}`."""
     built: Inference = registry.build("inference", dict(settings), "inference")
     return built
 

@@ -252,7 +252,7 @@ class Paths:
         return self.results / "studies" / study
 
     def study_files(self, study: str) -> StudyFiles:
-        """Return the files of a study."""
+        """Return the paths of the files that the workflow writes for a study."""
         return StudyFiles(self.study(study))
 
     def every_study(self) -> list[StudyFiles]:
@@ -281,7 +281,7 @@ class Paths:
         return self.results / "applied" / run
 
     def bundle(self, run: str) -> Path:
-        """Return the folder of the MONAI bundle of a run, if no other one is named. Written by `fedshift bundle`."""
+        """Return the folder to which `fedshift bundle` writes the MONAI bundle of a run by default."""
         return self.results / "bundles" / run
 
     @property

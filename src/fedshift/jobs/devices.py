@@ -101,5 +101,5 @@ def _safe(folder: Path) -> Path:
     """Return the folder, created if necessary, to which no other user can have written."""
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.lstat().st_uid != os.getuid():
-        raise UserError(folder, "belongs to another user", "remove it, or set TMPDIR")
+        raise UserError(folder, "belongs to another user", "set TMPDIR to a folder of yours")
     return folder

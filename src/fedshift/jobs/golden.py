@@ -1,4 +1,4 @@
-"""The golden loss curves: what plain NumPy drew, and whether the engine still follows it.
+"""Golden loss curves: reference curves computed in plain NumPy, and the check that the engine reproduces them.
 
 `golden.json` holds data, initial weights, settings and curves, and is written by `tests/support/golden.py`, which
 imports nothing of this package.

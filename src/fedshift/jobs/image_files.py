@@ -86,7 +86,7 @@ class ImageFiles(OwnImages):
         if paths:
             return pd.DataFrame({"path": pd.Series(paths, dtype="str")})
         if any(path.suffix.lower() in DICOM for path in self.table.rglob("*")):
-            raise UserError(self.table, "holds DICOM files, and no images", TO_PNG)
+            raise UserError(self.table, "lists DICOM files, which are not read directly", TO_PNG)
         raise UserError(self.table, "holds no images", f"name a folder with {', '.join(ENDINGS)}, or a CSV of paths")
 
     def _rows(self) -> pd.DataFrame:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RunImages:
-    """Prepared images of a run's partition, with their labels and what transforms know about each site.
+    """Prepared images of a run's partition, their labels, and the statistics of each site that transforms use.
 
     Raises UserError where the prepared data or the partition cannot be read.
     """

@@ -93,7 +93,7 @@ class TrendResult:
 
 
 def table(words: Words, values: Values) -> pd.DataFrame:
-    """Return trends.csv: a row for each trend of the study."""
+    """Return the table of trends.csv: a row for each claim of a paper, such as A beats B, that the study tests."""
     printed = _printed(words)
     rows = [_row(words, values, n, trend, printed) for n, trend in enumerate(words.plan.study.trends)]
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(("sites_for", "sites", "published_for"), "Int64"))

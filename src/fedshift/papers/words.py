@@ -84,7 +84,7 @@ class Words:
             yield from self.of(path)
 
     def of(self, path: Path) -> list[Target]:
-        """Return the targets of one table."""
+        """Return the targets of one published table: for each printed number, what to compare it with in the study."""
         return [target for row in rows(path) if (target := self.target(row))]
 
     def target(self, row: Row) -> Target | None:

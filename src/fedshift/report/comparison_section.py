@@ -29,7 +29,7 @@ BEST = "best"
 
 
 def section(findings: Findings, unit: str = "patients") -> Section | None:
-    """Return the section of the page; None where no two conditions are tested at the same sites."""
+    """Return the page's section on comparisons; None where no two conditions are tested at the same sites."""
     conditions = table(findings, unit)
     sites = by_site(findings, unit)
     if not conditions.rows:
@@ -180,7 +180,7 @@ def _negative(value: Value) -> Value:
 
 
 def _difference(findings: Findings, contrast: Contrast) -> tuple[str, str, str, str]:
-    """Return a difference with its interval, its p, and the p for the family."""
+    """Return, as text, a difference, its interval, its p-value, and the p-value adjusted for all comparisons."""
     numbers = contrast.numbers
     metric = findings.headline
     # without an adjusted p a difference is exploratory, and a bare p would invite conclusions

@@ -19,7 +19,7 @@ from .protocol import best_by
 
 
 def section(results: StudyResults) -> Section | None:
-    """Return the section of the page; None for a study that searches nothing."""
+    """Return the page's section on searched settings; None for a study without a search."""
     if not results.plan.searches:
         return None
     choices = {

@@ -83,7 +83,7 @@ class Pyramid:
             region = self.slide.read_region((round(first * down), round(above * down)), level, size)
         except openslide.OpenSlideError as error:
             problem = f"cannot be read at x {x:.0f}, y {y:.0f}: {error}"
-            raise UserError(self.path, problem, "copy it again, or remove its row") from error
+            raise UserError(self.path, problem, "copy it again, or leave it out of the table") from error
         # the rim of the region lies between pixels of the level: the box says where
         box = (left - first, top - above, right - first, bottom - above)
         return np.asarray(on_white(region).resize((columns, rows), resample, box=box))
@@ -121,7 +121,7 @@ def opened(path: Path, mpp: float | None = None) -> Iterator[Pyramid]:
     try:
         slide = openslide.OpenSlide(path)
     except openslide.OpenSlideError as error:
-        raise UserError(path, f"cannot be opened: {error}", "copy it again, or remove its row") from None
+        raise UserError(path, f"cannot be opened: {error}", "copy it again, or leave it out of the table") from None
     with slide:
         stated = mpp_of_file(path, slide.properties, required=mpp is None)
         yield Pyramid(path, slide, mpp or stated or math.nan, stated)

@@ -86,7 +86,7 @@ def _faults(where: str, cells: dict[str, str]) -> Iterator[UserError]:
     size = cells.get("mpp", "")
     if size and not LEAST <= _number(size) <= MOST:
         problem = f"mpp {size!r} is not a number of micrometres between {LEAST} and {MOST:.0f}"
-        yield UserError(where, problem, "write such as 0.25, with a dot, or leave it empty where the file says it")
+        yield UserError(where, problem, "write a number such as 0.25, or nothing if the slide's file has it")
     label = cells.get("label", "")
     if label not in ("", *CLASSES):
         yield UserError(where, f"label {label!r} is none of {', '.join(CLASSES)}", "write one of them, or nothing")

@@ -107,7 +107,7 @@ def _named(kind: str) -> tuple[Any, ...]:
 def _swept(kind: str, value: Any) -> tuple[Any, ...]:
     """Return a plug-in for every combination of the settings that are lists; one plug-in if none is a list.
 
-    A list of plug-ins stands for all of them.
+    Of a list of plug-ins, each is expanded, and the results are joined.
     """
     if isinstance(value, list):
         if not value or any(isinstance(member, list) for member in value):

@@ -13,9 +13,10 @@ YOUDEN = "youden"
 
 
 class Threshold(Frozen, allow_inf_nan=False):
-    """One rule: a fixed value, or what validation samples of the internal sites must reach.
+    """A decision threshold: a fixed probability, or the one at which validation samples reach a target.
 
-    A sample is positive if the probability of the positive class is the threshold or more.
+    Only validation samples of internal sites count. A sample is called positive if its probability of the positive
+    class is the threshold or more.
     """
 
     value: float | None = Field(None, ge=0, le=1, description="this threshold, whatever the data")
