@@ -11,7 +11,8 @@ import torch
 from adapting import convolutions, decided, dense, equal, images, with_batch_statistics
 from torch import Tensor, nn
 from torch.func import functional_call
-from torchvision.transforms.v2.functional import adjust_contrast, rotate
+from torch.nn.functional import pad
+from torchvision.transforms.v2.functional import adjust_contrast, gaussian_blur, rotate
 
 from fedshift import UserError
 from fedshift.data.samples import TensorSamples
@@ -164,6 +165,52 @@ def test_images_are_turned_shifted_and_scaled_about_their_middle() -> None:
     larger = moved(ramp, 0.0, 2.0, (0.0, 0.0))
     expected = torch.tensor([1.25, 1.75, 2.25, 2.75, 3.25, 3.75], dtype=torch.float64)
     torch.testing.assert_close(larger[0, 0, 3], expected, rtol=0, atol=1e-12)
+
+
+def still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `augmented` only shift, blur and flip images."""
+    for name, value in {"BRIGHTNESS": (1, 1), "CONTRAST": (1, 1), "GAMMA": (1, 1), "SCALE": (1, 1)}.items():
+        monkeypatch.setattr(_augment, name, value)
+    monkeypatch.setattr(_augment, "DEGREES", 0.0)
+    monkeypatch.setattr(_augment, "NOISE", 0.0)
+
+
+def test_shifts_are_up_to_an_eighth_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The authors shift by up to 1/16 of an image that they padded to twice its side: 4 of 32 pixels."""
+    still(monkeypatch)
+    dot = torch.zeros(1, 1, 33, 33)
+    dot[..., 16, 16] = 1
+    steps = torch.arange(33.0) - 16
+    generator = draws()
+    moves = []
+    for _ in range(400):
+        image = augmented(dot, generator)[0, 0]
+        moves.append([float(image.sum(0) @ steps), float(image.sum(1) @ steps)])
+    largest = torch.tensor(moves).abs().amax(0)
+    assert (largest <= 33 / 8 + 1e-3).all()
+    assert (largest > 0.97 * 33 / 8).all()
+
+
+def test_images_are_blurred_before_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the authors' chain: padded to twice the side, moved, blurred, and cut to the image."""
+    still(monkeypatch)
+    monkeypatch.setattr(_augment, "BLUR", (0.5, 0.5))
+    monkeypatch.setattr(_augment, "SHIFT", 0.0)
+    monkeypatch.setattr(_augment, "SCALE", (0.8, 0.8))
+    monkeypatch.setattr(_augment, "DEGREES", 10.0)
+    x = torch.rand(1, 1, 12, 12, dtype=torch.float64, generator=draws(4))
+    wide = pad(x, [6, 6, 6, 6], mode="replicate")
+    angles = []
+
+    def noted(x: torch.Tensor, degrees: float, scale: float, shift: tuple[float, float]) -> torch.Tensor:
+        angles.append(degrees)
+        return moved(x, degrees, scale, shift)
+
+    monkeypatch.setattr(_augment, "moved", noted)
+    out = augmented(x, draws())
+    cut = gaussian_blur(moved(wide, angles[0], 0.8, (0.0, 0.0)), [5, 5], [0.5, 0.5])[..., 6:-6, 6:-6]
+    expected = cut if torch.allclose(out, cut, rtol=0, atol=1e-9) else cut.flip(3)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-9)
 
 
 def test_contrast_is_about_the_mean_grey_of_an_image() -> None:

@@ -7,17 +7,22 @@ from collections.abc import Callable
 import torch
 import torchvision.transforms.v2.functional as change
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample
+from torch.nn.functional import affine_grid, grid_sample, pad
 
 BRIGHTNESS = (0.6, 1.4)
 CONTRAST = (0.7, 1.3)
 GAMMA = (0.7, 1.3)
 SATURATION, HUE = (0.5, 1.5), (-0.06, 0.06)
 DEGREES = 15.0
-SHIFT = 1 / 16
+SHIFT = 1 / 8
 SCALE = (0.9, 1.1)
 BLUR, NOISE = (0.001, 0.5), 0.005
-"""Ranges of the authors of CoTTA; angle, shift and scale are of the image plane, blur is a deviation in pixels."""
+"""Ranges of the authors of CoTTA; angle, shift and scale are of the image plane, blur is a deviation in pixels.
+
+Their shift is 1/16 of an image that they have padded to twice its side.
+"""
+REACH = 2
+"""Pixels beyond the border that a blur of five pixels takes in."""
 
 
 def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
@@ -49,10 +54,13 @@ def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
         x = changes[k](x)
     angle = between((-DEGREES, DEGREES))
     scale = between(SCALE)
-    x = moved(x, angle, scale, (between((-SHIFT, SHIFT)), between((-SHIFT, SHIFT))))
-    # Odd, and within the image.
-    sides = [min(5, side - 1 + side % 2) for side in (x.shape[3], x.shape[2])]
-    x = change.gaussian_blur(x, sides, [between(BLUR)] * 2)
+    right = between((-SHIFT, SHIFT)) * x.shape[3]
+    down = between((-SHIFT, SHIFT)) * x.shape[2]
+    # The authors blur a larger image and cut it afterwards: pixels that have moved beyond the border count.
+    x = pad(x, [REACH] * 4, mode="replicate")
+    x = moved(x, angle, scale, (right / x.shape[3], down / x.shape[2]))
+    x = change.gaussian_blur(x, [2 * REACH + 1] * 2, [between(BLUR)] * 2)
+    x = x[..., REACH:-REACH, REACH:-REACH]
     if between((0, 1)) < 0.5:
         x = x.flip(3)
     noise = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ class Federation(Predictor, engine.Federation):
     """Clients that train one model together, and the scores of that model on any data.
 
     The order in which clients are given changes nothing: they train in the order of their names. `predict` and
-    `evaluate` take inputs (n, ...), a float tensor like those of the clients.
+    `evaluate` take inputs (n, ...), a float tensor like those of the clients. An inference that changes grey levels,
+    such as `cotta`, takes the smallest and the largest value of these inputs for black and white.
 
     Parameters
     ----------
@@ -130,7 +132,7 @@ class Federation(Predictor, engine.Federation):
         model = self.model(inference.network_at(site or "") or None)
         val = self._members[site].val if site else None
         empty = TensorSamples(torch.empty(0), torch.empty(0))
-        knowledge = self._knowledge(inference, site)
+        knowledge = replace(self._knowledge(inference, site), greys=_greys(torch.as_tensor(x)))
         device = self.trainer.device
         return adapted_probabilities(model, samples, val or empty, inference, name, device, known=knowledge)
 
@@ -144,3 +146,10 @@ class Federation(Predictor, engine.Federation):
         if self.algorithm.collaboration.has_global_model:
             return Site(answer=mean_answer(answers, {name: client.weight for name, client in members.items()}))
         return Site(answer=answers[inference.client or site or ""])
+
+
+def _greys(x: torch.Tensor) -> tuple[tuple[float], tuple[float]] | None:
+    """Return black and white of images (n, channels, height, width): their range; None for other inputs."""
+    low, high = float(x.min()), float(x.max())
+    # Images of one value have no range that grey levels could be scaled by.
+    return ((low,), (high,)) if x.dim() == 4 and low < high else None
