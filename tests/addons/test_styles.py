@@ -182,6 +182,18 @@ def test_styles_are_drawn_by_hand() -> None:
     np.testing.assert_allclose(moments.fedfa_std_square, (0.01 * style[1].mean((0, 2, 3))) ** 2, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("p", "moments", "moved"), [(0, "always", True), (0, "drawn", False), (1, "drawn", True)])
+def test_moments_move_always_or_where_styles_are_drawn(p: float, moments: Any, moved: bool) -> None:
+    x, model = features(channels=4), extended(FedFA(), network(), 0)
+    at = places(model, 1)
+    this = SimpleNamespace(scratch={f"fedfa 0 {name}": torch.ones(4, 1, 1) for name in ("mean", "std")})
+    with keyed(5):
+        FedFA(p=p, moments=moments)._drawn(this, at, 0, x)  # type: ignore[arg-type]
+    buffer: Any = at[0].module
+    assert bool(buffer.fedfa_mean.any()) is moved
+    assert bool(buffer.fedfa_std_square.any()) is moved
+
+
 def test_gamma_follows_the_variance_between_clients() -> None:
     """After round 1 the means of u and u^2 over clients give the variance; gamma has mean 1, and is 1 without any."""
     trained = federation("fedfa", training={**SETTINGS, "weights": "uniform"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -30,11 +30,12 @@ class FedFA(Addon):
     gamma_u = C r / sum r, with r = G / (1 + G), where G is the variance of the running u between clients. Gradients
     flow through u, s and V.
 
-    Running moments move by 0.01 towards the batch's in each pass of training, and are averaged with the running
-    statistics of batch norm: down and up 4 floats for each channel of a place, u, s and their squares, from whose means
-    each client computes G. These are means by the clients' weights (our decision). Where the BN policy keeps running
-    statistics at home, nothing is exchanged and gamma is 1. The released code has gamma 1 too, since it takes one
-    variance over all clients and channels.
+    Running moments move by 0.01 towards the batch's in each pass of training; in the authors' code only in passes in
+    which the place draws styles, as here with `moments: drawn`. They are averaged with the running statistics of batch
+    norm: down and up 4 floats for each channel of a place, u, s and their squares, from whose means each client
+    computes G. These are means by the clients' weights (our decision). Where the BN policy keeps running statistics at
+    home, nothing is exchanged and gamma is 1. The released code has gamma 1 too, since it takes one variance over all
+    clients and channels.
 
     The places are the first ones where maps become smaller: poolings, and the inputs of residual blocks with a stride;
     in networks without them, all ReLUs (our decision; the authors choose by hand, in AlexNet three poolings and two
@@ -45,6 +46,9 @@ class FedFA(Addon):
     weighs_classes = True
     p: float = Field(0.5, ge=0, le=1, description="probability that a place draws styles in a step")
     places: int = Field(5, ge=1, description="most places, counted from the input")
+    moments: Literal["always", "drawn"] = Field(
+        "always", description="passes in which running moments move: all, or those in which the place draws styles"
+    )
 
     def extend(self, model: nn.Module) -> nn.Module:
         import copy
@@ -81,9 +85,11 @@ class FedFA(Addon):
         if x.size(-1) * x.size(-2) == 1:
             return x
         style = dict(zip(STYLE, styles(x), strict=True))
-        for name, value in style.items():
-            _move(at[number].module, name, value.detach())
-        if float(torch.rand(())) >= self.p:
+        draws = float(torch.rand(())) < self.p
+        if draws or self.moments == "always":
+            for name, value in style.items():
+                _move(at[number].module, name, value.detach())
+        if not draws:
             return x
         new = []
         for name, value in style.items():

@@ -33,7 +33,8 @@ class HarmoFL(Addon):
 
     Down and up: (2 half_width + 1)^2 floats for each channel of the images, with the running statistics. The paper also
     perturbs weights in each step: this is the algorithm fedsam with rho 0.05. Its networks normalise by the batch at
-    test time; see `tsmobn` with momentum 0. Default of the momentum: 0.1, as in the paper.
+    test time; see `tsmobn` with momentum 0. Default of the momentum: 0.1, as in the paper; the released
+    code takes it as a whole number, which makes it 0: amplitudes are then those of the first batch.
     """
 
     paper = "Jiang et al. 2022"

@@ -29,6 +29,7 @@ class APFL(Algorithm):
     alpha - eta df_i/dalpha, cut to 0..1. That derivative is the sum over images of (z_v - z_w) times the gradient of
     the loss with respect to the mixture's logits: <v - w, grad f> for linear models, as in the paper. The code
     multiplies gradients that already hold alpha and 1 - alpha by these once more, and adds 0.02 alpha: left out here.
+    It also moves alpha after the steps on that first batch.
 
     Down and up each round: as FedAvg. Kept at the clients: v_i, and alpha where it adapts. Only clients that take part
     train theirs. v_i starts as the model that the client first receives. An internal site is predicted with the mixture

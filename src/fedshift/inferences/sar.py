@@ -28,7 +28,8 @@ class SAR(Steps):
 
     The published constants are for 1,000 classes: E0 = 0.4 ln K, and 0.2 for e, which is 0.029 ln K. Both scale with
     ln K here (our decision). With 0.2 as it stands, two classes would be reset at nearly every batch, and SAR would be
-    batch statistics without steps. The authors' code goes on with the old e after a reset; here e begins again.
+    batch statistics without steps. The authors' code goes on with the old e after a reset, and keeps
+    the momentum of its optimiser; here both begin again.
 
     The images that were seen and that gave a step, the steps, and the resets are counted at each site, and reports
     show them.
