@@ -13,7 +13,9 @@ from fedshift.cli.projects import arguments
 from fedshift.io.shipped import SHIPPED, SNAKEFILE, has_workflow, workflow_of
 from fedshift.study.settings import DEFAULTS
 
-FILES = {"Snakefile", ".gitignore", "config/config.yaml", "config/studies/my-study.yaml", "plugins/README.md"}
+FILES = {"Snakefile", ".gitignore", "config/config.yaml", "config/studies/my-study.yaml", "plugins/README.md"} | {
+    "profiles/default/config.yaml"
+}
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +41,8 @@ def test_a_new_project_is_ready_to_run(folder: str) -> None:
     assert has_workflow(Path(folder))
     settings = yaml.safe_load(Path(folder, "config/config.yaml").read_text())
     assert settings.keys() <= DEFAULTS.keys()
+    # Without it, plain `snakemake` cannot go on after a kill.
+    assert yaml.safe_load(Path(folder, "profiles/default/config.yaml").read_text())["rerun-incomplete"] is True
     plans = study.select(settings["study"], settings["scale"], Path(folder, "config/studies"))
     plans["my-study"].require_files()
     assert len(study.load(Path(folder, "config/studies/my-study.yaml"), "paper").runs) == 6

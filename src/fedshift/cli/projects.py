@@ -19,6 +19,8 @@ from .group import HELP, Group
 
 TEMPLATES = Path(__file__).parent / "project"
 """The files of a new project. A file whose name begins with a dot there has none here."""
+PROFILE = Path("profiles/default/config.yaml")
+"""The profile that Snakemake loads by itself, by its path in the repository and in a project."""
 HIDDEN = ("gitignore",)
 """Names that begin with a dot in a project."""
 OF_CORES = ("--cores", "-c", "--jobs", "-j", "--profile")
@@ -77,6 +79,8 @@ def _files() -> Iterator[tuple[str, str]]:
             if name.name in HIDDEN:
                 name = name.with_name(f".{name}")
             yield str(name), file.read_text(encoding="utf-8")
+    # Plain `snakemake` finds it there: without `rerun-incomplete`, a call after a kill would end in an error.
+    yield str(PROFILE), (SHIPPED / PROFILE).read_text(encoding="utf-8")
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
