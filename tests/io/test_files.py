@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import namedtuple
 from pathlib import Path
 
@@ -399,6 +400,17 @@ def test_bad_yaml_is_one_line_with_its_place(tmp_path, text, line, what):
         read_yaml(yaml(tmp_path, text))
     assert "\n" not in str(caught.value)
     assert caught.value.where == f"{tmp_path / 'c.yaml'}, line {line}", "said once, not wrapped again"
+
+
+def test_time_to_read_yaml_grows_with_its_keys_and_not_with_their_square(tmp_path: Path) -> None:
+    """Eight times as many keys would take 64 times as long if each were compared with all before it."""
+    seconds = []
+    for keys in (10_000, 80_000):
+        path = yaml(tmp_path, "".join(f"k{i}: 1\n" for i in range(keys)))
+        began = time.process_time()
+        assert len(read_yaml(path)) == keys
+        seconds.append(time.process_time() - began)
+    assert seconds[1] < 25 * seconds[0]
 
 
 @pytest.mark.parametrize("text", ["a: 2001-13-45", "a: !!bool x", "a: !!timestamp x", "a: \x07", b"a: \xff\xfe"])

@@ -29,10 +29,11 @@ def read_yaml(path: Path) -> Any:
     class Loader(yaml.CSafeLoader):
         def construct_object(self, node: Any, deep: bool = False) -> Any:
             if isinstance(node, yaml.MappingNode):
-                keys = [str(key.value) for key, _ in node.value]
-                for n, key in enumerate(keys):
-                    if key in keys[:n]:
-                        raise refuse(node.value[n][0], f"the key {key!r} appears twice; remove one")
+                keys: set[str] = set()
+                for key, _ in node.value:
+                    if str(key.value) in keys:
+                        raise refuse(key, f"the key {key.value!r} appears twice; remove one")
+                    keys.add(str(key.value))
             value = super().construct_object(node, deep)
             if not isinstance(value, dict | list | str | int | float | None):
                 raise refuse(node, f"a {type(value).__name__} is not allowed; put text in quotes")
