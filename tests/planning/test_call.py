@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def test_an_unknown_run_is_named() -> None:
 def test_arguments_are_quoted() -> None:
     found = call((Path("my plugins"),), mirror="a mirror")
     assert found.studies == "demo --scale mini --studies 'my studies' --plugins 'my plugins'"
-    assert found.study("demo") == f"{STUDIES / 'demo.yaml'} --scale mini --plugins 'my plugins'"
+    assert found.study("demo") == f"{quote(str(STUDIES / 'demo.yaml'))} --scale mini --plugins 'my plugins'"
     assert (found.mirror, call().mirror) == ("--mirror 'a mirror'", "")
 
 
