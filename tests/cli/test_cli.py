@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -268,6 +269,29 @@ def test_a_folder_that_may_not_be_written_is_one_line(monkeypatch: pytest.Monkey
     assert refused(capsys, "download", "tiny", next(iter(given.data.values())).raw) == (
         "results: Permission denied; check the path and its permissions"
     )
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "line"),
+    [
+        (
+            "{} list models > /dev/full",
+            2,
+            "fedshift list: No space left on device; free some space, or print elsewhere\n",
+        ),
+        ("{} list models >&-", 0, ""),
+        ("{} list nothing 2>&- >&-", 2, ""),
+        (
+            "mkdir gone; cd gone; rmdir ../gone; {} list models",
+            2,
+            "the current folder: does not exist any more; change to another one\n",
+        ),
+    ],
+)
+def test_an_output_or_a_folder_that_is_gone_is_one_line(tmp_path: Path, script: str, code: int, line: str) -> None:
+    command = script.format(f"{quote(sys.executable)} -m fedshift")
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, line)
 
 
 @pytest.mark.parametrize("threads", ["0", "-1", "two"])

@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.threads:
         _limit_threads(1 if args.call.__name__ in OWN_THREADS else args.threads)
     code = 0
-    _escape_output()
+    _prepare_output()
     try:
         with _interrupts(), contextlib.chdir(args.directory or Path()):
             named = getattr(args, "plugins", ())  # a command without this option needs no plug-ins
@@ -92,14 +92,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = args.call(args) or 0
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
     except UserError as error:
         say(str(error))
         return error.exit_code
     except OSError as error:
-        if error.filename is None:
-            raise
-        say(str(UserError(error.filename, error.strerror or str(error), "check the path and its permissions")))
+        say(str(_in_one_line(error, _name(args))))
         return UserError.exit_code
     except Interrupted as stop:
         say("stopped; start again to go on from the last round")
@@ -110,15 +108,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        say(str(UserError(f"fedshift {args.call.__name__.rstrip('_')}", "the memory does not suffice", MORE_MEMORY)))
+        say(str(UserError(f"fedshift {_name(args)}", "the memory does not suffice", MORE_MEMORY)))
         return UserError.exit_code
     return code
 
 
-def _escape_output() -> None:
-    """Let standard output escape characters that it cannot encode, such as bytes of file names."""
+def _name(args: argparse.Namespace) -> str:
+    return str(args.call.__name__.rstrip("_"))
+
+
+def _in_one_line(error: OSError, command: str) -> UserError:
+    """Return an error of the system as one line; without the name of a file, of the current folder or the output."""
+    problem = error.strerror or str(error)
+    if error.filename is not None:
+        return UserError(error.filename, problem, "check the path and its permissions")
+    if isinstance(error, FileNotFoundError):
+        return UserError("the current folder", "does not exist any more", "change to another one")
+    _drop_output()
+    return UserError(f"fedshift {command}", problem, "free some space, or print elsewhere")
+
+
+def _prepare_output() -> None:
+    """Let standard output escape characters that it cannot encode, such as bytes of file names.
+
+    Where standard output or standard error is closed, what is printed there goes nowhere.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for all that follows
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """Let what is still to be written to standard output go nowhere, so that Python does not fail again at its end."""
+    with contextlib.suppress(io.UnsupportedOperation):  # a stream without a descriptor, as in tests
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
