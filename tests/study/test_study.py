@@ -434,3 +434,33 @@ def test_the_code_of_a_run_includes_the_metric_that_selects_its_rounds() -> None
         names[name] = {plugin.name for plugin in run.plugins}
     assert names["accuracy"] == names["loss"] == names["auc"] - {"auc"}
     assert "auc" in names["auc"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"training": {"rounds": True}}, "training.rounds: must be a number (got True)"),
+        ({"training": {"rounds": "3"}}, "training.rounds: must be a number (got '3')"),
+        ({"training": {"lr": True}}, "training.lr: must be a number (got True)"),
+        ({"seeds": ["0"]}, "seeds: must be a number (got ['0'])"),
+        ({"seeds": [False]}, "seeds: must be a number (got [False])"),
+        (
+            {"dataset": TINY["dataset"] | {"classes": ["a", "a"]}},
+            "dataset (own_images).classes: a name is empty or stands there twice",
+        ),
+        (
+            {"dataset": TINY["dataset"] | {"classes": ["", "b"]}},
+            "dataset (own_images).classes: a name is empty or stands there twice",
+        ),
+    ],
+)
+def test_what_pydantic_would_turn_into_a_number_and_classes_of_one_name_are_refused(
+    tmp_path: Path, changes: dict[str, Any], line: str
+) -> None:
+    assert any(said.startswith(line) for said in complaints(tmp_path, **changes)), complaints(tmp_path, **changes)
+
+
+def test_a_number_may_be_written_with_an_exponent(tmp_path: Path) -> None:
+    """YAML reads 1e-3, without a dot, as text."""
+    (run, *_) = plan(tmp_path, training={"lr": "1e-3"}).runs.values()
+    assert run.training.lr == 1e-3

@@ -44,6 +44,7 @@ class FedFA(Addon):
 
     paper = "Zhou et al. 2023"
     weighs_classes = True
+    later_fields = frozenset({"moments"})
     p: float = Field(0.5, ge=0, le=1, description="probability that a place draws styles in a step")
     places: int = Field(5, ge=1, description="most places, counted from the input")
     moments: Literal["always", "drawn"] = Field(

@@ -83,6 +83,8 @@ class Dataset(Plugin):
     def _bounded(self) -> Dataset:
         if len(self.classes) > MOST_CLASSES:
             raise UserError("classes", f"{len(self.classes)} classes are too many (limit {MOST_CLASSES})", "name fewer")
+        if len(set(self.classes)) < len(self.classes) or not all(map(str.strip, self.classes)):
+            raise UserError("classes", "a name is empty or stands there twice", "name each class once")
         return self
 
     def card(self) -> Card:
