@@ -538,3 +538,15 @@ def test_a_disk_without_locks_is_one_line(tmp_path, monkeypatch):
     words = r"run: its file system has no locks: .*; mount it with flock, or choose"
     with pytest.raises(UserError, match=words), disk.locked(tmp_path / "run" / "lock"):
         raise AssertionError("nothing is to be done there")
+
+
+def test_texts_that_a_spreadsheet_would_run_are_inert_in_a_csv_and_come_back(tmp_path: Path) -> None:
+    texts = ["=1+1", "'=x", "''-y", "'tis", "-", "@a", "plain", None]
+    table = pd.DataFrame({"site": texts, "n": [-1.5] * len(texts)})
+    write_table(tmp_path / "t.csv", table)
+    cells = [line.partition(",")[0] for line in (tmp_path / "t.csv").read_text().splitlines()[1:]]
+    assert cells == ["'=1+1", "''=x", "'''-y", "'tis", "'-", "'@a", "plain", ""]
+    for read in (read_table(tmp_path / "t.csv"), read_table(tmp_path / "t.csv", text=True)):
+        assert [None if pd.isna(cell) else cell for cell in read["site"]] == texts
+    write_table(tmp_path / "t.parquet", table)
+    assert read_table(tmp_path / "t.parquet")["site"].tolist()[0] == "=1+1"

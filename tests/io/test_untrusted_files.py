@@ -26,7 +26,7 @@ from fedshift.cli import parser as cli
 from fedshift.core.errors import UserError
 from fedshift.data.partition import Partition
 from fedshift.datasets.own_images import OwnImages
-from fedshift.io import disk, text
+from fedshift.io import disk
 from fedshift.io.arrays import map_array
 from fedshift.io.guards import require_columns, require_object, tell_outside
 from fedshift.io.images import read_image
@@ -418,4 +418,3 @@ def test_text_is_written_whole_or_refused(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write_text(tmp_path / "x", "\ud800")
     assert list(tmp_path.iterdir()) == []
-    assert text.FORMULA[0] == "="

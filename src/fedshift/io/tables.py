@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .disk import atomic
-from .text import UTF8, readable
+from .text import UTF8, active, inert, readable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,11 +24,15 @@ def _is_csv(path: Path) -> bool:
 
 
 def write_table(path: Path, df: pd.DataFrame) -> None:
-    """Write a table without its index, as CSV or Parquet by its suffix. Floats keep all their digits."""
+    """Write a table without its index, as CSV or Parquet by its suffix. Floats keep all their digits.
+
+    In a CSV, a text that a spreadsheet would run as a formula gets an apostrophe in front, which `read_table` takes
+    away: names of sites, classes and files come from the data.
+    """
     is_csv = _is_csv(path)
     with atomic(path) as temporary:
         if is_csv:
-            df.to_csv(temporary, index=False, lineterminator="\n")
+            _replaced(df, inert).to_csv(temporary, index=False, lineterminator="\n")
         else:
             df.to_parquet(temporary, engine="pyarrow", index=False)
 
@@ -45,7 +49,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool =
     is_csv = _is_csv(path)
     if is_csv and text:
         texts = read_texts(path).reset_index(drop=True)
-        return texts[_wanted(path, [*texts.columns], columns)]
+        return _replaced(texts[_wanted(path, [*texts.columns], columns)], active)
     with readable(path, "table"):
         if not is_csv:
             wanted = _wanted(path, pq.read_schema(path).names, columns)
@@ -59,7 +63,16 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool =
         if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
             # later versions read all digits by themselves
             options["float_precision"] = "round_trip"
-        return pd.read_csv(path, usecols=wanted, **options)[wanted]
+        return _replaced(pd.read_csv(path, usecols=wanted, **options)[wanted], active)
+
+
+def _replaced(table: pd.DataFrame, changed: Callable[[str], str]) -> pd.DataFrame:
+    """Return a table in which each text is that which `changed` makes of it."""
+    for name, column in table.select_dtypes(exclude=["number", "bool"]).items():
+        texts = {text: changed(text) for text in column.unique() if isinstance(text, str)}
+        if any(text != new for text, new in texts.items()):
+            table = table.assign(**{str(name): column.map(lambda cell, texts=texts: texts.get(cell, cell))})
+    return table
 
 
 def _wanted(path: Path, present: Sequence[str], columns: Sequence[str] | None) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ JSON_LIMIT = 1 << 28
 """Bytes that a JSON file may have."""
 LARGEST = 2**63
 """All whole numbers in a JSON or YAML file must be smaller than this."""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""The first characters of a cell that a spreadsheet runs as a formula, or passes over to find one."""
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
+"""The beginning of a cell that a spreadsheet runs as a formula, or passes over to find one; or of one made inert."""
 
 
 @contextlib.contextmanager
@@ -84,6 +85,9 @@ def _whole(digits: str) -> int:
 
 def inert(cell: str) -> str:
     """Return the text of a cell; one that a spreadsheet would run as a formula gets an apostrophe in front."""
-    if cell.startswith(FORMULA):
-        return f"'{cell}"
-    return cell
+    return f"'{cell}" if FORMULA.match(cell) else cell
+
+
+def active(cell: str) -> str:
+    """Return the text of which `inert` made a cell."""
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell

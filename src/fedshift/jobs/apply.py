@@ -27,7 +27,7 @@ from ..io.guards import tell_outside
 from ..io.owned import require_own
 from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
-from ..io.text import inert, write_json
+from ..io.text import write_json
 from ..study.plan import inference_id
 from ..transforms import greys_after
 from .devices import take_device
@@ -251,15 +251,13 @@ def _by_site(table: pd.DataFrame, readable: np.ndarray) -> Iterator[np.ndarray]:
 def _write(path: Path, table: pd.DataFrame, classes: Sequence[str], unreadable: dict[str, str] | None) -> None:
     """Write a row for each image, in the order of the table, with classes by name.
 
-    With `unreadable`, a column says why an image was left out. Cells that a spreadsheet would run get an apostrophe.
+    With `unreadable`, a column says why an image was left out.
     """
     names = dict(enumerate(classes))
     words = {column: table[column].map(names) for column in ("label", "predicted") if column in table}
     if unreadable is not None:
         words["unreadable"] = table["path"].map(unreadable)
-    written = table.assign(**words)
-    texts = written.columns.intersection(["path", "site", "patient", *words])
-    write_table(path, written.assign(**{column: written[column].map(inert, na_action="ignore") for column in texts}))
+    write_table(path, table.assign(**words))
 
 
 def _examples(files: ImageFiles, table: pd.DataFrame, run: str) -> dict[int, np.ndarray]:
