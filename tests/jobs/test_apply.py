@@ -418,7 +418,8 @@ def test_tensors_of_another_model_are_refused(trained_project: Project, tmp_path
     folder = tmp_path / "run"
     shutil.copytree(trained_project.folder(), folder)
     state, _ = read_tensors(folder / "model.safetensors")
-    for wrong in ({"a": torch.zeros(1)}, {k: v[:1] for k, v in state.items() if v.dim()}):
+    whole = {k: v.round().long() for k, v in state.items()}
+    for wrong in ({"a": torch.zeros(1)}, {k: v[:1] for k, v in state.items() if v.dim()}, whole):
         write_tensors(folder / "model.safetensors", wrong, {})
         with pytest.raises(UserError, match=r"run: its tensors are not those of the model in its spec\.json"):
             apply(folder, trained_project.table, chosen("source", [], None), tmp_path / "out")

@@ -34,7 +34,7 @@ from .run_images import RunImages
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import nn
+    from torch import Tensor, nn
 
     from ..inferences import Inference
 
@@ -172,12 +172,17 @@ class Network:
 
     def _with(self, name: str) -> nn.Module:
         """Return the network with the tensors that were saved under a name, and with global ones for the rest."""
-        try:
-            self.model.load_state_dict({k: self.local.get(f"{name}/{k}", v) for k, v in self.shared.items()})
-        except RuntimeError as error:
-            problem = "its tensors are not those of the model in its spec.json"
-            raise UserError(self.folder, problem, "train it anew") from error
+        tensors = {key: self.local.get(f"{name}/{key}", value) for key, value in self.shared.items()}
+        # PyTorch would take whole numbers for floats.
+        if _forms(tensors) != _forms(self.model.state_dict()):
+            raise UserError(self.folder, "its tensors are not those of the model in its spec.json", "train it anew")
+        self.model.load_state_dict(tensors)
         return self.model
+
+
+def _forms(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, bool]]:
+    """Return the shape of each tensor, and whether it holds floats."""
+    return {key: (tensor.shape, tensor.is_floating_point()) for key, tensor in tensors.items()}
 
 
 def _blends(path: Path, text: str) -> dict[str, dict[str, Any]]:
