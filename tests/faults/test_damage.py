@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import damage
 import pytest
 
+from fedshift.io.checksums import record
 from fedshift.io.paths import Paths, checksum
+from fedshift.io.tables import read_table, write_table
+from fedshift.io.tensors import read_tensors, write_tensors
+from fedshift.io.text import read_json, write_json
 from fedshift.jobs import store
 
 
@@ -140,3 +146,67 @@ def test_clean_removes_superseded_runs_alone(finished: damage.Finished, monkeypa
         assert code == 0
         assert f"removed {old.folder}" in said
         assert [kept.folder for kept in store.kept(Paths())] == [entry.folder]
+
+
+def parquet_of(name: str, id_: str) -> Callable[[Path], None]:
+    def write(file: Path) -> None:
+        table = read_table(file)
+        table.attrs[name] = id_
+        write_table(file, table)
+
+    return write
+
+
+def tensors_of(id_: str) -> Callable[[Path], None]:
+    def write(file: Path) -> None:
+        tensors, metadata = read_tensors(file)
+        write_tensors(file, tensors, metadata | {"run": id_})
+
+    return write
+
+
+def json_of(name: str, value: object) -> Callable[[Path], None]:
+    return lambda file: write_json(file, read_json(file) | {name: value})
+
+
+def other_weights(file: Path) -> None:
+    tensors, metadata = read_tensors(file)
+    write_tensors(file, {key: value + 1 for key, value in tensors.items()}, metadata)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "change", "readers", "names"),
+    [
+        ("runs/*/predictions-*.parquet", parquet_of("run", "other"), ["score", "summarise"], "predictions"),
+        ("runs/*/predictions-*.parquet", parquet_of("inference", "other"), ["score"], "predictions"),
+        ("runs/*/model.safetensors", other_weights, ["score"], "predictions"),
+        ("runs/*/model.safetensors", tensors_of("other"), ["predict"], "safetensors"),
+        ("runs/*/clients.safetensors", tensors_of("other"), ["predict"], "clients.safetensors"),
+        ("runs/*/spec.json", json_of("seed", 7), ["predict"], "spec.json|model.safetensors"),
+        ("runs/*/rounds.parquet", parquet_of("run", "other"), [], "rounds.parquet"),
+        ("runs/*/manifest.json", json_of("run", "other"), [], "manifest.json"),
+        ("partitions/*.parquet", parquet_of("partition", "other"), ["train", "score"], "partitions"),
+        ("controls/*.parquet", parquet_of("partition", "other"), ["summarise"], "controls"),
+        ("data/*/samples.parquet", parquet_of("data", "other"), ["train", "predict"], "samples.parquet"),
+        ("data/*/card.json", json_of("data", "other"), ["train"], "card.json"),
+    ],
+)
+def test_a_file_in_the_place_of_another_is_noticed_although_its_checksum_is_right(
+    finished: damage.Finished, pattern: str, change: Callable[[Path], None], readers: list[str], names: str
+) -> None:
+    """As a copied folder brings them: the file and its recorded checksum belong together."""
+    with finished.here():
+        (file,) = Path("results").glob(pattern)
+        record_file = checksum(file)
+        before = {path: path.read_bytes() for path in (file, record_file)}
+        change(file)
+        record(file)
+        try:
+            said = {command: finished.call(command) for command in ("verify", *readers)}
+        finally:
+            for path, content in before.items():
+                path.write_bytes(content)
+        assert finished.call("verify")[0] == 0
+    for command, (code, text) in said.items():
+        assert code == 2, f"{command} takes it: {text}"
+        assert re.search(rf"({names})[^\n]*: (was (written|made)|is that of)", text), text

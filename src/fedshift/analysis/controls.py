@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..io import identity
 from ..io.guards import require_columns
 from ..io.paths import Paths
 from ..io.tables import read_table
@@ -93,6 +94,7 @@ def _of_control(paths: Paths, partition: str) -> dict[Site, pd.DataFrame]:
     path = paths.control(partition)
     if not path.exists():
         return {}
+    identity.require(path, partition=partition)
     with readable(path, "table"):
         rows = read_table(path).astype({"sample": str, "site": str, "role": str, "label": int})
     require_columns(path, rows, dict.fromkeys(predictions.probabilities(rows), "numbers"))

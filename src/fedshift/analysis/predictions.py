@@ -13,6 +13,7 @@ import numpy as np
 from ..core.errors import UserError
 from ..data.prepared import read_partition
 from ..inferences import COUNT
+from ..io import identity
 from ..io.paths import Paths
 from ..io.tables import read_table
 from ..study.plan import Plan
@@ -138,6 +139,7 @@ class Predictions:
     def partition(self, id_: str) -> pd.DataFrame:
         """Return the table of a partition. Raises UserError where it cannot be read."""
         if id_ not in self._partitions:
+            identity.require(self.paths.partition(id_), partition=id_)
             self._partitions[id_] = read_partition(self.paths.partition(id_))
         return self._partitions[id_]
 
@@ -181,6 +183,7 @@ class Predictions:
         members = [key for key, file in self.plan.predictions(run.id).items() if file == job]
         table = None
         if path.exists():
+            identity.require(path, **identity.of_predictions(self.paths.run_files(run.id), self.plan.sweeps[job]))
             table = read_table(path)
         for key, split in itertools.product(members, SPLITS):
             try:

@@ -108,6 +108,10 @@ def predict(args: argparse.Namespace) -> None:
     out = Paths().predictions(args.id, args.inference)
     require(files.trained, lambda: call(args))
     run = load_run(files.folder)
+    # The files of a choice are those of the chosen training.
+    named = [args.id, *(key for plan in plans(args).values() if args.id in plan.searches for key in plan.candidates)]
+    if run.id not in named:
+        raise UserError(files.spec, f"is that of run {run.id}", f"remove it, and make it again: {call(args)}")
     if not Paths().data_files(run.data.id).card.exists():
         raise UserError(files.spec, f"names the data {run.data.id}, which are not prepared", call(args))
     reads = [*Paths().data_files(run.data.id).written, Paths().partition(run.partition_id)]

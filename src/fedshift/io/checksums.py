@@ -46,6 +46,11 @@ def recorded(file: Path) -> bool:
     return checksum(file).exists()
 
 
+def checksum_of(file: Path) -> str:
+    """Return the first 16 hex digits of the recorded checksum of a file; "" where none was recorded."""
+    return _read(file)[0][:16] if recorded(file) else ""
+
+
 def damage(file: Path, whole: bool = False) -> str:
     """Return how a file differs from what was recorded when it was written: a few words, or "" where it does not.
 

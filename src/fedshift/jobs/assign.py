@@ -15,5 +15,5 @@ if TYPE_CHECKING:
 def assign(run: Run, samples: Path, out: Path, code: str = "") -> None:
     """Write `out`: the sample, site, role and split of each sample of a run's partition, given samples.parquet."""
     table = run.partition.assign(read_samples(samples))
-    table.attrs["code"] = code
+    table.attrs = {"code": code, "partition": run.partition_id}
     write_table(out, table)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import registry
 from ..core.errors import UserError
-from ..io import checksums
+from ..io import checksums, identity
 from ..io.guards import require_columns, require_object
 from ..io.paths import Paths
 from ..io.tables import read_table
@@ -92,6 +92,8 @@ def choose(run: Run, paths: Paths, oracle: Oracle | None = None) -> None:
     if oracle:
         name = oracle.metric.name
         higher = oracle.metric.higher_is_better
+        for key in run.candidates:
+            identity.require(paths.predictions(key, oracle.sweep), run=key)
         scores = {key: _outside(paths.predictions(key, oracle.sweep), oracle) for key in run.candidates}
     else:
         name = run.training.select_by or "accuracy"

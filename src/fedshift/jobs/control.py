@@ -57,7 +57,7 @@ def control(run: Run, paths: Paths, out: Path) -> None:
     p = probabilities(model, values[test], len(prepared.classes))
     table: pd.DataFrame = partition.loc[test, ["sample", "site", "role"]].reset_index(drop=True)
     table = table.assign(label=labels[test].astype(np.int64), **{f"p{k}": column for k, column in enumerate(p.T)})
-    table.attrs = {"features": values.shape[1], "C": penalty}
+    table.attrs = {"features": values.shape[1], "C": penalty, "partition": run.partition_id}
     write_table(out, table)
     say(f"control: {values.shape[1]} numbers an image, {train.sum()} images to train on, C = {penalty:g}")
 

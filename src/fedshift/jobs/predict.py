@@ -19,6 +19,7 @@ from ..core.registry import validated
 from ..data.samples import MappedSamples
 from ..engine.prediction import adapted_probabilities, client_answer, mean_answer, probabilities
 from ..inferences import COUNT, Site
+from ..io import identity
 from ..io.guards import require_object
 from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
@@ -95,7 +96,9 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
                     say(f"{name}: validation images of {site} are left out: {error.what}")
     if not tests:
         raise UserError(paths.partition(run.partition_id), "has no test images of any site", "remove it, and run again")
-    write_table(out, pd.concat(frames, ignore_index=True).astype({"label": np.int64}))
+    table = pd.concat(frames, ignore_index=True).astype({"label": np.int64})
+    table.attrs.update(identity.of_predictions(RunFiles(folder), inferences))
+    write_table(out, table)
 
 
 def site_knowledge(inference: Inference, network: Network, images: RunImages) -> Callable[[str], Site]:
@@ -151,9 +154,13 @@ class Network:
     def __init__(self, run: Run, folder: Path, shape: tuple[int, ...], device: torch.device) -> None:
         self.folder = folder
         self.clients = run.partition.internal
-        self.shared, _ = read_tensors(RunFiles(folder).model)
-        self.local, metadata = read_tensors(RunFiles(folder).clients)
-        self.blends = _blends(RunFiles(folder).clients, metadata.get("blends", "{}"))
+        files = RunFiles(folder)
+        self.shared, about = read_tensors(files.model)
+        self.local, metadata = read_tensors(files.clients)
+        if "run" in about:
+            for file in (files.model, files.clients):
+                identity.require(file, run=about["run"], spec=identity.of_run(files)["spec"])
+        self.blends = _blends(files.clients, metadata.get("blends", "{}"))
         model = architecture(run, shape).to(device)
         last = channels_last(run.training.channels_last, model, shape_after(run.transforms, shape), device)
         self.model = model.to(memory_format=torch.channels_last) if last else model

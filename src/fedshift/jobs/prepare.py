@@ -87,10 +87,11 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
         with atomic_folder(out) as new:
             files = DataFiles(new)
             array.move(files.images)
+            samples.attrs = {"data": data.id}
             write_table(files.samples, samples)
             write_table(files.pixels, samples[["sample"]].assign(pixels=pixels))
             record = _card(data, samples, files) | _received(raw)
-            write_json(files.card, {**record, "notes": remarks, "code": code})
+            write_json(files.card, {**record, "data": data.id, "notes": remarks, "code": code})
     shutil.rmtree(partial, ignore_errors=True)
     for remark in remarks:
         say(f"warning: {remark}")

@@ -12,6 +12,7 @@ from ..core.errors import UserError, did_you_mean
 from ..data.prepared import Prepared, read_partition
 from ..data.samples import MappedSamples
 from ..data.site_transforms import Statistics, at_site, site_statistics
+from ..io import identity
 from ..io.paths import Paths
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ class RunImages:
         self.run, self.device = run, device
         self.prepared = Prepared(paths.data(run.data.id))
         self.partition = read_partition(paths.partition(run.partition_id))
+        files = paths.data_files(run.data.id)
+        for file in (files.samples, files.card):
+            identity.require(file, data=run.data.id)
+        identity.require(paths.partition(run.partition_id), partition=run.partition_id)
         self.labels = self.prepared.samples["label"].to_numpy()
         self._statistics: dict[str, Statistics] = {}
 

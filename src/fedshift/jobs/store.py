@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.console import say
-from ..io import checksums
+from ..io import checksums, identity
 from ..io.disk import atomic, disk_errors
 from ..io.paths import Paths, RunFiles, checksum
 from ..io.text import write_json
@@ -72,9 +72,11 @@ class Kept:
         """Put the files of the run back into its folder, and return whether that was possible."""
         if not self.folder.is_dir():
             return False
-        for file, fault in self.damage().items():
-            say(f"{file} {fault}: this kept run is not used")
-            return False
+        faults = self.damage() or {self.files.model: identity.differs(self.files.model, run=self.run)}
+        for file, fault in faults.items():
+            if fault:
+                say(f"{file} {fault}: this kept run is not used")
+                return False
         with disk_errors(files.folder):
             for file in self.files.trained:
                 twin(file, files.folder / file.name)

@@ -20,7 +20,7 @@ from ..data.samples import MappedSamples
 from ..engine.federation import Federation
 from ..engine.ledger import Traffic
 from ..engine.ranks import Ranks, opened
-from ..io import checksums
+from ..io import checksums, identity
 from ..io.disk import locked, sweep
 from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
@@ -174,9 +174,12 @@ def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str
     import pandas as pd
 
     write_json(files.spec, run.spec)
-    write_table(files.rounds, pd.DataFrame(federation.history))
+    about = {**identity.of_run(files), "run": run.id}
+    rounds = pd.DataFrame(federation.history)
+    rounds.attrs.update(about)
+    write_table(files.rounds, rounds)
     shared = federation.global_state()
-    write_tensors(files.model, shared, {})
+    write_tensors(files.model, shared, about)
     clients = [client.name for client in federation.clients if federation.own_names]
     stayed: dict[str, Tensor] = {}
     blends: dict[str, Any] = {}
@@ -191,7 +194,7 @@ def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str
             # Networks that predict together with a client's own: a tensor that is left out is that of the model.
             if name not in ("", *clients):
                 stayed |= {f"{name}/{k}": value for k, value in state.items() if not value.equal(shared[k])}
-    write_tensors(files.clients, stayed, {"blends": json.dumps(blends)} if blends else {})
+    write_tensors(files.clients, stayed, about | ({"blends": json.dumps(blends)} if blends else {}))
     write_json(files.manifest, manifest)
     checksums.record(*files.trained)
 

@@ -5,11 +5,13 @@ Imports no pandas: Snakemake asks here for the files that a finished study consi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from ..io import identity
 from ..io.paths import Paths
 from ..papers.words import of_ledger
 from ..study.plan import Plan
@@ -24,18 +26,27 @@ class Output:
 
     rule: str
     files: tuple[Path, ...]
+    ids: Callable[[], Mapping[str, str]] = dict
+    """Returns what the files state about themselves; see `io.identity`."""
 
 
 def outputs(plan: Plan, paths: Paths) -> Iterator[Output]:
     """Yield the outputs of all jobs of a study, from the source of its data to its page."""
     study = paths.study_files(plan.name)
     yield from (Output("download", (paths.source(raw),)) for raw in dict.fromkeys(d.raw for d in plan.data.values()))
-    yield from (Output("prepare", paths.data_files(key).written) for key in plan.data)
-    yield from (Output("partition", (paths.partition(key),)) for key in _partitions(plan))
-    yield from (Output("control", (paths.control(key),)) for key in plan.controls)
-    yield from (Output("train", paths.run_files(run).trained) for run in plan.trainings)
+    for key in plan.data:
+        yield Output("prepare", paths.data_files(key).written, partial(dict, data=key))
+    for key in _partitions(plan):
+        yield Output("partition", (paths.partition(key),), partial(dict, partition=key))
+    for key in plan.controls:
+        yield Output("control", (paths.control(key),), partial(dict, partition=key))
+    for run in plan.trainings:
+        yield Output("train", paths.run_files(run).trained, partial(identity.of_run, paths.run_files(run)))
+    # The files of a choice are those of the chosen training, and state its id.
     yield from (Output("choose", paths.run_files(run).trained) for run in plan.searches)
-    yield from (Output("predict", (paths.predictions(run, job),)) for run, job in plan.predicted)
+    for run, job in plan.predicted:
+        ids = partial(identity.of_predictions, paths.run_files(run), plan.sweeps[job])
+        yield Output("predict", (paths.predictions(run, job),), ids)
     yield Output("score", (study.scores, study.missing))
     if of_ledger(plan):
         yield Output("ledger", (study.ledger,))

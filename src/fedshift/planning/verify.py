@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..core.errors import UserError
+from ..io import identity
 from ..io.checksums import MISSING, damage, recorded
 from ..io.paths import Paths
 from ..jobs.store import Kept, kept
@@ -46,9 +48,17 @@ def verify(plan: Plan, paths: Paths, threads: int = 1) -> list[Checked]:
 
 
 def _checked(output: Output) -> Checked:
-    faults = {file: what for file in output.files if (what := damage(file, whole=True))}
+    faults = {file: what for file in output.files if (what := damage(file, whole=True) or _exchanged(file, output))}
     unrecorded = tuple(file for file in output.files if file not in faults and not recorded(file))
     return Checked(output, faults, unrecorded)
+
+
+def _exchanged(file: Path, output: Output) -> str:
+    """Return how a file states other ids than those of its place; "" where it does not."""
+    try:
+        return identity.differs(file, **output.ids())
+    except UserError as error:
+        return error.what
 
 
 def damaged_store(plan: Plan, paths: Paths) -> Iterator[tuple[Kept, str]]:
