@@ -84,6 +84,7 @@ def logistic(y: np.ndarray, x: np.ndarray, offset: np.ndarray | float = 0.0) -> 
             return None
         if np.abs(step).max() < 1e-10 * (1 + np.abs(b).max()):
             return Fit(b, covariance, residual @ covariance)
+        # Newton's step may overshoot where p is near 0 or 1, and the likelihood would fall.
         before = loss(b)
         while loss(b + step) > before and np.abs(step).max() > 1e-12:
             step = step / 2
@@ -124,6 +125,7 @@ def slope(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
         return _unknown(people)
     low = x[y == 0]
     high = x[y == 1]
+    # Perfect separation: the slope of greatest likelihood is infinite.
     if low.max() <= high.min() or high.max() <= low.min():
         return _unknown(people)
     return _coefficient(logistic(y, np.stack([np.ones(len(x)), x], 1)), 1, people)

@@ -59,6 +59,7 @@ class Difference(NamedTuple):
 
     def reversed(self) -> Difference:
         """Return the difference of the second condition minus the first."""
+        # The upper bound of a difference is the lower bound of its opposite.
         turned = {f"low{of}": -getattr(self, f"high{of}") for of in _BOUNDS}
         turned |= {f"high{of}": -getattr(self, f"low{of}") for of in _BOUNDS}
         return self._replace(mean=-self.mean, **turned)

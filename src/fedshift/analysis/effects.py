@@ -82,6 +82,7 @@ class Estimates:
         for key, rows in self.scores.groupby(LEVELS, sort=False):
             id_, role, site, inference, metric = map(str, key)
             level = id_, role, site, inference, metric
+            # Sorted, so that trainings of one seed stand in one place in every estimate that is combined with this one.
             rows = rows.dropna(subset="value").sort_values("seed")
             trainings = [
                 influences.get((*level, seed), Estimate(np.array([value]), (seed,)))
@@ -125,6 +126,7 @@ class Estimates:
         members: dict[Level, list[Estimate]] = defaultdict(list)
         for (id_, role, site, inference, metric), estimate in levels.items():
             partition = self._partition(id_), metric
+            # A mean inside over more partitions than outside would make a gap of different patients.
             if wanted[partition] == there[partition]:
                 members[self.names.conditions[id_].family, role, site, inference, metric].append(estimate)
         return {level: estimates.mean(parts) for level, parts in members.items()}

@@ -180,6 +180,7 @@ class Predictions:
     def _load(self, run: Run, job: str) -> None:
         """Keep all that a file of predictions holds, or why it cannot be used."""
         path = self.paths.predictions(run.id, job)
+        # A file is read once for all its inferences and splits: reading it again costs more than keeping its parts.
         members = [key for key, file in self.plan.predictions(run.id).items() if file == job]
         table = None
         if path.exists():
@@ -215,6 +216,7 @@ class Predictions:
         if not table["label"].isin(range(len(classes))).all():
             raise Missing(path, f"a label is outside of 0 to {len(classes) - 1}")
         table = table.astype({"sample": str, "site": str, "role": str, "label": int})
+        # In one order for all runs, so that equal columns are equal objects and can be shared.
         table = table.sort_values(["site", "sample"], ignore_index=True)
         if partial := self._not_whole(run, table, split):
             raise Missing(path, partial)
@@ -229,6 +231,7 @@ class Predictions:
         partition = self.paths.partition(run.partition_id)
         if not partition.exists():
             return f"its partition {partition.name} is missing"
+        # Validation images of a site may be left out, where they are too few for the statistics of a batch.
         sites = run.tested if split == "test" else tuple(table["site"].unique())
         wanted = self._wanted(run.partition_id, split, sites)
         if table[["sample", *SITE]].equals(wanted):

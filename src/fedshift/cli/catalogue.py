@@ -89,6 +89,7 @@ def _after_a_round(algorithm: Algorithm, bn: str | None = None) -> Federation:
     model = initialise(registry.build("model", "mlp"), (1, 28, 28), 10, 0)
     federation = Federation(model, {"client": (x, torch.arange(4))}, algorithm=algorithm, bn=bn, training=training)
     federation.round()
+    # Schedules such as that of FedTAN's joint step act late: the state jumps there instead of training so long.
     federation.server.round = LATE
     federation.round()
     return federation
@@ -100,6 +101,7 @@ def _staying(trained: Federation) -> list[str]:
     layout = trained.trainer.layout
     spans = {"A": layout.affine, "W": layout.weights, "S": layout.statistics}
     stays = [name for name, span in spans.items() if not (shared.start <= span.start and span.stop <= shared.stop)]
+    # All parameters together have one letter in the papers.
     if stays[:2] == ["A", "W"]:
         stays = ["P", *stays[2:]]
     layers = {"full": [], "head_home": ["H"], "body_home": ["P - H"]}[trained.algorithm.layers]
@@ -122,6 +124,7 @@ def _floats(trained: Federation, count: int) -> str:
     """Return a number of floats as multiples of P or W, S and 1, such as `2P + S`; H for those of the last layer."""
     if count == sum(p.numel() for p in classifier(trained.trainer.model).parameters()):
         return "H"
+    # The counts of the three parts differ so much that a number can be read back as multiples of them.
     layout = trained.trainer.layout
     affine, weights, statistics = (s.stop - s.start for s in (layout.affine, layout.weights, layout.statistics))
     trainable = weights

@@ -76,6 +76,7 @@ def report(args: argparse.Namespace) -> None:
     """Score, summarise, draw and write the page of what there is; runs may be missing."""
     score(args)
     summarise(args)
+    # Each step is the command that Snakemake would call, so that checksums are checked and recorded in the same way.
     for name in one_plan(args).study.figures:
         figure(argparse.Namespace(**vars(args) | {"figure": name}))
     page(args)
@@ -131,6 +132,7 @@ def index(args: argparse.Namespace) -> None:
     """Write reports/index.html: all studies, what they reproduce and the outcome."""
     from ..report.gallery import write
 
+    # Nothing is checked before: the index reads what is there of all studies, also of unfinished ones.
     out = write(args.studies, Paths())
     record(out)
     say(f"wrote {out}")

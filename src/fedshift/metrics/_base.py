@@ -38,6 +38,7 @@ class Metric(Plugin):
             raise TypeError(f"{type(self).__name__} has no value")
         each = each.reshape(len(label), -1)
         counted = (~np.isnan(each)).sum(0)
+        # A part without any sample, such as a class that is absent, makes the whole score undefined.
         if counted.all():
             return float((np.nansum(each, 0) / counted).mean())
         return float("nan")
@@ -85,5 +86,6 @@ class Metric(Plugin):
     @property
     def has_interval(self) -> bool:
         """Return whether the score has an interval, because samples contribute to it or have a known influence."""
+        # The base class derives each from the other, so that one of the two must be overridden.
         cls = type(self)
         return cls.per_sample is not Metric.per_sample or cls.influence is not Metric.influence
