@@ -135,9 +135,11 @@ def test_a_partial_file_is_missing_not_averaged(tmp_path: Path) -> None:
         (lambda t: t.drop(columns="label"), "no column label"),
         (lambda t: t.drop(columns=["p0", "p1"]), "no probability columns"),
         (lambda t: t.assign(p1=math.nan), "NaN or infinite"),
+        (lambda t: t.assign(p1=t["p1"] + 0.01), "do not add up to 1"),
+        (lambda t: t.assign(p0=1.5, p1=-0.5), "do not add up to 1"),
         (lambda t: t.assign(label=7), "outside of 0 to 1"),
         (lambda t: pd.concat([t, t.iloc[:1]]), "predicted twice"),
-        (lambda t: pd.concat([t, t.iloc[:1].assign(sample="new")]), "no test samples"),
+        (lambda t: pd.concat([t, t.iloc[:1].assign(sample="new")]), "1 samples are not test samples of the partition"),
         (lambda t: t.iloc[:0], "holds no predictions"),
     ],
 )

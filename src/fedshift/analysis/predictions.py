@@ -29,6 +29,8 @@ TYPES = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}
 SITE = ["site", "role"]
 Samples = Callable[[str], "pd.DataFrame"]
 """Returns samples.parquet of prepared data by their id, with sample and site as text, or raises UserError."""
+ROUNDING = 1e-4
+"""The most by which the probabilities of a sample may add up to something else than 1: networks predict in float32."""
 SPLITS = ("test", "val")
 """The splits of which predictions are kept."""
 
@@ -211,8 +213,11 @@ class Predictions:
         if len(classes) < 2 or not len(table):
             none = "holds no predictions" if split == "test" else f"holds no predictions of the split {split}"
             raise Missing(path, none if not len(table) else "has no probability columns p0, p1, ...")
-        if not np.isfinite(table[classes].to_numpy()).all():
+        probability = table[classes].to_numpy(dtype=float)
+        if not np.isfinite(probability).all():
             raise Missing(path, "a probability is NaN or infinite")
+        if (probability < 0).any() or (np.abs(probability.sum(1) - 1) > ROUNDING).any():
+            raise Missing(path, "the probabilities of a sample do not add up to 1")
         if not table["label"].isin(range(len(classes))).all():
             raise Missing(path, f"a label is outside of 0 to {len(classes) - 1}")
         table = table.astype({"sample": str, "site": str, "role": str, "label": int})

@@ -12,6 +12,7 @@ from ..core.errors import UserError
 from ..io.guards import require_object
 from ..io.paths import Paths
 from ..io.result_tables import TEXT
+from ..io.tables import restored
 from ..io.text import read_json, readable
 from ..study.plan import Plan
 from .predictions import TYPES
@@ -39,7 +40,7 @@ def parse_table(content: bytes, path: Path) -> pd.DataFrame:
         table = table.astype({k: v for k, v in TYPES.items() if k in known})
     if words := [c for c in known if c not in text and table[c].notna().any() and table[c].dtype.kind not in "iufb"]:
         raise UserError(path, f"the column {words[0]!r} holds words in the place of numbers", "make it again")
-    return table
+    return restored(table)
 
 
 def missing(plan: Plan, paths: Paths) -> list[dict[str, str]]:

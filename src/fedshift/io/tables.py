@@ -49,7 +49,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool =
     is_csv = _is_csv(path)
     if is_csv and text:
         texts = read_texts(path).reset_index(drop=True)
-        return _replaced(texts[_wanted(path, [*texts.columns], columns)], active)
+        return restored(texts[_wanted(path, [*texts.columns], columns)])
     with readable(path, "table"):
         if not is_csv:
             wanted = _wanted(path, pq.read_schema(path).names, columns)
@@ -63,7 +63,12 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool =
         if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
             # later versions read all digits by themselves
             options["float_precision"] = "round_trip"
-        return _replaced(pd.read_csv(path, usecols=wanted, **options)[wanted], active)
+        return restored(pd.read_csv(path, usecols=wanted, **options)[wanted])
+
+
+def restored(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table that was read from a CSV without the apostrophes that `write_table` has added."""
+    return _replaced(table, active)
 
 
 def _replaced(table: pd.DataFrame, changed: Callable[[str], str]) -> pd.DataFrame:
