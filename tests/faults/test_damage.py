@@ -182,7 +182,7 @@ def other_weights(file: Path) -> None:
         ("runs/*/model.safetensors", other_weights, ["score"], "predictions"),
         ("runs/*/model.safetensors", tensors_of("other"), ["predict"], "safetensors"),
         ("runs/*/clients.safetensors", tensors_of("other"), ["predict"], "clients.safetensors"),
-        ("runs/*/spec.json", json_of("seed", 7), ["predict"], "spec.json|model.safetensors"),
+        ("runs/*/spec.json", json_of("seed", 7), ["predict"], "spec.json|manifest.json"),
         ("runs/*/rounds.parquet", parquet_of("run", "other"), [], "rounds.parquet"),
         ("runs/*/manifest.json", json_of("run", "other"), [], "manifest.json"),
         ("partitions/*.parquet", parquet_of("partition", "other"), ["train", "score"], "partitions"),

@@ -60,7 +60,7 @@ def require(path: Path, **ids: str) -> None:
 
 
 def of_run(files: RunFiles) -> dict[str, str]:
-    """Return what the files of a training state: the run's id, and a digest of its spec."""
+    """Return what the files of a training state: the run's id, and in the manifest a digest of its spec."""
     return {"run": files.folder.name, "spec": digest.of(read_json(files.spec))}
 
 

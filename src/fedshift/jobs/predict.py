@@ -158,8 +158,9 @@ class Network:
         self.shared, about = read_tensors(files.model)
         self.local, metadata = read_tensors(files.clients)
         if "run" in about:
-            for file in (files.model, files.clients):
-                identity.require(file, run=about["run"], spec=identity.of_run(files)["spec"])
+            identity.require(files.clients, run=about["run"])
+        if files.manifest.exists():
+            identity.require(files.manifest, spec=identity.of_run(files)["spec"])
         self.blends = _blends(files.clients, metadata.get("blends", "{}"))
         model = architecture(run, shape).to(device)
         last = channels_last(run.training.channels_last, model, shape_after(run.transforms, shape), device)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from ..core import digest
 from ..core.errors import UserError
 from ..io.guards import require_object
 from ..io.text import read_json
@@ -100,6 +101,7 @@ def manifest(
         best_value = statistics.fmean(selected.values)
     content = {
         "run": run.id,
+        "spec": digest.of(run.spec),
         "seed": run.seed,
         "code": code,
         "git": git(),

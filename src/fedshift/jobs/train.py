@@ -20,7 +20,7 @@ from ..data.samples import MappedSamples
 from ..engine.federation import Federation
 from ..engine.ledger import Traffic
 from ..engine.ranks import Ranks, opened
-from ..io import checksums, identity
+from ..io import checksums
 from ..io.disk import locked, sweep
 from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
@@ -174,7 +174,7 @@ def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str
     import pandas as pd
 
     write_json(files.spec, run.spec)
-    about = {**identity.of_run(files), "run": run.id}
+    about = {"run": run.id}
     rounds = pd.DataFrame(federation.history)
     rounds.attrs.update(about)
     write_table(files.rounds, rounds)
