@@ -34,6 +34,7 @@ from fedshift.engine.prediction import adapted_probabilities, client_answer, pro
 from fedshift.engine.read_ahead import read_ahead
 from fedshift.inferences import Personalise, Site
 from fedshift.io.tables import read_table
+from fedshift.io.tensors import read_tensors
 from fedshift.transforms import Transform
 
 Work = Callable[[torch.device], Any]
@@ -179,7 +180,8 @@ def job(device: torch.device) -> dict[str, Any]:
         plan, paths = predicting.trained(Path(folder), **changes)
         (run,) = plan.runs
         table = predicting.written(plan, paths, run, *plan.inferences)
-        files = [path.read_bytes() for path in (paths.run_files(run).model, paths.run_files(run).clients)]
+        # Beside the tensors, a file states its run, whose id depends on the folder of the images.
+        files = [read_tensors(path)[0] for path in (paths.run_files(run).model, paths.run_files(run).clients)]
         return {
             "files": files,
             "rounds": read_table(paths.run_files(run).rounds).drop(columns="seconds").to_dict(),
