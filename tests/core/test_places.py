@@ -116,19 +116,40 @@ def test_what_is_wrong_with_a_file_is_one_line(folder: Path, name: str, text: st
     (folder / f"{name}.py").write_text(text, encoding="utf-8")
     registry.add_folder(folder)
     with pytest.raises(UserError) as caught:
-        for kind in registry.KINDS:
-            registry.discover(kind)
+        registry.get("dataset" if name == "manifest" else "algorithm", name)
     assert str(caught.value).startswith(error)
     assert "\n" not in str(caught.value)
 
 
-def test_all_wrong_files_are_named_together(folder: Path) -> None:
+def test_a_file_beside_a_plug_in_that_is_named_is_not_imported(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "half.py").write_text("def broken(:\n", encoding="utf-8")
+    (folder / "loud.py").write_text("print('imported')\n", encoding="utf-8")
+    (folder / "accuracy.py").write_text(SPREAD, encoding="utf-8")
+    registry.add_folder(folder)
+    assert registry.get("algorithm", "damped").name == "damped"
+    assert registry.build("algorithm", "fedavg").name == "fedavg"
+    with pytest.raises(UserError, match="there is another metric 'accuracy'"):
+        registry.get("metric", "accuracy")
+    out = capsys.readouterr()
+    assert (out.out, out.err) == ("", "")
+
+
+def test_each_wrong_file_is_one_warning_where_all_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("one", "two"):
         (folder / f"{name}.py").write_text("x = 1\n", encoding="utf-8")
+    (folder / "fedavg.py").write_text(DAMPED, encoding="utf-8")
     registry.add_folder(folder)
-    with pytest.raises(UserError) as caught:
-        registry.discover("algorithm")
-    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["plugins/one.py", "plugins/two.py"]
+    for kind in registry.KINDS:
+        assert registry.discover(kind)
+    assert "damped" in registry.discover("algorithm")
+    warnings = capsys.readouterr().err.splitlines()
+    assert sorted(line.partition(":")[2].partition(":")[0].strip() for line in warnings) == [
+        "plugins/fedavg.py",
+        "plugins/one.py",
+        "plugins/two.py",
+    ]
 
 
 def test_a_folder_that_is_not_there(folder: Path) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from pydantic import ValidationError
 
 from ..core.plugin import Plugin
-from ..core.registry import build, discover
+from ..core.registry import build, get
 from .case import Broken, Case, made, needed, refusal, require
 
 
@@ -25,7 +25,7 @@ def built_from_its_name(cls: type[Plugin]) -> None:
     """Check that the name leads to the class."""
     plugin = made(cls) if needed(cls) else build(cls.kind, cls.name)
     require(type(plugin) is cls, f"the name {cls.name} leads to {type(plugin)}")
-    require(discover(cls.kind).get(cls.name) is cls, f"{cls.name} is not found by its name")
+    require(get(cls.kind, cls.name) is cls, f"{cls.name} is not found by its name")
 
 
 def described(cls: type[Plugin]) -> None:

@@ -89,12 +89,12 @@ def forget() -> None:
     built_in_names.cache_clear()
 
 
-def installed(kind: str) -> Iterator[Found]:
-    """Yield the plug-ins of a kind that installed packages name as entry points of the group `fedshift.KINDs`.
+def installed(kind: str, name: str) -> Iterator[Found]:
+    """Yield the plug-ins that installed packages name so, as entry points of the group `fedshift.KINDs`.
 
     Raises UserError for an entry point that cannot be imported, or is not a plug-in of that kind.
     """
-    for point in sorted(named_by_packages(kind)):
+    for point in sorted(named_by_packages(kind).select(name=name)):
         origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
         where = f"{origin}, entry point {point.name}"
         if not NAME.fullmatch(point.name):
@@ -102,6 +102,17 @@ def installed(kind: str) -> Iterator[Found]:
         with _importing(where):
             cls = point.load()
         yield Found(point.name, _require(cls, kind, point.value, where), origin)
+
+
+def named_by(file: Path) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of the plug-ins of this package, and of installed ones, whose module is a file."""
+    for kind in KINDS:
+        modules = {name: f"{digest.PACKAGE}.{kind}s.{name}" for name in built_in_names(kind)}
+        for name, module in (modules | {point.name: point.module for point in named_by_packages(kind)}).items():
+            with contextlib.suppress(ImportError, ValueError):  # a package that is broken, and holds another file
+                spec = importlib.util.find_spec(module)
+                if spec and spec.origin and Path(spec.origin).resolve() == file.resolve():
+                    yield kind, name
 
 
 def files(place: Path) -> list[Path]:

@@ -17,6 +17,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from . import places
+from .console import say
 from .errors import UserError, UserErrors, did_you_mean
 from .places import Found
 from .plugin import KINDS as KINDS
@@ -40,13 +41,13 @@ def add_file(file: Path) -> type[Plugin]:
     """Return the plug-in in a file, which is found by its name from now on. Raises UserError if it holds none."""
     if not file.is_file():
         raise UserError(file, "no such file", "give the file of one plug-in")
-    for kind in KINDS:
-        for cls in discover(kind).values():
-            if Path(inspect.getfile(cls)).resolve() == file.resolve():
-                return cls
+    known = next(places.named_by(file), None)
+    if known:
+        return get(*known)
     found = places.in_file(file)
-    _add(file)
-    return discover(found.plugin.kind)[found.name]
+    if file.parent.resolve() not in _added:
+        _add(file)
+    return get(found.plugin.kind, found.name)
 
 
 def _add(place: Path) -> None:
@@ -59,46 +60,77 @@ def _add(place: Path) -> None:
 def forget() -> None:
     """Look for all plug-ins anew when they are next asked for. Classes that are imported stay as they are."""
     places.forget()
-    for cached in (_found, _alone, discover, _aliases):
+    for cached in (find, _found, discover, _aliases):
         cached.cache_clear()
+
+
+@functools.cache
+def find(kind: str, name: str) -> type[Plugin] | None:
+    """Return the plug-in of a kind with that present name, and import no other; None if none has it.
+
+    Raises UserError for a file of that name that fails, and where two plug-ins of the kind have it.
+    """
+    found = [places.built_in_file(kind, name)] if name in places.built_in_names(kind) else []
+    files = (file for file in itertools.chain.from_iterable(map(places.files, _added)) if file.stem == name)
+    outside = [other for other in (*places.installed(kind, name), *map(places.in_file, files)) if _is(other, kind)]
+    if outside and not found:
+        # Studies and old specifications may still say an earlier name.
+        found = [built_in for built_in in places.built_in(kind) if name in built_in.plugin.aliases]
+    found += outside
+    if not found:
+        return None
+    if len(found) > 1:
+        raise UserError(found[1].origin, f"there is another {kind} {name!r}: {found[0].place}", "rename one of the two")
+    found[0].plugin.call_it(name)
+    return found[0].plugin
 
 
 @functools.cache
 def _found(kind: str) -> dict[str, Found]:
     """Return all plug-ins of a kind with the places where they were found, by name.
 
-    Raises UserErrors for files that hold no plug-in or fail, and for two plug-ins with one name.
+    One that cannot be had is left out with a warning, and does not keep others from being used.
     """
-    outside = [*places.installed(kind), *(found for found in _in_added() if found.plugin.kind == kind)]
     known: dict[str | type[Plugin], Found] = {}
-    for found in itertools.chain(places.built_in(kind), outside):
-        words: set[str | type[Plugin]] = {found.name, *found.plugin.aliases, found.plugin}
-        for word in words:
-            if word in known:
-                problem = f"there is another {kind} {found.name!r}: {known[word].place}"
-                raise UserError(found.origin, problem, "rename one of the two")
-            known[word] = found
+    every = itertools.chain(places.built_in(kind), _each(kind))
+    for found in every:
+        words: list[str | type[Plugin]] = [found.name, *found.plugin.aliases, found.plugin]
+        taken = next((known[word] for word in words if word in known), None)
+        if taken:
+            problem = f"there is another {kind} {found.name!r}: {taken.place}"
+            _warn(str(UserError(found.origin, problem, "rename one of the two")))
+            continue
+        known |= dict.fromkeys(words, found)
         found.plugin.call_it(found.name)
     return {found.name: found for found in known.values()}
 
 
-def _in_added() -> Iterator[Found]:
-    """Yield the plug-ins in the folders and files that were added. Raises UserErrors for all that fail."""
-    faults: list[UserError] = []
-    for file in itertools.chain.from_iterable(map(places.files, _added)):
+def _each(kind: str) -> Iterator[Found]:
+    """Yield the plug-ins of a kind in installed packages, and in the folders and files that were added."""
+    packages = [places.installed(kind, name) for name in sorted(places.named_by_packages(kind).names)]
+    added = [map(places.in_file, [file]) for folder in _added for file in places.files(folder)]
+    for look in (*packages, *added):
         try:
-            yield places.in_file(file)
+            yield from (found for found in look if _is(found, kind))
         except UserError as fault:
-            faults.append(fault)
-    if faults:
-        raise UserErrors(faults)
+            _warn(str(fault))
+
+
+def _is(found: Found, kind: str) -> bool:
+    return found.plugin.kind == kind
+
+
+@functools.cache
+def _warn(line: str) -> None:
+    """Print a warning, each once in a process: files are looked at for every kind."""
+    say(f"warning: {line}")
 
 
 @functools.cache
 def discover(kind: str) -> dict[str, type[Plugin]]:
     """Return all plug-in classes of a kind by name: of the package, of installed packages, of folders of the project.
 
-    Raises UserErrors for files that hold no plug-in or fail, and for two plug-ins with one name.
+    Those that cannot be imported, and the second one of a name, are left out with a warning.
     """
     return {name: found.plugin for name, found in _found(kind).items()}
 
@@ -119,32 +151,25 @@ def _aliases(kind: str) -> dict[str, str]:
     return {alias: name for name, cls in discover(kind).items() for alias in cls.aliases}
 
 
-@functools.cache
-def _alone(kind: str, name: str) -> type[Plugin] | None:
-    """Return the built-in plug-in with that name, and import no other; None where others of its kind must be known."""
-    if _added or places.named_by_packages(kind) or name not in places.built_in_names(kind):
-        return None
-    return places.built_in_file(kind, name).plugin
-
-
 def get(kind: str, name: str, where: str | None = None) -> type[Plugin]:
     """Return the plug-in class with that name, with that earlier name, or at that path, `module:Class`.
 
-    Raises UserError, which suggests the closest present name, for an unknown one. `where` is the place that it names,
-    by default the kind.
+    No other plug-in of a project is imported. Raises UserError, which suggests the closest present name, for an unknown
+    one. `where` is the place that it names, by default the kind.
     """
-    alone = _alone(kind, name)
-    if alone:
-        return alone
-    plugins = discover(kind)
-    place = where
-    if place is None:
-        place = kind
+    place = kind if where is None else where
     if places.is_path(name):
         cls = places.at_path(kind, name, place)
-        if cls not in plugins.values():
+        if find(kind, cls.name) is not cls:
             cls.call_it(places.name_of(cls))
         return cls
+    found = find(kind, name)
+    if not found:
+        earlier = (built_in.name for built_in in places.built_in(kind) if name in built_in.plugin.aliases)
+        found = find(kind, next(earlier, name))
+    if found:
+        return found
+    plugins = discover(kind)
     present = _aliases(kind).get(name, name)
     if present not in plugins:
         raise UserError(place, f"unknown {kind} {name!r}", did_you_mean(name, plugins))
@@ -223,7 +248,8 @@ def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any
             if item["type"] != "missing":
                 text += f" (got {value!r})"[:120]
             lines.append(UserError(place, text))
-    return lines
+    # Several settings may name one plug-in whose file fails.
+    return list({str(line): line for line in lines}.values())
 
 
 def _path(loc: tuple[int | str, ...], values: Any) -> list[str]:
@@ -244,8 +270,11 @@ def _path(loc: tuple[int | str, ...], values: Any) -> list[str]:
 def _inside(place: str, inner: str) -> str:
     """Return the full place of an error that a validator inside the value at `place` raised about `inner`.
 
-    A validator counts from its value where it names nothing, or begins with a dot (a key) or a space (a plug-in).
+    A validator counts from its value where it names nothing, or begins with a dot (a key) or a space (a plug-in). An
+    error inside a file of a plug-in has that file as its place.
     """
+    if inner.partition(", line ")[0].endswith(".py"):
+        return inner
     if not inner or inner.startswith((".", " ")):
         return place + inner
     if place.endswith(f".{inner}"):

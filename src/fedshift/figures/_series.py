@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.registry import discover
+from ..core.registry import find
 from ..core.units import FLOAT_BYTES
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def centres(scores: pd.DataFrame) -> dict[str, str]:
 
 def _defaults(inference: str) -> tuple[Any, ...]:
     """Return the default OPTIONS of an inference by its name in scores, such as `tsmobn(affine=False)`."""
-    plugin = discover("inference").get(inference.partition("(")[0])
+    plugin = find("inference", inference.partition("(")[0])
     defaults = {name: field.default for name, field in plugin.model_fields.items()} if plugin else {}
     return tuple(defaults.get(name) for name in OPTIONS)
 

@@ -259,10 +259,9 @@ def _number(value: float, metric: str, sign: bool = False) -> str:
     """Return a value of a metric with one digit more than usual, as papers print; of the ledger with four decimals."""
     if math.isnan(value):
         return DASH
-    if metric in registry.discover("metric") and Measure.of(metric).percent:
+    text = f"{value:+.4f}"
+    if registry.find("metric", metric) and Measure.of(metric).percent:
         text = f"{100 * value:+.2f}"
-    else:
-        text = f"{value:+.4f}"
     if not sign:
         text = text.removeprefix("+")
     return text.replace("-", "−")

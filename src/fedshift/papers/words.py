@@ -113,7 +113,7 @@ class Words:
         if _is_counted(row.metric):
             return row.metric, False
         name = row.metric.removesuffix("_percent")
-        if name not in registry.discover("metric"):
+        if not registry.find("metric", name):
             names = [*(f"{metric}_percent" for metric in registry.discover("metric")), *MESSAGES]
             raise UserError(row.where, f"unknown metric {row.metric!r}", did_you_mean(row.metric, names))
         if name not in self.metrics:
