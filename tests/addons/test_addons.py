@@ -207,7 +207,7 @@ def test_tiles_are_moved_as_by_hand(grid: int, shape: tuple[int, ...]) -> None:
     """Images that cannot be cut are padded with their border and cropped back, so that one in order stays as it is."""
     x, _ = batch(5, shape)
     order = np.stack([np.arange(grid**2), *(np.random.default_rng(n).permutation(grid**2) for n in range(4))])
-    got = JiGen(grid=grid, grayscale=0, permutations=5).shuffled(x, torch.from_numpy(order))
+    got = JiGen(grid=grid, grayscale=0, permutations=5)._shuffled(x, torch.from_numpy(order))
     lacking = [-side % grid for side in shape[1:]]
     before = [n // 2 for n in lacking]
     border = [(0, 0), *((first, n - first) for first, n in zip(before, lacking, strict=True))]
@@ -253,7 +253,7 @@ def test_how_many_images_stay_in_order_and_how_many_tiles_turn_grey() -> None:
     assert {tuple(row) for row in order} == {tuple(row) for row in orders(3, 30, 0)}
     assert (order == np.arange(9)).all(1).mean() == pytest.approx(0.9 + 0.1 / 31, abs=0.01)
     x = batch()[0]
-    assert torch.equal(JiGen(grayscale=1).shuffled(x, torch.arange(9).expand(8, 9)), x), "two channels have no grey"
+    assert torch.equal(JiGen(grayscale=1)._shuffled(x, torch.arange(9).expand(8, 9)), x), "two channels have no grey"
 
 
 # ---- CSD
@@ -304,8 +304,8 @@ def test_random_weights_have_their_moments(channels: int) -> None:
     impulses = torch.zeros(channels, channels, 7, 7, dtype=torch.float64)
     impulses[range(channels), range(channels), 3, 3] = 1
     with keyed("impulses"):
-        drawn = [RandConv(variant="image", p=0).convolved(impulses).numpy() for _ in range(1200)]
-        unchanged = [RandConv(variant="image", p=0.3).convolved(impulses) is impulses for _ in range(1000)]
+        drawn = [RandConv(variant="image", p=0)._convolved(impulses).numpy() for _ in range(1200)]
+        unchanged = [RandConv(variant="image", p=0.3)._convolved(impulses) is impulses for _ in range(1000)]
     assert np.mean(unchanged) == pytest.approx(0.3, abs=0.05)
     sizes = [2 * int(np.abs(np.argwhere(w) - 3)[:, 2:].max()) + 1 for w in drawn]
     for k in (1, 3, 5, 7):

@@ -147,7 +147,7 @@ def test_images_lean_towards_those_of_other_clients_by_hand() -> None:
     x = images(n=40, seed=9)
     local: Any = SimpleNamespace(client="a", offers=banks)
     with keyed(2):
-        out = addon.changed(local, x)
+        out = addon._changed(local, x)
     chosen = []
     for image, changed in zip(x, out, strict=True):
         candidates = {
@@ -168,7 +168,7 @@ def test_amplitudes_are_interpolated_linearly() -> None:
     offers = {"b": {"amplitudes": amplitudes(images(n=1, seed=1), 1)}}
     wide: Any = SimpleNamespace(client="a", offers=offers)
     bounds = torch.tensor([-9.0, 9.0]).double().repeat(64).view(1, 2, 8, 8)  # a wide range, so that nothing is clipped
-    low = addon.changed(wide, torch.cat([x, bounds]))
+    low = addon._changed(wide, torch.cat([x, bounds]))
     expected = 0.75 * amplitudes(x, 1) + 0.25 * offers["b"]["amplitudes"]
     np.testing.assert_allclose(amplitudes(low[:1], 1), expected, rtol=1e-12)
 

@@ -98,7 +98,7 @@ def test_the_loss_of_mixup_by_hand() -> None:
 def test_styles_are_mixed_by_hand() -> None:
     x = features()
     with keyed(3):
-        out = MixStyle(p=1, alpha=0.7).mixed(0, x).numpy()
+        out = MixStyle(p=1, alpha=0.7)._mixed(0, x).numpy()
     with keyed(3):
         torch.rand(())
         order = torch.rand(5).argsort().numpy()
@@ -112,18 +112,18 @@ def test_styles_are_mixed_by_hand() -> None:
 
 def test_equal_images_and_single_pixels_keep_their_style() -> None:
     x = features(1).expand(4, -1, -1, -1)
-    np.testing.assert_allclose(MixStyle(p=1).mixed(0, x), x, atol=1e-12)
+    np.testing.assert_allclose(MixStyle(p=1)._mixed(0, x), x, atol=1e-12)
     point = features()[..., :1, :1]
-    assert MixStyle(p=1).mixed(0, point) is point
+    assert MixStyle(p=1)._mixed(0, point) is point
 
 
 def test_how_often_styles_are_mixed_and_that_no_gradient_flows_through_them() -> None:
     x = features().requires_grad_()
     with keyed(1):
-        count = sum(MixStyle(p=0.3).mixed(0, x) is not x for _ in range(1000))
+        count = sum(MixStyle(p=0.3)._mixed(0, x) is not x for _ in range(1000))
     assert count == pytest.approx(300, abs=3 * (1000 * 0.3 * 0.7) ** 0.5)
     with keyed(1):
-        MixStyle(p=1).mixed(0, x).sum().backward()
+        MixStyle(p=1)._mixed(0, x).sum().backward()
     values = x.detach()
     s = (values.var((2, 3), keepdim=True) + 1e-6).sqrt()
     scale = (x.grad * s).flatten(2)  # s_mix, which is the same for all pixels of a channel

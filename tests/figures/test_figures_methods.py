@@ -9,7 +9,7 @@ import pytest
 from invented import made, row, tsmobn
 
 from fedshift.figures import methods
-from fedshift.figures.methods import UNION, Methods, Series
+from fedshift.figures.methods import UNION, Methods, _Line
 
 
 def of_client(client: str) -> dict[str, Any]:
@@ -19,8 +19,8 @@ def of_client(client: str) -> dict[str, Any]:
 def test_means_and_spreads() -> None:
     rows = [row("A", "x", v, seed=s) for s, v in enumerate((0.5, 0.7))] + [row("A", "t", 0.9, "external")]
     found = methods.series(made(rows))
-    assert list(found) == [Series("A", "Source", None)]
-    spots = found[Series("A", "Source", None)]
+    assert list(found) == [_Line("A", "Source", None)]
+    spots = found[_Line("A", "Source", None)]
     assert spots["internal", "x"] == pytest.approx((60, 10 * 2**0.5))
     assert spots["external", "t"][0] == 90
     assert spots["external", "t"][1] != spots["external", "t"][1], "one seed has no spread"
@@ -31,7 +31,7 @@ def test_means_and_spreads() -> None:
 def test_a_metric_that_is_no_percentage_keeps_its_scale() -> None:
     given = made([row("A", "x", 0.25, metric="brier"), row("A", "x", 0.5)], metric="brier")
     assert methods.series(given) == {
-        Series("A", "Source", None): {("internal", "x"): (0.25, pytest.approx(float("nan"), nan_ok=True))}
+        _Line("A", "Source", None): {("internal", "x"): (0.25, pytest.approx(float("nan"), nan_ok=True))}
     }
     assert "Lower is better" in Methods().caption(given)
 
@@ -39,7 +39,7 @@ def test_a_metric_that_is_no_percentage_keeps_its_scale() -> None:
 def test_sites_that_a_condition_lacks_are_left_out() -> None:
     given = made([row("A", "x", 0.5), row("A", "t", 0.4, "external"), row("B", "x", 0.6)])
     found = methods.series(given)
-    assert list(found[Series("B", "Source", None)]) == [("internal", "x")]
+    assert list(found[_Line("B", "Source", None)]) == [("internal", "x")]
     Methods().draw(given)
     Methods(bars=0).draw(given)
 
@@ -60,10 +60,10 @@ def test_union_weighs_sites_by_their_test_samples() -> None:
     rows += [row("FedTAN", s, 0.5, shown="Source (client None)") for s in "ab"]
     rows += [row("FedBN", "t", 0.1, "external", n=1000, **of_client("a"))]
     found = methods.series(made(rows))
-    assert found[Series("FedBN", "Source", "a")][UNION][0] == pytest.approx(70)
-    assert found[Series("FedBN", "Source", "b")][UNION][0] == pytest.approx(30)
+    assert found[_Line("FedBN", "Source", "a")][UNION][0] == pytest.approx(70)
+    assert found[_Line("FedBN", "Source", "b")][UNION][0] == pytest.approx(30)
     assert [s.inference for s in found if s.condition == "FedTAN"] == ["Source"]
-    assert found[Series("FedTAN", "Source", None)][UNION][0] == pytest.approx(50)
+    assert found[_Line("FedTAN", "Source", None)][UNION][0] == pytest.approx(50)
     rows_drawn = methods._rows(found)
     assert [label.strip() for label, _ in rows_drawn] == ["FedBN", "client a", "client b", "FedTAN"]
     assert "Union" in Methods().caption(made(rows))
@@ -73,12 +73,12 @@ def test_union_weighs_sites_by_their_test_samples() -> None:
 def test_no_union_of_a_site_that_is_lost_or_without_clients_or_of_another_metric() -> None:
     both = [row("A", s, 0.5, **of_client("a")) for s in "ab"]
     lost = [*both, row("A", "a", 0.5, seed=1, **of_client("a"))]
-    spots = methods.series(made(lost))[Series("A", "Source", "a")]
+    spots = methods.series(made(lost))[_Line("A", "Source", "a")]
     assert spots[UNION][1] != spots[UNION][1], "the second seed has not been tested at b"
     plain = methods.series(made([row("A", s, 0.5) for s in "ab"]))
-    assert UNION not in plain[Series("A", "Source", None)]
+    assert UNION not in plain[_Line("A", "Source", None)]
     auc = made([r | {"metric": "auc"} for r in both], metric="auc")
-    assert UNION not in methods.series(auc)[Series("A", "Source", "a")]
+    assert UNION not in methods.series(auc)[_Line("A", "Source", "a")]
 
 
 @pytest.mark.parametrize(("conditions", "sites", "bars"), [(2, 3, True), (6, 8, True), (6, 9, False), (7, 2, False)])
@@ -97,7 +97,7 @@ def test_cells_are_shaded_from_worst_to_best() -> None:
         for one in found
     }
     assert shades == {"A": [0, None], "B": [1, None], "C": [pytest.approx(0.25), None]}
-    assert methods.cells(Series("B", "Source", None), found, [("internal", "y")], given) == [None]
+    assert methods.cells(_Line("B", "Source", None), found, [("internal", "y")], given) == [None]
 
 
 def test_lower_is_better_turns_the_shades() -> None:
@@ -118,7 +118,7 @@ def test_partitions_that_complement_one_another_are_averaged() -> None:
     rows = [row("A", "x", v, held_out=h) for h, v in (("t", 0.4), ("u", 0.6))]
     rows += [row("A", h, 0.3, "external", held_out=h) for h in "tu"]
     found = methods.series(made(rows))
-    assert found[Series("A", "Source", None)]["internal", "x"][0] == pytest.approx(50)
+    assert found[_Line("A", "Source", None)]["internal", "x"][0] == pytest.approx(50)
     assert "mean over partitions and seeds" in Methods().caption(made(rows))
     rows += [row("A", "u", 0.9, "external", held_out="t")]
     assert [s.condition for s in methods.series(made(rows))] == ["A, held out t", "A, held out u"]

@@ -66,8 +66,8 @@ def test_rate_zero_is_the_batch_statistics() -> None:
 @pytest.mark.parametrize(("classes", "largest"), [(2, 1.0), (6, 1.0), (7, 0.4), (10, 0.4), (1000, 0.4)])
 def test_the_default_cosine_lets_images_pass(classes: int, largest: float) -> None:
     """The least cosine with an even mean is 1 / sqrt(K): .408 for six classes, and .378 for seven."""
-    assert ETA().largest_cosine(classes) == largest
-    assert ETA(similarity=0.05).largest_cosine(classes) == 0.05
+    assert ETA()._largest_cosine(classes) == largest
+    assert ETA(similarity=0.05)._largest_cosine(classes) == 0.05
 
 
 def test_a_cosine_that_switches_the_method_off_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,9 +67,9 @@ class Amplitude(Addon):
         loss = class_loss(local, logits, y)
         if not self.weight:
             return loss, logits
-        return loss + self.weight * class_loss(local, local.model(self.changed(local, x)), y), logits
+        return loss + self.weight * class_loss(local, local.model(self._changed(local, x)), y), logits
 
-    def changed(self, local: Local, x: Tensor) -> Tensor:
+    def _changed(self, local: Local, x: Tensor) -> Tensor:
         """Return images (batch, channels, height, width) whose amplitudes lean towards those of other clients."""
         import torch
 

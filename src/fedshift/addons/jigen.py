@@ -87,7 +87,7 @@ class JiGen(Addon):
         stays = torch.rand_like(y, dtype=torch.float32) < self.bias_whole_image
         order = torch.randint_like(y, self.permutations + 1).masked_fill(stays, 0)
         with inputs_of(last) as features:
-            logits = local.model(self.shuffled(x, last.jigsaw_orders.index_select(0, order)))
+            logits = local.model(self._shuffled(x, last.jigsaw_orders.index_select(0, order)))
         jigsaw = cross_entropy(linear(features[0], last.jigsaw_weight, last.jigsaw_bias), order)
         if not self.classify_only_sane:
             return class_loss(local, logits, y) + self.weight * jigsaw, logits
@@ -95,7 +95,7 @@ class JiGen(Addon):
         losses = class_loss(local, logits, y, reduction="none")
         return (losses * sane).sum() / sane.sum().clamp(min=1) + self.weight * jigsaw, logits
 
-    def shuffled(self, x: Tensor, order: Tensor) -> Tensor:
+    def _shuffled(self, x: Tensor, order: Tensor) -> Tensor:
         """Return images (batch, channels, height, width) whose tile `t` was tile `order[:, t]`, counted row by row.
 
         Draws which tiles turn grey. Raises UserError for inputs that cannot be cut into tiles.

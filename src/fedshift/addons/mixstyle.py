@@ -47,10 +47,10 @@ class MixStyle(Addon):
     def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         from ._places import changed, places
 
-        with changed(places(local.model, self.places, last=False), self.mixed):
+        with changed(places(local.model, self.places, last=False), self._mixed):
             return cross_entropy(local, x, y)
 
-    def mixed(self, _: int, x: Tensor) -> Tensor:
+    def _mixed(self, _: int, x: Tensor) -> Tensor:
         """Return features (batch, channels, height, width) with mixed styles, or unchanged, as drawn."""
         import torch
         from torch.distributions import Beta

@@ -55,7 +55,7 @@ class RandConv(Addon):
         import torch
         from torch.nn.functional import kl_div, log_softmax
 
-        logits = [local.model(self.convolved(x)) for _ in range(3 if self.weight else 1)]
+        logits = [local.model(self._convolved(x)) for _ in range(3 if self.weight else 1)]
         loss = class_loss(local, logits[0], y)
         if not self.weight:
             return loss, logits[0]
@@ -64,7 +64,7 @@ class RandConv(Addon):
         divergences = [kl_div(mean, draw, reduction="batchmean", log_target=True) for draw in log_probabilities]
         return loss + self.weight * torch.stack(divergences).mean(), logits[0]
 
-    def convolved(self, x: Tensor) -> Tensor:
+    def _convolved(self, x: Tensor) -> Tensor:
         """Return a batch of images after one draw. Raises UserError for inputs that are not images."""
         import torch
         from torch.nn.functional import conv2d

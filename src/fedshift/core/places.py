@@ -175,6 +175,8 @@ def _importing(where: object, folder: Path | None = None) -> Iterator[None]:
     """Raise UserError for an error of the block, which imports a plug-in: with the line, if that lies in the folder."""
     try:
         yield
+    except UserError as error:
+        raise UserError(line_of(error, folder) or where, str(error)) from error
     except Exception as error:
         first = str(error.msg if isinstance(error, SyntaxError) else error).partition("\n")[0]
         problem = f"cannot be imported: {type(error).__name__}: {first}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, ClassVar
 
+from .errors import UserError, did_you_mean
 from .frozen import Frozen
 
 KINDS = ("algorithm", "dataset", "model", "addon", "inference", "metric", "figure", "transform")
@@ -36,6 +37,24 @@ class Plugin(Frozen, allow_inf_nan=False):
         cls.aliases = vars(cls).get("aliases", ())  # a subclass is another plug-in, and inherits no name
         cls.display_name = vars(cls).get("display_name", cls.__name__)
         cls.call_it(cls.__module__.rpartition(".")[2])
+        # Base classes have hooks for others: they lie in modules with a leading underscore, or in this package.
+        module = cls.__module__
+        helper = module.rpartition(".")[2].startswith("_") and module != "__main__"
+        if not (helper or cls.__name__.startswith("_") or module.startswith("fedshift.")):
+            cls.require_hooks()
+
+    @classmethod
+    def require_hooks(cls) -> None:
+        """Raise UserError for a public method that no base class has: nothing would call it."""
+        inherited = {name for base in cls.__bases__ for name in dir(base)}
+        for name, method in vars(cls).items():
+            if name.startswith("_") or name in inherited or not inspect.isfunction(method):
+                continue
+            hooks = inherited.difference(dir(Frozen), vars(Plugin), cls.model_fields)
+            remedy = did_you_mean(name, {hook for hook in hooks if callable(getattr(cls, hook, None))})
+            problem = f"nothing would call it: {cls.kind}s have no such method"
+            remedy += " (begin the name of a helper with an underscore)"
+            raise UserError(f"{cls.__name__}.{name}", problem, remedy)
 
     @classmethod
     def call_it(cls, name: str) -> None:

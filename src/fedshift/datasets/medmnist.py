@@ -38,7 +38,7 @@ Subset = Literal[
 
 
 @dataclass(frozen=True)
-class Facts:
+class _Facts:
     """Facts about one set: images of its three parts, MD5 sums of its files by side in pixels, names of its classes."""
 
     counts: tuple[int, int, int]
@@ -58,67 +58,67 @@ ORGANS = (
 )
 # as in the package medmnist, version 3.0.2
 SETS = {
-    "pathmnist": Facts(
+    "pathmnist": _Facts(
         (89_996, 10_004, 7_180),
         {28: "a8b06965200029087d5bd730944a56c1", 64: "55aa9c1e0525abe5a6b9d8343a507616"},
         "adipose, background, debris, lymphocytes, mucus, smooth muscle, normal colon mucosa, cancer-associated "
         "stroma, adenocarcinoma epithelium",
     ),
-    "dermamnist": Facts(
+    "dermamnist": _Facts(
         (7_007, 1_003, 2_005),
         {28: "0744692d530f8e62ec473284d019b0c7", 64: "b70a2f5635c6199aeaa28c31d7202e1f"},
         "actinic keratosis, basal cell carcinoma, benign keratosis, dermatofibroma, melanoma, melanocytic nevus, "
         "vascular lesion",
         licence="CC BY-NC 4.0",
     ),
-    "octmnist": Facts(
+    "octmnist": _Facts(
         (97_477, 10_832, 1_000),
         {28: "c68d92d5b585d8d81f7112f81e2d0842", 64: "e229e9440236b774d9f0dfef9d07bdaf"},
         "choroidal neovascularization, diabetic macular edema, drusen, normal",
         grey=True,
     ),
-    "pneumoniamnist": Facts(
+    "pneumoniamnist": _Facts(
         (4_708, 524, 624),
         {28: "28209eda62fecd6e6a2d98b1501bb15f", 64: "8f4eceb4ccffa70c672198ea285246c6"},
         "normal, pneumonia",
         grey=True,
     ),
-    "retinamnist": Facts(
+    "retinamnist": _Facts(
         (1_080, 120, 400),
         {28: "bd4c0672f1bba3e3a89f0e4e876791e4", 64: "afda852cc34dcda56f86ad2b2457dbcc"},
         "grade 0, grade 1, grade 2, grade 3, grade 4",
     ),
-    "breastmnist": Facts(
+    "breastmnist": _Facts(
         (546, 78, 156),
         {28: "750601b1f35ba3300ea97c75c52ff8f6", 64: "742edef2a1fd1524b2efff4bd7ba9364"},
         "malignant, normal or benign",
         grey=True,
     ),
-    "bloodmnist": Facts(
+    "bloodmnist": _Facts(
         (11_959, 1_712, 3_421),
         {28: "7053d0359d879ad8a5505303e11de1dc", 64: "2b94928a2ae4916078ca51e05b6b800b"},
         "basophil, eosinophil, erythroblast, immature granulocyte, lymphocyte, monocyte, neutrophil, platelet",
     ),
-    "tissuemnist": Facts(
+    "tissuemnist": _Facts(
         (165_466, 23_640, 47_280),
         {28: "ebe78ee8b05294063de985d821c1c34b", 64: "123ece2eba09d0aa5d698fda57103344"},
         "collecting duct or connecting tubule, distal convoluted tubule, glomerular endothelial cells, interstitial "
         "endothelial cells, leukocytes, podocytes, proximal tubule segments, thick ascending limb",
         grey=True,
     ),
-    "organamnist": Facts(
+    "organamnist": _Facts(
         (34_561, 6_491, 17_778),
         {28: "68e3f8846a6bd62f0c9bf841c0d9eacc", 64: "2dcccc29b88e6da5a01161ef20cda288"},
         ORGANS,
         grey=True,
     ),
-    "organcmnist": Facts(
+    "organcmnist": _Facts(
         (12_975, 2_392, 8_216),
         {28: "b9ceb9546e10131b32923c5bbeaea2b1", 64: "3ce34a8724ea6f548e6db4744d03b6a9"},
         ORGANS,
         grey=True,
     ),
-    "organsmnist": Facts(
+    "organsmnist": _Facts(
         (13_932, 2_452, 8_827),
         {28: "9ab87b696fb54e2a387ebe992d6ed5f1", 64: "53a6d115339d874c25e309a994ff46d3"},
         ORGANS,
@@ -170,7 +170,7 @@ class MedMnist(Dataset):
         return self
 
     @property
-    def _facts(self) -> Facts:
+    def _facts(self) -> _Facts:
         return SETS[self.subset]
 
     def card(self) -> Card:

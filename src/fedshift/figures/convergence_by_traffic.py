@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..metrics import Metric
 
 
-class Validated(NamedTuple):
+class _Validated(NamedTuple):
     """A value that each round was validated by: its column in the rounds, its title, and a factor for percent."""
 
     column: str
@@ -60,21 +60,21 @@ class ConvergenceByTraffic(Figure):
         return self.picture(results, (WIDTH, 2.8), paint, lines)
 
 
-def validated_by(results: Results) -> Validated:
+def validated_by(results: Results) -> _Validated:
     """Return the metric by which all runs select a round, where it was logged; accuracy otherwise."""
     names = {str(run.get("training.select_by") or "accuracy") for run in results.settings.values()}
     scores = results.rounds.get("score")
     logged = scores is not None and scores.notna().any()
     # The rounds have a column for accuracy; the loss is a metric of selection that no figure shows as one.
     if not logged or len(names) != 1 or names <= {"accuracy", "loss"}:
-        return Validated("accuracy", "Validation accuracy (%)", 100)
+        return _Validated("accuracy", "Validation accuracy (%)", 100)
     metric: Metric = registry.build("metric", names.pop())
     title = metric.title
     if not title.isupper():
         title = title[:1].lower() + title[1:]
     if metric.percent:
-        return Validated("score", f"Validation {title} (%)", 100)
-    return Validated("score", f"Validation {title}", 1)
+        return _Validated("score", f"Validation {title} (%)", 100)
+    return _Validated("score", f"Validation {title}", 1)
 
 
 def curves(results: Results) -> dict[str, pd.DataFrame]:

@@ -22,7 +22,7 @@ Place = tuple[str, str]
 """Role and site."""
 
 
-class Series(NamedTuple):
+class _Line(NamedTuple):
     """A condition with an inference, and the client whose own tensors are tested at all sites, if any."""
 
     condition: str
@@ -30,7 +30,7 @@ class Series(NamedTuple):
     client: str | None
 
 
-Drawn = dict[Series, dict[Place, Spot]]
+Drawn = dict[_Line, dict[Place, Spot]]
 """Mean and spread over seeds by line and place."""
 
 
@@ -125,7 +125,7 @@ def series(results: Results) -> Drawn:
     for key in sorted(values, key=lambda k: conditions.index(k[0])):
         condition, inference, shown, role, site = key
         client = client_of(inference, results.internal)
-        line = Series(condition, _bare(shown, client), client)
+        line = _Line(condition, _bare(shown, client), client)
         drawn.setdefault(line, {})[role, site] = values[key]
     return drawn
 
@@ -160,7 +160,7 @@ def _places(results: Results, drawn: Drawn) -> list[Place]:
     return [place for place in dict.fromkeys([*order, *present]) if place in present]
 
 
-def _label(line: Series, drawn: Drawn) -> str:
+def _label(line: _Line, drawn: Drawn) -> str:
     """Return the name of a line: its condition, with its inference where there are several."""
     if len({other.inference for other in drawn}) == 1:
         return line.condition
@@ -210,10 +210,10 @@ def _names(places: list[Place]) -> list[str]:
     return [short(site, 18) + (f" ({role})" if sites.count(site) > 1 else "") for role, site in places]
 
 
-def _rows(drawn: Drawn) -> list[tuple[str, Series | None]]:
+def _rows(drawn: Drawn) -> list[tuple[str, _Line | None]]:
     """Return the rows of a table. A condition with several inferences is a heading and a row for each of them."""
     several = len({line.inference for line in drawn}) > 1
-    rows: list[tuple[str, Series | None]] = []
+    rows: list[tuple[str, _Line | None]] = []
     for condition in dict.fromkeys(line.condition for line in drawn):
         members = [line for line in drawn if line.condition == condition]
         if len(members) == 1 and not members[0].client:
@@ -233,7 +233,7 @@ def _rows(drawn: Drawn) -> list[tuple[str, Series | None]]:
     return rows
 
 
-def cells(line: Series, drawn: Drawn, block: list[Place], results: Results) -> list[Cell | None]:
+def cells(line: _Line, drawn: Drawn, block: list[Place], results: Results) -> list[Cell | None]:
     """Return the numbers of a row, each shaded by its rank between the worst and the best at that site."""
     row: list[Cell | None] = []
     for place in block:

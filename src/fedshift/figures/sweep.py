@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Line(NamedTuple):
+class _Line(NamedTuple):
     """Runs on one line of a panel, with one inference: means over seeds by role and value of the setting."""
 
     label: str
@@ -76,7 +76,7 @@ class Sweep(Figure):
         return self.picture(results, (WIDTH, 0.2 + 2.5 * rows), paint, labels)
 
 
-def _panel(axes: Any, panel: list[Line], labels: list[str], role: str, key: str) -> None:
+def _panel(axes: Any, panel: list[_Line], labels: list[str], role: str, key: str) -> None:
     values = ordered({x for line in panel for points in line.points.values() for x in points})
     for line in panel:
         n = labels.index(line.label)
@@ -92,13 +92,13 @@ def _panel(axes: Any, panel: list[Line], labels: list[str], role: str, key: str)
     axes.set_xlim(-0.4, len(values) - 0.6)
 
 
-def lines(results: Results, most: int = 12) -> dict[str, list[Line]]:
+def lines(results: Results, most: int = 12) -> dict[str, list[_Line]]:
     """Return the lines of each panel, by the setting that varies in it."""
     scores = headline(results).dropna(subset=["value"])
     runs = scores.drop_duplicates("run").set_index("run")
     settings = {run: results.settings[run] for run in runs.index if run in results.settings}
     inferences, _ = _shown(results, most)
-    panels: dict[str, list[Line]] = {}
+    panels: dict[str, list[_Line]] = {}
     for key, groups in swept(settings).items():
         values = {run: settings[run].get(key) for run in settings}
         for members, label in zip(groups, _labels(groups, key, settings, runs), strict=True):
@@ -106,7 +106,7 @@ def lines(results: Results, most: int = 12) -> dict[str, list[Line]]:
                 part = scores[scores["run"].isin(members) & (scores["shown"] == inference)]
                 if not part.empty:
                     name = f"{label}, {inference}" if len(inferences) > 1 else label
-                    panels.setdefault(key, []).append(Line(name, _points(part, values)))
+                    panels.setdefault(key, []).append(_Line(name, _points(part, values)))
     return panels
 
 

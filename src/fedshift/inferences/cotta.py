@@ -73,9 +73,9 @@ class CoTTA(Steps):
         parameters = self.alone(model)
         teacher, anchor = (copy.deepcopy(model).requires_grad_(False) for _ in range(2))
         with batch_norm_by(model, by_batch), batch_norm_by(teacher, by_batch), batch_norm_by(anchor, by_batch):
-            yield self.following(model, teacher, anchor, parameters, batches) if parameters else model
+            yield self._following(model, teacher, anchor, parameters, batches) if parameters else model
 
-    def following(
+    def _following(
         self, student: nn.Module, teacher: nn.Module, anchor: nn.Module, parameters: list[nn.Parameter], site: Site
     ) -> Predict:
         """Return the function from a batch to the teacher's logits that also takes the student's step."""
@@ -90,7 +90,7 @@ class CoTTA(Steps):
             with torch.no_grad():
                 sure = float(anchor(x).softmax(1).amax(1).mean())
                 site.counts.update(seen=len(x), augmented=0 if sure >= self.sure else len(x))
-                answer = teacher(x) if sure >= self.sure else self.averaged(teacher, x, site, draws)
+                answer = teacher(x) if sure >= self.sure else self._averaged(teacher, x, site, draws)
             optimiser.zero_grad()
             (-(answer.softmax(1) * student(x).log_softmax(1)).sum(1).mean()).backward()
             optimiser.step()
@@ -104,7 +104,7 @@ class CoTTA(Steps):
 
         return predict
 
-    def averaged(self, teacher: nn.Module, x: Tensor, site: Site, draws: torch.Generator) -> Tensor:
+    def _averaged(self, teacher: nn.Module, x: Tensor, site: Site, draws: torch.Generator) -> Tensor:
         """Return the mean of the teacher's logits (batch, classes) on augmentations of a batch."""
         import torch
 

@@ -65,7 +65,7 @@ class EATA(ETA):
                 number += 1
         return torch.cat([square.flatten() / number for square in squares]) if squares else torch.zeros(0)
 
-    def penalty(self, parameters: list[nn.Parameter], site: Site) -> Callable[[], Tensor | float]:
+    def _penalty(self, parameters: list[nn.Parameter], site: Site) -> Callable[[], Tensor | float]:
         """Return the function that gives `fisher` sum_j F_j (theta_j - theta0_j)^2 for the parameters as they are."""
         if site.answer is None:
             problem = "needs the Fisher information of the internal sites, and it is not known here"

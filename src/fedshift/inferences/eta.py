@@ -50,7 +50,7 @@ class ETA(Steps):
         from torch.nn.functional import cosine_similarity
 
         optimiser = self.new_optimiser(parameters)
-        penalty = self.penalty(parameters, site)
+        penalty = self._penalty(parameters, site)
         q: Tensor | None = None
 
         def predict(x: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class ETA(Steps):
             p = logits.detach().softmax(1)
             limit = self.threshold * math.log(logits.size(1))
             counts = h.detach() < limit
-            largest = self.largest_cosine(logits.size(1), warn=q is None)
+            largest = self._largest_cosine(logits.size(1), warn=q is None)
             if q is not None and largest < 1:
                 counts &= cosine_similarity(p, q[None]).abs() < largest
             chosen = h[counts]
@@ -77,11 +77,11 @@ class ETA(Steps):
 
         return predict
 
-    def penalty(self, parameters: list[nn.Parameter], site: Site) -> Callable[[], Tensor | float]:
+    def _penalty(self, parameters: list[nn.Parameter], site: Site) -> Callable[[], Tensor | float]:
         """Return the function that gives what is added to the loss of each step; here 0."""
         return lambda: 0.0
 
-    def largest_cosine(self, classes: int, warn: bool = False) -> float:
+    def _largest_cosine(self, classes: int, warn: bool = False) -> float:
         """Return the largest cosine of an image that counts, for a number of classes; 1 stands for no condition.
 
         With `warn`, say so where it lets no image pass.

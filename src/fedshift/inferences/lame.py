@@ -55,12 +55,12 @@ class LAME(Inference):
                 p = model(x).double().softmax(1)
                 features = normalize(inputs.pop().double(), dim=1)
                 inputs.clear()
-                return agreed(p, self.weight * self.affinities(features)).clamp_min(LEAST).log()
+                return agreed(p, self.weight * self._affinities(features)).clamp_min(LEAST).log()
 
             with statistics_of(model, self.statistics):
                 yield predict
 
-    def affinities(self, features: Tensor) -> Tensor:
+    def _affinities(self, features: Tensor) -> Tensor:
         """Return the affinity (n, n) of features (n, dimensions) of length 1."""
         import torch
 
