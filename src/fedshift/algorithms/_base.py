@@ -91,6 +91,9 @@ class Mean(dict[str, "Tensor"]):
         super().__init__(tensors)
         self.trainable = trainable
 
+    def __missing__(self, name: str) -> Tensor:
+        raise UserError("update", f"no client reports {name!r}", f"`report` gives: {', '.join(map(repr, self))}")
+
     @property
     def shared(self) -> Tensor:
         """The mean of the clients' shared vectors."""

@@ -6,12 +6,14 @@ Expected numbers of a single method belong into that method's test.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from ..core.plugin import Plugin
 from . import addons, algorithms, datasets, every, figures, inferences, metrics, models, transforms
-from .case import Broken, Case
+from .case import Broken, Case, guarded
 
 __all__ = ["Broken", "Case", "cases"]
 
@@ -32,5 +34,5 @@ def cases(cls: type[Plugin]) -> Iterator[Case]:
 
     The plug-in must be one that `registry.discover` finds.
     """
-    yield from every.cases(cls)
-    yield from OF_KIND[cls.kind](cls)
+    for case in (*every.cases(cls), *OF_KIND[cls.kind](cls)):
+        yield dataclasses.replace(case, check=partial(guarded, cls, case.check))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import tempfile
 from collections.abc import Callable, Iterator
@@ -9,18 +11,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
 from ..algorithms import Algorithm
+from ..core.errors import UserError
 from ..engine.federation import Federation
 from ..io.tensors import read_tensors, write_tensors
 from ..nn.bn_policy import POLICIES
-from .case import Case, Generators, made, refusal, require
+from .case import Case, Generators, made, numeric, others, refusal, require, variants
 from .fixtures import LARGE, NORMS, clients, differing, network
+from .hooks import watched
 
 SETTINGS = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.02}
 """Settings with which the three clients take two, three and one steps in an epoch."""
-SHORT: dict[str, dict[str, Any]] = {"fedtan2": {"exchange_rounds": 2}, "fedrep": {"head_epochs": 1}}
+SHORT: dict[str, dict[str, Any]] = {
+    "fedtan2": {"exchange_rounds": 2},
+    "fedrep": {"head_epochs": 1},
+    "vrex": {"beta": 2.0},
+}
 """Settings of known algorithms that make three rounds worth testing; others run with their defaults."""
 Kind = type[Algorithm]
 
@@ -36,6 +45,10 @@ def cases(cls: Kind) -> Iterator[Case]:
             yield Case(f"{title}: bn {bn}, {norm}", partial(trains, cls, bn, norm))
         yield Case(f"it resumes with a part of the clients: bn {bn}", partial(resumes_with_a_part, cls, bn))
         yield Case(f"what the policy keeps stays at home: bn {bn}", partial(leaves_at_home, cls, bn))
+    yield Case("its loss falls where classes can be told apart", partial(loss_falls, cls))
+    yield Case("it differs from its base class", partial(differs, cls))
+    for field in numeric(cls):
+        yield Case(f"its setting {field} changes results", partial(setting_matters, cls, field), advice=True)
 
 
 def federation(cls: Kind, bn: str, norm: str = "batch norm", names: str = "abc", **options: Any) -> Federation:
@@ -47,9 +60,8 @@ def federation(cls: Kind, bn: str, norm: str = "batch norm", names: str = "abc",
         network(norm, dropout=0.2, dtype=dtype),
         {name: data[name] for name in names},
         validation={name: data[name] for name in names},
-        algorithm=made(cls, **SHORT.get(cls.name, {})),
         bn=bn,
-        **{"training": SETTINGS, **options},
+        **{"training": SETTINGS, "algorithm": made(cls, **SHORT.get(cls.name, {})), **options},
     )
 
 
@@ -70,10 +82,14 @@ def learns(build: Callable[[str], Federation]) -> Federation:
     """
     generators = Generators()
     trained = build("abc").run(2)
+    shapes = _shapes(trained)
     require(all(bool(v.isfinite().all()) for v in trained.tensors().values()), "a tensor is not finite")
     require(all(math.isfinite(row["loss"]) for row in trained.history), "a loss is not finite")
     saved = trained.tensors(), trained.progress()
     whole = trained.run()
+    for name, shape in _shapes(whole).items():
+        words = f"{name} grows: it has the shape {shapes.get(name)} after two rounds, and {shape} after three"
+        require(shapes.get(name, shape) == shape, words)
     resumed = build("abc")
     resumed.restore(*saved)
     changed = differing(resumed.run().tensors(), whole.tensors())
@@ -84,13 +100,21 @@ def learns(build: Callable[[str], Federation]) -> Federation:
     return whole
 
 
+def _shapes(trained: Federation) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in trained.tensors().items()}
+
+
 def trains(cls: Kind, bn: str, norm: str) -> None:
     """Check that training changes the model and passes `learns`, and that a client can load the result."""
     options: dict[str, Any] = {} if norm == "batch norm" else {"training": SETTINGS | {"local_epochs": 1}}
-    trained = learns(lambda names: federation(cls, bn, norm, names, **options))
-    start = network(norm).state_dict()["0.weight"]
+    with watched(cls):
+        trained = learns(lambda names: federation(cls, bn, norm, names, **options))
+    start = network(norm).state_dict()
     weight = trained.global_state()["0.weight"]
-    require(not torch.equal(weight, start.to(weight)), "the model does not change")
+    require(not torch.equal(weight, start["0.weight"].to(weight)), "the model does not change")
+    if norm == "batch norm" and POLICIES[bn].statistics:
+        words = "the server's running statistics never move; call server.average_statistics(mean) in update"
+        require(not torch.equal(trained.global_state()["1.running_mean"], start["1.running_mean"]), words)
     generators = Generators()
     network(norm).load_state_dict(trained.global_state())
     network(norm).load_state_dict(_state_of(trained, "b"))
@@ -134,3 +158,47 @@ def leaves_at_home(cls: Kind, bn: str) -> None:
     of_three, of_one = ({k: f.client_state("b")[k] for k in names} for f in (together, alone))
     changed = differing(of_three, of_one)
     require(not changed, f"these tensors stay at home, and depend on other clients: {changed}")
+
+
+def loss_falls(cls: Kind) -> None:
+    """Check that the mean training loss of the last three rounds is below that of the first."""
+    trained = federation(cls, cls.policies[0], training={**SETTINGS, "rounds": 8, "lr": 0.05}).run()
+    losses = pd.DataFrame(trained.history).query("split == 'train'").groupby("round")["loss"].mean()
+    first, last = losses.iloc[0], losses.iloc[-3:].mean()
+    require(last < first, f"the training loss rises from {first:.3f} in the first round to {last:.3f} in the last")
+
+
+def differs(cls: Kind) -> None:
+    """Check that results are not those of the base class, under one BN policy at least."""
+    base = next(parent for parent in cls.__mro__[1:] if parent is Algorithm or _trains_alone(parent))
+    # FedAvg is the base class itself, and another name of an algorithm means the same results.
+    if cls.name == "fedavg" or cls.stands_for:
+        return
+    plugins = [made(cls, **SHORT.get(cls.name, {})), base()]
+    same = all(alike(*(federation(cls, bn, algorithm=plugin) for plugin in plugins)) for bn in cls.policies)
+    require(not same, f"it trains to the bits of {base.__name__}: no method of it has an effect")
+
+
+def _trains_alone(parent: type) -> bool:
+    return issubclass(parent, Algorithm) and not parent.__module__.rpartition(".")[2].startswith("_")
+
+
+def alike(first: Federation, second: Federation) -> bool:
+    """Train two federations, and return whether all sites get the same networks, of layers of the same sizes."""
+    both = (first.run(), second.run())
+    states = [[trained.global_state(), *(_state_of(trained, client) for client in "abc")] for trained in both]
+    return not any(differing(*pair) for pair in zip(*states, strict=True))
+
+
+def setting_matters(cls: Kind, field: str) -> None:
+    """Check that another value of a numeric setting changes a bit, under one BN policy at least."""
+    tried = False
+    for plugin in variants(made(cls, **SHORT.get(cls.name, {}))):
+        for changed, bn in itertools.product(others(plugin, field), cls.policies):
+            # Some values of a setting need another training.
+            with contextlib.suppress(UserError):
+                if not alike(*(federation(cls, bn, algorithm=algorithm) for algorithm in (plugin, changed))):
+                    return
+                tried = True
+    words = f"no bit changes with {field}: nothing reads it, or the method of another parent acts in its place"
+    require(not tried, words)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
 from collections.abc import Iterator
 from functools import partial
 
@@ -11,11 +14,16 @@ from ..core.plugin import Plugin
 from ..core.registry import build, get
 from .case import Broken, Case, made, needed, refusal, require
 
+SLOW = {"torch", "torchvision", "monai", "pandas", "scipy", "sklearn", "matplotlib"}
+"""Libraries that take long to import."""
+
 
 def cases(cls: type[Plugin]) -> Iterator[Case]:
     """Yield what plug-ins of all kinds must satisfy."""
     yield Case("it is built from its name", partial(built_from_its_name, cls))
     yield Case("it says what it is", partial(described, cls))
+    yield Case("its file holds one public class, and is imported quickly", partial(one_light_file, cls))
+    yield Case("its methods take what they are given", partial(takes_what_it_is_given, cls))
     yield Case("its settings survive as plain data", partial(plain, cls))
     yield Case("it cannot be changed", partial(frozen, cls))
     yield Case("an unknown key is refused with the closest known one", partial(unknown_keys_are_refused, cls))
@@ -34,6 +42,50 @@ def described(cls: type[Plugin]) -> None:
     require(len(cls.summary()) > 10, "the first line of its docstring is too short, see fedshift's docs/contract.md")
     undescribed = [k for k, field in cls.model_fields.items() if not field.description]
     require(not undescribed, f"settings need Field(description=...), see fedshift's docs/contract.md: {undescribed}")
+    if hasattr(cls, "paper"):
+        words = "it needs `paper`, the source of the method: a paper, or words such as 'ours' or 'control'"
+        require(bool(cls.paper), words)
+
+
+def one_light_file(cls: type[Plugin]) -> None:
+    """Check the classes of its file, and what is imported with it."""
+    module = sys.modules[cls.__module__]
+    classes = [
+        thing for thing in vars(module).values() if inspect.isclass(thing) and thing.__module__ == cls.__module__
+    ]
+    others = sorted({c.__name__ for c in classes if c is not cls and not c.__name__.startswith("_")})
+    require(not others, f"a file holds one public class; begin the names of others with an underscore: {others}")
+    imported = set(_imported(ast.parse(inspect.getsource(module))))
+    words = "import slow libraries inside of methods, or under TYPE_CHECKING: every job imports the file"
+    require(imported.isdisjoint(SLOW), f"{words}: {sorted(imported & SLOW)}")
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the libraries that are imported when a file is: not those in functions or under TYPE_CHECKING."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield str(node.module).partition(".")[0]
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _imported(node)
+
+
+def takes_what_it_is_given(cls: type[Plugin]) -> None:
+    """Check that each public method is one of a base class, and can be called with the arguments of that."""
+    cls.require_hooks()
+    kind = next(base for base in cls.__mro__ if "kind" in vars(base))
+    for name, method in vars(cls).items():
+        given = vars(kind).get(name)
+        if inspect.isfunction(method) and inspect.isfunction(given):
+            arguments = list(inspect.signature(given).parameters)
+            try:
+                inspect.signature(method).bind(*arguments)
+            except TypeError:
+                takes = ", ".join(inspect.signature(method).parameters)
+                raise Broken(f"{name} takes ({takes}), and is given ({', '.join(arguments)})") from None
 
 
 def plain(cls: type[Plugin]) -> None:

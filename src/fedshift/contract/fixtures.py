@@ -61,14 +61,16 @@ def network(norm: str = "batch norm", dropout: float = 0.0, seed: int = 0, dtype
     return model.to(dtype)
 
 
-def clients(sizes: Mapping[str, int] = SIZES, seed: int = 0, dtype: Any = torch.float64) -> dict[str, Any]:
+def clients(
+    sizes: Mapping[str, int] = SIZES, seed: int = 0, dtype: Any = torch.float64, shape: tuple[int, ...] = SHAPE
+) -> dict[str, Any]:
     """Return images and labels of each site; sites differ in brightness and contrast, classes in a gradient."""
     out = {}
     for k, (name, n) in enumerate(sizes.items()):
         rng = np.random.default_rng([seed, k])
         y = rng.integers(0, CLASSES, n)
-        signal = y[:, None, None, None] * np.linspace(-1, 1, SHAPE[2])
-        x = (1 + k) * (rng.normal(size=(n, *SHAPE)) + signal) + 2 * k
+        signal = y[:, None, None, None] * np.linspace(-1, 1, shape[2])
+        x = (1 + k) * (rng.normal(size=(n, *shape)) + signal) + 2 * k
         out[name] = torch.from_numpy(x).to(dtype), torch.from_numpy(y)
     return out
 
