@@ -16,6 +16,7 @@ import yaml
 from toy import TRAVELS, clients, network
 
 from fedshift import Federation
+from fedshift.algorithms import Algorithm, Local, Mean, Server
 from fedshift.analysis.communication import tables
 from fedshift.analysis.traffic import Forecast, forecast
 from fedshift.cli import main
@@ -333,6 +334,34 @@ def test_a_forecast_of_fedtan2_wherever_the_exchange_ends(m: int) -> None:
     assert [(phase.rounds, phase.messages) for phase in said.phases] == [
         (rounds, messages) for rounds, messages in ((m, 3 + 1), (ROUNDS - m, 1)) if rounds
     ]
+
+
+class FromTheSecondRound(Algorithm):
+    """FedAvg whose server sends four numbers more once a round is over, and whose clients answer with two."""
+
+    paper = "control"
+
+    def server_state(self, server: Server) -> dict[str, torch.Tensor]:
+        return {"over": torch.zeros(1)}
+
+    def broadcast(self, server: Server) -> dict[str, torch.Tensor]:
+        return {"more": torch.zeros(4)} if server.state["over"] else {}
+
+    def report(self, local: Local) -> dict[str, torch.Tensor]:
+        answer = {"answer": torch.zeros(2)} if local.broadcast else {}
+        return {"shared": local.shared, **answer}
+
+    def update(self, server: Server, mean: Mean) -> None:
+        server.state["over"].fill_(1)
+        super().update(server, mean)
+
+
+def test_a_message_that_begins_in_the_second_round_makes_two_phases() -> None:
+    run = planned("fedavg", "aggregated").model_copy(update={"algorithm": FromTheSecondRound()})
+    said = forecast(run, SHAPE, 2)
+    agree(said, measured(run))
+    assert [(phase.rounds, phase.down, phase.up) for phase in said.phases] == [(1, 50, 50), (ROUNDS - 1, 54, 52)]
+    assert said.once == 0
 
 
 def test_bytes_of_a_forecast_by_hand() -> None:

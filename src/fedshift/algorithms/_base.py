@@ -309,8 +309,6 @@ class Algorithm(Plugin):
     """A clause that names the model of external sites; empty if internal sites get the same global model."""
     collaboration: ClassVar[Collaboration] = Collaboration()
     """How clients work together; the controls `local` and `pooled` have another strategy."""
-    first_round_apart: ClassVar[bool] = False
-    """True if clients send something in their first round alone, so that forecasts of traffic count it once."""
     per_client: ClassVar[frozenset[str]] = frozenset()
     """Names of tensors of `report` that reach `update` as they are, one row for each client, and not as a mean."""
 

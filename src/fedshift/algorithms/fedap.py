@@ -39,7 +39,6 @@ class FedAP(Algorithm):
     why = "clients are compared by batch norm that stays with them"
     external = "external sites get the plain means of the clients' weights and of their batch norm"
     per_client = frozenset({"shared", "statistics"})
-    first_round_apart = True
     lam: float = Field(0.5, ge=0, le=1, description="weight of a client's own tensors in its mixture (lambda)")
 
     def server_state(self, server: Server) -> dict[str, Tensor]:

@@ -94,8 +94,10 @@ def _rows(entries: list[_Entry], cells: Callable[[_Entry, EqualRounds], Iterator
         first = 1
         for phase in entry.traffic.phases:
             last = first + phase.rounds - 1
-            whole = len(entry.traffic.phases) == 1
-            yield entry.title, "all" if whole else f"{first}-{last}", *cells(entry, phase)
+            numbers = f"{first}-{last}" if last > first else str(first)
+            if phase.rounds == entry.traffic.rounds:
+                numbers = "all"
+            yield entry.title, numbers, *cells(entry, phase)
             first = last + 1
 
 

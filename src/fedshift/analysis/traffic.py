@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -75,7 +75,7 @@ class Forecast:
     Attributes
     ----------
     phases : rounds with equal traffic
-    once : floats that clients send in their first rounds alone, all clients together
+    once : floats that clients send in the first round they take part in, and in no later one, all clients together
     beforehand : what clients exchange before the first round
     """
 
@@ -107,9 +107,11 @@ class Forecast:
 def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str, int] | None = None) -> Forecast:
     """Return the traffic of a run on images of `shape` (channels, height, width), if no patience ends it early.
 
-    One round of each kind is measured: rounds with a joint first step, with frozen statistics, with both or neither.
-    What clients send in their first round alone is measured in addition. `images` are the numbers of training images of
-    the internal sites; where they are not known, each has as many as an add-on may want.
+    The first round is measured, and a later one of each kind: with a joint first step, with frozen statistics, with
+    both or neither. What a client sends more in the first round is counted once for each client that is ever drawn.
+    Where it sends less there, or the server more or less, the first round is a phase of its own.
+    `images` are the numbers of training images of the internal sites; where they are not known, each has as many as an
+    add-on may want.
     """
     training = run.training
     algorithm = run.algorithm
@@ -126,30 +128,37 @@ def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str
         addon=run.addon,
         training=training.model_copy(update={"local_epochs": 1, "local_steps": 1, "select": "last", "patience": None}),
     )
-    statistics = federation.server.statistics
+    first = _measured(federation, 1)
     phases = []
-    if algorithm.first_round_apart:
-        federation.round()
-    for numbers in kinds.values():
-        federation.server.round = numbers[0] - 1
-        federation.round()
-        row = federation.history[-1]
-        phases.append(
-            EqualRounds(
-                rounds=len(numbers),
-                clients=training.clients_in_round(algorithm.collaboration.count(count)),
-                parameters=federation.server.params.numel(),
-                statistics=statistics.stop - statistics.start,
-                down=row["floats_down"],
-                up=row["floats_up"],
-                messages=row["messages"],
-                unicast=algorithm.has_downloads,
-            )
-        )
     once = 0
-    if algorithm.first_round_apart:
-        once = _once(run, federation, count)
+    for numbers in kinds.values():
+        later = [number for number in numbers if number > 1]
+        row = _measured(federation, later[0]) if later else first
+        equal = EqualRounds(
+            rounds=len(numbers),
+            clients=training.clients_in_round(algorithm.collaboration.count(count)),
+            parameters=federation.server.params.numel(),
+            statistics=federation.server.statistics.stop - federation.server.statistics.start,
+            down=row["floats_down"],
+            up=row["floats_up"],
+            messages=row["messages"],
+            unicast=algorithm.has_downloads,
+        )
+        if 1 in numbers:
+            once = max(first["floats_up"] - equal.up, 0) * _clients_ever_drawn(run, count)
+            opening = replace(equal, rounds=1, down=first["floats_down"], up=min(first["floats_up"], equal.up))
+            if opening != replace(equal, rounds=1):
+                phases.append(opening)
+                equal = replace(equal, rounds=equal.rounds - 1)
+        phases.append(equal)
     return Forecast(tuple(phases), once, _beforehand(run, shape, classes, images or {}))
+
+
+def _measured(federation: Federation, number: int) -> Mapping[str, Any]:
+    """Train the round with that number, and return what the history says of it."""
+    federation.server.round = number - 1
+    federation.round()
+    return federation.history[-1]
 
 
 def _beforehand(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str, int]) -> Traffic:
@@ -184,12 +193,10 @@ class _Black:
         return torch.zeros(len(index), *self.shape), torch.zeros(len(index), dtype=torch.long)
 
 
-def _once(run: Run, measured: Federation, sites: int) -> int:
-    """Return the floats that clients send in their first rounds alone; each client that is ever drawn counts once."""
+def _clients_ever_drawn(run: Run, sites: int) -> int:
+    """Return how many clients take part in one round at least."""
     training = run.training
-    floats = [row["floats_up"] for row in measured.history]
     clients = run.algorithm.collaboration.count(sites)
-    rounds = range(1, training.rounds + 1)
     taking_part = training.clients_in_round(clients)
-    met = {client for number in rounds for client in drawn(run.seed, number, clients, taking_part)}
-    return (floats[0] - floats[-1]) * len(met)
+    rounds = range(1, training.rounds + 1)
+    return len({client for number in rounds for client in drawn(run.seed, number, clients, taking_part)})
