@@ -43,9 +43,9 @@ class Counted(Dataset):
         numbers = np.arange(self.count)
         names = [f"{n:06}" for n in numbers]
         rows = {"sample": names, "site": "x", "label": numbers % 2, "patient": None}
-        return Opened(pd.DataFrame(rows), self.image)
+        return Opened(pd.DataFrame(rows), self._image)
 
-    def image(self, i: int) -> np.ndarray:
+    def _image(self, i: int) -> np.ndarray:
         with LOCK:
             READ.append(i)
             if len(READ) == STOP_AFTER:
