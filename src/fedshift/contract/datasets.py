@@ -55,7 +55,7 @@ def _check_miniature(dataset: Dataset, one: Path, two: Path) -> None:
     require(bool(samples["site"].value_counts().min() > 1), "a site has a single sample")
     require("patient" in samples, "the table of samples has no column patient")
     # Images are read in any order, by several threads, and again after a kill.
-    first = opened.image(0)
+    first = opened.image(0).copy()
     form = (first.dtype, first.ndim)
     require(form in ((np.dtype(np.uint8), 3), (np.dtype(np.float32), 1)), f"an image is {form[0]} of {form[1]} axes")
     require(np.array_equal(opened.image(0), first), "an image differs when it is read again")

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import partial
 from xml.etree import ElementTree
 
+import matplotlib
+
 from ..figures import Figure
 from ..figures._canvas import INK
 from .case import Case, made, require
@@ -39,7 +41,9 @@ def draws(cls: Kind, what: str) -> None:
     if what == "undefined values":
         undefined = results.scores.assign(value=float("nan")), results.rounds.assign(loss=float("nan"))
         results = dataclasses.replace(results, scores=undefined[0], rounds=undefined[1])
+    style = dict(matplotlib.rcParams)
     text = figure.draw(results)
+    require(dict(matplotlib.rcParams) == style, "it changes matplotlib.rcParams for the figures after it")
     require(figure.draw(results) == text, "it draws other bytes the second time, see fedshift's docs/add-a-figure.md")
     # Parsed as XML: an unescaped name or an open tag raises here.
     root = ElementTree.fromstring(text)

@@ -17,6 +17,9 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
     "group norm": lambda channels: nn.GroupNorm(2, channels),
     "no norm": lambda channels: nn.Identity(),
 }
+VECTORS = "batch norm of vectors"
+"""A network of vectors (FEATURES,), whose batch norm sees a single value of each image."""
+FEATURES = 10
 LARGE = "large"
 """A network with batch norm whose tensors average more than 100,000 floats."""
 
@@ -36,12 +39,21 @@ def large_network(dropout: float) -> nn.Sequential:
     )
 
 
+def vector_network(dropout: float) -> nn.Sequential:
+    """Return two linear layers with batch norm between them."""
+    return nn.Sequential(
+        nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, CLASSES)
+    )
+
+
 def network(norm: str = "batch norm", dropout: float = 0.0, seed: int = 0, dtype: Any = torch.float64) -> nn.Module:
     """Return two convolutions, each with its norm, and a linear layer. No name in it contains "bn"."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if norm == LARGE:
             return large_network(dropout).to(dtype)
+        if norm == VECTORS:
+            return vector_network(dropout).to(dtype)
         model = nn.Sequential(
             nn.Conv2d(2, 4, 3, padding=1),
             NORMS[norm](4),
@@ -69,10 +81,15 @@ def clients(
     for k, (name, n) in enumerate(sizes.items()):
         rng = np.random.default_rng([seed, k])
         y = rng.integers(0, CLASSES, n)
-        signal = y[:, None, None, None] * np.linspace(-1, 1, shape[2])
+        signal = y.reshape(-1, *(1 for _ in shape)) * np.linspace(-1, 1, shape[-1])
         x = (1 + k) * (rng.normal(size=(n, *shape)) + signal) + 2 * k
         out[name] = torch.from_numpy(x).to(dtype), torch.from_numpy(y)
     return out
+
+
+def are_probabilities(logits: Tensor) -> bool:
+    """Return whether the rows (n, classes) are probabilities: logits are not, but by a rare chance."""
+    return bool((logits >= 0).all()) and torch.allclose(logits.double().sum(1), torch.ones(len(logits)).double())
 
 
 def differing(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -10,23 +11,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..core.errors import UserError
 from ..data.samples import TensorSamples
-from ..engine.prediction import client_answer, probabilities
+from ..engine.prediction import client_answer, probabilities, site_predictor
 from ..inferences import Inference, Personalise, Site
 from .case import Broken, Case, Generators, made, require
-from .fixtures import NORMS, clients, fingerprint, network
+from .fixtures import CLASSES, FEATURES, NORMS, VECTORS, are_probabilities, clients, fingerprint, network
 
 Kind = type[Inference]
 
 
 def cases(cls: Kind) -> Iterator[Case]:
     """Yield what inferences must satisfy."""
-    for norm in NORMS:
+    yield Case("it answers each batch with logits", partial(answers_logits, cls))
+    for norm in (*NORMS, VECTORS):
         for mode, train in (("training", True), ("evaluation", False)):
             for title, fails in (("", False), (", after an error in the middle of a site", True)):
                 words = f"it leaves every bit of the model: {norm}, in {mode} mode{title}"
-                yield Case(words, partial(leaves_the_model, cls, norm, train, fails))
-        yield Case(f"it predicts a site as if it were alone: {norm}", partial(predicts_alone, cls, norm))
+                yield Case(words, partial(_unless_refused, norm, partial(leaves_the_model, cls, norm, train, fails)))
+        words = f"it predicts a site as if it were alone: {norm}"
+        yield Case(words, partial(_unless_refused, norm, partial(predicts_alone, cls, norm)))
+    yield Case("it differs from the network's own predictions", partial(differs, cls))
     yield Case("it says what scores need", partial(says_what_scores_need, cls))
 
 
@@ -43,31 +48,76 @@ class Failing(TensorSamples):
         return super().batch(index)
 
 
-def inferred(cls: Kind, model: nn.Module, client: str, samples: type[TensorSamples] = TensorSamples) -> np.ndarray:
+def _unless_refused(norm: str, check: Callable[[], None]) -> None:
+    """Run a check. A method that needs images may refuse vectors by a UserError."""
+    with contextlib.suppress(*[UserError] if norm == VECTORS else []):
+        check()
+
+
+def images(norm: str) -> dict[str, Any]:
+    """Return images and labels of each site, of the shape that the network with a norm takes."""
+    return clients(shape=(FEATURES,)) if norm == VECTORS else clients()
+
+
+def answers_logits(cls: Kind) -> None:
+    """Check what comes of batches of five images, and of a last one of three."""
+    inference = made(cls)
+    model = network()
+    answer = client_answer(model, TensorSamples(*clients()["c"]), inference) if inference.asks else None
+    batches = clients()["a"][0].split(5)
+    site = Site(lambda: iter(batches), greys=((0.0,), (1.0,)), answer=answer)
+    context = inference.on_site(model, site)
+    require(hasattr(context, "__enter__"), "on_site must be a context manager: decorate it with @contextmanager")
+    with site_predictor(model, inference, site) as predict:
+        for x in batches:
+            logits = predict(x)
+            words = f"{len(x)} images must give logits of shape {(len(x), CLASSES)}, and give {tuple(logits.shape)}"
+            require(logits.shape == (len(x), CLASSES), words)
+            words = "it answers with probabilities; return logits, or logarithms of probabilities"
+            require(not are_probabilities(logits), words)
+
+
+def differs(cls: Kind) -> None:
+    """Check that some prediction, with some norm, is not that of the network alone."""
+    # Source is the base class itself.
+    if cls.on_site is Inference.on_site:
+        return
+    for norm in (*NORMS, VECTORS):
+        with contextlib.suppress(UserError):
+            model = network(norm)
+            source = probabilities(model, TensorSamples(*images(norm)["b"]), Inference())
+            if not np.allclose(inferred(cls, model, "b", norm), source):
+                return
+    raise Broken("it predicts as the network alone, with batch norm and without: on_site has no effect")
+
+
+def inferred(
+    cls: Kind, model: nn.Module, client: str, norm: str, samples: type[TensorSamples] = TensorSamples
+) -> np.ndarray:
     """Return the probabilities of a client's images in batches of 5."""
     inference = made(cls).model_copy(update={"batch_size": 5})
-    internal = TensorSamples(*clients()["c"])
+    internal = TensorSamples(*images(norm)["c"])
     answer = client_answer(model, internal, inference) if inference.asks else None
     site = Site(greys=((0.0,), (1.0,)), answer=answer)
-    return probabilities(model, samples(*clients()[client]), inference, site=site)
+    return probabilities(model, samples(*images(norm)[client]), inference, site=site)
 
 
 def leaves_the_model(cls: Kind, norm: str, train: bool, fails: bool) -> None:
     """Check tensors, gradients, modes, hooks and forward passes; also after an error in the middle of a site."""
     model = network(norm, dropout=0.2).train(train)
-    model(clients()["a"][0]).sum().backward()
+    model(images(norm)["a"][0]).sum().backward()
     before = fingerprint(model)
     generators = Generators()
     # The third batch cannot be read, in the middle of the site.
     if fails:
         try:
-            inferred(cls, model, "b", Failing)
+            inferred(cls, model, "b", norm, Failing)
         except OSError:
             pass
         else:
             raise Broken("an error of reading a batch is lost")
     else:
-        require(bool(np.isfinite(inferred(cls, model, "b")).all()), "a probability is not finite")
+        require(bool(np.isfinite(inferred(cls, model, "b", norm)).all()), "a probability is not finite")
     require(fingerprint(model) == before, "the model is not as it was before")
     require(torch.is_grad_enabled(), "gradients stay switched off")
     generators.require_unchanged()
@@ -76,10 +126,10 @@ def leaves_the_model(cls: Kind, norm: str, train: bool, fails: bool) -> None:
 def predicts_alone(cls: Kind, norm: str) -> None:
     """Check that predictions of a site do not depend on the sites before it."""
     model = network(norm, dropout=0.2)
-    first = inferred(cls, model, "b")
-    second = inferred(cls, model, "a")
-    require(np.array_equal(inferred(cls, model, "b"), first), "the second time, a site has other predictions")
-    alone = inferred(cls, network(norm, dropout=0.2), "a")
+    first = inferred(cls, model, "b", norm)
+    second = inferred(cls, model, "a", norm)
+    require(np.array_equal(inferred(cls, model, "b", norm), first), "the second time, a site has other predictions")
+    alone = inferred(cls, network(norm, dropout=0.2), "a", norm)
     require(np.array_equal(alone, second), "predictions of a site depend on the site before it")
     require(bool(np.allclose(first.sum(1), 1, rtol=1e-7, atol=0)), "probabilities of an image do not add up to 1")
 

@@ -12,7 +12,7 @@ from ..core.errors import UserError
 from ..engine.federation import Federation
 from ..models import Model, initialise
 from .case import Broken, Case, Generators, made, require
-from .fixtures import BATCH_NORMS, CLASSES, differing
+from .fixtures import BATCH_NORMS, CLASSES, are_probabilities, differing
 
 SHAPES = ((3, 96, 96), (3, 28, 28), (3, 32, 32), (10,))
 """Inputs that a model is offered; it is tested on the first that it takes."""
@@ -39,9 +39,15 @@ def maps(cls: Kind) -> None:
     """Check the shape of the logits."""
     shape = accepted(cls)
     model = initialise(made(cls), shape, CLASSES, seed=0).eval()
+    x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        logits = model(torch.zeros(2, *shape))
+        logits = model(x)
+        require(isinstance(logits, torch.Tensor), f"it returns a {type(logits).__name__}, and must return a tensor")
+        again = model(x)
     require(logits.shape == (2, CLASSES), f"two images give {tuple(logits.shape)} logits and not {(2, CLASSES)}")
+    require(not are_probabilities(logits), "it returns probabilities; return logits: losses and scores apply softmax")
+    words = "in evaluation mode the same images have other logits the second time; keep in buffers what must last"
+    require(torch.equal(again, logits), words)
 
 
 def starts_from_the_seed(cls: Kind) -> None:
@@ -63,6 +69,13 @@ def batch_norm_stays(cls: Kind) -> None:
     """Check that tensors of batch norm are found by the type of their layers."""
     shape = accepted(cls)
     model = initialise(made(cls), shape, CLASSES, seed=0)
+    unknown = [
+        type(layer).__name__
+        for layer in model.modules()
+        if hasattr(layer, "running_mean") and not isinstance(layer, BATCH_NORMS)
+    ]
+    words = "no BN policy knows them: derive batch norm from torch.nn.BatchNorm1d, 2d or 3d"
+    require(not unknown, f"these layers have running statistics, and {words}: {unknown}")
     expected = {
         f"{path}.{leaf}"
         for path, layer in model.named_modules()

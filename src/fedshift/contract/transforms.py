@@ -27,6 +27,7 @@ def cases(cls: Kind) -> Iterator[Case]:
         yield Case(title, partial(keeps_shape_and_type, cls, shape))
     yield Case("it keeps the form of stored images", partial(keeps_stored_images, cls))
     yield Case("if it always acts, it draws nothing", partial(draws_nothing, cls))
+    yield Case("it changes images", partial(changes_images, cls))
 
 
 def keeps_shape_and_type(cls: Kind, shape: tuple[int, ...]) -> None:
@@ -42,7 +43,8 @@ def keeps_shape_and_type(cls: Kind, shape: tuple[int, ...]) -> None:
         return
     _, *side = shape_after((transform,), shape[1:])
     expected = (*x.shape[:2], *side)
-    require(type(changed) is torch.Tensor and changed.dtype == x.dtype, f"it makes {type(changed)} of {x.dtype}")
+    require(isinstance(changed, torch.Tensor), f"it returns a {type(changed).__name__}, and must return a tensor")
+    require(changed.dtype == x.dtype, f"it makes {changed.dtype} of {x.dtype}: return the dtype that it is given")
     require(tuple(changed.shape) == expected, f"it makes the shape {tuple(changed.shape)}, and says {expected}")
     require(torch.equal(changed, again), "it must draw from the generator that it is given, and from no other")
     require(torch.equal(x, before), "it changes its argument")
@@ -71,5 +73,21 @@ def draws_nothing(cls: Kind) -> None:
     transform = made(cls)
     if transform.when == "always":
         x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1)) * 255
-        again = torch.equal(transform.apply(x, stream(1)), transform.apply(x, stream(2)))
-        require(again, "it always acts, and depends on the generator")
+        rng = stream(1)
+        before = rng.bit_generator.state
+        transform.apply(x, rng)
+        require(rng.bit_generator.state == before, "it always acts, and draws: say when = 'train', or draw nothing")
+
+
+def changes_images(cls: Kind) -> None:
+    """Check that a transform does anything, to a batch or to a stored image."""
+    # What a transform does that adapts to a site depends on `fitted`.
+    if cls.per_site:
+        return
+    transform = made(cls, **GIVEN.get(cls.name, {}))
+    x = torch.rand(8, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 255
+    stored = x[0].permute(1, 2, 0).byte().numpy()
+    # A transform may act on few images.
+    unchanged = all(torch.equal(transform.apply(x, stream(seed, "test")), x) for seed in range(20))
+    same = unchanged and np.array_equal(transform.prepare(stored), stored)
+    require(not same, "no image changes: neither apply nor prepare has an effect")
