@@ -8,26 +8,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from ..core.errors import UserError
 from ..core.registry import Plugin
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor, nn
 
-    from ..algorithms import Algorithm, Local, Training
-
-
-class Images(Protocol):
-    """Training images of a client, fetched by batch."""
-
-    def __len__(self) -> int: ...
-
-    def batch(self, index: np.ndarray, /) -> tuple[Tensor, Tensor]:
-        """Return the inputs (batch, ...), not augmented, and labels (batch,) of the images at the positions `index`."""
-        ...
+    from ..algorithms import Algorithm, Images, Local, Server, Training
 
 
 class Addon(Plugin):
@@ -60,6 +49,13 @@ class Addon(Plugin):
 
         The ledger counts it: up once, and down at every other client. A client gets all offers as `local.offers`, and
         only its own if it trains alone.
+        """
+        return {}
+
+    def client_state(self, server: Server) -> dict[str, Tensor]:
+        """Return the tensors that a client keeps for the add-on between rounds, as they are before the first round.
+
+        Hooks find them in `local.state`, beside those of the algorithm: begin their names with that of the add-on.
         """
         return {}
 

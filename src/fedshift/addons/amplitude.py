@@ -12,7 +12,7 @@ from ._base import Addon
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ._base import Images
+    from ..algorithms import Images
 
 BATCH = 64
 """Number of images that are transformed together."""

@@ -4,16 +4,32 @@ Each file says what differs from FedAvg: what is sent, how a local step goes, ho
 The engine does rounds, checkpoints and batches. `Training` holds the settings of local training.
 """
 
-from ._base import Algorithm, Bessel, Blend, Joint, Local, Mean, Objective, Phase, Server, class_loss, cross_entropy
+from ._base import (
+    LOGGED,
+    Algorithm,
+    Bessel,
+    Blend,
+    Images,
+    Joint,
+    Local,
+    Mean,
+    Objective,
+    Phase,
+    Server,
+    class_loss,
+    cross_entropy,
+)
 from ._collaboration import Collaboration
 from ._training import ADAM, Training
 
 __all__ = [
     "ADAM",
+    "LOGGED",
     "Algorithm",
     "Bessel",
     "Blend",
     "Collaboration",
+    "Images",
     "Joint",
     "Local",
     "Mean",

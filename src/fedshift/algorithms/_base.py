@@ -6,10 +6,10 @@ they send back. An algorithm overrides only what differs; see `algorithms/`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from ..core.errors import UserError, did_you_mean
 from ..core.registry import Plugin, build
@@ -19,6 +19,7 @@ from ..nn.layer_policy import LAYERS
 from ._collaboration import Collaboration
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor, nn
 
     from ..nn.blend import Outputs
@@ -26,7 +27,19 @@ if TYPE_CHECKING:
     from ..nn.flat_state import Layout
     from ._training import Training
 
+LOGGED = "log_"
+"""Prefix of the columns of the history and of rounds.parquet that hold numbers of plug-ins."""
 Bessel = Literal["none", "torch", "fedtan_code"]
+
+
+class Images(Protocol):
+    """Training images of a client, fetched by batch."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, index: np.ndarray, /) -> tuple[Tensor, Tensor]:
+        """Return the inputs (batch, ...), not augmented, and labels (batch,) of the images at the positions `index`."""
+        ...
 
 
 @dataclass
@@ -45,6 +58,12 @@ class Server:
     rounds : number of rounds that the training is to have
     channels : number of channels of each batch-norm layer with running statistics, in the order of the network
     participants : positions, among all clients, of those that take part in the current round, in ascending order
+    classes : number of classes
+    features : inputs of the network's last linear layer, without an add-on; 0 if it has none
+    shares : share of each client in all training samples, or equal shares, according to `training.weights`
+    losses : mean training loss of each client in the last round in which it took part, (clients,), float64; NaN before
+    offers : what clients sent before the first round (see `Algorithm.offer`), with one row for each client
+    logged : numbers that `update` wants to be seen, by name: columns `log_NAME` of the history and of rounds.parquet
     """
 
     shared: Tensor
@@ -58,6 +77,12 @@ class Server:
     rounds: int = 1
     channels: Sequence[int] = ()
     participants: Sequence[int] = ()
+    classes: int = 0
+    features: int = 0
+    shares: Sequence[float] = ()
+    losses: Sequence[float] = ()
+    offers: Mapping[str, Tensor] = field(default_factory=dict)
+    logged: dict[str, float] = field(default_factory=dict)
 
     @property
     def params(self) -> Tensor:
@@ -112,10 +137,11 @@ class Local:
     ----------
     client : name of the client
     share : the client's share of all training samples, or an equal share, according to `training.weights`
-    clients : number of clients in the federation
+    clients, classes : number of clients in the federation, and of classes
     round : number of the round, from 1
     lr, momentum : learning rate and momentum of the client's SGD in this round
     steps : local steps taken so far in this round
+    phase : number of the phase of the current step, from 0 (see `Algorithm.phases`)
     model : the network; its tensors are views of `state_vector`
     received : tensors that the server sent, laid out as `shared`
     shared : the tensors that travel, with their current values
@@ -124,9 +150,10 @@ class Local:
     all_params, all_grad : the trainable part of `state_vector`, and its gradient
     trainable : slice of `shared` that is trained
     broadcast : the server's extra tensors, as `Algorithm.broadcast` returned them
-    state : the client's own tensors, kept between rounds
+    state : the client's own tensors, kept between rounds: those of the algorithm and of the add-on
     offers : tensors that clients sent once, before the first round, by client (see `Addon.offer`)
     scratch, networks : tensors and networks that are forgotten after the round
+    logged : numbers that hooks want to be seen, by name: columns `log_NAME` of the history and of rounds.parquet
     objective : the local objective of the add-on, or cross-entropy
     class_weights : weight of each class in `class_loss`, (classes,); None if all count alike
     autocast : context in which the forward pass runs, for lower precision
@@ -135,10 +162,12 @@ class Local:
     client: str
     share: float
     clients: int
+    classes: int
     round: int
     lr: float
     momentum: float
     steps: int
+    phase: int
     model: nn.Module
     received: Tensor
     shared: Tensor
@@ -153,6 +182,7 @@ class Local:
     offers: Mapping[str, Mapping[str, Tensor]]
     scratch: dict[str, Tensor]
     networks: dict[str, nn.Module]
+    logged: dict[str, float]
     objective: Objective
     class_weights: Tensor | None = None
     autocast: AbstractContextManager[None]
@@ -164,6 +194,13 @@ class Local:
 
     def draw(self) -> tuple[Tensor, Tensor]:
         """Return another batch of the client's data, drawn independently of the batches of the local steps."""
+        raise NotImplementedError
+
+    def own_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield all the client's training samples once, in batches of inputs and labels, in stored order.
+
+        They are not augmented. The network is in evaluation mode until the last batch is taken.
+        """
         raise NotImplementedError
 
     def full_gradient(self) -> Tensor:
@@ -379,7 +416,27 @@ class Algorithm(Plugin):
         """
         return weights
 
+    # ---- before the first round
+
+    def offer(self, server: Server, images: Images, labels: Tensor) -> dict[str, Tensor]:
+        """Return what a client sends to the server once, before the first round, in tensors of the same shapes at each.
+
+        They leave the site: the ledger counts them as floats up, and the page of a study names them. The server's hooks
+        find them in `server.offers`. `images` are the client's training samples, and `labels` (n,), int64, theirs.
+        """
+        return {}
+
     # ---- the server, before a round
+
+    def sample(self, server: Server, count: int, rng: np.random.Generator) -> Sequence[int]:
+        """Return the positions of the `count` clients that take part in the next round; by default drawn uniformly.
+
+        Each must be there once. The others do not train, and send and receive nothing. `rng` depends on seed and round
+        alone; `server.shares` and `server.losses` serve other rules.
+        """
+        if count == server.clients:
+            return range(count)
+        return [int(k) for k in rng.permutation(server.clients)[:count]]
 
     def server_state(self, server: Server) -> dict[str, Tensor]:
         """Return the server's extra tensors before the first round."""

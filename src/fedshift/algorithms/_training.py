@@ -49,6 +49,11 @@ class Training(Frozen, allow_inf_nan=False):
         1.0, gt=0, le=1, description="fraction of the clients that take part in a round; they are drawn at random"
     )
     local_epochs: int = Field(1, ge=1, description="number of passes over a client's data in a round (E)")
+    epochs_at: dict[str, Annotated[int, Field(ge=1)]] = Field(
+        {},
+        description="number of passes over the data of single clients in a round, in place of local_epochs: such as "
+        "{north: 1} for a client that has less time than the others",
+    )
     local_steps: int | None = Field(
         None, ge=1, description="number of SGD steps of a client in a round, in place of local_epochs"
     )
@@ -170,6 +175,9 @@ class Training(Frozen, allow_inf_nan=False):
             raise UserError("local_steps", "and local_epochs both say how long a round is", "drop one of the two")
         if self.local_steps and self.equal_steps:
             raise UserError("equal_steps", "has no effect with local_steps", "drop one of the two")
+        if self.epochs_at and (self.local_steps or self.equal_steps):
+            other = "local_steps" if self.local_steps else "equal_steps"
+            raise UserError("epochs_at", f"and {other} both say how long a round is", "drop one of the two")
         if self.training_loss_images and not self.training_loss_every:
             problem = "limits an evaluation that is not asked for"
             raise UserError("training_loss_images", problem, "give training_loss_every too")
@@ -200,9 +208,15 @@ class Training(Frozen, allow_inf_nan=False):
             *(ADAM if self.optimiser == "sgd" else ()),
             *(["deterministic"] if self.deterministic else ()),
             *(["select_by"] if self.select_by in (None, "accuracy") else ()),
-            *(["select_at"] if not self.select_at else ()),
+            *(name for name in ("select_at", "epochs_at") if not settings[name]),
         }
         return {name: value for name, value in settings.items() if name not in without_effect}
+
+    def at(self, client: str) -> Training:
+        """Return the settings of one client, whose number of passes `epochs_at` may name."""
+        if client not in self.epochs_at:
+            return self
+        return self.model_copy(update={"local_epochs": self.epochs_at[client]})
 
     def require_classes(self, classes: int) -> None:
         """Raise UserError if there is a list of weights for another number of classes."""

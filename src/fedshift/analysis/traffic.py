@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..algorithms import Server
 from ..core.units import FLOAT_BYTES
 from ..engine.federation import Federation, drawn
 from ..engine.ledger import Traffic
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 MANY = 10**6
-"""Number of training images of a client where it is not known: more than an add-on takes."""
+"""Number of training images of a client where it is not known: more than a plug-in takes."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str
                 phases.append(opening)
                 equal = replace(equal, rounds=equal.rounds - 1)
         phases.append(equal)
-    return Forecast(tuple(phases), once, _beforehand(run, shape, classes, images or {}))
+    return Forecast(tuple(phases), once, _beforehand(run, federation.server, shape, classes, images or {}))
 
 
 def _measured(federation: Federation, number: int) -> Mapping[str, Any]:
@@ -161,8 +163,8 @@ def _measured(federation: Federation, number: int) -> Mapping[str, Any]:
     return federation.history[-1]
 
 
-def _beforehand(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str, int]) -> Traffic:
-    """Return what clients exchange before the first round: offers of an add-on, class counts, site statistics."""
+def _beforehand(run: Run, server: Server, shape: tuple[int, ...], classes: int, images: Mapping[str, int]) -> Traffic:
+    """Return what clients send before the first round: offers of plug-ins, class counts, site statistics."""
     together = run.algorithm.collaboration
     black = torch.zeros(1, *shape)
     sites = together.clients({site: images.get(site, MANY) for site in run.partition.internal}, sum)
@@ -173,13 +175,17 @@ def _beforehand(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[
         total += Traffic.passed_on(
             {site: sum(map(torch.numel, offer.values())) for site, offer in offers.items()}, together
         )
+    to_server = [
+        run.algorithm.offer(server, _Black(n, shape), torch.zeros(n, dtype=torch.long)) for n in sites.values()
+    ]
+    total += Traffic(up=sum(table.numel() for offer in to_server for table in offer.values()))
     if run.training.class_weights == "balanced":
         total += Traffic.summed_up(classes, sites, together)
     return total
 
 
 class _Black:
-    """So many black images of class 0, which exist only by the batch: an add-on's offer has the size of a real one."""
+    """So many black images of class 0, which exist only by the batch: an offer has the size of a real one."""
 
     def __init__(self, n: int, shape: tuple[int, ...]) -> None:
         self.n = n
@@ -194,9 +200,12 @@ class _Black:
 
 
 def _clients_ever_drawn(run: Run, sites: int) -> int:
-    """Return how many clients take part in one round at least."""
-    training = run.training
+    """Return how many clients take part in one round at least, if those that are drawn do not depend on losses."""
     clients = run.algorithm.collaboration.count(sites)
-    taking_part = training.clients_in_round(clients)
-    rounds = range(1, training.rounds + 1)
-    return len({client for number in rounds for client in drawn(run.seed, number, clients, taking_part)})
+    server = Server(torch.empty(0), slice(0), slice(0), clients=clients, rounds=run.training.rounds)
+    server.shares, server.losses = [1 / clients] * clients, [math.nan] * clients
+    ever: set[int] = set()
+    for number in range(1, run.training.rounds + 1):
+        server.round = number - 1
+        ever.update(drawn(run.algorithm, server, run.training, run.seed, number))
+    return len(ever)

@@ -154,5 +154,14 @@ def shape_of(samples: Samples) -> tuple[int, ...]:
     return tuple((samples.x if isinstance(samples, TensorSamples) else samples.batch(np.arange(1))[0]).shape[1:])
 
 
+def example_of(samples: Samples) -> Tensor:
+    """Return an input (1, ...) of the form that a network is given: the first in memory, or zeros for stored images."""
+    if isinstance(samples, Pooled):
+        return example_of(samples.parts[0])
+    if isinstance(samples, MappedSamples):
+        return torch.zeros(1, *shape_of(samples))
+    return samples.x[:1] if isinstance(samples, TensorSamples) else samples.batch(np.arange(1))[0]
+
+
 _NO_RANDOMNESS = np.random.Generator(np.random.PCG64(0))
 """Passed outside training to transforms that always act; they must not draw from it."""

@@ -87,6 +87,7 @@ def restore(
         client.first_round = progress["first_rounds"][n]
     rounds.gathered = rounds.round
     rounds.history = [dict(row) for row in progress["history"]]
+    rounds.note_losses()
     rounds.selected = None
     if progress["selected"]:
         selected, shared = progress["selected"], tensors["selected"].to(device, copy=True)

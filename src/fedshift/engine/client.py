@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from ..addons import Addon
 from ..algorithms import Algorithm, Server, Training
 from ..core.errors import UserError, did_you_mean
 from ..core.rng import undisturbed
-from ..data.samples import Pooled, Samples, TensorSamples
+from ..data.samples import Pooled, Samples, TensorSamples, labels_of
 from .ledger import Traffic
 
 if TYPE_CHECKING:
@@ -154,12 +154,35 @@ def open_sites(
     return Sites(train, val, elsewhere, samples_by_site(watched, "watched"))
 
 
-def give_tensors(clients: list[Client], network: FlatNetwork, algorithm: Algorithm, server: Server) -> None:
-    """Give clients the tensors from which they start."""
+def give_tensors(
+    clients: list[Client], network: FlatNetwork, algorithm: Algorithm, addon: Addon | None, server: Server
+) -> None:
+    """Give clients the tensors from which they start. Raises UserError if two plug-ins keep one under the same name."""
     for client in clients:
         client.own = network.own()
         client.counters = network.counters.to("cpu", copy=True)
         client.state = at_home(algorithm.client_state(server))
+        added = at_home(addon.client_state(server)) if addon else {}
+        for name in added.keys() & client.state.keys():
+            problem = f"{algorithm.name} keeps a tensor under this name, too"
+            raise UserError(f"client_state, {name!r}", problem, "begin the name with that of the add-on")
+        client.state |= added
+
+
+def collect_offers(clients: Sequence[Client], algorithm: Algorithm, server: Server) -> Traffic:
+    """Give the server what clients send it once, before the first round; return the traffic.
+
+    Raises UserError if clients send tensors of several names or shapes.
+    """
+    if type(algorithm).offer is Algorithm.offer:
+        return Traffic()
+    offers = [algorithm.offer(server, client.train, labels_of(client.train)) for client in clients]
+    for client, offer in zip(clients, offers, strict=True):
+        if {k: v.shape for k, v in offer.items()} != {k: v.shape for k, v in offers[0].items()}:
+            problem = f"client {client.name!r} and {clients[0].name!r} send tensors of other names or shapes"
+            raise UserError(f"{algorithm.name}.offer", problem, "return the same shapes for all images")
+    server.offers = {k: torch.stack([offer[k] for offer in offers]).to(server.shared.device) for k in offers[0]}
+    return Traffic(up=sum(table.numel() for table in server.offers.values()))
 
 
 def exchange_offers(clients: list[Client], addon: Addon, algorithm: Algorithm) -> Traffic:
@@ -215,15 +238,19 @@ def require_classes(model: nn.Module, by_kind: Mapping[str, Mapping[str, Samples
     }
     if not labelled:
         return
-    x = next(iter(labelled.values())).x[:1]
-    with undisturbed(), torch.no_grad():
-        logits = copy.deepcopy(model).to(x.device).eval()(x)
-    if not isinstance(logits, Tensor) or logits.dim() != 2:
-        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise UserError("model", f"returns {shape} for one input", "return logits of shape (batch, classes)")
-    classes = logits.shape[1]
+    classes = outputs(model, next(iter(labelled.values())).x[:1])
     for where, samples in labelled.items():
         label = int(samples.y.max())
         if label >= classes:
             problem = f"label {label}, but the network has {classes} outputs, for the classes 0 to {classes - 1}"
             raise UserError(where, problem, "number classes from 0, or give the network more outputs")
+
+
+def outputs(model: nn.Module, x: Tensor) -> int:
+    """Return the number of classes of a network's logits for one input. Raises UserError for other outputs."""
+    with undisturbed(), torch.no_grad():
+        logits = copy.deepcopy(model).to(x.device).eval()(x)
+    if not isinstance(logits, Tensor) or logits.dim() != 2:
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise UserError("model", f"returns {shape} for one input", "return logits of shape (batch, classes)")
+    return logits.shape[1]

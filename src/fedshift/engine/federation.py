@@ -7,6 +7,7 @@ and all servers make the same updates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -16,13 +17,14 @@ from torch import Tensor, nn
 from ..addons import Addon, extended
 from ..algorithms import Algorithm, Mean, Server, Training
 from ..core.console import say
-from ..core.errors import UserError
+from ..core.errors import UserError, did_you_mean
 from ..core.registry import build, validated
 from ..core.rng import stream, undisturbed
-from ..data.samples import shape_of
+from ..data.samples import example_of, shape_of
 from ..nn.batchnorm import batch_norms
 from ..nn.blend import Outputs
 from ..nn.bn_policy import POLICIES
+from ..nn.features import classifier
 from ..nn.memory_format import channels_last
 from . import checkpoint
 from .batches import equal_steps
@@ -30,10 +32,12 @@ from .class_weights import weigh_classes
 from .client import (
     Client,
     SamplesBySite,
+    collect_offers,
     exchange_offers,
     give_tensors,
     open_clients,
     open_sites,
+    outputs,
 )
 from .ledger import Traffic, totals
 from .local_round import LocalRound, finish
@@ -90,12 +94,12 @@ class Federation:
     ) -> None:
         if not clients:
             raise UserError("clients", "there are none", "give at least one")
+        requested: Algorithm = self._plugin("algorithm", algorithm)
         settings = training if isinstance(training, Training) else validated(Training, training or {}, "training")
-        requested: Algorithm = build("algorithm", algorithm)
         bn = bn or requested.policies[0]
         requested.require(settings, bn)
         self.algorithm = requested.canonical()
-        self.addon: Addon | None = build("addon", addon) if addon else None
+        self.addon: Addon | None = self._plugin("addon", addon) if addon else None
         if self.addon:
             self.addon.require(settings)
         self.seed = seed
@@ -107,9 +111,13 @@ class Federation:
             self.beforehand += beforehand
         if self.addon:
             self.beforehand += exchange_offers(members, self.addon, self.algorithm)
+        for name in settings.epochs_at.keys() - {client.name for client in members}:
+            raise UserError("training.epochs_at", f"{name!r} is not a client", did_you_mean(name, sorted(clients)))
         self.training = equal_steps(settings, [len(c.train) for c in members]) if settings.equal_steps else settings
         _report_missing_batch_norm(model, requested, bn)
-        model = extended(self.addon, extended(self.algorithm, model, seed), seed)
+        model = extended(self.algorithm, model, seed)
+        self._features = features_of(model)
+        model = extended(self.addon, model, seed)
         sites.require_classes(model)
         device = torch.device(device)
         self.trainer = LocalTrainer(
@@ -125,25 +133,34 @@ class Federation:
         self.rounds = self._open_rounds(members)
         self.selection = Selection(self.rounds, self.trainer, ranks, sites.elsewhere, sites.watched)
 
+    def _plugin(self, kind: str, spec: Any) -> Any:
+        """Return a plug-in, given its name, a mapping with `name` and settings, or itself."""
+        return build(kind, spec)
+
     def _open_rounds(self, members: list[Client]) -> RoundState:
         """Return the state before the first round, with each client assigned to one process."""
-        server = self._open_server(len(members))
-        give_tensors(members, self.trainer, self.algorithm, server)
-        owners = self.ranks.share_out([sum(self.trainer.steps_in_phases(c.train)) for c in members])
+        server = self._open_server(members)
+        give_tensors(members, self.trainer, self.algorithm, self.addon, server)
+        owners = self.ranks.share_out([sum(self.trainer.steps_in_phases(c.name, len(c.train))) for c in members])
         for client, owner in zip(members, owners, strict=True):
             client.here = owner == self.ranks.rank
         self._require_everyone(len(members))
         download = self.algorithm.download if self.algorithm.has_downloads else None
         return RoundState(server, members, personal=self.algorithm.has_personal_networks, download=download)
 
-    def _open_server(self, clients: int) -> Server:
+    def _open_server(self, clients: list[Client]) -> Server:
         trainer = self.trainer
         trained = trainer.trainable.stop
         shared = trainer.shared.clone()
         server = Server(shared=shared, trainable=slice(0, trained), statistics=slice(trained, len(shared)))
-        server.clients = clients
+        server.clients = len(clients)
+        server.shares = [client.share for client in clients]
+        server.losses = [math.nan] * len(clients)
         server.rounds = self.training.rounds
+        server.features = self._features
+        server.classes = outputs(trainer.model, example_of(clients[0].train).to(trainer.device))
         server.channels = [len(layer.running_mean) for layer in trainer.batch_norms if layer.running_mean is not None]
+        self.beforehand += collect_offers(clients, self.algorithm, server)
         server.state = self.algorithm.server_state(server)
         return server
 
@@ -207,9 +224,11 @@ class Federation:
         return bool(patience and self.selected and self.rounds.round - self.selected.round >= patience)
 
     def participants(self, number: int) -> list[Client]:
-        """Return the clients that take part in a round: all, or a fraction drawn at random by seed and round."""
-        count = self.training.clients_in_round(len(self.clients))
-        return [self.clients[k] for k in drawn(self.seed, number, len(self.clients), count)]
+        """Return the clients that take part in a round, in their order: `participation` says how many.
+
+        Raises UserError if the algorithm names another number of them, or one twice.
+        """
+        return [self.clients[k] for k in drawn(self.algorithm, self.server, self.training, self.seed, number)]
 
     def round(self, should_stop: Callable[[], bool] = _never) -> None:
         """Do one round: local training from the server's tensors, aggregation, validation.
@@ -236,6 +255,7 @@ class Federation:
         server.participation = 1.0 if everyone else sum(client.weight for client in participants)
         server.participants = [self.clients.index(client) for client in participants]
         server.lr = self.training.rate(number)
+        server.logged = {}
         local = LocalRound(self.trainer, self.rounds, participants, self.ranks)
         local.first_steps()
         records = self.ranks.each(lambda: local.run(should_stop))
@@ -248,7 +268,8 @@ class Federation:
         for client in participants:
             client.first_round = client.first_round or number
         server.round = number
-        self.rounds.log("train", records)
+        self.rounds.log("train", records, server.logged)
+        self.rounds.note_losses()
 
     # ---- results
 
@@ -325,11 +346,25 @@ class Federation:
         checkpoint.restore(self.rounds, tensors, progress, self.trainer.device)
 
 
-def drawn(seed: int, number: int, clients: int, count: int) -> list[int]:
-    """Return the positions of the clients that take part in round `number`, ascending: `count` of `clients`."""
-    if count == clients:
-        return list(range(clients))
-    return sorted(int(k) for k in stream(seed, number, "participants").permutation(clients)[:count])
+def drawn(algorithm: Algorithm, server: Server, training: Training, seed: int, number: int) -> list[int]:
+    """Return the positions of the clients that take part in round `number`, ascending.
+
+    Raises UserError if the algorithm names another number of clients than `participation` asks for, or one twice.
+    """
+    count = training.clients_in_round(server.clients)
+    chosen = sorted(algorithm.sample(server, count, stream(seed, number, "participants")))
+    if len(set(chosen)) != count or not set(chosen) <= set(range(server.clients)):
+        problem = f"names the clients {chosen} in round {number}"
+        raise UserError(f"{algorithm.name}.sample", problem, f"return {count} positions below {server.clients}")
+    return chosen
+
+
+def features_of(model: nn.Module) -> int:
+    """Return the inputs of a network's last linear layer; 0 if it has none."""
+    try:
+        return classifier(model).in_features
+    except UserError:
+        return 0
 
 
 def _report_missing_batch_norm(model: nn.Module, algorithm: Algorithm, bn: str) -> None:

@@ -39,7 +39,7 @@ class LocalRound:
         weights = trainer.algorithm.round_weights(rounds.server, shares)
         self.weights = [weight for client, weight in zip(participants, weights, strict=True) if client.here]
         # Opened before any client trains: a joint step takes the first batch of each.
-        self.batches = [trainer.batches(c.train, trainer.seed, self.number, c.name) for c in self.clients]
+        self.batches = [trainer.batches(c.train, self.number, c.name) for c in self.clients]
         self.first: Sequence[FirstStep | None] = [None] * len(self.clients)
         self.mean: dict[str, Tensor] = {}
         # What each client sends, receives and takes in the joint step, beside its local training.
@@ -85,8 +85,8 @@ class LocalRound:
         ]
         # Losses are read after the last client, so that no client waits for the device.
         return [
-            SiteRecord(client.name, *tally.means(client.name), seconds, down, up, messages)
-            for client, (seconds, down, up, messages) in zip(self.clients, costs, strict=True)
+            SiteRecord(client.name, *tally.means(client.name), seconds, down, up, messages, logged=logged)
+            for client, (seconds, down, up, messages, logged) in zip(self.clients, costs, strict=True)
         ]
 
     def _train(
@@ -97,8 +97,8 @@ class LocalRound:
         first: FirstStep | None,
         should_stop: Callable[[], bool],
         tally: Tally,
-    ) -> tuple[float, int, int, int]:
-        """Train one client, and return seconds, floats down, floats up and messages."""
+    ) -> tuple[float, int, int, int, dict[str, float]]:
+        """Train one client, and return seconds, floats down, floats up, messages, and numbers of the plug-ins."""
         began = time.perf_counter()
         trainer = self.trainer
         shared = self.rounds.server.shared
@@ -106,9 +106,10 @@ class LocalRound:
             report = trainer.train(batches, should_stop, tally, first)
             trainer.variances.gather(trainer.shared, shared)
             self._add(report, client, weight)
+            logged = trainer.logged
         down = shared.numel() + _floats(self.broadcast) + self.floats
         up = _floats(report) + self.floats
-        return self.seconds + time.perf_counter() - began, down, up, self.messages + bool(down)
+        return self.seconds + time.perf_counter() - began, down, up, self.messages + bool(down), logged
 
     def _add(self, report: Mapping[str, Tensor], client: Client, weight: float) -> None:
         for key, value in report.items():
@@ -131,7 +132,7 @@ def finish(trainer: LocalTrainer, rounds: RoundState, should_stop: Callable[[], 
     broadcast = trainer.algorithm.broadcast(rounds.server)
     for client in rounds.here:
         with trainer.turn(client, rounds, broadcast, finishing=True):
-            trainer.train(trainer.batches(client.train, *trainer.key), should_stop, tally)
+            trainer.train(trainer.batches(client.train, trainer.round, client.name), should_stop, tally)
             tally.read()
 
 

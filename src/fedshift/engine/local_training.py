@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
@@ -98,6 +99,7 @@ class LocalTrainer(FlatNetwork, Local):
         self.samples = client.train
         self.validation = client.val
         self.clients = len(rounds.clients)
+        self.classes = rounds.server.classes
         self.round = rounds.round + 1
         self.lr = rounds.server.lr
         self.broadcast = broadcast
@@ -110,9 +112,10 @@ class LocalTrainer(FlatNetwork, Local):
         """Forget what a client's turn has left, except its tensors."""
         self.scratch = {}
         self.networks = {}
+        self.logged = {}
         self.state = {}
         self.broadcast = {}
-        self.steps = 0
+        self.steps = self.phase = 0
         self.finishing = False
         self._slots: dict[str, SGD | Adam] = {}
         self._extra: Iterator[Batch] | None = None
@@ -127,20 +130,23 @@ class LocalTrainer(FlatNetwork, Local):
         """Key of everything random in this client's local training: seed, round and client."""
         return self.seed, self.round, self.client
 
-    def batches(self, samples: Samples, *key: object, purpose: str = "", endless: bool = False) -> Iterator[Batch]:
-        """Return the batches of one client's round, on the device; all random draws depend on `key` and `purpose`."""
+    def batches(
+        self, samples: Samples, number: int, client: str, purpose: str = "", endless: bool = False
+    ) -> Iterator[Batch]:
+        """Return the batches of a client's round, on the device; draws depend on seed, round, client and `purpose`."""
+        key = self.seed, number, client
         order = torch_stream(*key, f"{purpose}batches")
         augmentation = stream(*key, f"{purpose}augmentation") if samples.random else None
         indices = batch_stream(len(samples), self.training, order)
         if not endless:
-            indices = itertools.islice(indices, sum(self.steps_in_phases(samples)))
+            indices = itertools.islice(indices, sum(self.steps_in_phases(client, len(samples))))
         batches = (self.to_device(*samples.batch(index, augmentation)) for index in indices)
         # No thread for an endless stream: it would read batches ahead that nobody asks for.
         return batches if endless else read_ahead(batches, self.device)
 
-    def steps_in_phases(self, samples: Samples) -> list[int]:
-        """Return the number of local steps in each phase of a client's round."""
-        return phase_steps(len(samples), self.training, self.phases)
+    def steps_in_phases(self, client: str, n: int) -> list[int]:
+        """Return the number of local steps in each phase of a round of a client with `n` samples."""
+        return phase_steps(n, self.training.at(client), self.phases)
 
     # ---- local steps
 
@@ -171,6 +177,7 @@ class LocalTrainer(FlatNetwork, Local):
                 if should_stop():
                     raise Interrupted
                 self.mode(train=True, frozen_statistics=frozen or step.frozen_statistics)
+                self.phase = step.phase
                 self._clear_gradient()
                 logits = algorithm.gradient(self, x, y)
                 self._step(step, self._gradients(step))
@@ -186,12 +193,13 @@ class LocalTrainer(FlatNetwork, Local):
 
     def _planned_steps(self) -> Iterator[_Step]:
         """Yield what each local step of the current client trains; each phase has its own optimiser."""
-        for phase, count in zip(self.phases, self.steps_in_phases(self.samples), strict=True):
+        counts = self.steps_in_phases(self.client, len(self.samples))
+        for number, (phase, count) in enumerate(zip(self.phases, counts, strict=True)):
             span = self._spans[phase.trains]
             params: list[Tensor] = [self.all_params[span]]
             if not self._flat_gradient:
                 params = [parameter for parameter, _ in self._leaves]
-            step = _Step(params, span, optimiser(self.training, params), phase.freezes_statistics)
+            step = _Step(params, span, optimiser(self.training, params), phase.freezes_statistics, number)
             yield from itertools.repeat(step, count)
 
     def _take_joint_step(self, first: FirstStep, span: slice) -> None:
@@ -245,8 +253,18 @@ class LocalTrainer(FlatNetwork, Local):
     def draw(self) -> Batch:
         """Return another batch of the client's data; see `Local.draw`."""
         if self._extra is None:
-            self._extra = self.batches(self.samples, *self.key, purpose="extra ", endless=True)
+            self._extra = self.batches(self.samples, self.round, self.client, "extra ", endless=True)
         return next(self._extra)
+
+    def own_batches(self) -> Iterator[Batch]:
+        """Yield all the client's training samples once; see `Local.own_batches`."""
+        train, frozen = self.model.training, self._frozen_statistics
+        self.mode(train=False)
+        try:
+            for index in batch_indices(np.arange(len(self.samples)), self.training.batch_size):
+                yield self.to_device(*self.samples.batch(index))
+        finally:
+            self.mode(train, frozen)
 
     def full_gradient(self) -> Tensor:
         """Return the gradient over all the client's data; see `Local.full_gradient`."""
@@ -334,9 +352,13 @@ class LocalTrainer(FlatNetwork, Local):
 
 
 class _Step(NamedTuple):
-    """What a local step trains: parameters, their slice of the trained vector, an optimiser; whether BN is frozen."""
+    """What a local step trains: parameters, their slice of the trained vector, an optimiser; whether BN is frozen.
+
+    `phase` is the number of its phase in the round.
+    """
 
     params: list[Tensor]
     span: slice
     optimiser: SGD | Adam
     frozen_statistics: bool = False
+    phase: int = 0

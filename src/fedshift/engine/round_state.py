@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..algorithms import Server
+from ..algorithms import LOGGED, Server
 from .client import Client, ClientTensors
 
 
@@ -18,7 +19,7 @@ class SiteRecord(NamedTuple):
     """Measurements at one site in one round: a row of the history.
 
     `floats_down`, `floats_up` and `messages` are those of training. `score` is the value of the metric that selects
-    rounds, if one is computed in addition to loss and accuracy.
+    rounds, if one is computed in addition to loss and accuracy. `logged` are numbers of the plug-ins, by name.
     """
 
     site: str
@@ -29,6 +30,7 @@ class SiteRecord(NamedTuple):
     floats_up: int = 0
     messages: int = 0
     score: float | None = None
+    logged: Mapping[str, float] = {}
 
 
 COLUMNS = ("loss", "accuracy", "floats_down", "floats_up", "messages", "seconds")
@@ -94,14 +96,23 @@ class RoundState:
             return self.server.shared
         return self.download(self.server, self.clients.index(client))
 
-    def log(self, split: str, parts: Iterable[Iterable[SiteRecord]]) -> None:
-        """Add the records of all processes for the current round to the history, in the order of sites."""
-        for record in sorted(itertools.chain(*parts)):
+    def log(self, split: str, parts: Iterable[Iterable[SiteRecord]], logged: Mapping[str, float] = {}) -> None:
+        """Add the records of all processes for the current round to the history, in the order of sites.
+
+        `logged` are numbers of the server, which each of the rows gets.
+        """
+        for record in sorted(itertools.chain(*parts), key=lambda record: record.site):
             row: dict[str, Any] = {"round": self.round, "site": record.site, "split": split}
             row |= {column: getattr(record, column) for column in COLUMNS}
             if record.score is not None:
                 row["score"] = record.score
+            row |= {LOGGED + name: float(value) for name, value in {**logged, **record.logged}.items()}
             self.history.append(row)
+
+    def note_losses(self) -> None:
+        """Set the server's last training losses from the history."""
+        losses = {row["site"]: row["loss"] for row in self.history if row["split"] == "train"}
+        self.server.losses = [losses.get(client.name, math.nan) for client in self.clients]
 
     def snapshot(self, values: list[float], better: Sequence[bool] = ()) -> Selected:
         """Return the current round as the selected one.

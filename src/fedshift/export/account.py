@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..algorithms import LOGGED
 from ..analysis import results
 from ..core import digest
 from ..core.errors import UserError
@@ -133,7 +134,8 @@ def _rounds(table: pd.DataFrame) -> Iterator[Scalar]:
     # The mean is taken in NumPy, since that of pandas would pass over NaN: a mean of fewer sites is another quantity.
     parts: Iterable[tuple[Any, pd.DataFrame]] = table.groupby(["round", "split"])
     for (number, split), rows in parts:
-        for column in MEANS:
+        logged = [name for name in map(str, rows) if name.startswith(LOGGED) and rows[name].notna().any()]
+        for column in (*MEANS, *logged):
             values = rows[column].to_numpy(dtype=float)
             for site, value in zip(rows["site"], values, strict=True):
                 yield f"{column}/{split}/{sites[site]}", int(number), float(value)

@@ -120,5 +120,7 @@ def manifest(
     before = federation.beforehand.floats(broadcast=False)
     if before:
         content["floats_before"] = before
+    if federation.server.offers:
+        content["sent_before"] = sorted(federation.server.offers)
     content["peak_memory_mb"] = round(peak_memory_mb(), 1)
     return content

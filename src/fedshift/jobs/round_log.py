@@ -7,11 +7,12 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..algorithms import LOGGED
 from ..core.console import Progress, duration
 from ..core.errors import UserError
 from ..io.disk import disk_errors
@@ -38,9 +39,10 @@ def read_rounds(path: Path) -> pd.DataFrame:
 class RoundLog:
     """Log that appends a line for each round to standard error and to a JSON-lines file.
 
-    `sum` is the checksum of the file so far. A JSON line holds round, loss (mean over clients), split and accuracy (by
-    site), seconds, eta, and under `rows` the round's part of the history. Lines are appended, so the cost of a round
-    does not depend on the number of rounds before.
+    `sum` is the checksum of the file so far. A JSON line holds round, loss (mean over clients), the numbers that
+    plug-ins log (means over the clients that have them), split and accuracy (by site), seconds, eta, and under `rows`
+    the round's part of the history. Lines are appended, so the cost of a round does not depend on the number of rounds
+    before.
     """
 
     def __init__(self, path: Path, rounds: int) -> None:
@@ -83,6 +85,7 @@ class RoundLog:
         entry = {
             "round": number,
             "loss": sum(r["loss"] for r in training) / len(training),
+            "logged": _logged(training),
             "split": scored[0]["split"],
             "accuracy": {r["site"]: r["accuracy"] for r in scored},
             "seconds": sum(r["seconds"] for r in rows),
@@ -100,8 +103,8 @@ class RoundLog:
     def _say(self, entry: Row) -> None:
         sites = ", ".join(f"{site} {value:.3f}" for site, value in entry["accuracy"].items())
         line = (
-            f"round {entry['round']}/{self.rounds}  loss {entry['loss']:.4f}  {entry['split']} accuracy {sites}  "
-            f"{entry['seconds']:.1f} s  ETA {duration(entry['eta'])}"
+            f"round {entry['round']}/{self.rounds}  loss {entry['loss']:.4f}{in_words(entry['logged'])}  "
+            f"{entry['split']} accuracy {sites}  {entry['seconds']:.1f} s  ETA {duration(entry['eta'])}"
         )
         if self.bar:
             self.bar.say(line)
@@ -113,3 +116,17 @@ class RoundLog:
         """Close the progress bar, if there is one."""
         if self.bar:
             self.bar.close()
+
+
+def in_words(logged: Mapping[str, float]) -> str:
+    """Return the numbers that plug-ins log, as they follow a loss in a line."""
+    return "".join(f", {name} {value:.4g}" for name, value in logged.items())
+
+
+def _logged(rows: Iterable[Row]) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        for column, value in row.items():
+            if column.startswith(LOGGED):
+                values.setdefault(column.removeprefix(LOGGED), []).append(value)
+    return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +36,7 @@ class State:
     ----------
     rounds : rounds of the whole training
     round, loss : last round that was trained, and its mean loss over clients
+    logged : the numbers that plug-ins logged in that round, by name
     seconds_a_round, eta : mean time of a round since the process started, and time left
     silent : time since the run's files last changed
     checkpoint : last round that need not be trained again
@@ -53,6 +54,7 @@ class State:
     rounds: int
     round: int | None = None
     loss: float | None = None
+    logged: dict[str, float] = field(default_factory=dict)
     seconds_a_round: float | None = None
     eta: float | None = None
     silent: float | None = None
@@ -88,6 +90,7 @@ def state_of(run: Run, paths: Paths, code: str = "") -> State:
         run.training.rounds,
         round=number,
         loss=entry.get("loss"),
+        logged=entry.get("logged", {}),
         seconds_a_round=pace,
         silent=silent,
         checkpoint=checkpoint_round(files),

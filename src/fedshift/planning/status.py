@@ -12,6 +12,7 @@ from typing import Any, get_args
 from ..core.console import duration
 from ..io.paths import Paths
 from ..jobs.accept import train_code
+from ..jobs.round_log import in_words
 from ..study.plan import Plan
 from .run_state import QUIET, State, StateName, state_of
 
@@ -139,7 +140,7 @@ def _progress(s: State) -> str:
     if s.round is not None:
         words = f"round {s.round}/{s.rounds}"
         if s.loss is not None:
-            words += f", loss {s.loss:.4f}"
+            words += f", loss {s.loss:.4f}{in_words(s.logged)}"
         if s.seconds_a_round is not None:
             digits = 1 if s.seconds_a_round >= 1 else 2
             words += f", {s.seconds_a_round:.{digits}f} s a round"

@@ -36,6 +36,11 @@ class Trained:
     select_by: str = "accuracy"
 
     @property
+    def told_before(self) -> list[str]:
+        """Names of the tensors that clients sent to the server before the first round."""
+        return [str(name) for name in self.manifest.get("sent_before", ())]
+
+    @property
     def before(self) -> float:
         """Floats that clients sent and received before the first round, such as offers for an add-on."""
         return float(self.manifest.get("floats_before") or 0)
@@ -77,10 +82,13 @@ def costs(runs: list[Trained]) -> Table:
     }
     if not any(run.before for run in runs):
         del columns["Before round 1"]
+    sent = {f"{', '.join(run.told_before)} ({run.condition})" for run in runs if run.told_before}
     caption = (
         "Communication of all clients together, 4 bytes a float, and training time: the sum over clients and rounds, "
         "validation included (minutes:seconds)"
     )
+    if sent:
+        caption += f". Before round 1 each site sent the server, beside the model: {'; '.join(sorted(sent))}"
     return Table(caption, tuple(columns), tuple(zip(*columns.values(), strict=True)), 2)
 
 

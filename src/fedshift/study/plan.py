@@ -79,6 +79,8 @@ class Plan:
             validated(Partition, merge(p.model_dump(), grid.partition), f"{where}.partition") for p in study.partition
         ]
         partitions = [partition for declaration in declared for partition in declaration.each()]
+        for client, partition in itertools.product(variants[0].epochs_at, partitions):
+            partition.require_client(client, f"{self.path}.training.epochs_at")
         for training in variants:
             _require_validation(training, partitions, f"{self.path}.training")
         sweeps = [self._sweep(sweep) for sweep in grid.inferences or study.inferences]

@@ -19,7 +19,7 @@ Rule = Literal["validation", "oracle"]
 """Rules that choose: by validation images of the internal sites, or by test images of the external ones."""
 ALONE = frozenset(
     (
-        *("class_weights", "select", "select_by", "select_at"),
+        *("class_weights", "select", "select_by", "select_at", "epochs_at"),
         *("watch_every", "training_loss_every", "training_loss_images"),
         *("precision", "channels_last", "deterministic"),
     )
