@@ -186,6 +186,35 @@ def vrex(beta: float) -> Any:
     return one_round
 
 
+# ---- how far the server goes, and whom it follows
+
+
+def fedexp(eps: float) -> Any:
+    def one_round(f: Federated, chosen: list[Site], lr: float, number: int) -> Vector:
+        p, x = f.shares(chosen), f.x
+        changes = np.array([f.work(site, lr) - x for site in chosen])
+        mean = p @ changes
+        eta_g = max(1.0, p @ (changes**2).sum(1) / (2 * ((mean**2).sum() + eps)))
+        f.kept.setdefault("eta_g", []).append(eta_g)
+        f.x = x + eta_g * mean
+        return p
+
+    return one_round
+
+
+def feddisco(a: float, b: float) -> Any:
+    """Two classes: the shares (s, 1 - s) are sqrt(2) |s - 1/2| away from (1/2, 1/2)."""
+
+    def one_round(f: Federated, chosen: list[Site], lr: float, number: int) -> Vector:
+        d = np.sqrt(2) * np.abs([site.y.mean() - 0.5 for site in chosen])
+        raw = np.maximum(0, f.shares(chosen) - a * d + b)
+        p = raw / raw.sum()
+        f.x = p @ [f.work(site, lr) for site in chosen]
+        return p
+
+    return one_round
+
+
 SERVER = {"server_lr": 0.05, "beta1": 0.8, "tau": 0.01}
 HEAVY = {"momentum": 0.6, "weight_decay": 0.05}
 CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
@@ -198,5 +227,8 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "afl": ({"name": "afl", "weight_lr": 0.4}, afl(0.4), {}),
     "groupdro": ({"name": "groupdro", "weight_lr": 0.9}, dro(0.9), HEAVY),
     "feddg_ga": ({"name": "feddg_ga", "step": 0.8}, feddg_ga(0.8, 3), {}),
+    "fedexp": ({"name": "fedexp", "eps": 0.0}, fedexp(0.0), {}),
+    "fedexp, eps": ({"name": "fedexp", "eps": 0.02}, fedexp(0.02), HEAVY),
+    "feddisco": ({"name": "feddisco", "a": 0.8, "b": 0.15}, feddisco(0.8, 0.15), HEAVY),
     "vrex": ({"name": "vrex", "beta": 0.8}, vrex(0.8), {}),
 }

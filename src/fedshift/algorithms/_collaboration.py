@@ -85,6 +85,13 @@ class SharedHead(_Apart):
     moves = "only the last layer travels"
 
 
+class SharedPrototypes(_Apart):
+    """Clients train together and select one round, but share features of classes alone: the strategy of FedProto."""
+
+    apart = "each client has a network of its own"
+    moves = "only the mean features of classes travel"
+
+
 class NoCollaboration(_Apart):
     """Each client trains its own model and selects its own round: the lower control of the FedBN and FedTAN papers."""
 

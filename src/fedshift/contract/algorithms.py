@@ -25,6 +25,8 @@ from .hooks import watched
 
 SETTINGS = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.02}
 """Settings with which the three clients take two, three and one steps in an epoch."""
+LAST = SETTINGS | {"select": "last"}
+"""Settings whose result shows what the last round does."""
 SHORT: dict[str, dict[str, Any]] = {
     "fedtan2": {"exchange_rounds": 2},
     "fedrep": {"head_epochs": 1},
@@ -175,7 +177,9 @@ def differs(cls: Kind) -> None:
     if cls.name == "fedavg" or cls.stands_for:
         return
     plugins = [made(cls, **SHORT.get(cls.name, {})), base()]
-    same = all(alike(*(federation(cls, bn, algorithm=plugin) for plugin in plugins)) for bn in cls.policies)
+    same = all(
+        alike(*(federation(cls, bn, algorithm=plugin, training=LAST) for plugin in plugins)) for bn in cls.policies
+    )
     require(not same, f"it trains to the bits of {base.__name__}: no method of it has an effect")
 
 
@@ -197,7 +201,7 @@ def setting_matters(cls: Kind, field: str) -> None:
         for changed, bn in itertools.product(others(plugin, field), cls.policies):
             # Some values of a setting need another training.
             with contextlib.suppress(UserError):
-                if not alike(*(federation(cls, bn, algorithm=algorithm) for algorithm in (plugin, changed))):
+                if not alike(*(federation(cls, bn, algorithm=one, training=LAST) for one in (plugin, changed))):
                     return
                 tried = True
     words = f"no bit changes with {field}: nothing reads it, or the method of another parent acts in its place"
