@@ -356,3 +356,15 @@ def test_every_site_that_cannot_be_used_is_named_at_once() -> None:
 def test_spellings_that_the_study_names_are_sites_of_their_own() -> None:
     made = partition(internal=["A"], external=["a"]).assign(plain({"A": 20, "a": 5}))
     assert made.groupby("site")["role"].unique().map(list).to_dict() == {"A": ["internal"], "a": ["external"]}
+
+
+def test_many_unknown_sites_are_counted() -> None:
+    """Twenty lines and their number, not a line each."""
+    names = tuple(f"hospital {n}" for n in range(9_999))
+    wanted = Partition(internal=(*names, "near"), external=("far",))
+    samples = pd.DataFrame({"sample": ["1", "2"], "site": ["near", "far"], "label": [0, 1], "patient": ["p", "q"]})
+    with pytest.raises(UserErrors) as caught:
+        wanted.assign(samples)
+    lines = [line for line in str(caught.value).splitlines() if "hospital" in line or "more like these" in line]
+    assert len(lines) == 21
+    assert lines[-1].endswith("9,979 more like these")

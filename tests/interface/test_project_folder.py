@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from my_study import NAME, STUDY
 
 import fedshift
 from fedshift.core import registry
+from fedshift.metrics.ece import ECE
 
 SLOWER = '''"""An algorithm of the project's own."""
 
@@ -89,3 +91,28 @@ def test_plug_ins_of_the_project_are_found(tmp_path: Path, elsewhere: Path, with
 def test_a_folder_that_is_not_there_is_one_line(elsewhere: Path) -> None:
     with pytest.raises(fedshift.UserError, match=r"^nowhere: no such folder; name the folder of a project$"):
         fedshift.load_study("demo", project="nowhere")
+
+
+def test_a_federation_knows_the_plugins_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_plugins: None
+) -> None:
+    """By name, before any study was loaded in this process."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.yaml").write_text("plugins: methods\n")
+    (tmp_path / "methods").mkdir()
+    (tmp_path / "methods" / "slower.py").write_text(SLOWER)
+    monkeypatch.chdir(tmp_path)
+    x, y = torch.eye(2).repeat(4, 1), torch.arange(8) % 2
+    net = torch.nn.Linear(2, 2)
+    slower, whole = (
+        fedshift.Federation(net, {"a": (x, y)}, algorithm=name, training={"select": "last"}).run(1)
+        for name in ("slower", "fedavg")
+    )
+    half = (net.weight + whole.global_state()["weight"]) / 2
+    torch.testing.assert_close(slower.global_state()["weight"], half.detach())
+
+
+def test_metrics_are_given_as_objects_too() -> None:
+    x, y = torch.eye(2).repeat(4, 1), torch.arange(8) % 2
+    trained = fedshift.Federation(torch.nn.Linear(2, 2), {"a": (x, y)}).run(1)
+    assert trained.evaluate(x, y, metrics=[ECE(bins=4), "accuracy"]).keys() == {"ece", "accuracy"}

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -74,7 +75,8 @@ def _limit_threads(threads: int) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns 0, or 1 if `diff` finds differences; 2 for bad input; 130 or 143 when asked to stop.
 
-    Bad input is one line on standard error.
+    Bad input is one line on standard error. An error in a plug-in of the user's returns 1: its traceback, and a line
+    that names its file.
     """
     top = parser()
     args = _parsed(top, argv)
@@ -105,12 +107,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return 130
-    except (MemoryError, RuntimeError) as error:
-        if not out_of_memory(error):
+    except Exception as error:
+        if out_of_memory(error):
+            say(str(UserError(f"fedshift {_name(args)}", "the memory does not suffice", MORE_MEMORY)))
+            return UserError.exit_code
+        place = registry.line_of(error)
+        if not place:
             raise
-        say(str(UserError(f"fedshift {_name(args)}", "the memory does not suffice", MORE_MEMORY)))
-        return UserError.exit_code
+        # The last line of a log is what the workflow shows of a failed job.
+        traceback.print_exc()
+        say(f"{place}: {type(error).__name__}: {_first_line(error)}")
+        return 1
     return code
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _name(args: argparse.Namespace) -> str:

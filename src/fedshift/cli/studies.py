@@ -95,8 +95,12 @@ def _searches(plan: study.Plan) -> list[str]:
 
 
 def _hints(plan: study.Plan) -> list[str]:
-    """Return a line for each setting that switches an inference off with the classes of a study."""
-    hints = [(i.name, i.hint(len(plan.study.dataset.classes))) for i in plan.inferences.values()]
+    """Return a line for each setting that switches an inference off, and for a headline that was perhaps forgotten."""
+    declared = plan.study
+    hints = [(i.name, i.hint(len(declared.dataset.classes))) for i in plan.inferences.values()]
+    first, leads = declared.metrics[0], declared.headline
+    if first != leads and "headline" not in declared.model_fields_set:
+        hints.append(("metrics", f"{leads} leads the page; if {first} is to lead, say headline: {first}"))
     return [f"{plan.path}: {name}: {hint}" for name, hint in hints if hint]
 
 

@@ -176,6 +176,12 @@ def get(kind: str, name: str, where: str | None = None) -> type[Plugin]:
     return plugins[present]
 
 
+def line_of(error: Exception) -> str:
+    """Return file and line of an error that passed through a plug-in of the user's; empty for any other error."""
+    lines = (places.line_of(error, place.parent if place.is_file() else place) for place in _added)
+    return next(filter(None, lines), "")
+
+
 def packages() -> set[str]:
     """Return the names of all packages, fedshift among them, that define plug-ins in this process."""
     return {cls.__module__.partition(".")[0] for cls in _subclasses(Plugin)}

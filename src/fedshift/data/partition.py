@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 
 from ..core import digest
-from ..core.errors import UserError, did_you_mean, require_none
+from ..core.errors import UserError, did_you_mean, require_none, shortened
 from ..core.frozen import Frozen
 from ..core.rng import stream
 from ..core.spelling import plain, quoted
@@ -185,7 +185,8 @@ class Partition(Frozen):
             for name, site in respelt.items()
         ]
         unknown = [site for site in self._sites if site not in present and site not in respelt.values()]
-        return [*faults, *(UserError("partition", f"unknown site {s!r}", did_you_mean(s, present)) for s in unknown)]
+        errors = (UserError("partition", f"unknown site {s!r}", did_you_mean(s, present)) for s in unknown)
+        return [*faults, *shortened(errors, len(unknown), "partition")]
 
     @property
     def sources(self) -> tuple[str, ...]:

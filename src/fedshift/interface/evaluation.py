@@ -12,6 +12,7 @@ from ..algorithms import Collaboration
 from ..core import registry
 from ..core.errors import UserError, did_you_mean
 from ..inferences import Inference
+from ..metrics import Metric
 
 InferenceSpec = str | dict[str, Any] | Inference
 """An inference: its name, a mapping with `name` and settings, or an object."""
@@ -97,7 +98,7 @@ class Predictor(ABC):
         y: Any,
         inference: InferenceSpec = "source",
         site: str | None = None,
-        metrics: Sequence[str] = ("accuracy",),
+        metrics: str | Sequence[str | Metric] = ("accuracy",),
         *,
         batch_size: int | None = None,
     ) -> dict[str, float]:
@@ -107,7 +108,7 @@ class Predictor(ABC):
         ----------
         x, inference, site, batch_size : as for `predict`
         y : labels (n,), class numbers 0, 1, ..., integer
-        metrics : names of metrics: `fedshift list metrics`
+        metrics : metrics, by name (`fedshift list metrics`) or as objects
 
         Returns
         -------
@@ -133,5 +134,8 @@ class Predictor(ABC):
         """
         probability, seen = self._predicted(x, y, _chosen(inference, batch_size), site)
         label = np.asarray(y.cpu() if hasattr(y, "cpu") else y)[~seen]
-        names = [metrics] if isinstance(metrics, str) else metrics
-        return {name: float(registry.build("metric", name).value(label, probability[~seen])) for name in names}
+        specs = [metrics] if isinstance(metrics, str) else metrics
+        chosen: dict[str, Metric] = {
+            spec if isinstance(spec, str) else spec.name: registry.build("metric", spec) for spec in specs
+        }
+        return {name: float(metric.value(label, probability[~seen])) for name, metric in chosen.items()}

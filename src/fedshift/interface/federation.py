@@ -18,6 +18,7 @@ from ..engine.prediction import adapted_probabilities, client_answer, mean_answe
 from ..inferences import Inference, Site
 from ..nn.blend import Blended
 from .evaluation import Predictor, require_network, require_site
+from .projects import find_plugins
 
 
 class Federation(Predictor, engine.Federation):
@@ -34,7 +35,8 @@ class Federation(Predictor, engine.Federation):
     validation : validation samples of any of the clients, in the same form
     watched : samples of any sites on which the global network is tested every `training.watch_every` rounds, for
         curves; nothing depends on these tests
-    algorithm : a name, a mapping with `name` and settings, or an Algorithm
+    algorithm : a name, a mapping with `name` and settings, or an Algorithm. In the folder of a project, names of the
+        project's own plug-ins count, too
     bn : `aggregated`, `local`, `local_statistics` or `local_affine`; by default the first policy of the algorithm
     addon : a name, a mapping with `name` and settings, or an Addon
     training : settings of local training and of the rounds, a mapping or a Training
@@ -102,6 +104,11 @@ class Federation(Predictor, engine.Federation):
         if len(modules) == 1:
             return modules[0]
         return Blended(modules, networks.weights, networks.of).eval()
+
+    def _plugin(self, kind: str, spec: Any) -> Any:
+        # By the names that studies of the project in this folder use, whatever was called before.
+        find_plugins()
+        return super()._plugin(kind, spec)
 
     @property
     def _members(self) -> dict[str, Client]:

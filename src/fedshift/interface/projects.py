@@ -21,9 +21,14 @@ def inside(project: Path) -> Iterator[None]:
     if not project.is_dir():
         raise UserError(project, "no such folder", "name the folder of a project")
     with contextlib.chdir(project):
-        for folder in plugin_folders():
-            registry.add_folder(folder)
+        find_plugins()
         yield
+
+
+def find_plugins() -> None:
+    """Let the plug-ins of the project in the current folder be found by name. Raises UserError as `inside` does."""
+    for folder in plugin_folders():
+        registry.add_folder(folder)
 
 
 def project_of(folder: Path) -> Path:
