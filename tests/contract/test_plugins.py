@@ -16,9 +16,9 @@ from toy import BATCH_NORMS, CLASSES, LARGE, NORMS, SHAPE, TRAVELS, clients, net
 
 from fedshift import Federation, UserError
 from fedshift.algorithms import Algorithm, Local
-from fedshift.contract import Case, cases
+from fedshift.contract import cases
 from fedshift.contract.algorithms import SETTINGS
-from fedshift.contract.case import made
+from fedshift.contract.case import Broken, made
 from fedshift.contract.models import accepted
 from fedshift.contract.transforms import GIVEN
 from fedshift.contract.transforms import SHAPES as BATCHES
@@ -36,9 +36,18 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_every_plug_in_satisfies_the_contract(case: Case) -> None:
-    case.check()
+NOTED = {"algorithm fedexp: its setting eps changes results"}
+"""Advice that is right to give: the clients of the contract agree, and where they do, FedExP is FedAvg."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_plug_in_satisfies_the_contract(name: str) -> None:
+    if name not in NOTED:
+        CASES[name].check()
+        return
+    assert CASES[name].advice
+    with pytest.raises(Broken, match="no bit changes with"):
+        CASES[name].check()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,7 +87,8 @@ MAY_CHANGE_GRADIENTS = {"gradient", "backward", "correct", "phases"}
 """Hooks that run between a step's backward pass and the optimiser, or choose what a step trains."""
 CANNOT = {
     *("canonical", "require", "extend", "shared", "stays", "weights", "server_state", "client_state", "joint"),
-    *("broadcast", "download", "round_weights", "freezes_statistics", "begin", "loss", "personal", "report", "update"),
+    *("offer", "sample", "broadcast", "download", "round_weights", "freezes_statistics", "begin", "loss"),
+    *("personal", "report", "update"),
 }
 
 

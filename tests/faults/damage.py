@@ -98,11 +98,11 @@ class Finished:
         with contextlib.chdir(self.root):
             yield
 
-    def call(self, command: str) -> tuple[int, str]:
+    def call(self, command: str, *options: str) -> tuple[int, str]:
         """Return the exit code of a command, and all that it printed."""
         scale = [] if command in SCALELESS else ["--scale", "paper"]
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
-            code = cli.main([*self.words[command], *scale])
+            code = cli.main([*self.words[command], *options, *scale])
         return code, out.getvalue()
 
     def contents(self) -> dict[Path, bytes]:

@@ -210,3 +210,50 @@ def test_a_file_in_the_place_of_another_is_noticed_although_its_checksum_is_righ
     for command, (code, text) in said.items():
         assert code == 2, f"{command} takes it: {text}"
         assert re.search(rf"({names})[^\n]*: (was (written|made)|is that of)", text), text
+
+
+def torn_patient(file: Path) -> None:
+    """Move one training image of a patient into the test split."""
+    table = read_table(file)
+    table.loc[table.index[table["split"] == "train"][0], "split"] = "test"
+    write_table(file, table)
+
+
+def flipped_label(file: Path) -> None:
+    table = read_table(file)
+    table.loc[0, "label"] = 1 - table.loc[0, "label"]
+    write_table(file, table)
+
+
+def better_score(file: Path) -> None:
+    table = read_table(file)
+    table.loc[0, "value"] = 1 - table.loc[0, "value"] / 2
+    write_table(file, table)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "change", "said"),
+    [
+        ("partitions/*.parquet", torn_patient, "does not follow from the samples"),
+        ("runs/*/predictions-*.parquet", flipped_label, "a label is another than in the samples"),
+        ("studies/*/scores.csv", better_score, "does not follow from the predictions"),
+    ],
+)
+def test_verify_deep_finds_what_was_changed_and_recorded_anew(
+    finished: damage.Finished, pattern: str, change: Callable[[Path], None], said: str
+) -> None:
+    with finished.here():
+        (file,) = Path("results").glob(pattern)
+        before = {path: path.read_bytes() for path in (file, checksum(file))}
+        assert finished.call("verify", "--deep")[0] == 0
+        change(file)
+        record(file)
+        try:
+            shallow, (code, text) = finished.call("verify"), finished.call("verify", "--deep")
+        finally:
+            for path, content in before.items():
+                path.write_bytes(content)
+    assert shallow[0] == 0, "its checksum is right"
+    assert code == 2
+    assert re.search(rf"{re.escape(str(file))}: [^\n]*{said}", text), text
+    assert f"--forcerun {file}" in text

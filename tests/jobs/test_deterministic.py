@@ -33,7 +33,7 @@ def test_the_record_of_a_run_says_what_its_kernels_were(
         result=lambda: SimpleNamespace(round=1, values=[0.5]),
         history=[],
         ranks=SimpleNamespace(count=1),
-        server=SimpleNamespace(round=1),
+        server=SimpleNamespace(round=1, offers={}),
         ledger=dict,
         beforehand=SimpleNamespace(floats=lambda broadcast: {}),
     )

@@ -148,7 +148,8 @@ def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str
         )
         if 1 in numbers:
             once = max(first["floats_up"] - equal.up, 0) * _clients_ever_drawn(run, count)
-            opening = replace(equal, rounds=1, down=first["floats_down"], up=min(first["floats_up"], equal.up))
+            least = {"down": first["floats_down"], "up": min(first["floats_up"], equal.up)}
+            opening = replace(equal, rounds=1, messages=first["messages"], **least)
             if opening != replace(equal, rounds=1):
                 phases.append(opening)
                 equal = replace(equal, rounds=equal.rounds - 1)

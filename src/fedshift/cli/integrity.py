@@ -12,15 +12,18 @@ from .group import Group, call, plans, scaled
 
 def add(group: Group) -> None:
     """Add the commands verify and clean."""
-    group.add(verify, "study")
+    group.add(verify, "study").add_argument(
+        "--deep", action="store_true", help="also make partitions and scores again, and compare labels"
+    )
     group.add(clean)
 
 
 def verify(args: argparse.Namespace) -> None:
-    """Read every file of a study and say which are missing or damaged.
+    """Read every file of a study and say which are missing or damaged; with --deep, which do not follow from others.
 
     Raises UserError where anything is.
     """
+    from ..planning.recheck import disagreements
     from ..planning.verify import damaged_store, forced, lines
     from ..planning.verify import verify as job
 
@@ -39,6 +42,13 @@ def verify(args: argparse.Namespace) -> None:
         missing = sum(what == MISSING for what in faults.values())
         problem = f"{len(faults) - missing} files are damaged, {missing} are missing"
         raise UserError(args.study, problem, remedy(dict.fromkeys(forced(checked)), call(args)))
+    if args.deep:
+        wrong = {file: what for plan in plans(args).values() for file, what in disagreements(plan, Paths())}
+        for file, what in wrong.items():
+            print(f"{file}: {what}")
+        if wrong:
+            problem = f"{len(wrong)} files do not agree with those that they are made of"
+            raise UserError(args.study, problem, remedy(wrong, call(args)))
     number = len({file for one in checked for file in one.output.files})
     unknown = len({file for one in checked for file in one.unrecorded})
     as_written = f"and all but {unknown} were checked" if unknown else "and as they were written"

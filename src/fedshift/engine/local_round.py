@@ -109,7 +109,7 @@ class LocalRound:
             logged = trainer.logged
         down = shared.numel() + _floats(self.broadcast) + self.floats
         up = _floats(report) + self.floats
-        return self.seconds + time.perf_counter() - began, down, up, self.messages + bool(down), logged
+        return self.seconds + time.perf_counter() - began, down, up, self.messages + bool(down or up), logged
 
     def _add(self, report: Mapping[str, Tensor], client: Client, weight: float) -> None:
         for key, value in report.items():
