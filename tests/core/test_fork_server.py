@@ -241,3 +241,35 @@ def test_commands_go_on_when_the_workflow_has_gone(tmp_path: Path) -> None:
     process.communicate(timeout=20)
     assert process.returncode == 0
     assert server.process.wait(20) == 0
+
+
+TWICE = """
+import os, signal, socket, time
+from pathlib import Path
+from fedshift.core import fork_server
+from fedshift.core.fork_client import ADDRESS
+
+
+def children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def press(number, frame):
+    raise KeyboardInterrupt
+
+
+fork_server.start()
+busy = socket.socket(socket.AF_UNIX)  # a job that waits for its request: the server cannot end before it
+busy.connect(os.environ[ADDRESS].rpartition(":")[2])
+while not any(children(server) for server in children(os.getpid())):
+    time.sleep(0.01)
+signal.signal(signal.SIGALRM, press)
+signal.setitimer(signal.ITIMER_REAL, 1.0)
+"""
+
+
+def test_a_second_ctrl_c_while_python_ends_prints_nothing() -> None:
+    environment = {key: value for key, value in os.environ.items() if key != ADDRESS}
+    command = [sys.executable, "-c", TWICE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -97,7 +97,7 @@ def learns(build: Callable[[str], Federation]) -> Federation:
     changed = differing(resumed.run().tensors(), whole.tensors())
     require(not changed, f"other bits after a resume; keep in server_state or client_state what must last: {changed}")
     changed = differing(build("cab").run().tensors(), whole.tensors())
-    require(not changed, f"the order of clients changes bits, see fedshift's docs/add-an-algorithm.md: {changed}")
+    require(not changed, f"the order of clients changes bits; keep nothing of the client before: {changed}")
     generators.require_unchanged()
     return whole
 

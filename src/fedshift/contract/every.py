@@ -38,10 +38,10 @@ def built_from_its_name(cls: type[Plugin]) -> None:
 
 def described(cls: type[Plugin]) -> None:
     """Check docstring and descriptions."""
-    require(bool(vars(cls).get("__doc__")), "it needs a docstring, see fedshift's docs/contract.md")
-    require(len(cls.summary()) > 10, "the first line of its docstring is too short, see fedshift's docs/contract.md")
+    require(bool(vars(cls).get("__doc__")), "it needs a docstring of its own")
+    require(len(cls.summary()) > 10, "the first line of its docstring is too short: lists show it")
     undescribed = [k for k, field in cls.model_fields.items() if not field.description]
-    require(not undescribed, f"settings need Field(description=...), see fedshift's docs/contract.md: {undescribed}")
+    require(not undescribed, f"settings need Field(description=...): {undescribed}")
     if hasattr(cls, "paper"):
         words = "it needs `paper`, the source of the method: a paper, or words such as 'ours' or 'control'"
         require(bool(cls.paper), words)

@@ -44,7 +44,8 @@ def draws(cls: Kind, what: str) -> None:
     style = dict(matplotlib.rcParams)
     text = figure.draw(results)
     require(dict(matplotlib.rcParams) == style, "it changes matplotlib.rcParams for the figures after it")
-    require(figure.draw(results) == text, "it draws other bytes the second time, see fedshift's docs/add-a-figure.md")
+    words = "it draws other bytes the second time: draw from no random generator, and leave `results` unchanged"
+    require(figure.draw(results) == text, words)
     # Parsed as XML: an unescaped name or an open tag raises here.
     root = ElementTree.fromstring(text)
     require(root.get("role") == "img", "its root needs role=img")
@@ -52,5 +53,5 @@ def draws(cls: Kind, what: str) -> None:
     require((root[0].text or "").startswith(head), f"its title must begin with {head!r}")
     require(bool(figure.title), "it needs a title")
     require("<b>" not in text, "markup in a name is not escaped")
-    require(INK not in text, "a colour is not left to the page, see fedshift's docs/add-a-figure.md")
+    require(INK not in text, "text or axes have a colour of their own: leave it to the page, which may be dark")
     require(len(text) < LIMIT, f"it has {len(text):,} characters, and {LIMIT:,} are the most")

@@ -32,7 +32,7 @@ def accepted(cls: Kind) -> tuple[int, ...]:
         with contextlib.suppress(UserError):
             initialise(made(cls), shape, CLASSES, seed=0)
             return shape
-    raise Broken(f"it takes none of {SHAPES}, see fedshift's docs/add-a-model.md")
+    raise Broken(f"it takes inputs of none of these shapes: {SHAPES}")
 
 
 def maps(cls: Kind) -> None:

@@ -58,8 +58,14 @@ def start(slow: Iterable[str] = ()) -> None:
         pass_fds=[listener.fileno()],
     )
     listener.close()
-    atexit.register(server.communicate)
+    atexit.register(wait_for, server)
     os.environ[ADDRESS] = f"{sys.prefix}:{folder}/socket"
+
+
+def wait_for(server: subprocess.Popen[bytes]) -> None:
+    """Wait until a server has ended, whose jobs end first; a further Ctrl-C ends the waiting alone."""
+    with contextlib.suppress(KeyboardInterrupt):
+        server.communicate()
 
 
 def serve(listener: socket.socket, libraries: Iterable[str] = ()) -> socket.socket | None:
@@ -129,7 +135,10 @@ def become(connection: socket.socket) -> dict[str, Any]:
     Return the client's request.
     """
     _, files, _, _ = socket.recv_fds(connection, 1, 3)
-    request: dict[str, Any] = json.loads(connection.makefile("rb").readline())
+    line = connection.makefile("rb").readline()
+    if not line:  # the client has died
+        os._exit(1)
+    request: dict[str, Any] = json.loads(line)
     os.setpgid(0, 0)  # a Ctrl-C reaches the client, which forwards it
     for number in FORWARDED:
         signal.signal(number, signal.SIG_DFL)

@@ -58,8 +58,7 @@ class Inference(Plugin):
 
     A method overrides `on_site`, a context manager that is entered once for each site and yields the function from a
     batch to its logits. Local variables of `on_site` are the state of a site: an optimiser, a memory of features, a
-    teacher network. They are created again at every site, so that no site influences another. Examples, and the tools
-    of `fedshift.nn`, are in docs/add-an-inference.md.
+    teacher network. They are created again at every site, so that no site influences another.
 
     What the engine promises (`fedshift.engine.prediction`):
 

@@ -104,7 +104,7 @@ class StudyTables:
 
     @functools.cached_property
     def effects(self) -> pd.DataFrame:
-        """Levels, gaps and gains with their intervals: see docs/verdicts.md."""
+        """Levels, gaps and gains with their intervals over trainings and patients."""
         return self.table("effects")
 
     @functools.cached_property

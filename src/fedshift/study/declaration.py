@@ -178,7 +178,9 @@ def read(path: Path, scale: Scale) -> Study:
     """Read a study at a scale and check it. Raises UserErrors that name the file and every wrong key."""
     raw = read_yaml(path)
     if not isinstance(raw, dict):
-        raise UserError(path, "is not a mapping of keys", "see fedshift's docs/add-a-study.md")
+        raise UserError(
+            path, "is not a mapping of keys", "begin with title, dataset, partition, model, runs and inferences"
+        )
     if scale not in get_args(Scale):
         raise UserError("scale", f"unknown scale {scale!r}", did_you_mean(str(scale), get_args(Scale)))
     scales = raw.get("scales") or {}
