@@ -178,9 +178,7 @@ def read(path: Path, scale: Scale) -> Study:
     """Read a study at a scale and check it. Raises UserErrors that name the file and every wrong key."""
     raw = read_yaml(path)
     if not isinstance(raw, dict):
-        raise UserError(
-            path, "is not a mapping of keys", "begin with title, dataset, partition, model, runs and inferences"
-        )
+        raise UserError(path, "is not a mapping of keys", "give title, dataset, partition, model, runs, inferences")
     if scale not in get_args(Scale):
         raise UserError("scale", f"unknown scale {scale!r}", did_you_mean(str(scale), get_args(Scale)))
     scales = raw.get("scales") or {}
