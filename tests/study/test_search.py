@@ -113,3 +113,41 @@ def test_a_list_of_inferences_is_one_job(tmp_path: Path) -> None:
     (jobs,) = plan.prediction_jobs.values()
     assert len(jobs) == 2 and len(plan.inferences) == 4
     assert "is an empty list" in complaint(tmp_path, inferences=[[]])
+
+
+OPTIONS = {"algorithm": {"name": "fedprox", "mu": [0.01, 0.1, 1]}}
+
+
+def test_settings_of_an_algorithm_are_searched_too(tmp_path: Path) -> None:
+    plan = load(tmp_path, runs=[OPTIONS], training={**TRAINING, "lr": [0.1, 0.01]})
+    (run,) = plan.runs.values()
+    tried = list(run.tried().values())
+    assert tried == [{"lr": lr, "algorithm.mu": mu} for lr in (0.1, 0.01) for mu in (0.01, 0.1, 1.0)]
+    made = {(one.training.lr, one.algorithm.model_dump()["mu"]) for one in plan.candidates.values()}
+    assert made == {(lr, mu) for lr in (0.1, 0.01) for mu in (0.01, 0.1, 1.0)}
+    assert run.settings["algorithm.mu"] == [0.01, 0.1, 1.0]
+    assert run.method == "fedprox(mu=chosen)"
+
+
+def test_a_candidate_is_the_algorithm_that_the_value_alone_would_make(tmp_path: Path) -> None:
+    searched = load(tmp_path, runs=[OPTIONS], training=TRAINING)
+    single = [
+        load(tmp_path, runs=[{"algorithm": {"name": "fedprox", "mu": mu}}], training=TRAINING) for mu in (0.01, 0.1, 1)
+    ]
+    assert list(searched.candidates) == [key for plan in single for key in plan.runs]
+    one = load(tmp_path, runs=[{"algorithm": {"name": "fedprox", "mu": [0.1]}}], training=TRAINING)
+    assert list(one.runs) == list(single[1].runs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"name": "fedprox", "form": ["squared", "norm"]}, "form: is a list, and a search varies numbers alone"),
+        ({"name": "fedprox", "mu": [0.1, 0.1]}, "mu: has a value twice"),
+        ({"name": "fedprox", "mu": []}, "mu: is an empty list"),
+        ({"name": "fedprox", "mu": [0.1, -1]}, "mu: Input should be greater than or equal to 0"),
+        ({"name": "moon", "projection_dim": [8, 16]}, "projection_dim: is a list, but this setting shapes the network"),
+    ],
+)
+def test_lists_of_an_algorithm_that_are_refused(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
+    assert words in complaint(tmp_path, runs=[{"algorithm": settings}], training=TRAINING)

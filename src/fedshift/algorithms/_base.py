@@ -349,6 +349,8 @@ class Algorithm(Plugin):
     per_client: ClassVar[frozenset[str]] = frozenset()
     """Names of tensors of `report` that reach `update` as they are, one row for each client, and not as a mean."""
 
+    network_fields: ClassVar[frozenset[str]] = frozenset()
+    """Settings that shape the network in `extend`, which a search cannot vary."""
     weighs_equally: ClassVar[bool] = False
     """True if all clients have the same weight in every mean, whatever `training.weights` says."""
 

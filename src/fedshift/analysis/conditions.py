@@ -155,7 +155,7 @@ def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
     Where conditions would be called the same, the settings that tell them apart are added to the algorithm.
     """
     words: dict[str, tuple[str, str, str, str]] = {
-        id_: (run.algorithm.label, run.bn, run.addon.label if run.addon else "", run.partition.title)
+        id_: (run.method, run.bn, run.addon.label if run.addon else "", run.partition.title)
         for id_, run in runs.items()
     }
     alike: dict[tuple[str, ...], list[str]] = {}

@@ -111,7 +111,7 @@ def _print_ids(plan: study.Plan) -> None:
     for key in dict.fromkeys(run.partition_id for run in plan.runs.values()):
         print(f"  partition {key}")
     for key, run in plan.runs.items():
-        print(f"  run {key}: {run.algorithm.label}, bn {run.bn}, {run.partition.title}, seed {run.seed}")
+        print(f"  run {key}: {run.method}, bn {run.bn}, {run.partition.title}, seed {run.seed}")
         for candidate, values in run.tried().items():
             print(f"    candidate {candidate}: {', '.join(f'{name} {value}' for name, value in values.items())}")
     for key, inferences in plan.sweeps.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from .errors import UserError, did_you_mean
@@ -76,8 +77,13 @@ class Plugin(Frozen, allow_inf_nan=False):
     @property
     def label(self) -> str:
         """Return the name with the settings that differ from their defaults: `fedprox(mu=0.1)`."""
-        shown = self.label_fields | self.model_dump(mode="json", exclude_defaults=True).keys()
-        inside = ", ".join(f"{key}={value}" for key, value in self.model_dump(mode="json").items() if key in shown)
+        return self.labelled({})
+
+    def labelled(self, words: Mapping[str, str]) -> str:
+        """Return the label with words in the place of some settings: `fedprox(mu=chosen)`."""
+        shown = self.label_fields | self.model_dump(mode="json", exclude_defaults=True).keys() | words.keys()
+        settings = {**self.model_dump(mode="json"), **words}
+        inside = ", ".join(f"{key}={value}" for key, value in settings.items() if key in shown)
         return f"{self.name}({inside})" if inside else self.name
 
     @classmethod

@@ -108,9 +108,9 @@ def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[s
         "pytorch_version": version("torch"),
         "numpy_version": version("numpy"),
         "required_packages_version": {"fedshift": __version__, "pytorch-ignite": IGNITE},
-        "name": f"{run.data.dataset.name}, {run.algorithm.label}",
+        "name": f"{run.data.dataset.name}, {run.method}",
         "task": f"Classification: {', '.join(classes)}",
-        "description": f"{run.algorithm.label} with batch norm {run.bn}, trained over {_sites(run)}. {_warning(run)}",
+        "description": f"{run.method} with batch norm {run.bn}, trained over {_sites(run)}. {_warning(run)}",
         "authors": "",
         "copyright": "",
         "data_source": _origin(run),
@@ -225,7 +225,7 @@ def readme(run: Run, name: str, client: str | None) -> str:
     if card.caveat:
         facts.append(f"Caveat: {card.caveat}")
     facts.append("Network, transforms and training: models/spec.json")
-    return f"""# {run.algorithm.label}, batch norm {run.bn}
+    return f"""# {run.method}, batch norm {run.bn}
 
 Run {name} of fedshift {__version__}. {_warning(run)}
 

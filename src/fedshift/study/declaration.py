@@ -18,7 +18,7 @@ from .author import Author
 from .fields import (
     MANY,
     AddonField,
-    AlgorithmField,
+    AlgorithmsField,
     BNName,
     DatasetField,
     FigureName,
@@ -36,8 +36,8 @@ from .threshold import ThresholdField
 class Grid(Frozen):
     """Some runs of a study. A key has one value, or a list of values; every combination of values is run."""
 
-    algorithm: Annotated[tuple[AlgorithmField, ...], Field(min_length=1), *MANY] = Field(
-        description="one algorithm or several, by name or with settings"
+    algorithm: Annotated[tuple[AlgorithmsField, ...], Field(min_length=1), *MANY] = Field(
+        description="one algorithm or several, by name or with settings; a setting with a list of numbers is a search"
     )
     bn: Annotated[tuple[BNName, ...], Field(min_length=1), *MANY] | None = Field(
         None, description="one BN policy or several; default: the usual policy of each algorithm"

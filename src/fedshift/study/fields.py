@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BeforeValidator, GetJsonSchemaHandler, PlainSerializer
 
@@ -104,6 +104,17 @@ def _named(kind: str) -> tuple[Any, ...]:
     )
 
 
+def _lists(kind: str, value: Any) -> dict[str, list[Any]]:
+    """Return the settings of a plug-in that are lists of values; a setting whose value is a list has one value."""
+    if not isinstance(value, dict):
+        return {}
+    lists = {key: values for key, values in value.items() if isinstance(values, list) and key != "name"}
+    if lists and isinstance(value.get("name"), str):
+        fields = registry.get(kind, value["name"], "").model_fields
+        lists = {k: v for k, v in lists.items() if k not in fields or get_origin(fields[k].annotation) is not tuple}
+    return lists
+
+
 def _swept(kind: str, value: Any) -> tuple[Any, ...]:
     """Return a plug-in for every combination of the settings that are lists; one plug-in if none is a list.
 
@@ -113,9 +124,7 @@ def _swept(kind: str, value: Any) -> tuple[Any, ...]:
         if not value or any(isinstance(member, list) for member in value):
             raise UserError("", "is an empty list, or a list in a list of a list", f"name each {kind} once")
         return tuple(itertools.chain.from_iterable(_swept(kind, member) for member in value))
-    lists = {}
-    if isinstance(value, dict):
-        lists = {k: v for k, v in value.items() if isinstance(v, list) and k != "name"}
+    lists = _lists(kind, value)
     if not lists:
         return (registry.build(kind, value, ""),)
     for key, values in lists.items():
@@ -126,6 +135,23 @@ def _swept(kind: str, value: Any) -> tuple[Any, ...]:
         raise UserError("", f"its lists make {number} combinations, more than {MOST}", "shorten them")
     combinations = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
     return tuple(registry.build(kind, value | values, "") for values in combinations)
+
+
+def _searched(value: Any) -> tuple[Algorithm, ...]:
+    """Return an algorithm for every combination of the numbers that its settings list.
+
+    Raises UserError for lists of other values, and of settings that shape the network.
+    """
+    lists = _lists("algorithm", value)
+    for key, values in lists.items():
+        if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+            raise UserError(f".{key}", "is a list, and a search varies numbers alone", "give one value, or two entries")
+        if len(set(values)) < len(values):
+            raise UserError(f".{key}", "has a value twice", "leave out one of the two")
+    algorithms = _swept("algorithm", value)
+    for key in lists.keys() & algorithms[0].network_fields:
+        raise UserError(f".{key}", "is a list, but this setting shapes the network", "name the algorithm several times")
+    return algorithms
 
 
 def _checked_name(kind: str) -> tuple[Any, ...]:
@@ -145,6 +171,13 @@ def _listed(value: Any) -> Any:
 
 
 AlgorithmField = Annotated[Algorithm, *_named("algorithm")]
+AlgorithmsField = Annotated[
+    tuple[Algorithm, ...],
+    BeforeValidator(_searched),
+    PlainSerializer(lambda plugins: plugins[0].spec() if len(plugins) == 1 else [plugin.spec() for plugin in plugins]),
+    LazySchema(lambda: _sweep_schema("algorithm")["anyOf"][0]),
+]
+"""An algorithm, or those among which a search chooses: one for each combination of the numbers in lists."""
 AddonField = Annotated[Addon, *_named("addon")]
 DatasetField = Annotated[Dataset, *_named("dataset")]
 ModelField = Annotated[Model, *_named("model")]

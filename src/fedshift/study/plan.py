@@ -23,7 +23,7 @@ from ..io.shipped import SHIPPED
 from .declaration import Grid, Study, merge, read
 from .published import table_path
 from .run import Data, Run
-from .search import Search, trainings, varied
+from .search import Search, options, trainings, varied
 
 MOST = 20_000
 """The most runs that a study may have."""
@@ -74,7 +74,6 @@ class Plan:
         settings = _settings(study, grid)
         variants = trainings(settings, f"{where}.training")
         values = varied(settings)
-        search = Search(rule=study.search, values=values) if values else None
         declared: list[Partition] = [
             validated(Partition, merge(p.model_dump(), grid.partition), f"{where}.partition") for p in study.partition
         ]
@@ -86,18 +85,20 @@ class Plan:
         sweeps = [self._sweep(sweep) for sweep in grid.inferences or study.inferences]
         for inference, partition in itertools.product((i for sweep in sweeps for i in self.sweeps[sweep]), partitions):
             partition.require_client(self.inferences[inference].client, f"{where}.inferences")
-        for inference, (algorithm, _) in itertools.product((i for s in sweeps for i in self.sweeps[s]), _pairs(grid)):
-            _require_network(self.inferences[inference], algorithm, f"{where}.inferences")
-        for partition, (algorithm, bn), addon, seed in itertools.product(
+        for inference, (algorithms, _) in itertools.product((i for s in sweeps for i in self.sweeps[s]), _pairs(grid)):
+            _require_network(self.inferences[inference], algorithms[0], f"{where}.inferences")
+        for partition, (algorithms, bn), addon, seed in itertools.product(
             partitions, _pairs(grid), grid.addon, grid.seeds or study.seeds
         ):
+            both = values | options([algorithm.canonical() for algorithm in algorithms])
+            search = Search(rule=study.search, values=both) if both else None
             # The canonical algorithm: FedBN is FedAvg with local BN, so that both are one run with one id.
             run = Run(
                 data=data,
                 partition=partition,
                 model=grid.model or study.model,
                 transforms=tuple(t for t in study.transforms if t.when != "prepare"),
-                algorithm=algorithm.canonical(),
+                algorithm=algorithms[0].canonical(),
                 bn=bn,
                 addon=addon,
                 training=variants[0],
@@ -205,11 +206,11 @@ class Plan:
         return digest.of(self.study.model_dump(mode="json"))
 
 
-def _pairs(grid: Grid) -> Iterator[tuple[Algorithm, str]]:
-    """Yield each algorithm with each of its BN policies in the grid."""
-    for algorithm in grid.algorithm:
-        for bn in grid.bn or algorithm.policies[:1]:
-            yield algorithm, bn
+def _pairs(grid: Grid) -> Iterator[tuple[tuple[Algorithm, ...], str]]:
+    """Yield each algorithm, as those that its lists of settings make, with each of its BN policies in the grid."""
+    for algorithms in grid.algorithm:
+        for bn in grid.bn or algorithms[0].policies[:1]:
+            yield algorithms, bn
 
 
 def _has_images(dataset: Dataset) -> bool:
@@ -221,12 +222,17 @@ def _number(study: Study, grid: Grid) -> int:
     """Return the number of trainings that a grid stands for."""
     partitions = sum(len(partition.each()) for partition in study.partition)
     tried = math.prod(map(len, varied(_settings(study, grid)).values()))
-    return tried * partitions * len(list(_pairs(grid))) * len(grid.addon) * len(grid.seeds or study.seeds)
+    methods = sum(len(algorithms) for algorithms, _ in _pairs(grid))
+    return tried * partitions * methods * len(grid.addon) * len(grid.seeds or study.seeds)
 
 
 def _faults(grid: Grid, training: Training, classes: int, where: str) -> Iterator[UserError]:
     """Yield an error for each algorithm or add-on that cannot have the settings of the training, or its BN policy."""
-    checks = [functools.partial(algorithm.require, training, bn) for algorithm, bn in _pairs(grid)]
+    checks = [
+        functools.partial(algorithm.require, training, bn)
+        for algorithms, bn in _pairs(grid)
+        for algorithm in algorithms
+    ]
     checks += [functools.partial(addon.require, training) for addon in grid.addon if addon]
     checks += [functools.partial(training.require_classes, classes)]
     for check in checks:

@@ -15,7 +15,7 @@ from ..core.registry import Plugin
 from ..data.partition import Partition
 from ..datasets import Card
 from .fields import AddonField, AlgorithmField, BNName, DatasetField, ModelField, TransformField
-from .search import Search
+from .search import OPTION, Search
 
 
 class Data(Frozen):
@@ -82,7 +82,9 @@ class Run(Frozen):
         """All fields, defaults included, as plain data. Settings that a search varies have a list of values."""
         plain = self.model_dump(mode="json", exclude={"search"})
         if self.search:
-            plain["training"] |= {key: list(values) for key, values in self.search.values.items()}
+            for key, values in self.search.values.items():
+                part = "algorithm" if key.startswith(OPTION) else "training"
+                plain[part] |= {key.removeprefix(OPTION): list(values)}
             plain["search"] = self.search.rule
         return plain
 
@@ -92,16 +94,27 @@ class Run(Frozen):
         if not self.search:
             return {}
         fields = {name: getattr(self, name) for name in type(self).model_fields} | {"search": None}
-        settings = self.training.model_dump()
-        runs = [Run(**fields | {"training": Training(**settings | chosen)}) for chosen in self.search.combinations()]
+        runs = []
+        for chosen in self.search.combinations():
+            options = {key.removeprefix(OPTION): v for key, v in chosen.items() if key.startswith(OPTION)}
+            settings = {key: v for key, v in chosen.items() if not key.startswith(OPTION)}
+            fields["algorithm"] = registry.build("algorithm", self.algorithm.spec() | options)
+            runs.append(Run(**fields | {"training": Training(**self.training.model_dump() | settings)}))
         return {run.id: run for run in runs}
 
     def tried(self) -> dict[str, dict[str, Any]]:
         """Return the values of the varied settings that each candidate of a search is trained with, by its id."""
         if not self.search:
             return {}
-        names = list(self.search.values)
-        return {key: {name: run.settings[f"training.{name}"] for name in names} for key, run in self.candidates.items()}
+        paths = {name: name if name.startswith(OPTION) else f"training.{name}" for name in self.search.values}
+        return {key: {name: run.settings[path] for name, path in paths.items()} for key, run in self.candidates.items()}
+
+    @property
+    def method(self) -> str:
+        """The algorithm with the settings that differ from their defaults; `chosen` where a search varies one."""
+        varied = self.search.values if self.search else {}
+        words = {key.removeprefix(OPTION): "chosen" for key in varied if key.startswith(OPTION)}
+        return self.algorithm.labelled(words)
 
     @property
     def trainings(self) -> list[Training]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from ..algorithms import Training
+from ..algorithms import Algorithm, Training
 from ..core.errors import UserError
 from ..core.frozen import Frozen
 from ..core.registry import validated
@@ -32,8 +32,15 @@ MOST = 100
 """The most combinations that one search may try."""
 
 
+OPTION = "algorithm."
+"""Prefix of the settings of an algorithm among those of a search; the others are settings of the training."""
+
+
 class Search(Frozen):
-    """A search: the settings of the training that vary, each with its values in order, and the rule that chooses."""
+    """A search: the settings that vary, each with its values in order, and the rule that chooses.
+
+    They are settings of the training and, under names that begin with OPTION, of the algorithm.
+    """
 
     rule: Rule
     values: dict[str, tuple[Any, ...]]
@@ -41,6 +48,13 @@ class Search(Frozen):
     def combinations(self) -> list[dict[str, Any]]:
         """Return every combination of the values, the last setting varying first."""
         return [dict(zip(self.values, values, strict=True)) for values in itertools.product(*self.values.values())]
+
+
+def options(algorithms: Sequence[Algorithm]) -> dict[str, tuple[Any, ...]]:
+    """Return the settings in which several algorithms of one kind differ, each with its values in order."""
+    specs = [algorithm.spec() for algorithm in algorithms]
+    differ = [key for key in specs[0] if any(spec[key] != specs[0][key] for spec in specs)]
+    return {OPTION + key: tuple(dict.fromkeys(spec[key] for spec in specs)) for key in differ}
 
 
 class _Separate(Training):
