@@ -223,7 +223,7 @@ def test_check_names_copies_once_data_are_prepared(capsys: pytest.CaptureFixture
     capsys.readouterr()
     assert cli.main(["check", "tiny"]) == 0
     assert (
-        "  PROBLEM: Identical images shared by internal and external sites: 1 shared "
+        "  PROBLEM: Pixel-identical images shared by internal and external sites: 1 shared "
         "(10 images at A and 10 images at B)"
     ) in capsys.readouterr().out.splitlines()
 

@@ -8,12 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import fake_study
+import pandas as pd
 import pytest
 import torch
 
 from fedshift.algorithms import Training
 from fedshift.jobs import provenance
 from fedshift.report.history import caveats
+
+NO_ROUNDS = pd.DataFrame({"run": [], "round": [], "split": [], "accuracy": []})
 
 
 def test_ids_of_studies_stay_unless_it_is_switched_off() -> None:
@@ -49,7 +52,7 @@ def test_the_page_says_where_kernels_vary(recorded: bool | None, line: int, tmp_
         SimpleNamespace(name=name, manifest=fake_study.manifest(run) | manifest) for name, run in plan.runs.items()
     ]
     findings: Any = SimpleNamespace(plan=plan)
-    said = [text for text in caveats(findings, runs) if "deterministic" in text]
+    said = [text for text in caveats(findings, runs, NO_ROUNDS) if "deterministic" in text]
     expected = (
         "6 of 6 runs were trained on a GPU without deterministic kernels (training.deterministic: false): "
         "repeated, they give slightly other results."

@@ -246,6 +246,9 @@ def test_every_table_of_sites_counts_patients(tmp_path: Path, monkeypatch: pytes
     assert found.table("effects").set_index(["quantity", "role", "site"])["patients"].to_dict() == {
         ("level", "internal", "*"): 15,
         ("level", "external", "*"): 60,
+        ("level", "internal", "a"): 15,
+        ("level", "external", "h0"): 30,
+        ("level", "external", "h1"): 30,
         ("gap", "internal", "*"): 75,
         ("loss", "external", "h0"): 45,
         ("loss", "external", "h1"): 45,

@@ -58,7 +58,7 @@ def instead(monkeypatch: pytest.MonkeyPatch, p1: Callable[[pd.DataFrame, Run], n
     monkeypatch.setattr(fake_study, "predict", predict)
 
 
-def test_a_constant_classifier_does_not_work_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_constant_classifier_is_not_shown_to_work_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """70 % of the labels are 1: always giving 1 is right in 70 % everywhere, above a guess, and has no loss outside."""
     instead(monkeypatch, lambda table, run: np.full(len(table), 0.9))
 
@@ -66,9 +66,9 @@ def test_a_constant_classifier_does_not_work_at_home(tmp_path: Path, monkeypatch
         return table.assign(label=(table.groupby("patient").cumcount() < 7).astype(int))
 
     found, said, lead = judged(tmp_path, rights(0, 0, 0), change=mostly)
-    assert (said.word, said.reason) == (Word.CANNOT_TELL, Reason.HOME_FAILS)
+    assert (said.word, said.reason) == (Word.CANNOT_TELL, Reason.HOME_IN_DOUBT)
     assert (said.home.mean, said.home.chance, said.home.majority) == pytest.approx((0.7, 0.5, 0.7))
-    assert "cannot tell: it does not work at home, where accuracy is 70.0" in lead
+    assert "cannot tell: it is not shown to work at home, where accuracy is 70.0" in lead
     assert "chance level 50.0, commonest class 70.0" in lead
     assert "hold" not in lead and "no loss" not in lead
     assert "Chance level: 50.0; always giving the commonest class: 70.0 at internal sites" in overview(found).caption
@@ -78,7 +78,7 @@ def test_a_constant_classifier_does_not_work_at_home(tmp_path: Path, monkeypatch
 def test_chance_at_home_tells_nothing_of_outside(tmp_path: Path) -> None:
     """50 % at home, and 60 % outside: better outside, and still no verdict."""
     _, said, lead = judged(tmp_path, rights(0.5, 0.6, 0.6))
-    assert (said.word, said.reason) == (Word.CANNOT_TELL, Reason.HOME_FAILS)
+    assert (said.word, said.reason) == (Word.CANNOT_TELL, Reason.HOME_IN_DOUBT)
     assert said.loss.mean == pytest.approx(-0.1)
     assert "(95% interval 50.0 to 50.0 over 12 patients and 3 trainings; chance level 50.0)" in lead
     assert "no loss" not in lead

@@ -13,7 +13,7 @@ import pandas as pd
 from ..metrics import Metric
 from ..study.plan import Plan
 from ..study.selector import BASELINE
-from . import estimates, score
+from . import estimates, reference, score
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition, several
 from .estimates import Estimate
@@ -39,6 +39,16 @@ def undefined(conditions: Mapping[str, Condition], scores: pd.DataFrame) -> set[
     partition = scores["condition_id"].map({key: condition.run.partition_id for key, condition in conditions.items()})
     counts = scores.groupby([partition, *_PLACE], sort=False)["value"].count()
     return set(counts.index[counts == 0])
+
+
+def of_one_class(conditions: Mapping[str, Condition], reference: pd.DataFrame) -> set[Where]:
+    """Return where all test samples have one class, so that always giving it is perfect: a metric has another meaning.
+
+    `reference` has the columns condition_id, role, site, metric, chance and majority.
+    """
+    single = reference[(reference["majority"] == 1) & (reference["chance"] < 1)]
+    partitions = single["condition_id"].map({key: one.run.partition_id for key, one in conditions.items()})
+    return set(zip(partitions, *(single[name] for name in _PLACE), strict=True))
 
 
 def plain(plan: Plan) -> str | None:
@@ -72,6 +82,7 @@ class Estimates:
         self.scores = scores
         self.metrics: dict[str, Metric] = {metric.name: metric for metric in score.metrics(names.plan)}
         self.left_out = undefined(names.conditions, scores)
+        self.left_out |= of_one_class(names.conditions, reference.table(predicted, samples).reset_index())
         self.clusters: Mapping[str, Clusters] = {data: clusters(samples, data) for data in names.plan.data}
 
     @functools.cached_property
@@ -167,7 +178,7 @@ class Estimates:
 
     def effects(self) -> Iterator[tuple[Level, str, Estimate]]:
         """Yield all levels, gaps, losses and gains, with the name of the quantity."""
-        for level, estimate in self.levels.items():
+        for level, estimate in (*self.levels.items(), *self.sites.items()):
             yield level, "level", estimate
         for id_, role, site, inference, metric in self.levels:
             gap = self.gap(id_, inference, metric)
@@ -175,7 +186,7 @@ class Estimates:
                 yield (id_, role, site, inference, metric), "gap", gap
         for id_, role, site, inference, metric in self.sites:
             loss = None
-            if role == "external":
+            if role == "external" and (self._partition(id_), role, site, metric) not in self.left_out:
                 loss = self.loss(id_, inference, metric, site)
             if loss is not None:
                 yield (id_, role, site, inference, metric), "loss", loss
@@ -209,21 +220,25 @@ def at_sites(study: Estimates) -> pd.DataFrame:
 def table(study: Estimates) -> pd.DataFrame:
     """Return effects.csv, with the columns COLUMNS.
 
-    level : mean over the sites of a role
+    level : score at each site, and mean over the sites of a role
     gap : mean of the internal sites minus mean of the external ones
     loss : mean of the internal sites minus the value of an external site
     gain : what an inference adds to the baseline inference, at each site and for the mean of a role
 
     `low` and `high` hold patients and trainings, `low_patients` and `high_patients` patients alone. With one training
-    both are the same. `patients` are all those behind a number, each counted once.
+    both are the same. `patients` are all those behind a number, each counted once. Intervals of metrics from 0 to 1
+    end where these do: at 0 and 1 for a level, at -1 and 1 for a difference.
     """
     rows = []
     for level, quantity, estimate in study.effects():
         scale = ""
         if quantity == "level":
             scale = study.metrics[level[-1]].scale
-        low, high = estimate.interval(scale)
-        low_patients, high_patients = estimate.interval_over_patients(scale)
+        ends = (-np.inf, np.inf)
+        if study.metrics[level[-1]].percent:
+            ends = (0.0 if quantity == "level" else -1.0, 1.0)
+        low, high = np.clip(estimate.interval(scale), *ends)
+        low_patients, high_patients = np.clip(estimate.interval_over_patients(scale), *ends)
         patients = sum(estimate.patients.values())
         numbers = (estimate.mean, estimate.std, len(estimate.values), patients, low, high, low_patients, high_patients)
         rows.append((*level, quantity, *numbers))

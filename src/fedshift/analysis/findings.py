@@ -50,6 +50,8 @@ class Findings:
         self.baseline = effects.plain(self.plan)
         self._values = _by_level(summary, LEVELS)
         self._left_out = effects.undefined(names.conditions, summary.rename(columns={"mean": "value"}))
+        if {"chance", "majority"} <= set(summary):
+            self._left_out |= effects.of_one_class(names.conditions, summary)
         self._effects = _by_level(contrasts, [*LEVELS, "quantity"])
         self._differences = {} if differences is None else comparisons.by_pair(differences)
 
@@ -216,7 +218,7 @@ class Findings:
         return Share(gain.mean / gap.mean)
 
     def left_out(self, role: str = "", metric: str = "", conditions: list[Condition] | None = None) -> list[str]:
-        """Return the sites at which a metric is not defined, so that they count in no mean over sites."""
+        """Return the sites at which a metric is not defined, or means something else, and counts in no mean."""
         name = metric or self.headline.name
         sites = [
             site

@@ -16,6 +16,10 @@ FEWEST_SITES = 3
 """With fewer external sites, a verdict is about these sites alone."""
 
 
+UNMOVED = ("auc", "balanced_accuracy")
+"""Metrics whose level of chance does not depend on the shares of classes."""
+
+
 class Word(StrEnum):
     """What a study concludes about the external sites: whether a model holds up there."""
 
@@ -31,6 +35,7 @@ class Reason(StrEnum):
     ALONE = "each client trains alone"
     NO_EXTERNAL_SITE = "no external site"
     HOME_UNTESTED = "no test at home"
+    BELOW_CHANCE = "worse than guessing"
     HOME_WITHOUT_INTERVAL = "no interval at home"
     HOME_FAILS = "does not work at home"
     HOME_IN_DOUBT = "not shown to work at home"
@@ -58,6 +63,7 @@ class Verdict:
     recovery : what the inference that is compared does to an established loss; None without one
     needs : what would narrow the interval in question: patients, trainings, or both
     sites : the loss at each external site, where it is known
+    below : sites at which the model is surely worse than guessing
     """
 
     word: Word
@@ -67,6 +73,7 @@ class Verdict:
     recovery: Recovery | None = None
     needs: tuple[str, ...] = ()
     sites: dict[str, Value] = field(default_factory=dict)
+    below: tuple[str, ...] = ()
 
     @property
     def these_only(self) -> bool:
@@ -94,6 +101,9 @@ def verdict(findings: Findings, condition: Condition) -> Verdict:
     home = home._replace(chance=blind.chance, majority=blind.majority)
     loss = findings.gap(condition, key, across)
     sites = findings.losses(condition, key)
+    below = worse_than_guessing(findings, condition, key)
+    if below:
+        return Verdict(Word.CANNOT_TELL, home, loss, Reason.BELOW_CHANCE, sites=sites, below=below)
     reason = _unasked(findings, condition, key) or _at_home(findings, home) or _outside(loss, findings.margin)
     if reason in (None, Reason.TOO_WIDE):
         disagree = Verdict(Word.CANNOT_TELL, home, loss, Reason.SITES_DISAGREE, sites=sites)
@@ -130,13 +140,28 @@ def _at_home(findings: Findings, home: Value) -> Reason | None:
         return None  # the metric has no such level
     home = findings.better(home)
     reference = max(home.chance, home.majority)
-    if home.mean <= reference:
-        return Reason.HOME_FAILS
     if math.isnan(home.low):
         return Reason.HOME_WITHOUT_INTERVAL
+    if home.high < reference:
+        return Reason.HOME_FAILS
     if home.low > reference:
         return None
     return Reason.HOME_IN_DOUBT
+
+
+def worse_than_guessing(findings: Findings, condition: Condition, key: str) -> tuple[str, ...]:
+    """Return the sites at which a metric that no share of classes moves is surely below its level of chance.
+
+    These are the AUC and the balanced accuracy, where the study has them. Accuracy may be below chance where one class
+    is rare and predicted too often.
+    """
+    sites = []
+    for one in findings.alike(condition):
+        for role, site in one.sites():
+            values = [findings.value(one, role, site, key, name) for name in UNMOVED if name in findings.metrics]
+            if any(value.high < value.chance for value in values):
+                sites.append(site)
+    return tuple(dict.fromkeys(sites))
 
 
 def _outside(loss: Value, margin: float) -> Reason | None:

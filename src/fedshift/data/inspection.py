@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from .partition import Partition
 
 
+FEW = 10
+"""With fewer images of a class at a site, scores of that class are rough."""
+MANY = 20
+"""With fewer images, it is no wonder that each has a patient of its own."""
+TOGETHER = 0.5
+"""Cramér's V of class and site above which a study is warned."""
+
+
 @dataclass(frozen=True)
 class SiteSamples:
     """Samples of one site.
@@ -50,6 +58,7 @@ class Inspection:
     spellings : names of sites and patients that differ only by spaces, case or Unicode form, by column
     faults : errors that keep the study from running as it is meant
     clients : clients that no site stands behind, with the images that are dealt to them
+    zeros : patients' numbers that agree but for leading zeros, such as 7 and 007
     """
 
     classes: tuple[str, ...]
@@ -60,6 +69,7 @@ class Inspection:
     spellings: dict[str, list[list[str]]]
     faults: list[UserError]
     clients: tuple[SiteSamples, ...] = ()
+    zeros: tuple[tuple[str, ...], ...] = ()
 
     def warnings(self) -> Iterator[str]:
         """Yield what a reader should know before the study runs, though it can run."""
@@ -70,6 +80,16 @@ class Inspection:
                 for name, number in zip(self.classes, site.classes, strict=True):
                     if not number:
                         yield f"site {quoted(site.name)} is to train, and has no image of class {name!r}"
+            elif site.roles:
+                for name in (n for n, number in zip(self.classes, site.classes, strict=True) if not number):
+                    yield (
+                        f"site {quoted(site.name)} is external, and has no image of class {name!r}: scores that "
+                        "compare classes say nothing there"
+                    )
+            few = {n: k for n, k in zip(self.classes, site.classes, strict=True) if 0 < k < FEW}
+            if site.roles and few:
+                counts = ", ".join(f"{k} of {name!r}" for name, k in few.items())
+                yield f"site {quoted(site.name)} has few images ({counts}): scores of these classes are rough there"
         if self.shared:
             yield (
                 f"patients at several sites: {len(self.shared):,}, at internal and external ones: "
@@ -77,6 +97,44 @@ class Inspection:
             )
         for column, spellings in self.spellings.items():
             yield from respelt(column, spellings)
+        yield from self._doubts()
+
+    def _doubts(self) -> Iterator[str]:
+        """Yield questions about patients, and about classes that go with sites."""
+        used = [site for site in self.sites if site.roles]
+        images = sum(site.samples for site in used)
+        if used and all(site.unknown == site.samples for site in used):
+            yield (
+                "patients are unknown: images of one patient may train and test, so that scores at home look too good, "
+                "and intervals are too narrow"
+            )
+        elif images >= MANY and all(site.samples == site.patients for site in used):
+            yield (
+                f"every image has a patient of its own ({images:,}): is `patient` the name of an image? Then images of "
+                "one patient may train and test, and intervals are too narrow"
+            )
+        for names in self.zeros[:SHOWN]:
+            yield f"patients {', '.join(map(quoted, names))} agree but for leading zeros, and count as {len(names)}"
+        association = cramers_v([site.classes for site in used])
+        if association > TOGETHER:
+            yield (
+                f"classes go with sites (Cramér's V {association:.2f}): a network may tell the classes by the scanner, "
+                "and scores at home do not show it"
+            )
+
+
+def cramers_v(counts: Sequence[Sequence[int]]) -> float:
+    """Return Cramér's V of a table of counts (sites, classes), from 0 to 1; 0 for a single row or column."""
+    import numpy as np
+
+    table = np.array(counts, dtype=float)
+    if table.ndim != 2:
+        return 0.0
+    table = table[table.sum(1) > 0][:, table.sum(0) > 0]
+    if min(table.shape) < 2:
+        return 0.0
+    expected = np.outer(table.sum(1), table.sum(0)) / table.sum()
+    return float(np.sqrt(((table - expected) ** 2 / expected).sum() / (table.sum() * (min(table.shape) - 1))))
 
 
 def respelt(column: str, spellings: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -124,7 +182,16 @@ def inspect(samples: pd.DataFrame, classes: tuple[str, ...], uses: Sequence[tupl
             for partition, (assigned, _) in divided.items()
             for client in _clients(samples, partition, assigned, classes)
         ),
+        zeros=leading_zeros(named["patient"]),
     )
+
+
+def leading_zeros(patients: pd.Series) -> tuple[tuple[str, ...], ...]:
+    """Return the numbers of patients that agree but for leading zeros, which spreadsheets drop."""
+    names = patients.astype(str).drop_duplicates()
+    numbers = names[names.str.fullmatch(r"\d+")]
+    alike = numbers.groupby(numbers.str.lstrip("0"), sort=False).agg(tuple)
+    return tuple(found for found in alike if len(found) > 1)
 
 
 def _divided(samples: pd.DataFrame, partition: Partition) -> tuple[pd.DataFrame, list[UserError]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..analysis import contrasts
 from ..analysis.conditions import Condition
@@ -37,7 +37,8 @@ class Answer:
     """The sentences about the first condition and the others, and the numbers of the first.
 
     `opening` is about all conditions, and empty where they are few: then `compared` says how they differ. With an
-    opening, the best condition stands first. `further` counts the conditions without a sentence.
+    opening, the best condition stands first. `further` counts the conditions without a sentence. `condition` is the
+    first, and `judged` the verdict on it.
     """
 
     opening: str
@@ -46,12 +47,15 @@ class Answer:
     others: list[str]
     tiles: list[Tile]
     further: int
+    condition: Condition
+    judged: Verdict
 
 
-def answer(findings: Findings, unit: str = "patients") -> Answer:
+def answer(findings: Findings, unit: str = "patients", faulty: bool = False) -> Answer:
     """Return the headline of a study, led by the comparison of its conditions where there are many.
 
-    Numbers are averaged over partitions where each of these leaves out other sites.
+    Numbers are averaged over partitions where each of these leaves out other sites. Of `faulty` data nothing is said of
+    what would narrow an interval.
     """
     conditions = list(distinct(findings).values())
     compared = comparison_section.sentences(findings, unit)
@@ -62,6 +66,8 @@ def answer(findings: Findings, unit: str = "patients") -> Answer:
         # False sorts first, and the sort is stable: the best leads, the others keep their order
         conditions.sort(key=lambda condition: condition not in best)
     judged = [verdict(findings, condition) for condition in conditions]
+    if faulty:
+        judged = [replace(found, needs=()) for found in judged]
     outside = any(condition.partition.external for condition in findings.conditions)
     # a page of many conditions opens with their comparison instead of ending with it
     if many:
@@ -79,7 +85,8 @@ def answer(findings: Findings, unit: str = "patients") -> Answer:
                 break
     texts[0] = joined(texts[0], these_only(judged[0]))
     numbers = tiles(findings, conditions[0], judged[0], unit)
-    return Answer(opening, compared, texts[0], texts[1:], numbers, len(conditions) - len(texts))
+    further = len(conditions) - len(texts)
+    return Answer(opening, compared, texts[0], texts[1:], numbers, further, conditions[0], judged[0])
 
 
 def sentences(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> str:

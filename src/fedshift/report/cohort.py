@@ -16,12 +16,17 @@ from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..core.errors import UserError
+from ..data.inspection import leading_zeros
 from ..data.partition import Partition
 from ..data.prepared import read_partition
 from ..io.tables import read_table
 from .phrases import counted
 
 SPLITS = ("train", "val", "test")
+MANY = 20
+"""With fewer images, it is no wonder that each has a patient of its own."""
+EVENTS = 10
+"""With fewer patients of a class at a site, scores of that class are rough there."""
 UNKNOWN = {
     "patient": "patients unknown",
     "base": "source images unknown",
@@ -32,7 +37,7 @@ UNKNOWN = {
 
 @dataclass(frozen=True)
 class Check:
-    """One check of the splits. `status` is ok, PROBLEM, unknown, or caveat where the overlap is by design."""
+    """One check of the data. `status` is ok, PROBLEM, suspect, unknown, or caveat where an overlap is by design."""
 
     what: str
     status: str
@@ -41,13 +46,24 @@ class Check:
 
 @dataclass(frozen=True)
 class Cohort:
-    """One partition: its table, its checks, its caveats, and whether patients are known."""
+    """One partition.
+
+    Attributes
+    ----------
+    table, checks, caveats : what the page shows
+    patients : True where patients are known
+    images, people : number of images and of known patients
+    few : what is said of sites whose test samples are of one class, or few of one
+    """
 
     title: str
     table: Table
     checks: list[Check]
     caveats: list[str]
     patients: bool
+    images: int
+    people: int
+    few: list[str]
 
 
 def cohorts(results: StudyResults) -> list[Cohort]:
@@ -69,6 +85,11 @@ def problems(cohorts: Iterable[Cohort]) -> list[str]:
     """Return each check that fails in any of the cohorts, with its detail, once."""
     failed = (check for cohort in cohorts for check in cohort.checks if check.status == "PROBLEM")
     return list(dict.fromkeys(f"{check.what}: {check.detail}" for check in failed))
+
+
+def events(cohorts: Iterable[Cohort]) -> list[str]:
+    """Return what is said, in any of the cohorts, of sites with one class or with few samples of a class, once."""
+    return list(dict.fromkeys(line for cohort in cohorts for line in cohort.few))
 
 
 def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.DataFrame:
@@ -94,7 +115,11 @@ def _cohort(partition: Partition, rows: pd.DataFrame, classes: tuple[str, ...]) 
     header = ("Site", "Role", "Images", "Patients", *(split.title() for split in SPLITS))
     table = Table(f"Images and patients of each site; each split with its {share}", header, tuple(cells), 2)
     patients = _patients_known(rows[rows["split"] == "test"])
-    return Cohort(partition.title, table, _checks(rows), list(_caveats(rows, classes)), patients)
+    people = int(rows["patient"].nunique()) if "patient" in rows else 0
+    few = list(_few(rows, classes))
+    return Cohort(
+        partition.title, table, _checks(rows), list(_caveats(rows, classes)), patients, len(rows), people, few
+    )
 
 
 def _patients_known(rows: pd.DataFrame) -> bool:
@@ -135,7 +160,7 @@ def _checks(rows: pd.DataFrame) -> list[Check]:
         ("Samples", "sample"): (*splits, sites),
         ("Patients", "patient"): (*splits, sites),
         ("Source images", "base"): (*splits, ("training and external sites", train, outside)),
-        ("Identical images", "pixels"): (*splits, sites),
+        ("Pixel-identical images", "pixels"): (*splits, sites),
     }
     checks = [
         _check(f"{name} shared by {between}", unit, left, right)
@@ -145,7 +170,60 @@ def _checks(rows: pd.DataFrame) -> list[Check]:
     ]
     if inside["site"].nunique() > 1:
         checks.append(_copies(inside))
-    return checks
+    return [*checks, *_within(rows), *_names_of_patients(rows)]
+
+
+def _within(rows: pd.DataFrame) -> Iterator[Check]:
+    """Yield the checks that no image is there twice at a site, and none with two labels."""
+    if "pixels" not in rows or rows["pixels"].isna().all() or "base" in rows:
+        return
+    known = rows.dropna(subset="pixels")
+    repeated = known[known.duplicated(["site", "pixels"], keep=False)]
+    title = "Pixel-identical images within a site"
+    counts = repeated.groupby("site", sort=False).size()
+    detail = listed([f"{counted(n, 'image')} at {site}" for site, n in counts.items()])
+    yield Check(title, "suspect" if detail else "ok", detail or "none; re-saved copies are not found")
+    if "label" in rows:
+        labels = known.groupby("pixels")["label"].nunique()
+        torn = known[known["pixels"].isin(labels.index[labels > 1])].groupby("site", sort=False).size()
+        detail = listed([f"{counted(n, 'image')} at {site}" for site, n in torn.items()])
+        yield Check("Pixel-identical images with different labels", "PROBLEM" if detail else "ok", detail or "none")
+
+
+def _names_of_patients(rows: pd.DataFrame) -> Iterator[Check]:
+    """Yield the checks that `patient` names patients: not images, and each of them in one way."""
+    if not _patients_known(rows):
+        return
+    known = rows.dropna(subset="patient")
+    each = known.groupby("site")["patient"].agg(["size", "nunique"])
+    alone = bool((each["size"] == each["nunique"]).all()) and len(known) >= MANY
+    question = (
+        "every image has a patient of its own: is `patient` the name of an image? If so, intervals are too narrow"
+    )
+    yield Check("Patients with several images", "suspect" if alone else "ok", question if alone else "there are some")
+    twice = leading_zeros(known["patient"])
+    detail = ""
+    if twice:
+        first, second = twice[0][:2]
+        detail = f"{len(twice):,} that agree but for leading zeros, such as {first} and {second}: are they the same?"
+    yield Check("Names of patients", "suspect" if twice else "ok", detail or "no two agree but for leading zeros")
+
+
+def _few(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
+    """Yield a clause for each site whose test samples are of one class only, or of few patients of a class."""
+    test = rows[rows["split"] == "test"]
+    if "label" not in test:
+        return
+    unit = "patient" if _patients_known(test) else "sample"
+    for site, part in test.groupby("site", sort=False):
+        counts = part.groupby("label")[unit].nunique().reindex(range(len(classes)), fill_value=0)
+        present = counts[counts > 0]
+        noun = "image" if unit == "sample" else unit
+        if len(present) == 1:
+            yield f"one class only at {site} ({classes[list(counts > 0).index(True)]})"
+        elif len(classes) == 2 and counts.min() < EVENTS:
+            rare = int(counts.to_numpy().argmin())
+            yield f"{counted(int(counts.min()), noun)} of {classes[rare]} at {site}"
 
 
 def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Check:
@@ -160,7 +238,7 @@ def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Che
 
 def _copies(inside: pd.DataFrame) -> Check:
     """Return the check that no image is at several internal sites."""
-    title = "Identical images shared by internal sites"
+    title = "Pixel-identical images shared by internal sites"
     if "pixels" not in inside or inside["pixels"].isna().all():
         return Check(title, "unknown", UNKNOWN["pixels"])
     sites = inside.groupby("pixels")["site"].nunique()

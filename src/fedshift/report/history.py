@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
 from ..analysis.table import Table
@@ -15,6 +18,9 @@ from ..analysis.values import DASH, NAN
 from ..core.console import duration
 from ..core.units import FLOAT_BYTES
 from .phrases import chosen_by, in_percent
+
+SMALL = 0.005
+"""A rise of validation accuracy that counts as none."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,7 @@ def _commit(git: dict[str, Any]) -> str:
     return f"{commit} with uncommitted changes" if git.get("dirty") else commit
 
 
-def caveats(findings: Findings, runs: list[Trained]) -> Iterator[str]:
+def caveats(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> Iterator[str]:
     """Yield the caveats that follow from the seeds, the code and the rounds of the runs."""
     done = [run for run in runs if run.manifest]
     seeds = len(findings.plan.study.seeds)
@@ -183,12 +189,43 @@ def caveats(findings: Findings, runs: list[Trained]) -> Iterator[str]:
             f"{varying} of {len(done)} runs were trained on a GPU without deterministic kernels "
             "(training.deterministic: false): repeated, they give slightly other results."
         )
-    # under cosine the rate falls to 0, and the last rounds are the best by design
+    yield from unfinished(findings, runs, rounds)
+
+
+def unfinished(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> Iterator[str]:
+    """Yield what is said of trainings that may not have converged. `rounds` are those of all runs."""
+    done = [run for run in runs if run.manifest]
+    # Under other schedules the rate falls, and the last rounds are the best by design: these are looked at closely.
     constant = {name for name, run in findings.plan.runs.items() if run.training.schedule == "constant"}
     judged = [run for run in done if run.name in constant and run.manifest.get("best_value") is not None]
     late = sum(run.manifest.get("best_round") == run.manifest.get("rounds") for run in judged)
     if late:
         yield f"{late} of {len(judged)} runs validated best in their last round: they may not have converged."
+    others = [run for run in done if run.name not in constant]
+    last = [run for run in others if run.manifest.get("best_round") == run.manifest.get("rounds")]
+    rising = sum(still_rises(rounds[rounds["run"] == run.name]) for run in last)
+    if rising:
+        yield (
+            f"{rising} of {len(others)} runs kept their last round, and their validation accuracy was still rising by "
+            "more than it varies: they may not have converged."
+        )
+
+
+def still_rises(rounds: pd.DataFrame) -> bool:
+    """Return whether validation accuracy rises at the end of a training by more than it varies there.
+
+    The mean of the last fifth of the rounds is compared with that of the fifth before, in units of the deviation of
+    both from a straight line, and must be half a point higher at least. Fewer than ten rounds tell nothing.
+    """
+    values = rounds[rounds["split"] == "val"].groupby("round")["accuracy"].mean().to_numpy()
+    fifth = len(values) // 5
+    if fifth < 2:
+        return False
+    end = values[-2 * fifth :]
+    steps = np.arange(len(end))
+    slope, start = np.polyfit(steps, end, 1)
+    noise = float(np.std(end - slope * steps - start, ddof=min(2, len(end) - 1)))
+    return bool(end[fifth:].mean() - end[:fifth].mean() > max(2 * noise / np.sqrt(fifth), SMALL))
 
 
 def _of_several_codes(findings: Findings, runs: list[Trained]) -> bool:

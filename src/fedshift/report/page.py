@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import __version__
 from ..analysis import unseen
-from ..analysis.conditions import Condition
+from ..analysis.conditions import ALL, Condition
 from ..analysis.findings import Findings
 from ..analysis.results import StudyResults, load
 from ..analysis.values import inner, listed, spread
@@ -33,13 +34,15 @@ from . import (
     subgroup_section,
     worst,
 )
-from .answer import answer
+from .answer import Answer, Tile, answer
 from .checklists import checklists, statements
-from .cohort import Cohort, cohorts, problems
+from .cohort import Cohort, cohorts, events, problems
 from .downloads import Download, download, downloads
-from .history import Trained, caveats, costs, facts, runs_table, specs, trained
+from .first_screen import Screen, lights, screen
+from .forest import WIDTHS, forest
+from .history import Trained, caveats, costs, facts, runs_table, specs, trained, unfinished
 from .html import PageCell, PageTable, plain, render
-from .phrases import bounds, capital, heading, joined, verb
+from .phrases import bounds, capital, counted, heading, joined, level, verb
 from .protocol import glossary, protocol
 from .verdict_words import beside_control
 
@@ -80,6 +83,11 @@ def context(results: StudyResults) -> dict[str, Any]:
     reproduction = Reproduction.of(results)
     sites = [headline_tables.sites_on_page(findings, c, unit, controls) for c in findings.conditions]
     not_trained_on = unseen.shown(findings, results.table("unseen"))
+    few = events(people)
+    faults = problems(people)
+    told = answer(findings, unit, faulty=bool(faults or few))
+    first = screen(findings, told.condition, told.judged, unit, bool(faults or few))
+    late = next(unfinished(findings, runs, results.rounds), "")
     return {
         "plan": plan,
         "study": plan.study,
@@ -90,8 +98,13 @@ def context(results: StudyResults) -> dict[str, Any]:
         "command": calls.snakemake(plan, results.paths),
         "run_commands": calls.single_runs(plan, results.paths),
         "archives": calls.archives(plan),
-        "problems": problems(people),
-        "answer": answer(findings, unit),
+        "problems": faults,
+        "answer": told,
+        "screen": first,
+        "about": _about(results, people, runs, unit),
+        "lights": lights([(c.status, c.detail) for one in people for c in one.checks], late, told.judged.below, few),
+        "forests": _forests(results, told, first, unit),
+        "tiles": [*told.tiles, *_control_tile(results, told)],
         "glossary": glossary(findings),
         "control": beside_control(controls, unit),
         "reproduction": reproduction,
@@ -127,6 +140,50 @@ def context(results: StudyResults) -> dict[str, Any]:
     }
 
 
+def _about(results: StudyResults, people: list[Cohort], runs: list[Trained], unit: str) -> str:
+    """Return the facts of a study in a line: name, numbers, date, version and commit."""
+    plan = results.plan
+    parts = [plan.name]
+    if plan.scaled:
+        parts[0] += f" at scale {plan.scale}"
+    if people:
+        sites = dict.fromkeys(site for part in plan.partitions for site in (*part.internal, *part.external))
+        parts.append(f"{people[0].images:,} images")
+        if unit == "patients":
+            parts.append(counted(people[0].people, "patient"))
+        parts.append(counted(len(sites), "hospital"))
+    manifests = [run.manifest for run in runs if run.manifest]
+    if manifests:
+        parts.append(max(str(manifest.get("started", ""))[:10] for manifest in manifests))
+    parts.append(f"fedshift {__version__}")
+    commits = {str((manifest.get("git") or {}).get("commit") or "")[:7] for manifest in manifests} - {""}
+    if len(commits) == 1:
+        parts.append(commits.pop())
+    return " · ".join(filter(None, parts))
+
+
+def _forests(results: StudyResults, told: Answer, first: Screen, unit: str) -> list[str]:
+    """Return the picture that answers, for wide and for narrow screens; nothing where no site has a score."""
+    from markupsafe import Markup
+
+    findings = results.findings
+    if not any(findings.scored(told.condition, key) for key in told.condition.inferences):
+        return []
+    about = f"Study {results.plan.name}, {results.plan.view[:7]}."
+    known = (findings, results.controls, told.condition, first, unit, about)
+    return [Markup(forest(*known, name)) for name in WIDTHS]
+
+
+def _control_tile(results: StudyResults, told: Answer) -> Iterator[Tile]:
+    """Yield the score of the control without a network, at home and outside."""
+    findings, controls = results.findings, results.controls
+    partition = ALL if findings.averaged else told.condition.run.partition_id
+    home, outside = (controls.level(partition, role) for role in ("internal", "external"))
+    if outside.known:
+        note = f"{level(home.mean, findings.headline)} at home" if home.known else ""
+        yield Tile("Outside, by colour and texture only", level(outside.mean, findings.headline), note)
+
+
 def _missing(results: StudyResults) -> list[dict[str, str]]:
     """Return what could not be scored, one row where all inferences of a run are missing for one reason."""
     findings = results.findings
@@ -160,7 +217,7 @@ def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
     lines += [*_left_out(findings), *_untested(findings)]
     with_labels = (inference.caveat(findings.name(key)) for key, inference in plan.inferences.items())
     lines += [caveat for caveat in with_labels if caveat]
-    lines += [*_alone(findings), *_two_networks(findings), *caveats(findings, runs)]
+    lines += [*_alone(findings), *_two_networks(findings), *caveats(findings, runs, results.rounds)]
     # partitions and data often share a caveat
     return list(dict.fromkeys(lines))
 
@@ -207,8 +264,9 @@ def _left_out(findings: Findings) -> Iterator[str]:
     for sites, titles in where.items():
         if sites:
             yield (
-                f"{capital(listed(titles))} {verb(len(titles), 'are')} not defined at {listed(list(sites))}, which "
-                f"{verb(len(sites), 'are')} left out of means over sites."
+                f"{capital(listed(titles))} {verb(len(titles), 'are')} not defined at {listed(list(sites))}, or "
+                f"{verb(len(titles), 'mean')} something else where all test samples have one class: left out of means "
+                "over sites."
             )
 
 

@@ -57,6 +57,8 @@ def _why_not(findings: Findings, condition: Condition, verdict: Verdict, unit: s
     if findings.margin:
         zero = f"both no loss and {points(findings.margin, findings)}, the margin"
     reasons = {
+        Reason.BELOW_CHANCE: f"it is worse than guessing at {listed(list(verdict.below))}. Are the labels coded "
+        "the other way round there?",
         Reason.HOME_UNTESTED: "there are no test samples at home to compare with.",
         Reason.HOME_WITHOUT_INTERVAL: f"at home {home_level}, but {none}.",
         Reason.HOME_FAILS: f"it does not work at home, where {home_level} ({around}).",

@@ -1,0 +1,189 @@
+"""The picture that answers: each site's score with its interval, and the loss outside beside the margin."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..analysis.conditions import Condition
+from ..analysis.controls import Controls
+from ..analysis.findings import Findings
+from ..analysis.values import Value, inner, number
+from ..figures._canvas import COLOURS, INK, legend, legend_height, short, svg
+from ..metrics import Metric
+from .first_screen import Screen
+from .phrases import counted, heading
+
+WIDTHS = {"answer": 174 / 25.4, "answer-narrow": 85 / 25.4}
+"""Widths in inches of two columns of a journal, and of one, which also suits a telephone."""
+MOST = 24
+"""Sites that are drawn; with more, the external ones with the largest losses."""
+MODEL, CONTROL = "the trained model", "colour and texture only, without a network"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One site: its name, its number of patients, its score, that with adaptation, and that of the control."""
+
+    site: str
+    people: str
+    role: str
+    plain: Value
+    adapted: Value
+    control: Value
+
+
+def forest(
+    findings: Findings,
+    controls: Controls,
+    condition: Condition,
+    screen: Screen,
+    unit: str,
+    about: str,
+    name: str = "answer",
+) -> str:
+    """Return the picture as SVG, which can stand alone: it names verdict, metric, numbers of patients and `about`.
+
+    `name` is one of WIDTHS.
+    """
+    width = WIDTHS[name]
+    rows = _rows(findings, controls, condition, unit)
+    adapted = findings.compared_inference(condition)
+    labels = [MODEL]
+    if adapted and any(row.adapted.known for row in rows):
+        labels.append(f"adapted to the hospital ({findings.name(adapted)})")
+    if any(row.control.known for row in rows):
+        labels.append(CONTROL)
+    loss = findings.gap(condition, findings.level_inference(condition), findings.averaged)
+    with_loss = loss.known and condition.tests_inside
+    heights = [0.5 + 0.21 * len(rows), 0.62] if with_loss else [0.5 + 0.21 * len(rows)]
+    size = (width, sum(heights) + 0.55 + legend_height(labels, width))
+    trainings = max((row.plain.seeds for row in rows), default=0)
+    title = f"{screen.word}. {heading(findings.headline)} at each hospital"
+    below = f"Mean of {counted(trainings, 'training')}, 95% intervals. {about}"
+
+    def paint(figure: Any) -> None:
+        figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=9)
+        panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        _levels(panels[0], rows, findings, condition, labels)
+        panels[0].set_title(below, fontsize=6.5, weight="normal", pad=12)
+        if with_loss:
+            _loss(panels[1], loss, findings)
+        legend(figure)
+
+    return svg(name, described(rows, loss if with_loss else Value(), screen, findings), size, paint)
+
+
+def described(rows: list[Row], loss: Value, screen: Screen, findings: Findings) -> str:
+    """Return the picture in words, for readers who cannot see it."""
+    metric = findings.headline
+    parts = [f"{screen.word}. {screen.sentence} {metric.title} with 95% intervals over patients and trainings."]
+    for row in rows:
+        text = f"{row.site}{row.people}, {row.role}: {_said(row.plain, metric)}"
+        if row.adapted.known:
+            text += f", adapted {_said(row.adapted, metric)}"
+        if row.control.known:
+            text += f", without a network {number(row.control.mean, metric)}"
+        parts.append(f"{text}.")
+    if loss.known:
+        parts.append(f"Loss outside: {_said(loss, metric)}.")
+    return " ".join(parts)
+
+
+def _said(value: Value, metric: Metric) -> str:
+    if math.isnan(value.low):
+        return f"{number(value.mean, metric)}, without an interval"
+    return f"{number(value.mean, metric)} ({number(value.low, metric)} to {number(value.high, metric)})"
+
+
+def _rows(findings: Findings, controls: Controls, condition: Condition, unit: str) -> list[Row]:
+    """Return a row for each site at which the metric is defined, internal sites first; where there are many, some."""
+    key = findings.level_inference(condition)
+    adapted = findings.compared_inference(condition)
+    rows = []
+    for one in findings.alike(condition):
+        for role, site in one.sites():
+            # Of several partitions each shows what it leaves out: their internal sites are the others.
+            if findings.averaged and role == "internal":
+                continue
+            plain = _level(findings, one, key, role, site)
+            if not plain.known:
+                continue
+            people = findings.value(one, role, site, key).patients
+            number_of = f", {int(people):,} {unit}" if people > 0 else ""
+            other = _level(findings, one, adapted, role, site) if adapted else Value()
+            control = controls.level(one.run.partition_id, role, site) if controls else Value()
+            rows.append(Row(site, number_of, role, plain, other, control))
+    outside = sorted((row for row in rows if row.role == "external"), key=lambda row: findings.better(row.plain).mean)
+    kept = {id(row) for row in [*(row for row in rows if row.role == "internal"), *outside][:MOST]}
+    return [row for row in rows if id(row) in kept]
+
+
+def _level(findings: Findings, condition: Condition, key: str, role: str, site: str) -> Value:
+    """Return the score at a site with the interval over patients and trainings, where results have it."""
+    level = findings.effect("level", condition, key, role, site)
+    return level if level.known else findings.value(condition, role, site, key)
+
+
+def _levels(axes: Any, rows: list[Row], findings: Findings, condition: Condition, labels: list[str]) -> None:
+    """Draw a line for each site: interval and mean of the model, mean when adapted, and the control."""
+    scale = 100.0 if findings.headline.percent else 1.0
+    for y, row in enumerate(rows):
+        looks: list[tuple[Value, dict[str, Any], float]] = [
+            (row.plain, {"color": COLOURS[0], "marker": "o", "markersize": 6}, -0.1),
+            (row.adapted, {"color": COLOURS[1], "marker": "D", "markersize": 4.5}, 0.18),
+            (row.control, {"color": COLOURS[5], "marker": "s", "markersize": 4.5}, 0.0),
+        ]
+        for n, (value, look, shift) in enumerate(looks):
+            if not value.known:
+                continue
+            if n < 2 and not math.isnan(value.low):
+                ends = [scale * value.low, scale * value.high]
+                axes.plot(ends, [y + shift] * 2, color=look["color"], linewidth=1.6 - 0.7 * n, solid_capstyle="butt")
+            axes.plot([scale * value.mean], [y + shift], linestyle="none", **look)
+    shown = [label for label, there in zip(labels, (True, True, True), strict=False) if there]
+    marks = {MODEL: ("o", COLOURS[0]), CONTROL: ("s", COLOURS[5])}
+    for label in shown:
+        marker, colour = marks.get(label, ("D", COLOURS[1]))
+        axes.plot([], [], linestyle="none", marker=marker, color=colour, label=label)
+    blind = findings.blind(condition, findings.level_inference(condition), "external")
+    if math.isnan(blind.chance):
+        blind = findings.blind(condition, findings.level_inference(condition), "internal")
+    names: dict[float, list[str]] = {}
+    for level, name in ((blind.chance, "guess"), (blind.majority, "commonest class")):
+        names.setdefault(level, []).append(name)
+    for level, known in names.items():
+        if not math.isnan(level):
+            axes.axvline(scale * level, color=INK, linewidth=0.8, linestyle=":")
+            _name(axes, ", ".join(known), scale * level, "center")
+    internal = sum(row.role == "internal" for row in rows)
+    if 0 < internal < len(rows):
+        axes.axhline(internal - 0.5, color=INK, linewidth=0.6, alpha=0.6)
+        for text, up in (("home", "bottom"), ("outside", "top")):
+            axes.annotate(text, (1, internal - 0.5), xycoords=("axes fraction", "data"), fontsize=7, ha="right", va=up)
+    axes.set_yticks(range(len(rows)), [f"{short(row.site, 20)}{row.people}" for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+
+
+def _name(axes: Any, text: str, x: float, align: str) -> None:
+    """Write a small name above the axes at x."""
+    axes.annotate(text, (x, 1), xycoords=("data", "axes fraction"), fontsize=7, ha=align, va="bottom")
+
+
+def _loss(axes: Any, loss: Value, findings: Findings) -> None:
+    """Draw the loss outside with its interval, and the margin as a shade."""
+    scale = 100 if findings.headline.percent else 1
+    if findings.margin:
+        axes.axvspan(0, scale * findings.margin, color=INK, alpha=0.12, linewidth=0)
+        _name(axes, "margin", scale * findings.margin, "left")
+    axes.axvline(0, color=INK, linewidth=0.8)
+    if not math.isnan(loss.low):
+        axes.plot([scale * loss.low, scale * loss.high], [0, 0], color=COLOURS[0], linewidth=1.6, solid_capstyle="butt")
+    axes.plot([scale * loss.mean], [0], linestyle="none", marker="o", markersize=6, color=COLOURS[0])
+    axes.set_yticks([0], ["loss outside"])
+    axes.set_ylim(0.6, -0.6)
+    axes.grid(axis="y", visible=False)
+    points = "points of " if findings.headline.percent else ""
+    axes.set_xlabel(f"{points}{inner(findings.headline)} lost outside", fontsize=8)

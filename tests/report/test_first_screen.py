@@ -1,0 +1,163 @@
+"""The first screen: the verdict in a word and a sentence, what would settle it, and the picture, on invented scores."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import fake_study
+import numpy as np
+import pandas as pd
+import pytest
+from scored_study import summarised
+
+from fedshift.analysis import results
+from fedshift.analysis.results import StudyResults
+from fedshift.analysis.values import Value
+from fedshift.analysis.verdict import Reason, Verdict, Word
+from fedshift.report import page
+from fedshift.report.answer import answer
+from fedshift.report.first_screen import lights, screen
+from fedshift.report.history import still_rises
+
+ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": []}
+
+
+@pytest.fixture(autouse=True)
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_study, "PATIENTS", 30)
+
+
+def loaded(root: Path, inside: float, outside: float, tsmobn: float = 0.9, **changes: Any) -> StudyResults:
+    def right(run: object, inference: str, site: str, role: str) -> float:
+        return inside if role == "internal" else {"source": outside}.get(inference, tsmobn)
+
+    plan, paths = summarised(root, right, **ONE | changes)
+    return results.load(plan, paths)
+
+
+def judged(found: StudyResults, **changes: Any) -> Any:
+    told = answer(found.findings)
+    return screen(found.findings, told.condition, told.judged, "patients", faults=False)
+
+
+def test_a_loss_is_a_word_and_three_numbers(tmp_path: Path) -> None:
+    said = judged(loaded(tmp_path, 1.0, 0.7))
+    assert (said.word, said.tone) == ("Loses", "bad")
+    assert said.sentence.startswith("Outside it is 30.0 points worse than at home; the loss lies between ")
+    assert len(re.findall(r"\d+\.\d", said.sentence)) == 3
+    assert "TsmoBN" not in said.sentence and "FedAvg" not in said.sentence
+    assert said.whom.startswith("2 hospitals outside: centre1 and ") and said.whom.endswith(
+        "Other hospitals may differ"
+    )
+    assert said.settle == ""
+
+
+def test_what_holds_up_names_the_margin(tmp_path: Path) -> None:
+    said = judged(loaded(tmp_path, 0.9, 0.9, margin=0.2))
+    assert (said.word, said.tone) == ("Holds up", "good")
+    assert said.sentence.endswith("the margin is 20.0 points.")
+
+
+def wide(std: float, patients: float, mean: float = 0.02) -> Verdict:
+    """A loss of 3 trainings and 100 patients, with these standard errors."""
+    half = 1.96 * math.hypot(std, patients)
+    loss = Value(mean=mean, std=std * math.sqrt(3), seeds=3, low=mean - half, high=mean + half, patients=100)
+    loss = loss._replace(low_patients=mean - 1.96 * patients, high_patients=mean + 1.96 * patients)
+    return Verdict(Word.CANNOT_TELL, Value(mean=0.9), loss, Reason.TOO_WIDE)
+
+
+@pytest.mark.parametrize(
+    ("std", "patients", "words"),
+    [
+        # Room up to the margin of 5: 3 points, a standard error of 3 / 1.96 = 1.5306.
+        (0.04, 0.0, "About 21 trainings in all would settle it"),  # 3 * (4 / 1.5306)^2 = 20.5
+        (0.0, 0.03, "About 385 patients in all would settle it"),  # 100 * (3 / 1.5306)^2 = 384.2
+        # One source alone leaves too much: both by (4^2 + 3^2) / 1.5306^2 = 10.67 times.
+        (0.04, 0.03, "About 1,068 patients and 33 trainings in all would settle it"),
+        (0.01, 0.02, "About 298 patients in all would settle it"),  # 100 * 2^2 / (1.5306^2 - 1^2) = 297.8
+        (0.3, 0.3, "Far more patients and trainings would be needed to settle it."),
+    ],
+)
+def test_what_would_settle_it(std: float, patients: float, words: str, tmp_path: Path) -> None:
+    found = loaded(tmp_path, 0.9, 0.8).findings
+    said = screen(found, found.conditions[0], wide(std, patients), "patients", faults=False)
+    assert said.word == "Cannot tell"
+    assert words in said.settle
+    seen = 100 * 1.96 * math.hypot(std, patients)
+    assert said.settle.endswith(f"A loss under {seen:.1f} points could not have been seen.")
+    assert screen(found, found.conditions[0], wide(std, patients), "patients", faults=True).settle == ""
+
+
+def test_labels_that_are_turned_round_outside_are_asked_for(tmp_path: Path) -> None:
+    """10 % right outside: the balanced accuracy is surely below a half."""
+    found = loaded(tmp_path, 0.9, 0.1)
+    told = answer(found.findings)
+    assert told.judged.reason is Reason.BELOW_CHANCE
+    assert "worse than guessing at centre1 and" in told.lead
+    assert "Are the labels coded the other way round there?" in told.lead
+    assert "loses" not in told.lead
+    said = judged(found)
+    assert (said.word, said.tone) == ("Worse than guessing", "bad")
+    lamp = next(light for light in lights([], "", told.judged.below, ()) if light.name == "Labels")
+    assert lamp.status == "problem" and "centre1" in lamp.detail
+
+
+def test_a_site_of_one_class_counts_in_no_verdict(tmp_path: Path) -> None:
+    """centre1 has one class, and a share right of 20 %: the loss is that of the other site alone."""
+
+    def right(run: object, inference: str, site: str, role: str) -> float:
+        return 0.2 if site == "centre1" else 0.8 if role == "internal" else 0.6
+
+    def one(table: pd.DataFrame) -> pd.DataFrame:
+        return table.assign(label=table["label"].where(table["site"] != "centre1", 1))
+
+    plan, paths = summarised(tmp_path, right, change=one, **ONE)
+    told = answer(results.load(plan, paths).findings)
+    assert told.judged.loss.mean == pytest.approx(0.2)
+    assert list(told.judged.sites) == [site for site in plan.partitions[0].external if site != "centre1"]
+
+
+def test_the_picture_shows_every_site_and_stands_alone(tmp_path: Path) -> None:
+    found = loaded(tmp_path, 1.0, 0.8)
+    told = answer(found.findings)
+    said = judged(found)
+    wide_, narrow = page._forests(found, told, said, "patients")
+    for svg in (wide_, narrow):
+        root = ElementTree.fromstring(svg)
+        title = root[0].text or ""
+        for site in (*found.plan.partitions[0].internal, *found.plan.partitions[0].external):
+            assert site in title
+        assert said.word in title and "Loss outside: 20.0" in title
+        shown = "".join(root.itertext())
+        assert f"{said.word}. Accuracy (%) at each hospital" in shown
+        assert found.plan.name in shown and found.plan.view[:7] in shown
+        assert "margin" in shown and "guess" in shown
+    assert wide_ == page._forests(found, told, said, "patients")[0], "the same bytes each time"
+
+
+def test_intervals_end_where_the_metric_does(tmp_path: Path) -> None:
+    effects = loaded(tmp_path, 1.0, 0.02, 0.99).table("effects")
+    percent = effects[effects["metric"].isin(["accuracy", "balanced_accuracy", "auc"])]
+    levels = percent[percent["quantity"] == "level"]
+    assert levels[["low", "high"]].stack().dropna().between(0, 1).all()
+    assert percent[["low", "high", "low_patients", "high_patients"]].stack().dropna().between(-1, 1).all()
+    assert {"*", "centre1"} <= set(levels["site"])
+
+
+@pytest.mark.parametrize(
+    ("curve", "rises"),
+    [
+        (np.linspace(0.5, 0.9, 20), True),
+        (1 - 0.5 ** np.arange(1, 21), False),
+        (0.8 + 0.05 * np.array([(-1) ** k for k in range(20)]), False),
+        (np.linspace(0.5, 0.9, 6), False),
+    ],
+    ids=["rising", "flat", "noise", "few rounds"],
+)
+def test_validation_that_still_rises(curve: np.ndarray, rises: bool) -> None:
+    rounds = pd.DataFrame({"round": np.arange(len(curve)), "split": "val", "accuracy": curve})
+    assert still_rises(rounds) is rises
