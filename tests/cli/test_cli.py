@@ -109,14 +109,24 @@ def test_help_lists_each_command_once(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(set(listed)) == len(listed) >= 21
 
 
+POSITIVE = (
+    "config/studies/tiny.yaml: positive: 'positive' is the positive class: sensitivity is the share of it that is found"
+)
+FEW_OF_BOTH = "few images (5 of 'negative', 5 of 'positive'): scores of these classes are rough there"
+
+
 def test_check_of_a_good_study_says_what_it_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
     own_images()
     assert cli.main(["check", "tiny"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "config/studies/tiny.yaml: 1 runs, 1 ways of inference",
+        POSITIVE,
         "  own/samples.csv: 20 images of 2 sites, patients unknown",
         "    A (internal): 10 images, patients unknown; 5 negative, 5 positive",
         "    B (external): 10 images, patients unknown; 5 negative, 5 positive",
+        *(f"  warning: site {site!r} has {FEW_OF_BOTH}" for site in "AB"),
+        "  warning: patients are unknown: images of one patient may train and test, so that scores at home look too "
+        "good, and intervals are too narrow",
     ]
 
 
@@ -201,15 +211,21 @@ def test_check_prints_what_to_beware_of(capsys: pytest.CaptureFixture[str]) -> N
     Path("own/samples.csv").write_text("\n".join(rows) + "\n")
     assert cli.main(["check", "tiny", "--scale", "mini"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
+        POSITIVE,
         "  own/samples.csv: 40 images of 3 sites, 38 patients",
         "    A (internal): 10 images, 10 patients; 10 negative, 0 positive",
         "    B (external): 10 images, 10 patients; 5 negative, 5 positive",
         "    C (no role): 20 images, 19 patients (unknown for images: 1); 10 negative, 10 positive",
         "  warning: site 'A' is to train, and has no image of class 'positive'",
+        f"  warning: site 'B' has {FEW_OF_BOTH}",
         "  warning: site 'C' (images: 20) has no role in the study",
         "  warning: patients at several sites: 1, at internal and external ones: 1; "
         "if they are different people, put the site before the patient's name",
         "  warning: patients 'p1', 'P1' differ only by spaces, case or Unicode form, and count as 2",
+        "  warning: every image has a patient of its own (20): is `patient` the name of an image? Then images of one "
+        "patient may train and test, and intervals are too narrow",
+        "  warning: classes go with sites (Cramér's V 0.58): a network may tell the classes by the scanner, and scores "
+        "at home do not show it",
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedshift.algorithms import Training
 from fedshift.core.spelling import groups, plain, quoted
-from fedshift.data.inspection import Inspection, inspect
+from fedshift.data.inspection import Inspection, cramers_v, inspect
 from fedshift.data.partition import Partition
 
 CLASSES = ("benign", "tumour")
@@ -50,14 +50,15 @@ def test_what_readers_would_overlook_shows_in_a_message() -> None:
 
 
 def test_sound_samples_have_neither_faults_nor_warnings() -> None:
-    inspection = seen(samples({"A": 20, "B": 20, "C": 5}))
+    table = samples({"A": 20, "B": 20, "C": 24})
+    inspection = seen(table.assign(patient=[f"{site}{i // 2}" for i, site in enumerate(table["site"])]))
     assert (inspection.faults, list(inspection.warnings())) == ([], [])
     assert [(s.name, s.roles, s.samples, s.classes) for s in inspection.sites] == [
         ("A", ("internal",), 20, (10, 10)),
         ("B", ("internal",), 20, (10, 10)),
-        ("C", ("external",), 5, (3, 2)),
+        ("C", ("external",), 24, (12, 12)),
     ]
-    assert (inspection.patients, [site.unknown for site in inspection.sites]) == (0, [20, 20, 5])
+    assert (inspection.patients, [site.unknown for site in inspection.sites]) == (32, [0, 0, 0])
 
 
 def test_one_fault_hides_no_other() -> None:
@@ -100,13 +101,49 @@ def test_patients_at_several_sites_are_counted_and_those_across_apart() -> None:
         "site 'D' (images: 20) has no role in the study",
         "patients at several sites: 3, at internal and external ones: 1; "
         "if they are different people, put the site before the patient's name",
+        "every image has a patient of its own (60): is `patient` the name of an image? Then images of one patient may "
+        "train and test, and intervals are too narrow",
     ]
+
+
+def test_unknown_patients_are_said_with_what_follows() -> None:
+    (said_of_it,) = seen(samples({"A": 20, "B": 20, "C": 20})).warnings()
+    assert said_of_it.startswith("patients are unknown: images of one patient may train and test")
+
+
+def test_numbers_that_agree_but_for_leading_zeros() -> None:
+    table = samples({"A": 20, "B": 20, "C": 20})
+    names = [f"{n // 2}" for n in range(60)]
+    names[7:9] = ["007", "07"]
+    warnings = [*seen(table.assign(patient=names)).warnings()]
+    assert "patients '007', '07', '7' agree but for leading zeros, and count as 3" in [
+        line.replace("'7', '007', '07'", "'007', '07', '7'") for line in warnings
+    ]
+
+
+def test_what_external_sites_lack_and_have_few_of() -> None:
+    table = samples({"A": 40, "B": 40, "C": 40}).assign(patient=[f"p{n // 2}" for n in range(120)])
+    table.loc[table["site"] == "C", "label"] = 1
+    table.loc[table.index[table["site"] == "B"][:34], "label"] = 1
+    warnings = [*seen(table).warnings()]
+    assert "site 'C' is external, and has no image of class" in " ".join(warnings)
+    assert any(line.startswith("site 'B' has few images (3 of ") for line in warnings)
+
+
+def test_classes_that_go_with_sites() -> None:
+    """A 2 x 2 table of 36, 4, 4, 36: chi squared is 80 (36^2 - 4^2)^2 / 40^4 = 51.2, and V sqrt(51.2 / 80) = 0.8."""
+    assert cramers_v([(36, 4), (4, 36)]) == pytest.approx(0.8)
+    assert cramers_v([(10, 10), (20, 20)]) == pytest.approx(0)
+    assert cramers_v([(10, 0), (20, 0)]) == 0
+    table = samples({"A": 40, "B": 40, "C": 40}).assign(patient=[f"p{n // 2}" for n in range(120)])
+    labels = [0] * 36 + [1] * 4 + [1] * 36 + [0] * 4 + [0, 1] * 20
+    assert "classes go with sites (Cramér's V 0.65)" in " ".join(seen(table.assign(label=labels)).warnings())
 
 
 def test_of_very_many_spellings_some_are_named_and_the_others_counted() -> None:
     table = samples({"A": 30, "B": 30, "C": 30})
     names = [f"{letter}{n}" for n in range(45) for letter in "pP"]
-    *named, rest = seen(table.assign(patient=names)).warnings()
+    *named, rest, _ = seen(table.assign(patient=names)).warnings()
     assert len(named) == 20
     assert named[0] == "patients 'p0', 'P0' differ only by spaces, case or Unicode form, and count as 2"
     assert rest == "25 more names of patients are spelt in several ways"
