@@ -22,6 +22,7 @@ from fedshift.report import page
 from fedshift.report.answer import answer
 from fedshift.report.first_screen import lights, screen
 from fedshift.report.history import still_rises
+from fedshift.report.verdict_words import shortcut
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": []}
 
@@ -137,6 +138,24 @@ def test_the_picture_shows_every_site_and_stands_alone(tmp_path: Path) -> None:
         assert found.plan.name in shown and found.plan.view[:7] in shown
         assert "margin" in shown and "guess" in shown
     assert wide_ == page._forests(found, told, said, "patients")[0], "the same bytes each time"
+
+
+def test_a_control_that_falls_is_a_shortcut(tmp_path: Path) -> None:
+    """100 % at home and 60 % outside, surely; and at home no worse than the network."""
+    found = loaded(tmp_path, 0.9, 0.8)
+    controls, condition = found.controls, found.findings.conditions[0]
+    key, partition = found.findings.level_inference(condition), condition.run.partition_id
+    controls._levels |= {
+        (partition, role, "*", "accuracy"): Value(mean=mean) for role, mean in (("internal", 1.0), ("external", 0.6))
+    }
+    controls._gaps[partition] = Value(mean=0.4, low=0.3, high=0.5)
+    controls._differences[condition.id, key, "internal"] = Value(mean=-0.1, low=-0.2, high=0.0)
+    said = shortcut(controls, condition, key)
+    assert "tell the classes apart at home (100.0\xa0%) and much less outside (60.0\xa0%)" in said
+    assert "about as good as the network at home" in said
+    controls._gaps[partition] = Value(mean=0.4, low=-0.1, high=0.9)
+    controls._differences[condition.id, key, "internal"] = Value(mean=0.1, low=0.05, high=0.2)
+    assert shortcut(controls, condition, key) == ""
 
 
 def test_intervals_end_where_the_metric_does(tmp_path: Path) -> None:

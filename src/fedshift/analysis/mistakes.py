@@ -39,12 +39,14 @@ def worst(findings: Findings, predicted: Predictions, samples: Samples, each: in
                 continue
             done.add(site)
             wrong = _wrong(part)
+            # Of each training by itself, as the tables count: the mean probabilities make fewer mistakes.
+            each_wrong = [_errors(table[(table["role"] == "external") & (table["site"] == site)]) for table in tables]
             shown = [
                 Mistake(np.asarray(array[rows.get_loc(sample)]), label, predicted, probability)
                 for sample, label, predicted, probability in wrong.head(each).itertuples(index=False, name=None)
             ]
             titles = findings.full(condition), findings.name(key)
-            yield SiteMistakes(site, *titles, len(tables), len(wrong), len(part), tuple(shown))
+            yield SiteMistakes(site, *titles, len(tables), round(float(np.mean(each_wrong))), len(part), tuple(shown))
 
 
 def _means(tables: list[pd.DataFrame]) -> pd.DataFrame:
@@ -53,6 +55,12 @@ def _means(tables: list[pd.DataFrame]) -> pd.DataFrame:
     both = pd.concat(tables).groupby(["site", "sample", "label"], sort=True, as_index=False)[classes].mean()
     shares = both[classes].to_numpy(dtype=float)
     return both.assign(predicted=shares.argmax(axis=1), probability=shares.max(axis=1))
+
+
+def _errors(table: pd.DataFrame) -> int:
+    """Return the number of wrong predictions of one training."""
+    said = table[predictions.probabilities(table)].to_numpy(dtype=float).argmax(axis=1)
+    return int((said != table["label"].to_numpy()).sum())
 
 
 def _wrong(table: pd.DataFrame) -> pd.DataFrame:

@@ -77,7 +77,8 @@ class Progress:
             share = f"{self.done / self.total:.0%}"
         if self.total and rate:
             left = duration((self.total - self.done) / rate)
-        self.say(f"{self.what}: {self.done}/{self.total} {self.unit} ({share}), {rate:.0f} {self.unit}/s, ETA {left}")
+        pace = f"{rate:.{0 if rate >= 10 else 1}f} {self.unit}/s"
+        self.say(f"{self.what}: {self.done}/{self.total} {self.unit} ({share}), {pace}, ETA {left}")
 
     def __enter__(self) -> Progress:
         return self

@@ -66,7 +66,8 @@ class SiteMistakes:
     site : name of the site
     condition, inference : titles of the condition and the inference that predicted
     trainings : number of trainings over which probabilities are averaged
-    wrong, total : number of images with a wrong prediction, and of all images
+    wrong : number of images that a training predicts wrongly, its mean over trainings
+    total : number of all images
     worst : mistakes that are shown
     """
 

@@ -61,4 +61,7 @@ def read_yaml(path: Path) -> Any:
             if error.problem_mark is None:
                 raise
             where = f"{path}, line {error.problem_mark.line + 1}"
-            raise UserError(where, f"not valid YAML: {error.problem}") from error
+            remedy = ""
+            if str(error.problem).startswith("mapping values are not allowed"):
+                remedy = 'a text with a colon and a space needs quotes: title: "Base: no trap"'
+            raise UserError(where, f"not valid YAML: {error.problem}", remedy) from error

@@ -44,7 +44,7 @@ from .history import Trained, caveats, costs, facts, runs_table, specs, trained,
 from .html import PageCell, PageTable, plain, render
 from .phrases import bounds, capital, counted, heading, joined, level, verb
 from .protocol import glossary, protocol
-from .verdict_words import beside_control
+from .verdict_words import beside_control, shortcut
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,9 @@ def context(results: StudyResults) -> dict[str, Any]:
         "forests": _forests(results, told, first, unit),
         "tiles": [*told.tiles, *_control_tile(results, told)],
         "glossary": glossary(findings),
-        "control": beside_control(controls, unit),
+        "control": joined(
+            shortcut(controls, told.condition, findings.level_inference(told.condition)), beside_control(controls, unit)
+        ),
         "reproduction": reproduction,
         "claimed": trends.MEANING,
         "compared": [(line, plain(table, {"outside": "worse"})) for table, line in reproduction.tables],

@@ -164,6 +164,31 @@ def beside_control(controls: Controls, unit: str = "patients") -> str:
     )
 
 
+def shortcut(controls: Controls, condition: Condition, key: str) -> str:
+    """Return what the control says of shortcuts; empty where it neither falls outside nor equals the network at home.
+
+    It falls where its loss from home to outside is surely above zero, and above the margin. It equals the network where
+    the network is not surely better at home.
+    """
+    findings = controls.findings
+    across = findings.averaged
+    partition = ALL if across else condition.run.partition_id
+    home, outside = (controls.level(partition, role) for role in ("internal", "external"))
+    gap = findings.better(controls.gap(partition))
+    seen = "Colour and texture alone, without a network,"
+    parts = []
+    if gap.low > 0 and gap.mean > findings.margin:
+        at_home, elsewhere = (level(value.mean, findings.headline) for value in (home, outside))
+        parts.append(
+            f"{seen} tell the classes apart at home ({at_home}) and much less outside ({elsewhere}). The network may "
+            "have learnt the same shortcut: a stain, a scanner, or a mark that goes with the class."
+        )
+    difference = controls.difference(condition.family if across else condition.id, key, "internal")
+    if difference.known and not difference.low > 0:
+        parts.append(f"{seen} are about as good as the network at home: it is not shown to see more.")
+    return " ".join(parts)
+
+
 def _differences(controls: Controls) -> Iterator[tuple[Condition, str, Value]]:
     """Yield the conditions and inferences with a known difference from the control, and that difference."""
     for id_, condition in distinct(controls.findings).items():
