@@ -12,6 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from PIL import Image
@@ -238,10 +239,37 @@ def test_check_names_copies_once_data_are_prepared(capsys: pytest.CaptureFixture
         assert cli.main([command[0], "tiny", command[1]]) == 0
     capsys.readouterr()
     assert cli.main(["check", "tiny"]) == 0
-    assert (
-        "  PROBLEM: Pixel-identical images shared by internal and external sites: 1 shared "
-        "(10 images at A and 10 images at B)"
-    ) in capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    counts = "10 images at A and 10 images at B"
+    shared = f"Pixel-identical images shared by internal and external sites: 1 shared ({counts})"
+    assert f"  PROBLEM: {shared}" in lines
+    assert f"  PROBLEM: Images without contrast: {counts}" in lines
+    torn = f"Pixel-identical images with different labels: {counts}"
+    assert f"  PROBLEM: {torn}" in lines
+
+
+def test_check_names_images_that_were_saved_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """B shows the images of A as JPEG files: no pixel is the same."""
+    own_images()
+    rng = np.random.default_rng(0)
+    for n in range(10):
+        one, other = Path(f"own/{n}.png"), Path(f"own/{n + 10}.png")
+        coarse = Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8))
+        coarse.resize((32, 32), Image.Resampling.BICUBIC).save(one)
+        Image.open(one).save(other.with_suffix(".jpg"), quality=85)
+        Image.open(other.with_suffix(".jpg")).save(other)
+    (data,) = plan().data.values()
+    (run,) = plan().runs.values()
+    for command in (["download", data.raw], ["prepare", data.id], ["partition", run.partition_id]):
+        assert cli.main([command[0], "tiny", command[1]]) == 0
+    capsys.readouterr()
+    assert cli.main(["check", "tiny"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert not [line for line in lines if "PROBLEM" in line]
+    (suspect,) = [line for line in lines if "look alike" in line]
+    assert suspect.startswith("  suspect: Images that look alike (saved again, resized or mirrored)")
+    found = re.search(r"(\d+) pairs \((\d+) images at A and (\d+) images at B\)", suspect)
+    assert found and min(map(int, found.groups())) >= 8
 
 
 def test_check_looks_for_the_files_of_the_study(capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,4 +111,6 @@ def problems(plan: Plan, paths: Paths) -> Iterator[str]:
     from ..report.cohort import cohorts
     from ..report.cohort import problems as failed
 
-    yield from (f"  PROBLEM: {text}" for text in failed(cohorts(load(plan, paths))))
+    found = cohorts(load(plan, paths))
+    for status in ("PROBLEM", "suspect"):
+        yield from (f"  {status}: {text}" for text in failed(found, status))

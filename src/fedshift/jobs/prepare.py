@@ -18,6 +18,7 @@ import numpy as np
 from ..core import digest
 from ..core.console import Progress, duration, say
 from ..core.errors import SHOWN, UserError, UserErrors, require_none, shortened
+from ..data.looks import is_flat, look
 from ..io.arrays import GrowingArray
 from ..io.disk import atomic_folder, locked, require_space
 from ..io.paths import SOURCE, DataFiles, memory
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 BLOCK = 1024
 """Number of images that are held in memory at once."""
 
+Seen = tuple[str, bool, str]
 PROBE = 48
 """Number of images that are read to estimate the total time."""
 
@@ -57,8 +59,8 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
     """Write `out`: images.npy, samples.parquet, pixels.parquet and card.json, either completely or not at all.
 
     images.npy is (n, height, width, channels) uint8, or (n, features) float32 for a dataset of vectors; row i of
-    samples.parquet is image i. Images go through the transforms of `data.prepare`. pixels.parquet has the fingerprint
-    of each prepared image (see `fingerprint`) beside its sample. Memory holds one block of images, whatever their
+    samples.parquet is image i. Images go through the transforms of `data.prepare`. pixels.parquet has what checks need
+    of each prepared image (see `seen`) beside its sample. Memory holds one block of images, whatever their
     number. If the process is killed, finished blocks stay beside `out`, and the next call goes on from them if data,
     the user's own images and `code` are the same. Images that cannot be read are left out if the dataset says so, and
     counted in card.json. Raises UserError for labels or samples that are not as documented, and UserErrors that name
@@ -79,7 +81,7 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
         array = GrowingArray(DataFiles(partial).images, reader.shape, reader.first.dtype, identity)
         try:
             _announce(array, reader.attempt, reader.first.nbytes, threads, out)
-            pixels = _fill(array, reader.attempt, threads)
+            seen = _fill(array, reader.attempt, threads)
         finally:
             array.close()
             if not array.rows:
@@ -89,7 +91,8 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             array.move(files.images)
             samples.attrs = {"data": data.id}
             write_table(files.samples, samples)
-            write_table(files.pixels, samples[["sample"]].assign(pixels=pixels))
+            pixels, flat, looks = zip(*seen, strict=True)
+            write_table(files.pixels, samples[["sample"]].assign(pixels=pixels, flat=flat, look=looks))
             record = _card(data, samples, files) | _received(raw)
             write_json(files.card, {**record, "data": data.id, "notes": remarks, "code": code})
     shutil.rmtree(partial, ignore_errors=True)
@@ -141,12 +144,12 @@ class _Reader:
         raise UserErrors(shortened(faults, len(self.samples), "images"))
 
 
-def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError], threads: int) -> list[str]:
-    """Append all images that the array lacks, and return the fingerprints of all images.
+def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError], threads: int) -> list[Seen]:
+    """Append all images that the array lacks, and return what is kept of the pixels of each image.
 
     Raises UserErrors that name images that cannot be prepared.
     """
-    pixels = [fingerprint(row) for row in array.written()]
+    pixels = [seen(row) for row in array.written()]
     faults: list[UserError] = []
     number = 0
     with ThreadPoolExecutor(max(threads, 1)) as pool, Progress("prepare", array.total, "images") as bar:
@@ -160,10 +163,18 @@ def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError],
             if not faults:
                 block = np.stack([result for result in results if not isinstance(result, UserError)])
                 array.append(block)
-                pixels += pool.map(fingerprint, block)
+                pixels += pool.map(seen, block)
             bar.update(len(results))
     require_none(shortened(faults, number, "images"))
     return pixels
+
+
+def seen(image: np.ndarray) -> Seen:
+    """Return the fingerprint of a prepared image, whether it has no contrast, and the code of its look, in hex digits.
+
+    Vectors have an empty code.
+    """
+    return fingerprint(image), is_flat(image), f"{look(image):016x}" if image.ndim == 3 else ""
 
 
 def fingerprint(image: np.ndarray) -> str:

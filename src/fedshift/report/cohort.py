@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ..analysis.estimates import FEWEST
@@ -17,8 +19,10 @@ from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..core.errors import UserError
 from ..data.inspection import leading_zeros
+from ..data.looks import near_copies
 from ..data.partition import Partition
 from ..data.prepared import read_partition
+from ..io.arrays import map_array
 from ..io.tables import read_table
 from .phrases import counted
 
@@ -77,13 +81,14 @@ def cohorts(results: StudyResults) -> list[Cohort]:
         # the page says that samples or partition are missing, and shows everything else
         except UserError:
             continue
-        made[run.partition_id] = _cohort(run.partition, rows, results.plan.study.dataset.classes)
+        images = results.paths.data_files(run.data.id).images
+        made[run.partition_id] = _cohort(run.partition, rows, results.plan.study.dataset.classes, images)
     return list(made.values())
 
 
-def problems(cohorts: Iterable[Cohort]) -> list[str]:
-    """Return each check that fails in any of the cohorts, with its detail, once."""
-    failed = (check for cohort in cohorts for check in cohort.checks if check.status == "PROBLEM")
+def problems(cohorts: Iterable[Cohort], status: str = "PROBLEM") -> list[str]:
+    """Return each check that has a status in any of the cohorts, with its detail, once: by default, each that fails."""
+    failed = (check for cohort in cohorts for check in cohort.checks if check.status == status)
     return list(dict.fromkeys(f"{check.what}: {check.detail}" for check in failed))
 
 
@@ -101,11 +106,12 @@ def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.Da
     columns = samples.columns.intersection(["sample", "label", "patient", "base"])
     rows = assigned.astype({**text, "site": str}).merge(samples[columns], on="sample", how="left")
     if files.pixels.exists():
-        rows = rows.merge(read_table(files.pixels, ["sample", "pixels"]).astype(text), on="sample", how="left")
+        rows = rows.merge(read_table(files.pixels).astype(text), on="sample", how="left")
+        rows["row"] = pd.Index(samples["sample"]).get_indexer(rows["sample"])
     return rows
 
 
-def _cohort(partition: Partition, rows: pd.DataFrame, classes: tuple[str, ...]) -> Cohort:
+def _cohort(partition: Partition, rows: pd.DataFrame, classes: tuple[str, ...], images: Path) -> Cohort:
     cells = [
         _site(role, site, rows[(rows["site"] == site) & (rows["role"] == role)], len(classes))
         for role, sites in (("internal", partition.internal), ("external", partition.external))
@@ -115,11 +121,10 @@ def _cohort(partition: Partition, rows: pd.DataFrame, classes: tuple[str, ...]) 
     header = ("Site", "Role", "Images", "Patients", *(split.title() for split in SPLITS))
     table = Table(f"Images and patients of each site; each split with its {share}", header, tuple(cells), 2)
     patients = _patients_known(rows[rows["split"] == "test"])
+    checks = [*_checks(rows), *_near_copies(rows, images), *_contrast(rows)]
     people = int(rows["patient"].nunique()) if "patient" in rows else 0
     few = list(_few(rows, classes))
-    return Cohort(
-        partition.title, table, _checks(rows), list(_caveats(rows, classes)), patients, len(rows), people, few
-    )
+    return Cohort(partition.title, table, checks, list(_caveats(rows, classes)), patients, len(rows), people, few)
 
 
 def _patients_known(rows: pd.DataFrame) -> bool:
@@ -188,6 +193,37 @@ def _within(rows: pd.DataFrame) -> Iterator[Check]:
         torn = known[known["pixels"].isin(labels.index[labels > 1])].groupby("site", sort=False).size()
         detail = listed([f"{counted(n, 'image')} at {site}" for site, n in torn.items()])
         yield Check("Pixel-identical images with different labels", "PROBLEM" if detail else "ok", detail or "none")
+
+
+def _near_copies(rows: pd.DataFrame, images: Path) -> Iterator[Check]:
+    """Yield the check that no image looks like one on the other side of a split, or at another kind of site."""
+    title = "Images that look alike (saved again, resized or mirrored) on two sides of a split"
+    if "look" not in rows or "base" in rows or not images.exists() or (array := map_array(images)).ndim != 4:
+        return
+    known = rows[rows["look"].fillna("") != ""].reset_index(drop=True)
+    codes = np.array([int(code, 16) for code in known["look"]], dtype=np.uint64)
+    sides = np.where(known["role"] == "external", "external " + known["site"], known["split"])
+    places = known["row"].to_numpy()
+    pairs = [
+        (i, j)
+        for i, j in near_copies(codes, lambda i: np.asarray(array[places[i]]))
+        if sides[i] != sides[j] and known["pixels"][i] != known["pixels"][j]
+    ]
+    if not pairs:
+        yield Check(title, "ok", "none; copies that were cropped are not found")
+        return
+    members = known.iloc[sorted({k for pair in pairs for k in pair})].groupby("site", sort=False).size()
+    first, second = (known["sample"][k] for k in pairs[0])
+    counts = listed([f"{counted(n, 'image')} at {site}" for site, n in members.items()])
+    yield Check(title, "suspect", f"{counted(len(pairs), 'pair')} ({counts}), such as {first} and {second}")
+
+
+def _contrast(rows: pd.DataFrame) -> Iterator[Check]:
+    """Yield the check that no image has one value throughout."""
+    if "flat" in rows and rows["flat"].notna().any():
+        flat = rows[rows["flat"].fillna(False).astype(bool)].groupby("site", sort=False).size()
+        detail = listed([f"{counted(n, 'image')} at {site}" for site, n in flat.items()])
+        yield Check("Images without contrast", "PROBLEM" if detail else "ok", detail or "none")
 
 
 def _names_of_patients(rows: pd.DataFrame) -> Iterator[Check]:
