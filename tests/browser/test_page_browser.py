@@ -135,11 +135,29 @@ def test_letters_of_figures_are_of_one_size(tab: Page, url: str) -> None:
     """Pixels of the screen for a unit of the drawing, in every figure: 60 rem of 16 pixels for 8.4 inches."""
     tab.goto(url)
     scales = tab.evaluate(
-        "[...document.querySelectorAll('figure svg')]"
+        "[...document.querySelectorAll('figure:not(.forest) svg')]"
         ".map(e => e.getBoundingClientRect().width / e.viewBox.baseVal.width)"
     )
     assert len(scales) == 3
     assert max(scales) <= 60 * 16 / (72 * 8.4) + 0.01
+
+
+@pytest.mark.parametrize(
+    ("tab", "width"),
+    [({"viewport": {"width": 1280, "height": 900}}, 1280), ({"viewport": {"width": 390, "height": 844}}, 390)],
+    indirect=["tab"],
+    ids=["1280", "390"],
+)
+def test_verdict_and_picture_are_in_the_first_screen(tab: Page, width: int, url: str) -> None:
+    """Without scrolling: the word, the sentence and the whole picture of the hospitals, drawn for that width."""
+    tab.goto(url)
+    height = 900 if width == 1280 else 844
+    for selector in (".verdict .word", ".verdict", ".forest.wide svg" if width == 1280 else ".forest.narrow svg"):
+        box = tab.locator(selector).bounding_box()
+        assert box is not None
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width
+        assert box["y"] + box["height"] <= height
+    assert tab.locator(".forest:visible").count() == 1
 
 
 @pytest.mark.parametrize("tab", [{"viewport": {"width": 360, "height": 740}}], indirect=True)
@@ -157,7 +175,7 @@ def test_nothing_is_requested_and_no_script_is_needed(tab: Page, url: str) -> No
     assert [u for u in asked if not u.startswith(("data:", url))] == []
     assert tab.get_by_role("heading", level=1).inner_text() == "Does it hold up?"
     assert tab.get_by_text("TsmoBN adds 20.0 points at external sites").first.is_visible()
-    assert tab.get_by_role("img").count() == 3
+    assert tab.get_by_role("img").count() == 4
     assert tab.get_by_text("Brier score").first.is_hidden()
     tab.get_by_text("All metrics", exact=True).click()
     assert tab.get_by_role("columnheader", name="Brier score").first.is_visible()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +68,7 @@ def forest(
         figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=9)
         panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         _levels(panels[0], rows, findings, condition, labels)
-        panels[0].set_title(below, fontsize=6.5, weight="normal", pad=12)
+        panels[0].set_title(textwrap.fill(below, round(11 * width)), fontsize=6.5, weight="normal", pad=12)
         if with_loss:
             _loss(panels[1], loss, findings)
         legend(figure)
@@ -161,7 +162,8 @@ def _levels(axes: Any, rows: list[Row], findings: Findings, condition: Condition
     if 0 < internal < len(rows):
         axes.axhline(internal - 0.5, color=INK, linewidth=0.6, alpha=0.6)
         for text, up in (("home", "bottom"), ("outside", "top")):
-            axes.annotate(text, (1, internal - 0.5), xycoords=("axes fraction", "data"), fontsize=7, ha="right", va=up)
+            place = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "textcoords": "offset points"}
+            axes.annotate(text, (1, internal - 0.5), fontsize=7, ha="left", va=up, **place)
     axes.set_yticks(range(len(rows)), [f"{short(row.site, 20)}{row.people}" for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
