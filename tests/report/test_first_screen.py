@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from pathlib import Path
@@ -138,6 +139,20 @@ def test_the_picture_shows_every_site_and_stands_alone(tmp_path: Path) -> None:
         assert found.plan.name in shown and found.plan.view[:7] in shown
         assert "margin" in shown and "guess" in shown
     assert wide_ == page._forests(found, told, said, "patients")[0], "the same bytes each time"
+
+
+@pytest.mark.parametrize(("width", "points"), [("85mm", 240.94), ("174mm", 493.23)])
+def test_the_picture_is_a_file_for_a_paper(tmp_path: Path, width: str, points: float) -> None:
+    """85 and 174 mm in points of 1/72 inch, as SVG and as PDF of one page."""
+    found = loaded(tmp_path, 1.0, 0.8)
+    with contextlib.chdir(tmp_path):
+        svg, pdf = page.write_answer(found.plan, found.paths, width)
+    size = re.search(r'viewBox="0 0 ([\d.]+) ', svg.read_text(encoding="utf-8"))
+    assert size is not None and float(size[1]) == pytest.approx(points, abs=0.01)
+    content = pdf.read_bytes()
+    assert content.startswith(b"%PDF")
+    box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ", content)
+    assert box is not None and float(box[1]) == pytest.approx(points, abs=0.01)
 
 
 def test_a_control_that_falls_is_a_shortcut(tmp_path: Path) -> None:

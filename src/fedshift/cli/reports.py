@@ -19,7 +19,9 @@ def add(group: Group) -> None:
     """Add the commands score, summarise, figure, page, report, ledger, diff and index."""
     group.add(score, "study")
     group.add(summarise, "study")
-    group.add(figure, "study", "figure")
+    group.add(figure, "study", "figure").add_argument(
+        "--width", default="174mm", choices=("85mm", "174mm"), help="width of the figure answer: one column, or two"
+    )
     group.add(page, "study")
     group.add(report, "study")
     command = group.add(ledger, "study", scale="paper")
@@ -54,10 +56,17 @@ def summarise(args: argparse.Namespace) -> None:
 
 
 def figure(args: argparse.Namespace) -> None:
-    """Draw one figure of a study."""
+    """Draw one figure of a study; answer is the picture that its page begins with, as SVG and as PDF."""
     from ..analysis.results import draw
 
     plan = one_plan(args)
+    if args.figure == "answer":
+        from ..report.page import write_answer
+
+        with checked(args, read_by("page", plan, Paths())):
+            for file in write_answer(plan, Paths(), args.width):
+                say(f"wrote {file}")
+        return
     with checked(args, read_by("figure", plan, Paths()), [Paths().study_files(plan.name).figure(args.figure)]):
         say(f"wrote {draw(plan, Paths(), args.figure)}")
 

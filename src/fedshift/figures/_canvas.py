@@ -77,6 +77,21 @@ def svg(name: str, title: str, size: tuple[float, float], draw: Callable[[Figure
     return frame(name, title, (72 * size[0], 72 * size[1]), re.sub(r"\s*\n\s*", "\n", body))
 
 
+def pdf(size: tuple[float, float], draw: Callable[[Figure], None]) -> bytes:
+    """Return what `draw` paints on a figure of `size` (inches) as a PDF file with text as text."""
+    import matplotlib
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+    from matplotlib.figure import Figure
+
+    out = io.BytesIO()
+    with matplotlib.rc_context(_STYLE | {"pdf.fonttype": 42}):  # type: ignore[arg-type]
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasPdf(figure)
+        draw(figure)
+        figure.savefig(out, format="pdf", metadata={"CreationDate": None})
+    return out.getvalue()
+
+
 def style(n: int, points: int = 2) -> dict[str, Any]:
     """Return colour and dashes of the n-th line of a panel, and a marker if it has a single point.
 

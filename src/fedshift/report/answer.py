@@ -202,7 +202,10 @@ def tiles(findings: Findings, condition: Condition, judged: Verdict, unit: str) 
             text = level(value.mean, findings.headline)
         notes = _notes(findings, condition, value, unit)
         notes.append(blind(findings.blind(condition, inference, role), findings))
-        return Tile(f"{role.capitalize()} sites, {findings.name(inference)}", text, "; ".join(filter(None, notes)))
+        label = "At home" if role == "internal" else "Outside"
+        if inference != findings.baseline:
+            label += f", with {findings.name(inference)}"
+        return Tile(label, text, "; ".join(filter(None, notes)))
 
     made = []
     if condition.tests_inside:
@@ -231,7 +234,7 @@ def _change_tile(findings: Findings, condition: Condition, key: str, judged: Ver
             notes[0] = f"{figure} {notes[0]}"
         label = LOSS_RECOVERED
         figure = share.text
-    return Tile(f"{label}, {findings.name(key)}", figure, "; ".join(notes), _tone(gain))
+    return Tile(f"{label}, with {findings.name(key)}", figure, "; ".join(notes), _tone(gain))
 
 
 def _tone(gain: Value) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..analysis.conditions import Condition
 from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.values import Value, inner, number
-from ..figures._canvas import COLOURS, INK, legend, legend_height, short, svg
+from ..figures._canvas import COLOURS, INK, legend, legend_height, pdf, short, svg
 from ..metrics import Metric
 from .first_screen import Screen
 from .phrases import counted, heading
@@ -35,6 +36,23 @@ class Row:
     control: Value
 
 
+@dataclass(frozen=True)
+class Forest:
+    """The picture before it is drawn: its size in inches, its description in words, and what paints it."""
+
+    size: tuple[float, float]
+    title: str
+    paint: Callable[[Any], None]
+
+    def svg(self, name: str) -> str:
+        """Return the picture as SVG, whose ids begin with `name`."""
+        return svg(name, self.title, self.size, self.paint)
+
+    def pdf(self) -> bytes:
+        """Return the picture as a PDF file."""
+        return pdf(self.size, self.paint)
+
+
 def forest(
     findings: Findings,
     controls: Controls,
@@ -42,13 +60,12 @@ def forest(
     screen: Screen,
     unit: str,
     about: str,
-    name: str = "answer",
-) -> str:
-    """Return the picture as SVG, which can stand alone: it names verdict, metric, numbers of patients and `about`.
+    width: float,
+) -> Forest:
+    """Return the picture, which can stand alone: it names verdict, metric, numbers of patients and `about`.
 
-    `name` is one of WIDTHS.
+    `width` is in inches.
     """
-    width = WIDTHS[name]
     rows = _rows(findings, controls, condition, unit)
     adapted = findings.compared_inference(condition)
     labels = [MODEL]
@@ -73,7 +90,7 @@ def forest(
             _loss(panels[1], loss, findings)
         legend(figure)
 
-    return svg(name, described(rows, loss if with_loss else Value(), screen, findings), size, paint)
+    return Forest(size, described(rows, loss if with_loss else Value(), screen, findings), paint)
 
 
 def described(rows: list[Row], loss: Value, screen: Screen, findings: Findings) -> str:

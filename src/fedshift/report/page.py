@@ -15,6 +15,7 @@ from ..analysis.results import StudyResults, load
 from ..analysis.values import inner, listed, spread
 from ..core import registry
 from ..figures import Figure
+from ..io.disk import atomic
 from ..io.paths import Paths
 from ..io.text import readable, write_text
 from ..papers import published_values as published
@@ -39,7 +40,7 @@ from .checklists import checklists, statements
 from .cohort import Cohort, cohorts, events, problems
 from .downloads import Download, download, downloads
 from .first_screen import Screen, lights, screen
-from .forest import WIDTHS, forest
+from .forest import WIDTHS, Forest, forest
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained, unfinished
 from .html import PageCell, PageTable, plain, render
 from .phrases import bounds, capital, counted, heading, joined, level, verb
@@ -101,6 +102,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "problems": faults,
         "answer": told,
         "screen": first,
+        "unit": unit,
         "about": _about(results, people, runs, unit),
         "lights": lights([(c.status, c.detail) for one in people for c in one.checks], late, told.judged.below, few),
         "forests": _forests(results, told, first, unit),
@@ -171,9 +173,26 @@ def _forests(results: StudyResults, told: Answer, first: Screen, unit: str) -> l
     findings = results.findings
     if not any(findings.scored(told.condition, key) for key in told.condition.inferences):
         return []
+    return [Markup(_forest(results, told, first, unit, width).svg(name)) for name, width in WIDTHS.items()]
+
+
+def _forest(results: StudyResults, told: Answer, first: Screen, unit: str, width: float) -> Forest:
     about = f"Study {results.plan.name}, {results.plan.view[:7]}."
-    known = (findings, results.controls, told.condition, first, unit, about)
-    return [Markup(forest(*known, name)) for name in WIDTHS]
+    return forest(results.findings, results.controls, told.condition, first, unit, about, width)
+
+
+def write_answer(plan: Plan, paths: Paths, width: str) -> list[Path]:
+    """Write the picture that answers as answer.svg and answer.pdf among the study's figures; width: 174mm or 85mm."""
+    results = load(plan, paths)
+    content = context(results)
+    picture = _forest(
+        results, content["answer"], content["screen"], content["unit"], float(width.removesuffix("mm")) / 25.4
+    )
+    out = results.files.figure("answer")
+    write_text(out, picture.svg("answer"))
+    with atomic(out.with_suffix(".pdf")) as temporary:
+        temporary.write_bytes(picture.pdf())
+    return [out, out.with_suffix(".pdf")]
 
 
 def _control_tile(results: StudyResults, told: Answer) -> Iterator[Tile]:
