@@ -66,7 +66,8 @@ def forest(
 
     `width` is in inches.
     """
-    rows = _rows(findings, controls, condition, unit)
+    every = _rows(findings, controls, condition, unit)
+    rows = _shown(findings, every)
     adapted = findings.compared_inference(condition)
     labels = [MODEL]
     if adapted and any(row.adapted.known for row in rows):
@@ -80,6 +81,8 @@ def forest(
     trainings = max((row.plain.seeds for row in rows), default=0)
     title = f"{screen.word}. {heading(findings.headline)} at each hospital"
     below = f"Mean of {counted(trainings, 'training')}, 95% intervals. {about}"
+    if len(rows) < len(every):
+        below += f" {len(every) - len(rows)} further hospitals outside, with better scores, are left out."
 
     def paint(figure: Any) -> None:
         figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=9)
@@ -116,7 +119,7 @@ def _said(value: Value, metric: Metric) -> str:
 
 
 def _rows(findings: Findings, controls: Controls, condition: Condition, unit: str) -> list[Row]:
-    """Return a row for each site at which the metric is defined, internal sites first; where there are many, some."""
+    """Return a row for each site at which the metric is defined, internal sites first."""
     key = findings.level_inference(condition)
     adapted = findings.compared_inference(condition)
     rows = []
@@ -133,6 +136,11 @@ def _rows(findings: Findings, controls: Controls, condition: Condition, unit: st
             other = _level(findings, one, adapted, role, site) if adapted else Value()
             control = controls.level(one.run.partition_id, role, site) if controls else Value()
             rows.append(Row(site, number_of, role, plain, other, control))
+    return rows
+
+
+def _shown(findings: Findings, rows: list[Row]) -> list[Row]:
+    """Return the rows that are drawn, in their order: of many, the internal sites and the worst external ones."""
     outside = sorted((row for row in rows if row.role == "external"), key=lambda row: findings.better(row.plain).mean)
     kept = {id(row) for row in [*(row for row in rows if row.role == "internal"), *outside][:MOST]}
     return [row for row in rows if id(row) in kept]
