@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "ledger": {*TABLES, "torch"},
     "summarise": {*TABLES, "sklearn", "scipy"},
     "figure": {*TABLES, "matplotlib", "scipy"},
-    "page": {*TABLES, "jinja2", "scipy"},
+    "page": {*TABLES, "jinja2", "matplotlib", "scipy"},
     "index": {*TABLES, "jinja2", "scipy"},
 }
 """The heavy libraries of each kind of job of a study in which no transform of MONAI acts."""

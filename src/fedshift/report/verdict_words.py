@@ -184,8 +184,8 @@ def shortcut(controls: Controls, condition: Condition, key: str) -> str:
             "have learnt the same shortcut: a stain, a scanner, or a mark that goes with the class."
         )
     difference = controls.difference(condition.family if across else condition.id, key, "internal")
-    if difference.known and not difference.low > 0:
-        parts.append(f"{seen} are about as good as the network at home: it is not shown to see more.")
+    if difference.low <= 0:
+        parts.append("At home the network is not shown to see more than colour and texture alone.")
     return " ".join(parts)
 
 
