@@ -48,7 +48,7 @@ from fedshift.planning.files import SOURCES, outputs
 ROOT = Path(__file__).parents[2]
 TRIALS, SEED = 120, 0
 STUDY = (
-    small.STUDY.replace("images/", "../../images/")  # the study lies in config/studies
+    small.STUDY.replace("images/", "../../images/").replace("lr: 0.05", "lr: [0.05, 0.02]")  # in config/studies
     + """
 published:
   tables: [faults-table]
@@ -157,7 +157,7 @@ class Project:
         files = [(rule, file) for rule, files in made.items() for file in files]
         files += [(rule, checksum(files[0])) for rule, files in made.items()]
         with contextlib.chdir(self.root):
-            (kept,) = store.kept(Paths())
+            kept, _ = store.kept(Paths())  # one for each training of the search
             return [*files, *(("train", file) for file in kept.files.trained), ("train", checksum(kept.files.model))]
 
     def contents(self, timed: bool = True) -> dict[str, Any]:
@@ -196,6 +196,7 @@ STAGES = (
         "datasets._base",
         "jobs.control",
         "jobs.train",
+        "jobs.choose",
         "jobs.predict",
         "jobs.prepare",
         "data.partition",
@@ -208,7 +209,7 @@ STAGES = (
 def warm_up(plan: study.plan.Plan) -> None:
     """Digest the code of all rules and find Snakemake's plug-ins once, for all that is forked after this."""
     snakemake.cli.get_argument_parser()
-    for run in plan.runs.values():
+    for run in plan.trainings.values():
         plugins = [run.data.dataset, *run.data.prepare, *run.plugins, *plan.inferences.values()]
         plugins += [registry.get(kind, name) for kind in ("metric", "figure") for name in registry.discover(kind)]
         for stage in STAGES:
@@ -513,7 +514,7 @@ class Campaign:
         counts = {rule: warm.events(rule) for rule in self.project.outputs()}
         seconds = dict(warm.seconds)
         warm.root = self.project.copy(self.root / "again").root
-        (run,) = self.project.plan().runs
+        *_, run = self.project.plan().trainings  # the files of the rule `train` are those of the last training
         shutil.rmtree(Paths(warm.root).run(run))
         code, said = warm.command(["train", "faults", run, "--scale", "paper"])
         if code or "without training" not in said:

@@ -39,7 +39,7 @@ def test_a_few_faults_of_each_kind(tried: campaign.Campaign, worker: campaign.Wo
 def test_every_rule_and_every_file_comes_in_a_campaign_of_a_thousand(tried: campaign.Campaign) -> None:
     thousand = list(itertools.islice(campaign.trials(tried.project, 0), 1000))
     rules = set(tried.project.outputs())
-    assert len(rules) == 12
+    assert len(rules) == 13
     for kind in ("kill", "snakemake", "disk", "damage"):
         assert {trial.rule for trial in thousand if trial.kind == kind} == rules
     damages = {(trial.file, trial.how) for trial in thousand if trial.kind == "damage"}
@@ -69,7 +69,7 @@ def test_a_stopped_campaign_goes_on_from_its_log(
 
 def test_a_full_disk_at_any_disk_event_of_a_training_is_one_line(tried: campaign.Campaign, tmp_path: Path) -> None:
     project = tried.project.copy(tmp_path / "project")
-    warm, (run,) = Warm(tmp_path / "warm", project.root), tried.project.plan().runs
+    warm, (run, _) = Warm(tmp_path / "warm", project.root), tried.project.plan().trainings
     for number in range(1, 12):  # the lock, the log and the first checkpoints
         shutil.rmtree(Paths(project.root).run(run), ignore_errors=True)
         shutil.rmtree(Paths(project.root).store, ignore_errors=True)

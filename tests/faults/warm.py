@@ -243,6 +243,7 @@ class Warm:
         if not pid:
             code = 1
             try:
+                atexit._clear()  # of the parent's: among them the removal of the campaign's folder
                 code = _exit_code(lambda: self._job(rule, about, files))
             except BaseException:
                 traceback.print_exc()
