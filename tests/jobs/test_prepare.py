@@ -101,6 +101,16 @@ def test_each_image_has_the_fingerprint_of_its_bytes(tmp_path: Path) -> None:
     expected = [hashlib.sha256(bytes([n % 251]) * 48).hexdigest()[:32] for n in range(3000)]
     assert table["pixels"].tolist() == expected
     assert len(set(expected)) == 251
+    assert table["flat"].all(), "each image has one grey level"
+    assert set(table["look"]) == {"0" * 16}, "and no pixel that is lighter than another"
+
+
+def test_a_resumed_preparation_writes_the_bytes_of_one_that_ran_through(tmp_path: Path) -> None:
+    interrupted(tmp_path / "out", after=prepare.PROBE + 1 + 2 * prepare.BLOCK + 300)
+    prepare.prepare(data(), tmp_path, tmp_path / "out")
+    prepare.prepare(data(), tmp_path, tmp_path / "whole")
+    for name in ("pixels.parquet", "samples.parquet", "images.npy"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
 def test_fingerprints_are_no_part_of_what_training_depends_on(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ class GrowingArray:
 
         self.path = path
         self.total = shape[0]
+        self.shape, self.dtype = shape[1:], np.dtype(dtype)
         self.row = np.dtype(dtype).itemsize * int(np.prod(shape[1:], dtype=np.int64))
         self.state = path.with_suffix(".json")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,13 +63,13 @@ class GrowingArray:
             write_json(self.state, {"identity": self.identity, "rows": self.rows})
 
     def written(self) -> Iterator[np.ndarray]:
-        """Yield the bytes of each row so far, (bytes,) uint8, one row in memory at a time."""
+        """Yield each row so far, as it was appended, one row in memory at a time."""
         import numpy as np
 
         with disk_errors(self.path):
             self._file.seek(self.start)
             for _ in range(self.rows):
-                yield np.frombuffer(self._file.read(self.row), np.uint8)
+                yield np.frombuffer(self._file.read(self.row), self.dtype).reshape(self.shape)
 
     def close(self) -> None:
         """Close the file. The rows so far stay, to be continued later."""
