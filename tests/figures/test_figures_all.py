@@ -16,8 +16,8 @@ from fedshift.core import registry
 from fedshift.figures import Results, _canvas, _series
 from fedshift.report import summary
 
-NAMES = ["convergence_by_traffic", "loss_by_site", "methods", "ntk", "sweep", "test_curves", "test_time", "toy"]
-OF_RUNS = [name for name in NAMES if name not in ("ntk", "toy")]
+OF_RUNS = ["convergence_by_traffic", "loss_by_site", "methods", "sweep", "test_curves", "test_time"]
+NAMES = [*OF_RUNS, "convergence_rates", "ntk", "toy"]
 NASTY = '<b>"&$x</b>'
 
 
