@@ -17,7 +17,7 @@ from fedshift.figures import Results, _canvas, _series
 from fedshift.report import summary
 
 OF_RUNS = ["convergence_by_traffic", "loss_by_site", "methods", "sweep", "test_curves", "test_time"]
-NAMES = [*OF_RUNS, "convergence_rates", "ntk", "toy"]
+NAMES = [*OF_RUNS, "convergence_rates", "gradient_deviation", "ntk", "toy"]
 NASTY = '<b>"&$x</b>'
 
 
