@@ -35,7 +35,7 @@ ROLES = ("internal", "external")
 AGAIN = "score and summarise the study again"
 PACKAGE = __package__.partition(".")[0]
 PATCHES = 6
-"""Images of each site that a figure may show."""
+"""Images of each site that a figure shows."""
 
 
 def draw(plan: Plan, paths: Paths, name: str) -> Path:
@@ -183,13 +183,14 @@ class StudyResults:
     def for_figures(self) -> Results:
         """Everything that a figure may need. Runs without rounds are left out; the page names them."""
         partitions = self.plan.partitions
-        shown = examples(self)
+        shown = examples(self, PATCHES)
         return Results(
             scores=self._titled(self.scores),
             summary=self._titled(self.table("summary")),
             rounds=self.rounds,
             patches={site: images for site, (images, _) in shown.items()},
             labels={site: labels for site, (_, labels) in shown.items()},
+            images=functools.cache(self._images),
             mistakes=self._mistakes,
             internal=tuple(dict.fromkeys(s for p in partitions for s in p.internal)),
             external=tuple(dict.fromkeys(s for p in partitions for s in p.external)),
@@ -201,6 +202,9 @@ class StudyResults:
             ranking=ranking(self.findings),
             calibration=self._titled(self.table("calibration")),
         )
+
+    def _images(self, each: int) -> dict[str, np.ndarray]:
+        return {site: images for site, (images, _) in examples(self, each).items()}
 
     def _mistakes(self, each: int) -> list[SiteMistakes]:
         return list(mistakes.worst(self.findings, self.predictions, self.samples, each))
@@ -230,8 +234,8 @@ def _manifest(path: Path) -> dict[str, Any]:
     return {}
 
 
-def examples(results: StudyResults) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return images and labels of a few samples of each site, sorted by label.
+def examples(results: StudyResults, each: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return images and labels of at most `each` random samples of each site, sorted by label.
 
     They are always the same ones. There are none where the data are not images of two dimensions.
     """
@@ -249,7 +253,7 @@ def examples(results: StudyResults) -> dict[str, tuple[np.ndarray, np.ndarray]]:
             what = f"has {len(images)} images, but samples.parquet has {len(samples)} rows"
             raise UserError(files.images, what, "remove its folder, and run the study again")
         for site, rows in samples.groupby("site", sort=False).indices.items():
-            drawn = np.sort(stream("patches", data, site).permutation(rows)[:PATCHES])
+            drawn = np.sort(stream("patches", data, site).permutation(rows)[:each])
             drawn = drawn[np.argsort(labels[drawn], kind="stable")]
             chosen[str(site)] = np.asarray(images[drawn]), labels[drawn]
     return chosen

@@ -85,6 +85,11 @@ def no_mistakes(each: int) -> tuple[SiteMistakes, ...]:
     return ()
 
 
+def no_images(each: int) -> dict[str, np.ndarray]:
+    """Return nothing: the images of results without prepared data."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Results:
     """The numbers and images that a figure may draw.
@@ -102,6 +107,7 @@ class Results:
     synthetic : whether the images are invented
     settings : every setting of each run, by the id of the run and then by the setting's dotted path
         (`training.batch_size`, `data.dataset.classes_per_client`, `partition.limit.train`, ...)
+    images : function that returns at most so many random images of each site, as in `patches`
     mistakes : function that reads the predictions and returns at most so many mistakes of each external site; costly,
         so that `caption` should not call it
     benefits : net_benefit.csv with titles as in `scores`; None where the study asks for no decision curve
@@ -120,6 +126,7 @@ class Results:
     synthetic: bool = False
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
+    images: Callable[[int], Mapping[str, np.ndarray]] = no_images
     mistakes: Callable[[int], Sequence[SiteMistakes]] = no_mistakes
     benefits: pd.DataFrame | None = None
     ranking: Ranking | None = None

@@ -1,0 +1,85 @@
+"""How bright the pixels of each site are, as in FedBN's figure 6b."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from ._base import Figure, Results
+from ._canvas import WIDTH, panels, short, style
+
+BINS = 32
+CHANNELS = {1: ("grey",), 3: ("red", "green", "blue")}
+
+
+class PixelHistograms(Figure):
+    """Histograms of pixel values by site and channel, of random prepared images: the shift before any network."""
+
+    title = "Pixel values of the sites"
+    each: int = Field(100, ge=1, description="the most images of a site")
+
+    def caption(self, results: Results) -> str:
+        shares = self._shares(results)
+        if not shares:
+            return "This figure needs images of two dimensions that are prepared."
+        how = (
+            f"Prepared images, at most {self.each} a site, at random from all splits; {BINS} bins of 0 to 255, in "
+            "percent of the pixels. A bin at either end may be higher than the panel."
+        )
+        if len(shares) == 1:
+            return how
+        far, one, other = max((distance(shares[a], shares[b]), a, b) for a, b in itertools.combinations(shares, 2))
+        return (
+            f"{how} Farthest apart are {one} and {other}, whose histograms share {100 - 100 * far:.0f} % of their "
+            "area. Sites that differ here differ in light, colour or scanner, or in what they show: the figure cannot "
+            "tell these apart, and alike histograms do not prove alike images."
+        )
+
+    def draw(self, results: Results) -> str:
+        shares = self._shares(results)
+        if not shares:
+            return self.nothing(results)
+        most = max(len(share) for share in shares.values())
+        names = CHANNELS.get(most, [f"channel {k + 1}" for k in range(most)])
+        # Black and white borders would press all else to the bottom.
+        top = 110 * max(float(share[:, 1:-1].max()) for share in shares.values()) or 100.0
+
+        def paint(figure: Any) -> None:
+            for channel, axes in enumerate(panels(figure, most, min(most, 3), sharey=True)):
+                for k, (site, share) in enumerate(shares.items()):
+                    if channel < len(share):
+                        edges = np.linspace(0, 256, BINS + 1)
+                        axes.stairs(100 * share[channel], edges, label=site, linewidth=1.5, **style(k))
+                axes.set_title(names[channel].capitalize())
+                axes.set_xlabel("Pixel value")
+                axes.set_xlim(0, 256)
+                axes.set_ylim(0, top)
+            figure.axes[0].set_ylabel("Pixels (%)")
+
+        return self.picture(results, (WIDTH, 0.5 + 2.4 * -(-most // 3)), paint, [short(site) for site in shares])
+
+    def _shares(self, results: Results) -> dict[str, np.ndarray]:
+        """Return the histograms (channels, BINS) of the sites, in the order of the study."""
+        images: Mapping[str, np.ndarray] = results.images(self.each)
+        sites = dict.fromkeys((*results.internal, *results.external))
+        return {site: histograms(images[site]) for site in sites if site in images}
+
+
+def histograms(images: np.ndarray) -> np.ndarray:
+    """Return the share of pixels in each bin (channels, BINS) of images (n, height, width, channels), uint8."""
+    bins = (images.astype(np.intp) * BINS // 256).reshape(-1, images.shape[-1])
+    return np.stack([np.bincount(channel, minlength=BINS) for channel in bins.T]) / len(bins)
+
+
+def distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the total variation distance of two histograms (channels, BINS), mean over channels: 0 equal, 1 apart.
+
+    It is 1 minus the area that they share. Images with other channels are as far apart as can be.
+    """
+    if one.shape != other.shape:
+        return 1.0
+    return float(np.abs(one - other).sum(axis=1).mean() / 2)
