@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..core.errors import UserError
 from ..data.samples import TensorSamples
-from ..engine.prediction import client_answer, probabilities, site_predictor
+from ..engine.prediction import adapted_probabilities, client_answer, probabilities, site_predictor
 from ..inferences import Inference, Personalise, Site
 from .case import Broken, Case, Generators, made, require
 from .fixtures import CLASSES, FEATURES, NORMS, VECTORS, are_probabilities, clients, fingerprint, network
@@ -80,7 +80,7 @@ def answers_logits(cls: Kind) -> None:
 def differs(cls: Kind) -> None:
     """Check that some prediction, with some norm, is not that of the network alone."""
     # Source is the base class itself.
-    if cls.on_site is Inference.on_site:
+    if cls.on_site is Inference.on_site and cls.adapt_to_labels is Inference.adapt_to_labels:
         return
     for norm in (*NORMS, VECTORS):
         with contextlib.suppress(UserError):
@@ -88,7 +88,7 @@ def differs(cls: Kind) -> None:
             source = probabilities(model, TensorSamples(*images(norm)["b"]), Inference())
             if not np.allclose(inferred(cls, model, "b", norm), source):
                 return
-    raise Broken("it predicts as the network alone, with batch norm and without: on_site has no effect")
+    raise Broken("it predicts as the network alone, with batch norm and without: it has no effect")
 
 
 def inferred(
@@ -99,7 +99,10 @@ def inferred(
     internal = TensorSamples(*images(norm)["c"])
     answer = client_answer(model, internal, inference) if inference.asks else None
     site = Site(greys=((0.0,), (1.0,)), answer=answer)
-    return probabilities(model, samples(*images(norm)[client]), inference, site=site)
+    test = samples(*images(norm)[client])
+    if inference.uses_labels:
+        return adapted_probabilities(model, test, internal, inference, client, known=site)[0]
+    return probabilities(model, test, inference, site=site)
 
 
 def leaves_the_model(cls: Kind, norm: str, train: bool, fails: bool) -> None:
@@ -139,8 +142,11 @@ def says_what_scores_need(cls: Kind) -> None:
     inference = made(cls)
     columns = {"momentum", "batch_size", "order"}
     require(set(inference.score_columns()) == columns, f"score_columns must have the keys {sorted(columns)}")
-    said = (inference.uses_labels, inference.labels_used, inference.caveat("it"))
-    require(said == (False, "", ""), f"without labels, nothing must be said of them: {said}")
+    said = (inference.labels_used, inference.caveat("it"))
+    if inference.uses_labels:
+        require(all(said), f"it uses labels: labels_used and caveat must say so, and say {said}")
+        return
+    require(said == ("", ""), f"without labels, nothing must be said of them: {said}")
     asked = inference.model_copy(update={"personalise": Personalise()})
     require(asked.uses_labels, "personalisation uses labels, and uses_labels says no")
     used = "val, steps 1, batch 32, lr 0.01, seed 0"

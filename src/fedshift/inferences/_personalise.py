@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
@@ -25,6 +26,50 @@ class Labelled(Protocol):
         ...
 
 
+class Steps(Protocol):
+    """The settings of SGD steps."""
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps."""
+        ...
+
+    @property
+    def lr(self) -> float:
+        """Return the rate of a step."""
+        ...
+
+
+def steps_on(
+    model: nn.Module,
+    images: Labelled,
+    index: np.ndarray,
+    parameters: Sequence[nn.Parameter],
+    settings: Steps,
+    key: Sequence[object],
+) -> None:
+    """Take SGD steps with some parameters of `model`, in place, each on all images at the positions `index`.
+
+    The model is left in training mode. Parameters that need no gradient stay as they are; `key` names the draws of
+    dropout.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from ..nn.transfer import to_device
+
+    device = next(model.parameters()).device
+    optimiser = torch.optim.SGD([p for p in parameters if p.requires_grad], lr=settings.lr)
+    model.train()
+    with torch.enable_grad(), keyed(*key, device=device):
+        for _ in range(settings.steps):
+            x, y = (to_device(tensor, device) for tensor in images.batch(index))
+            optimiser.zero_grad()
+            cross_entropy(model(x), y).backward()
+            optimiser.step()
+    model.zero_grad()
+
+
 class Personalise(Frozen, allow_inf_nan=False):
     """SGD steps on labelled images of a site before it is predicted, as Per-FedAvg asks for.
 
@@ -46,26 +91,14 @@ class Personalise(Frozen, allow_inf_nan=False):
         Returns which test images (n,) must not be scored, since the model has seen their labels; none where
         `test_included` asks for the leak. Raises UserError for a site with a single image.
         """
-        import torch
-        from torch.nn.functional import cross_entropy
-
         from ..nn.batchnorm import untracked
-        from ..nn.transfer import to_device
 
         images = val if self.source == "val" and len(val) else test
         index = stream(self.seed, "personalise", site).permutation(len(images))[: self.batch_size]
         if len(index) < 2:
             raise UserError(f"site {site!r}", f"has {len(index)} labelled images to adapt to", "leave personalise out")
-        device = next(model.parameters()).device
-        optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=self.lr)
-        model.train()
-        with torch.enable_grad(), untracked(model), keyed(self.seed, "personalise", site, "dropout", device=device):
-            for _ in range(self.steps):
-                x, y = (to_device(tensor, device) for tensor in images.batch(index))
-                optimiser.zero_grad()
-                cross_entropy(model(x), y).backward()
-                optimiser.step()
-        optimiser.zero_grad()
+        with untracked(model):
+            steps_on(model, images, index, list(model.parameters()), self, (self.seed, "personalise", site, "dropout"))
         seen = np.zeros(len(test), dtype=bool)
         if images is test and self.source != "test_included":
             seen[index] = True
