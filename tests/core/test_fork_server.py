@@ -200,7 +200,10 @@ def test_a_killed_server_takes_its_commands_along(tmp_path: Path) -> None:
     server.process.wait(20)
     _, said = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert said == "the fork server was ended, and with it this command\n"
+    assert said.splitlines() == [
+        "study demo at scale mini: reading the state of its runs ...",
+        "the fork server was ended, and with it this command",
+    ]
     until(lambda: not Path(f"/proc/{job}").exists() or " Z " in Path(f"/proc/{job}/stat").read_text(encoding="ascii"))
 
 

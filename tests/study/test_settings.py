@@ -20,7 +20,7 @@ from fedshift.io.paths import Paths, papers
 from fedshift.io.shipped import SHIPPED
 from fedshift.study import calls
 from fedshift.study.published import table_path
-from fedshift.study.settings import DEFAULTS, complete, require_own_paths
+from fedshift.study.settings import DEFAULTS, complete, require_own_paths, scale_of
 
 ROOT = Path(__file__).parents[2]
 OWN: dict[str, Any] = {
@@ -102,16 +102,38 @@ def test_conda_jobs_of_an_installation_see_the_package_alone(tmp_path: Path, mon
     assert folder.is_relative_to(tmp_path)
 
 
+# ---- the scale of a call
+
+
+@pytest.mark.parametrize(("text", "scale"), [("", "mini"), ("scale:\n", "mini"), ("scale: paper\n", "paper")])
+def test_the_scale_of_a_project_is_that_of_its_configuration(text: str, scale: str) -> None:
+    assert scale_of() == "mini", "without a configuration"
+    Path("config").mkdir(exist_ok=True)
+    Path("config/config.yaml").write_text(text)
+    assert scale_of() == scale
+
+
+def test_an_unknown_scale_in_the_configuration() -> None:
+    Path("config").mkdir(exist_ok=True)
+    Path("config/config.yaml").write_text("scale: papers\n")
+    with pytest.raises(UserError, match=r"config/config.yaml.scale: unknown scale 'papers'; did you mean 'paper'"):
+        scale_of()
+
+
 # ---- calls
 
 
-@pytest.mark.parametrize("text", ["from fedshift.io.shipped import SNAKEFILE\n", None])
-def test_the_call_is_one_that_works_in_the_folder(tmp_path: Path, text: str | None) -> None:
-    if text:
-        Path("Snakefile").write_text(text)
+@pytest.mark.parametrize("snakefile", ["that of the clone", "one that includes it", ""])
+def test_the_call_is_that_of_the_docs_for_the_folder(snakefile: str) -> None:
+    """A clone is run with snakemake; a project, whose Snakefile includes the workflow, with fedshift run."""
+    start = "fedshift run demo --scale mini"
+    if snakefile == "that of the clone":
+        Path("Snakefile").symlink_to(shipped.SNAKEFILE)
         start = "snakemake --cores all --config study=demo scale=mini"
-    else:
-        start = "fedshift run demo --scale mini"
+    elif snakefile:
+        Path("Snakefile").write_text("from fedshift.io.shipped import SNAKEFILE\n")
+    assert calls.unlock().startswith(start.split()[0])
+    assert calls.dry_run().startswith(start.split()[0])
     plan = study.load(study.find("demo", Path("config/studies")), "mini")
     assert plan.path == SHIPPED / "config" / "studies" / "demo.yaml"
     assert calls.snakemake(plan, Paths()) == start

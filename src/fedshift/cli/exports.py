@@ -13,7 +13,7 @@ from .group import Group, call, one_plan
 
 def add(group: Group) -> None:
     """Add the command export."""
-    command = group.add(export, "format", "study")
+    command = group.add(export, "format", "study", work="exporting rounds and scores")
     command.add_argument(
         "--to", metavar="WHERE", help="a tracking URI for mlflow, a folder for tensorboard; default: in results/exports"
     )
@@ -21,10 +21,10 @@ def add(group: Group) -> None:
 
 def export(args: argparse.Namespace) -> None:
     """Export rounds and scores of a study's runs to MLflow or TensorBoard."""
+    plan = one_plan(args)
     from ..export import mlflow, tensorboard
     from ..export.account import accounts, trained
 
-    plan = one_plan(args)
     tracker = {"mlflow": mlflow, "tensorboard": tensorboard}[args.format]
     require(read_by("export", plan, Paths()), lambda: call(args))
     runs = trained(plan, Paths())

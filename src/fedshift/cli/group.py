@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from .. import study
+from ..core.console import announce
 from ..core.errors import UserError, did_you_mean
 from ..datasets import Scale
 from ..io.checksums import record, require
 from ..io.paths import STUDIES
 from ..io.usage import write_usage
 from ..study.calls import written
+from ..study.settings import scale_of
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -37,6 +39,8 @@ HELP = {
 CHOICES = {"format": TRACKERS}
 DIRECTORY = "work in this folder, from which all paths then count (default: the current folder)"
 """Help of the option `--directory`."""
+PROJECT_SCALE = "that of config/config.yaml, or mini"
+"""The scale of a command that is called without `--scale`, in words."""
 
 
 class Group:
@@ -51,13 +55,15 @@ class Group:
         self,
         call: Callable[[argparse.Namespace], int | None],
         *arguments: str,
-        scale: str | None = "mini",
+        every_scale: bool = False,
+        work: str = "",
     ) -> argparse.ArgumentParser:
         """Add a command that runs `call`, with positional `arguments` and the options that all commands have.
 
         Its name is that of the function, and its help the first paragraph of the docstring. `call` may return an exit
         code.
-        `scale` is the default of `--scale`, which every command that takes a study has; None stands for all scales.
+        A command that takes a study has the option `--scale`: see `take_project_scale`, or `every_scale` without it.
+        `work` says what a command does that may take seconds before it prints anything; it is announced.
         """
         command = self.add_bare(call)
         command.add_argument("--studies", type=Path, default=STUDIES, help="folder of studies (default: %(default)s)")
@@ -72,10 +78,16 @@ class Group:
         command.add_argument("-d", "--directory", type=Path, metavar="DIR", help=DIRECTORY)
         for argument in arguments:
             command.add_argument(argument, help=HELP[argument], choices=CHOICES.get(argument))
+        command.set_defaults(work=work)
         if "study" in arguments:
-            default = "default: %(default)s" if scale else "default: every scale"
-            command.add_argument("--scale", default=scale, choices=get_args(Scale), help=default)
+            self.add_scale(command, every_scale)
         return command
+
+    def add_scale(self, command: argparse.ArgumentParser, every_scale: bool = False) -> None:
+        """Add the option `--scale`."""
+        default = "every scale" if every_scale else PROJECT_SCALE
+        command.add_argument("--scale", choices=get_args(Scale), help=f"default: {default}")
+        command.set_defaults(every_scale=every_scale)
 
     def add_bare(self, call: Callable[[argparse.Namespace], int | None], **settings: Any) -> argparse.ArgumentParser:
         """Add a command without the options that all jobs have. `settings` are those of its parser."""
@@ -83,7 +95,9 @@ class Group:
         summary = " ".join((inspect.getdoc(call) or "").partition("\n\n")[0].split())
         self.summaries[name] = f"{summary[:1].lower()}{summary[1:]}".rstrip(".")
         command: argparse.ArgumentParser = self.commands.add_parser(name, description=summary, **settings)
-        command.set_defaults(call=call, directory=None, threads=None, plugins=None, passes_on=False)
+        command.set_defaults(
+            call=call, directory=None, threads=None, plugins=None, passes_on=False, every_scale=True, work=""
+        )
         return command
 
     def help(self) -> str:
@@ -97,25 +111,62 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def take_project_scale(args: argparse.Namespace) -> None:
+    """Give a command without `--scale` the scale that `fedshift run` and Snakemake take in this folder."""
+    if not args.every_scale and args.scale is None:
+        args.scale = scale_of()
+
+
 def plans(args: argparse.Namespace) -> dict[str, study.Plan]:
-    """Return the plans of the studies that were named, by name."""
-    return study.select(args.study, args.scale, args.studies)
+    """Return the plans of the studies that were named, by name, and announce the command's work on them."""
+    chosen = study.select(args.study, args.scale, args.studies)
+    announce_work(args, label(chosen.values()))
+    return chosen
 
 
 def one_plan(args: argparse.Namespace) -> study.Plan:
-    """Return the plan of the one study that was named."""
-    return study.load(study.find(args.study, args.studies), args.scale)
+    """Return the plan of the one study that was named, and announce the command's work on it."""
+    plan = study.load(study.find(args.study, args.studies), args.scale)
+    announce_work(args, label([plan]))
+    return plan
 
 
-def scaled(args: argparse.Namespace) -> bool:
-    """Return whether the scale makes a difference in any of the named studies; with own data alone it makes none."""
-    return any(plan.scaled for plan in plans(args).values())
+def announce_work(args: argparse.Namespace, subject: str = "") -> None:
+    """Say once what a command is about to do, and with which study at which scale."""
+    if args.work:
+        announce(": ".join(filter(None, [subject, args.work])))
+        args.work = ""
+
+
+def label(chosen: Iterable[study.Plan]) -> str:
+    """Return studies in words, with the scale where it makes a difference: `study demo at scale mini`."""
+    chosen = list(chosen)
+    if len(chosen) == 1:
+        return chosen[0].label
+    return f"{len(chosen)} studies{_at_scale(chosen)}"
+
+
+def heading(chosen: Iterable[study.Plan]) -> list[str]:
+    """Return the line that names studies and their scale above what is printed; none where there are no scales."""
+    chosen = list(chosen)
+    subject = label(chosen)
+    return [f"{subject[0].upper()}{subject[1:]}:"] if _at_scale(chosen) else []
+
+
+def _at_scale(chosen: Iterable[study.Plan]) -> str:
+    """Return the scale of studies in words; nothing where it makes a difference in none of them, as with own data."""
+    return next((f" at scale {plan.scale}" for plan in chosen if plan.scaled), "")
+
+
+def at_scale(args: argparse.Namespace) -> str:
+    """Return the scale of the named studies in words; nothing where it makes a difference in none of them."""
+    return _at_scale(plans(args).values())
 
 
 def call(args: argparse.Namespace) -> str:
     """Return the call of Snakemake that makes the studies which a command names."""
     settings = {}
-    if scaled(args):
+    if at_scale(args):
         settings["scale"] = args.scale
     if args.studies != STUDIES:
         settings["studies"] = str(args.studies)
@@ -146,8 +197,6 @@ def member(args: argparse.Namespace, kind: str, members: Callable[[study.Plan], 
     """
     by_id = {key: value for plan in plans(args).values() for key, value in members(plan).items()}
     if args.id not in by_id:
-        where = f"study {args.study}"
-        if scaled(args):
-            where += f" at scale {args.scale}"
+        where = f"study {args.study}{at_scale(args)}"
         raise UserError(where, f"has no {kind} {args.id!r}", did_you_mean(args.id, by_id))
     return by_id[args.id]

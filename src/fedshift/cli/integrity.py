@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 
+from ..core.console import announce
 from ..core.errors import UserError
 from ..io.checksums import MISSING, remedy
 from ..io.paths import Paths
-from .group import Group, call, plans, scaled
+from .group import Group, at_scale, call, plans
 
 
 def add(group: Group) -> None:
     """Add the commands verify and clean."""
-    group.add(verify, "study").add_argument(
+    group.add(verify, "study", work="reading every file").add_argument(
         "--deep", action="store_true", help="also make partitions and scores again, and compare labels"
     )
     group.add(clean)
@@ -23,27 +24,29 @@ def verify(args: argparse.Namespace) -> None:
 
     Raises UserError where anything is.
     """
-    from ..planning.recheck import disagreements
+    chosen = plans(args)
     from ..planning.verify import damaged_store, forced, lines
     from ..planning.verify import verify as job
 
-    checks = {name: job(plan, Paths(), args.threads) for name, plan in plans(args).items()}
+    checks = {name: job(plan, Paths(), args.threads) for name, plan in chosen.items()}
     checked = [one for name in checks for one in checks[name]]
     for line in dict.fromkeys(lines(checked)):
         print(line)
-    for plan in plans(args).values():
+    for plan in chosen.values():
         for entry, what in damaged_store(plan, Paths()):
             print(f"{what} (a second copy of a run, which is not used any more: rm -r {entry.folder})")
     faults = {file: what for one in checked for file, what in one.faults.items()}
     if not any(one.begun for one in checked):
-        scale = f" at scale {args.scale}" if scaled(args) else ""
-        raise UserError(args.study, f"was not run{scale}: it has no files", call(args))
+        raise UserError(args.study, f"was not run{at_scale(args)}: it has no files", call(args))
     if faults:
         missing = sum(what == MISSING for what in faults.values())
         problem = f"{len(faults) - missing} files are damaged, {missing} are missing"
         raise UserError(args.study, problem, remedy(dict.fromkeys(forced(checked)), call(args)))
     if args.deep:
-        wrong = {file: what for plan in plans(args).values() for file, what in disagreements(plan, Paths())}
+        announce("making partitions and scores again")
+        from ..planning.recheck import disagreements
+
+        wrong = {file: what for plan in chosen.values() for file, what in disagreements(plan, Paths())}
         for file, what in wrong.items():
             print(f"{file}: {what}")
         if wrong:
@@ -52,7 +55,7 @@ def verify(args: argparse.Namespace) -> None:
     number = len({file for one in checked for file in one.output.files})
     unknown = len({file for one in checked for file in one.unrecorded})
     as_written = f"and all but {unknown} were checked" if unknown else "and as they were written"
-    print(f"{args.study}: all {number} files are there {as_written}")
+    print(f"{args.study}{at_scale(args)}: all {number} files are there {as_written}")
 
 
 def clean(args: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ from ..core.errors import Interrupted, UserError, out_of_memory
 from ..core.fork_client import LIMITS, OWN_THREADS
 from ..io.plugin_folders import plugin_folders
 from . import exports, integrity, plugins, projects, reference, reports, slides, sources, steps, studies, trained
-from .group import Group
+from .group import Group, announce_work, take_project_scale
 
 GROUPS = {
     "Projects": projects.add,
@@ -91,6 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 named = plugin_folders()
             for folder in named:
                 registry.add_folder(folder)
+            take_project_scale(args)
+            if not hasattr(args, "study"):
+                announce_work(args)
             code = args.call(args) or 0
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does

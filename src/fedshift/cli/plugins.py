@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def add(group: Group) -> None:
     """Add the command test-plugin."""
-    command = group.add(test_plugin)
+    command = group.add(test_plugin, work="loading the checks of a plug-in")
     command.add_argument(
         "file", type=Path, metavar="FILE", help="Python file with the plug-in, such as plugins/half.py"
     )

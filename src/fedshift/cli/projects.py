@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
-from ..core.console import say
+from ..core.console import announce, say
 from ..core.errors import UserError, require_none
 from ..datasets import Scale
 from ..io.disk import atomic_folder
 from ..io.shipped import SHIPPED, workflow_of
 from ..io.text import write_text
-from .group import HELP, Group
+from .group import HELP, PROJECT_SCALE, Group
 
 TEMPLATES = Path(__file__).parent / "project"
 """The files of a new project. A file whose name begins with a dot there has none here."""
@@ -38,7 +38,7 @@ def add(group: Group) -> None:
     )
     command.set_defaults(passes_on=True)
     command.add_argument("study", metavar="STUDY", help=HELP["study"] + "; several separated by commas, or all")
-    command.add_argument("--scale", choices=get_args(Scale), help="default: that of config/config.yaml, or mini")
+    command.add_argument("--scale", choices=get_args(Scale), help=f"default: {PROJECT_SCALE}")
     command.add_argument("--cores", metavar="N", help="number of cores, or all (default: all)")
     command.add_argument("--mirror", metavar="DIR", help="folder that is searched for data files before the network is")
     command.add_argument("--studies", metavar="DIR", help="folder of studies (default: config/studies)")
@@ -91,6 +91,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run a study: snakemake with the workflow of fedshift, and all further arguments."""
+    announce(f"{args.study}: Snakemake reads the study and counts its jobs")
     words = [sys.executable, "-m", "snakemake", *arguments(args)]
     sys.stdout.flush()
     os.execv(words[0], words)

@@ -11,7 +11,7 @@ from .group import Group
 
 def add(group: Group) -> None:
     """Add the commands algorithms and schema."""
-    group.add(algorithms)
+    group.add(algorithms, work="measuring what each algorithm sends")
     group.add(schema)
 
 

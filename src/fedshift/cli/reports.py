@@ -4,43 +4,39 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import get_args
 
 from .. import study
-from ..core.console import say
-from ..datasets import Scale
+from ..core.console import announce, say
 from ..io.checksums import record
 from ..io.paths import Paths
 from ..planning.files import read_by
-from .group import Group, checked, one_plan
+from .group import Group, checked, heading, one_plan
 
 
 def add(group: Group) -> None:
     """Add the commands score, summarise, figure, page, report, ledger, diff and index."""
-    group.add(score, "study")
-    group.add(summarise, "study")
-    group.add(figure, "study", "figure").add_argument(
+    group.add(score, "study", work="scoring its predictions")
+    group.add(summarise, "study", work="computing its tables")
+    group.add(figure, "study", "figure", work="drawing").add_argument(
         "--width", default="174mm", choices=("85mm", "174mm"), help="width of the figure answer: one column, or two"
     )
-    group.add(page, "study")
-    group.add(report, "study")
-    command = group.add(ledger, "study", scale="paper")
+    group.add(page, "study", work="writing its page")
+    group.add(report, "study", work="scoring, drawing and writing its page")
+    command = group.add(ledger, "study", work="measuring the traffic of a round of each condition")
     command.add_argument("--write", action="store_true", help="write the study's ledger.csv, and print nothing")
-    command = group.add(diff, "one", "other")
-    command.add_argument(
-        "--scale", default="mini", choices=get_args(Scale), help="scale of studies (default: %(default)s)"
-    )
+    command = group.add(diff, "one", "other", work="comparing settings and scores")
+    group.add_scale(command)
     command.add_argument(
         "--threshold", type=_distance, default=0.0, help="ignore scores that differ by no more (default: %(default)s)"
     )
-    group.add(index)
+    group.add(index, work="reading the results of all studies")
 
 
 def score(args: argparse.Namespace) -> None:
     """Write scores.csv of a study."""
+    plan = one_plan(args)
     from ..analysis.score import score as job
 
-    plan = one_plan(args)
     files = Paths().study_files(plan.name)
     with checked(args, read_by("score", plan, Paths()), [files.scores, files.missing]):
         say(f"wrote {job(plan, Paths())}")
@@ -48,17 +44,15 @@ def score(args: argparse.Namespace) -> None:
 
 def summarise(args: argparse.Namespace) -> None:
     """Write summary.csv and the tables of a study."""
+    plan = one_plan(args)
     from ..report.summary import summarise as job
 
-    plan = one_plan(args)
     with checked(args, read_by("summarise", plan, Paths()), Paths().study_files(plan.name).summarised):
         say(f"wrote {job(plan, Paths())}")
 
 
 def figure(args: argparse.Namespace) -> None:
     """Draw one figure of a study; answer is the picture that its page begins with, as SVG and as PDF."""
-    from ..analysis.results import draw
-
     plan = one_plan(args)
     if args.figure == "answer":
         from ..report.page import write_answer
@@ -67,15 +61,17 @@ def figure(args: argparse.Namespace) -> None:
             for file in write_answer(plan, Paths(), args.width):
                 say(f"wrote {file}")
         return
+    from ..analysis.results import draw
+
     with checked(args, read_by("figure", plan, Paths()), [Paths().study_files(plan.name).figure(args.figure)]):
         say(f"wrote {draw(plan, Paths(), args.figure)}")
 
 
 def page(args: argparse.Namespace) -> None:
     """Write the page of a study."""
+    plan = one_plan(args)
     from ..report.page import write
 
-    plan = one_plan(args)
     out = Paths().page(plan.name)
     with checked(args, read_by("page", plan, Paths()), [out, Paths().study_files(plan.name).headline]):
         say(f"wrote {write(plan, Paths(), out)}")
@@ -93,13 +89,15 @@ def report(args: argparse.Namespace) -> None:
 
 def ledger(args: argparse.Namespace) -> None:
     """Print what each condition of a study sends: floats, messages and bytes."""
+    plan = one_plan(args)
     from ..analysis.communication import tables, write
 
-    plan = one_plan(args)
     if args.write:
         with checked(args, read_by("ledger", plan, Paths()), [Paths().study_files(plan.name).ledger]):
             say(f"wrote {write(plan, Paths())}")
         return
+    for line in heading([plan]):
+        print(f"{line}\n")
     for table in tables(plan, Paths()):
         print(table.md())
     for note in plan.study.notes:
@@ -116,7 +114,9 @@ def diff(args: argparse.Namespace) -> int:
     def side(name: str) -> sides.Side:
         if Path(name).is_dir():
             return sides.of_folder(Path(name))
-        return sides.of_study(name, study.load(study.find(name, args.studies), args.scale), Paths())
+        plan = study.load(study.find(name, args.studies), args.scale)
+        announce(f"{plan.label}: reading its settings and scores")
+        return sides.of_study(name, plan, Paths())
 
     first = side(args.one)
     second = side(args.other)

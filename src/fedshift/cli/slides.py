@@ -27,7 +27,7 @@ SETTINGS = {
 
 def add(group: Group) -> None:
     """Add the command patches."""
-    command = group.add(patches)
+    command = group.add(patches, work="reading the table of slides")
     command.add_argument("slides", type=Path, help="a CSV with the columns slide, annotation, site and patient")
     command.add_argument("out", type=Path, metavar="OUT", help="folder to write, which must not be there yet")
     for name, (default, text) in SETTINGS.items():

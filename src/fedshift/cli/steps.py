@@ -15,30 +15,30 @@ from .group import Group, call, checked, member, plans
 
 def add(group: Group) -> None:
     """Add the commands download, prepare, partition, control, train, choose and predict."""
-    command = group.add(download, "study", "id")
+    command = group.add(download, "study", "id", work="getting raw files")
     command.add_argument("--mirror", type=Path, help="folder to copy files from, if they are there")
-    group.add(prepare, "study", "id")
-    group.add(partition, "study", "id")
-    group.add(control, "study", "id")
-    group.add(train, "study", "id")
-    group.add(choose, "study", "id")
-    group.add(predict, "study", "id", "inference")
+    group.add(prepare, "study", "id", work="preparing images")
+    group.add(partition, "study", "id", work="dividing samples")
+    group.add(control, "study", "id", work="fitting the control")
+    group.add(train, "study", "id", work="opening images and network of a training")
+    group.add(choose, "study", "id", work="comparing the trainings of a search")
+    group.add(predict, "study", "id", "inference", work="opening images and network of a prediction")
 
 
 def download(args: argparse.Namespace) -> None:
     """Download raw files, from a mirror or the official source."""
+    data = member(args, "raw data", lambda plan: {d.raw: d for d in plan.data.values()})
     from ..jobs.prepare import obtain
 
-    data = member(args, "raw data", lambda plan: {d.raw: d for d in plan.data.values()})
     with checked(args, (), [Paths().source(data.raw)]):
         obtain(data, Paths().raw(data.raw), args.mirror, download_code(data))
 
 
 def prepare(args: argparse.Namespace) -> None:
     """Write the memory-mapped arrays of a dataset."""
+    data = member(args, "dataset", lambda plan: plan.data)
     from ..jobs.prepare import prepare as job
 
-    data = member(args, "dataset", lambda plan: plan.data)
     reads = [Paths().source(data.raw)]
     writes = Paths().data_files(data.id).written
     with checked(args, reads, writes, Paths().benchmark("prepare", data.id)):
@@ -47,9 +47,9 @@ def prepare(args: argparse.Namespace) -> None:
 
 def partition(args: argparse.Namespace) -> None:
     """Assign samples to roles and splits."""
+    run = member(args, "partition", lambda plan: {run.partition_id: run for run in plan.runs.values()})
     from ..jobs.assign import assign
 
-    run = member(args, "partition", lambda plan: {run.partition_id: run for run in plan.runs.values()})
     samples = Paths().data_files(run.data.id).samples
     out = Paths().partition(args.id)
     with checked(args, [samples], [out]):

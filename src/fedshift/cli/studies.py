@@ -10,12 +10,12 @@ from typing import Any, get_args
 
 from .. import study
 from ..core import registry
-from ..core.console import say
+from ..core.console import announce, say
 from ..datasets import Scale
 from ..io.paths import Paths
 from ..papers.pairs import require
 from .data_check import inspected, moved, partitions, problems, require_transforms
-from .group import Group, member, plans
+from .group import Group, heading, label, member, plans
 
 
 def add(group: Group) -> None:
@@ -23,11 +23,11 @@ def add(group: Group) -> None:
     command = group.add(list_)
     kinds = [*(f"{kind}s" for kind in registry.KINDS), "studies"]
     command.add_argument("kind", nargs="?", choices=kinds, help="kind of plug-ins, or studies; default: all plug-ins")
-    command = group.add(check, "study", scale=None)
+    command = group.add(check, "study", every_scale=True)
     command.add_argument("--ids", action="store_true", help="also print the ids that other commands take")
-    command = group.add(plan, "study")
+    command = group.add(plan, "study", work="counting its jobs by a dry run of Snakemake")
     _add_json(command)
-    command = group.add(status, "study")
+    command = group.add(status, "study", work="reading the state of its runs")
     form = command.add_mutually_exclusive_group()
     _add_json(form)
     form.add_argument("--watch", action="store_true", help="show it again and again until all runs are done, or Ctrl-C")
@@ -35,7 +35,7 @@ def add(group: Group) -> None:
         "--interval", type=_seconds, default=5.0, help="seconds between two looks of --watch (default: %(default)s)"
     )
     group.add(repeat, "study", "id")
-    command = group.add(accept, "study")
+    command = group.add(accept, "study", work="replaying the golden curves")
     command.add_argument("--reason", required=True, help="why results stay as they are; recorded with each run")
 
 
@@ -63,7 +63,9 @@ def check(args: argparse.Namespace) -> None:
     """
     shown: set[str] = set()
     for scale in [args.scale] if args.scale else get_args(Scale):
-        for checked in study.select(args.study, scale, args.studies).values():
+        chosen = study.select(args.study, scale, args.studies).values()
+        announce(f"{label(chosen)}: checking settings, tables and what is prepared")
+        for checked in chosen:
             checked.require_files()
             require(checked)
             require_transforms(checked)
@@ -124,10 +126,10 @@ def _print_ids(plan: study.Plan) -> None:
 
 def plan(args: argparse.Namespace) -> None:
     """Print the jobs that would run, and the hours that they take."""
+    chosen = plans(args)
     from ..planning.dag import pending_jobs
     from ..planning.plan import lines, survey
 
-    chosen = plans(args)
     for one in chosen.values():
         one.require_files()
     config: dict[str, Any] = {"study": args.study, "scale": args.scale, "studies": str(args.studies)}
@@ -138,16 +140,16 @@ def plan(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(asdict(result), indent=2))
     else:
-        print("\n".join(lines(result)))
+        print("\n".join([*heading(chosen.values()), *lines(result)]))
 
 
 def status(args: argparse.Namespace) -> None:
     """Print the state of each run: done, running, stopped, failed or waiting."""
+    chosen = plans(args)
     from ..planning.status import is_locked, lines, plain, states
     from ..planning.watch import watch
     from ..study.calls import fedshift, unlock
 
-    chosen = plans(args)
     paths = Paths()
     again = fedshift(["train", args.study, "RUN"], chosen, args.studies)
     if args.watch:
@@ -158,7 +160,7 @@ def status(args: argparse.Namespace) -> None:
         print(json.dumps(plain(runs, again), indent=2))
         return
     remedy = unlock() if is_locked(paths.root) else ""
-    print("\n".join(lines(runs, again, remedy)))
+    print("\n".join([*heading(chosen.values()), *lines(runs, again, remedy)]))
 
 
 def _seconds(text: str) -> float:
@@ -182,9 +184,10 @@ def repeat(args: argparse.Namespace) -> None:
 
 def accept(args: argparse.Namespace) -> None:
     """Keep finished work after a change of code that leaves results as they are."""
+    chosen = plans(args)
     from ..jobs.accept import accept as job
 
-    accepted = Counter(made.rule for made in job(plans(args).values(), Paths(), args.reason))
+    accepted = Counter(made.rule for made in job(chosen.values(), Paths(), args.reason))
     counts = ", ".join(f"{count} of rule {rule}" for rule, count in accepted.items())
     if counts:
         say(f"accepted as unchanged: {counts}")

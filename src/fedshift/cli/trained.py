@@ -14,11 +14,11 @@ from .group import Group
 
 def add(group: Group) -> None:
     """Add the commands apply and bundle."""
-    command = group.add(apply, "run", "images")
+    command = group.add(apply, "run", "images", work="loading the network and its libraries")
     _add_inference(command, "results/applied")
     command.add_argument("--no-examples", action="store_true", help="show no images on the page")
     command.add_argument("--skip-unreadable", action="store_true", help="leave out and list files that are not images")
-    command = group.add(bundle, "run")
+    command = group.add(bundle, "run", work="loading the network and its libraries")
     _add_inference(command, "results/bundles")
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import io
+import os
+import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -14,6 +17,24 @@ T = TypeVar("T")
 def say(line: str) -> None:
     """Print one line on standard error, at once."""
     print(line, file=sys.stderr, flush=True)
+
+
+def announce(work: str) -> None:
+    """Say on standard error what a command is about to do, before it loads libraries and reads files.
+
+    The line is left out where standard error is a file: the log of a job holds its results and faults alone.
+    """
+    if _is_read_live(sys.stderr):
+        say(f"{work} ...")
+
+
+def _is_read_live(out: IO[str]) -> bool:
+    """Return whether a stream leads to a terminal or another program, which somebody may be watching."""
+    try:
+        kind = os.fstat(out.fileno()).st_mode
+    except (OSError, io.UnsupportedOperation):  # a stream in memory
+        return False
+    return stat.S_ISCHR(kind) or stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
 
 
 def say_at_end(lines: Iterable[str]) -> None:

@@ -17,13 +17,17 @@ def plugin_folders(project: Path = Path()) -> list[Path]:
 
     Raises UserError for a file that cannot be read, and for a value other than a path or a list of paths.
     """
+    return folders(configuration(project).get("plugins"), project, str(project / CONFIG))
+
+
+def configuration(project: Path = Path()) -> dict[str, Any]:
+    """Return the settings in a project's configuration; none without such a file.
+
+    Raises UserError for a file that cannot be read.
+    """
     file = project / CONFIG
-    if not file.is_file():
-        return []
-    config = read_yaml(file)
-    if not isinstance(config, dict):
-        return []
-    return folders(config.get("plugins"), project, str(file))
+    settings = read_yaml(file) if file.is_file() else {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def folders(value: Any, project: Path, where: str) -> list[Path]:

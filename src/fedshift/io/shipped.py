@@ -22,7 +22,15 @@ def has_workflow(folder: Path) -> bool:
     """Return whether the Snakefile of a folder is the workflow of fedshift, or includes it."""
     file = folder / SNAKEFILE.name
     try:
-        return file.samefile(SNAKEFILE) or __name__ in file.read_text(encoding="utf-8", errors="replace")
+        return is_clone(folder) or __name__ in file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def is_clone(folder: Path) -> bool:
+    """Return whether a folder is the clone of the repository that this package comes from."""
+    try:
+        return (folder / SNAKEFILE.name).samefile(SNAKEFILE)
     except OSError:
         return False
 

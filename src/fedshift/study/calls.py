@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..core.errors import UserError
 from ..io.paths import STUDIES, Paths
-from ..io.shipped import has_workflow
+from ..io.shipped import is_clone
 from .plan import Plan, named
 
 
@@ -22,9 +22,9 @@ def require_plain(interpreter: str) -> None:
 def written(study: str, settings: Mapping[str, str], files: Sequence[str] = (), folder: Path = Path()) -> str:
     """Return the call that makes all files of a study, or those that are named. It is for the project in `folder`.
 
-    It is one of Snakemake where that finds the workflow in the project, and one of `fedshift run` elsewhere.
+    It is one of Snakemake in a clone of the repository, and one of `fedshift run` in users' projects.
     """
-    if has_workflow(folder):
+    if is_clone(folder):
         values = [f"{key}={value}" for key, value in {"study": study, **settings}.items()]
         words = ["snakemake", "--cores", "all", "--config", *values]
     else:
@@ -38,12 +38,12 @@ def written(study: str, settings: Mapping[str, str], files: Sequence[str] = (), 
 
 def dry_run(folder: Path = Path()) -> str:
     """Return the call that lists the jobs of the project in `folder`."""
-    return "snakemake -n" if has_workflow(folder) else "fedshift run STUDY -n"
+    return "snakemake -n" if is_clone(folder) else "fedshift run STUDY -n"
 
 
 def unlock(folder: Path = Path()) -> str:
     """Return the call that unlocks the project in `folder` after Snakemake was killed."""
-    return "snakemake --unlock" if has_workflow(folder) else "fedshift run STUDY --unlock"
+    return "snakemake --unlock" if is_clone(folder) else "fedshift run STUDY --unlock"
 
 
 def snakemake(plan: Plan, paths: Paths, targets: Sequence[Path] = ()) -> str:

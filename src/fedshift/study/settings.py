@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 from ..core.errors import UserError, did_you_mean
+from ..datasets import Scale
 from ..io.paths import STUDIES
+from ..io.plugin_folders import CONFIG, configuration
 
 DEFAULTS: dict[str, Any] = {
     "study": "demo",
@@ -36,6 +39,19 @@ def complete(config: Mapping[str, Any], foreign: bool = False) -> dict[str, Any]
     if str(settings["fork_server"]).lower() not in ("true", "false"):
         raise UserError("--config fork_server", f"{settings['fork_server']!r} is neither true nor false")
     return settings
+
+
+def scale_of(project: Path = Path()) -> Scale:
+    """Return the scale of a call that names none: that of the project's config/config.yaml, or else the default.
+
+    Raises UserError for a value other than a scale.
+    """
+    scale: Scale = configuration(project).get("scale") or DEFAULTS["scale"]
+    if scale not in get_args(Scale):
+        raise UserError(
+            f"{project / CONFIG}.scale", f"unknown scale {scale!r}", did_you_mean(str(scale), get_args(Scale))
+        )
+    return scale
 
 
 def require_own_paths(workflow: Any) -> None:
