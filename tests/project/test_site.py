@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cached_property
@@ -123,6 +124,31 @@ def test_every_internal_link_and_anchor_leads_somewhere(site: Site) -> None:
 def test_nothing_is_loaded_from_another_server(site: Site) -> None:
     for page in site.pages.values():
         assert not [load for load in page.loads if urlsplit(load).netloc], page.path
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_search_finds_pages_where_the_site_was_opened_from_a_folder(site: Site) -> None:
+    """A browser starts no worker from a file, and none of the requests may leave the folder."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--headless", "--no-sandbox"])
+        tab = browser.new_page()
+        requests = list[str]()
+        tab.on("request", lambda request: requests.append(request.url))
+        tab.goto((site.folder / "index.html").as_uri())
+        tab.locator(".md-search__input").first.click()
+        tab.keyboard.type("fedprox")
+        tab.wait_for_selector(".md-search-result__item", timeout=60_000)
+        pages = [link.get_attribute("href") for link in tab.locator(".md-search-result__link").all()]
+        browser.close()
+    assert any(page and "algorithms.html" in page for page in pages)
+    assert requests
+    assert not [url for url in requests if not url.startswith(site.folder.as_uri())]
 
 
 @pytest.mark.slow
