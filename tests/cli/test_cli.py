@@ -120,7 +120,7 @@ def test_check_of_a_good_study_says_what_it_asks_for(capsys: pytest.CaptureFixtu
     own_images()
     assert cli.main(["check", "tiny"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "config/studies/tiny.yaml: 1 runs, 1 ways of inference",
+        "config/studies/tiny.yaml: 1 run, 1 way of inference",
         POSITIVE,
         "  own/samples.csv: 20 images of 2 sites, patients unknown",
         "    A (internal): 10 images, patients unknown; 5 negative, 5 positive",

@@ -22,6 +22,7 @@ from fedshift.cli import parser as cli
 from fedshift.export import account as told
 from fedshift.export import mlflow as tracker
 from fedshift.export.own_folder import MARKER
+from fedshift.io import extras
 from fedshift.io.paths import TRAINED, Paths
 from fedshift.io.tables import write_table
 from fedshift.io.text import read_json, write_json, write_text
@@ -391,7 +392,8 @@ print("torch" in sys.modules, "tensorboard" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout == f"False 0 [] {logging.WARNING}\nFalse False\n"
-    assert done.stderr == f"logged 1 runs to the experiment fedshift/alone of {uri}{LEFT}\n"
+    work = "study alone: exporting rounds and scores ..."
+    assert done.stderr == f"{work}\nlogged 1 runs to the experiment fedshift/alone of {uri}{LEFT}\n"
     assert sorted(p.name for p in Path().iterdir()) == ["config", "results"], "no mlruns, no mlflow.db"
 
 
@@ -550,9 +552,12 @@ def test_a_manifest_that_is_none_gets_one_line(changes: dict[str, Any], capsys: 
 def test_a_package_that_is_missing_gets_one_line(
     format: str, package: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In a clone the packages have an environment of their own."""
     trained(planned("tiny"))
     monkeypatch.setitem(sys.modules, package, None)
-    assert refused(capsys, format, "tiny") == (
-        f"export to {format}: needs packages that are not installed ({package}); pip install 'fedshift[{format}]'"
-    )
+    problem = f"export to {format}: needs packages that are not installed ({package})"
+    make = "call make exports in the clone, and .venv-exports/bin/python -m fedshift in place of fedshift"
+    assert refused(capsys, format, "tiny") == f"{problem}; {make}"
+    monkeypatch.setattr(extras, "SHIPPED", extras.INSIDE)
+    assert refused(capsys, format, "tiny") == f"{problem}; pip install 'fedshift[{format}]'"
     assert not Path("results/exports").exists()

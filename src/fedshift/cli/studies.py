@@ -11,6 +11,7 @@ from typing import Any, get_args
 from .. import study
 from ..core import registry
 from ..core.console import announce, say
+from ..core.spelling import counted, noun
 from ..datasets import Scale
 from ..io.paths import Paths
 from ..papers.pairs import require
@@ -71,7 +72,8 @@ def check(args: argparse.Namespace) -> None:
             require_transforms(checked)
             seen = inspected(checked)
             where = f"{checked.path} at scale {scale}" if checked.scaled else str(checked.path)
-            head = f"{where}: {len(checked.runs)} runs, {len(checked.inferences)} ways of inference"
+            ways = noun(len(checked.inferences), "way")
+            head = f"{where}: {counted(len(checked.runs), 'run')}, {len(checked.inferences)} {ways} of inference"
             for text in (
                 head,
                 *_searches(checked),

@@ -65,6 +65,7 @@ class Progress:
         self.every = every
         self.out = out or sys.stderr
         self.done = 0
+        self.told = -1
         self.start = self.last = time.monotonic()
         self._bar = None
         if self.out.isatty():
@@ -99,6 +100,9 @@ class Progress:
         if self.total and rate:
             left = duration((self.total - self.done) / rate)
         pace = f"{rate:.{0 if rate >= 10 else 1}f} {self.unit}/s"
+        if 0 < rate < 1:
+            pace = f"{1 / rate:.1f} s each"
+        self.told = self.done
         self.say(f"{self.what}: {self.done}/{self.total} {self.unit} ({share}), {pace}, ETA {left}")
 
     def __enter__(self) -> Progress:
@@ -106,7 +110,7 @@ class Progress:
 
     def __exit__(self, kind: object, *rest: object) -> None:
         self.close()
-        if self._bar is None and kind is None:
+        if self._bar is None and kind is None and self.told < self.done:
             self._line()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Spellings of a name: two names that a reader takes for one may be two to a program."""
+"""Spellings: names that a reader takes for one and a program for two, and nouns that follow a count."""
 
 from __future__ import annotations
 
@@ -23,3 +23,15 @@ def groups(names: Iterable[str]) -> list[list[str]]:
 def quoted(name: str) -> str:
     r"""Return a name in quotes, in which spaces show, and combining marks as escapes: 'Zu\u0308rich'."""
     return repr(name) if unicodedata.is_normalized("NFC", name) else ascii(name)
+
+
+def noun(count: int, singular: str) -> str:
+    """Return a noun in the number that belongs to a count."""
+    if count == 1:
+        return singular
+    return f"{singular}s"
+
+
+def counted(count: int, singular: str) -> str:
+    """Return a count with its noun: `1 image`, `3,000 images`."""
+    return f"{count:,} {noun(count, singular)}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.console import say
 from ..core.errors import UserError, require_none
-from ..core.spelling import groups, quoted
+from ..core.spelling import counted, groups, quoted
 from ..data.samples import MappedSamples
 from ..datasets.own_images import OwnImages, empty_cells, file_faults, read_rows
 from ..io.images import DICOM, TO_PNG, read_image
@@ -176,7 +176,7 @@ def _images(folder: Path) -> Iterator[str]:
                 raise UserError(folder, f"the name {path!r} is not UTF-8", "rename the file")
             yield path
     if passed_over:
-        say(f"{folder}: {passed_over} files do not have the ending of an image, and are passed over")
+        say(f"{folder}: passed over, without the ending of an image: {counted(passed_over, 'file')}")
 
 
 class FileSamples:

@@ -12,6 +12,8 @@ from ..analysis.findings import Findings
 from ..analysis.values import Value, between, inner, listed, number
 from ..core import registry
 from ..core.registry import Plugin
+from ..core.spelling import counted as counted
+from ..core.spelling import noun as noun
 from ..metrics import Metric
 
 _NBSP = "\N{NO-BREAK SPACE}"
@@ -23,23 +25,11 @@ def joined(*parts: str) -> str:
     return " ".join(filter(None, parts))
 
 
-def noun(count: int, singular: str) -> str:
-    """Return a noun in the number that belongs to a count."""
-    if count == 1:
-        return singular
-    return f"{singular}s"
-
-
 def verb(count: int, plural: str) -> str:
     """Return a verb in the number that belongs to a count: `take`, or `takes` for 1."""
     if count != 1:
         return plural
     return {"are": "is", "were": "was"}.get(plural, f"{plural}s")
-
-
-def counted(count: int, singular: str) -> str:
-    """Return a count with its noun: `1 image`, `3,000 images`."""
-    return f"{count:,} {noun(count, singular)}"
 
 
 def capital(text: str) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..core.errors import UserError
-from ..core.extras import extra
+from ..io.extras import extra
 from ..io.guards import require_regular
 
 if TYPE_CHECKING:

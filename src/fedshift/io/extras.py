@@ -1,0 +1,29 @@
+"""Optional packages, which `make exports` brings into a clone, and `pip install 'fedshift[NAME]'` into other places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..core.errors import UserError
+from .shipped import INSIDE, SHIPPED
+
+
+@contextmanager
+def extra(name: str, what_for: str = "") -> Iterator[None]:
+    """Raise UserError where an import within the block fails: the packages of `fedshift[name]` are not installed.
+
+    `what_for` is what the error calls the work that needs it; without it, that is an export to `name`.
+    """
+    try:
+        yield
+    except ImportError as error:
+        problem = f"needs packages that are not installed ({error.name or error})"
+        raise UserError(what_for or f"export to {name}", problem, _remedy(name)) from error
+
+
+def _remedy(name: str) -> str:
+    """Return how the packages are installed: those of a clone lie in an environment of their own."""
+    if SHIPPED == INSIDE:
+        return f"pip install 'fedshift[{name}]'"
+    return "call make exports in the clone, and .venv-exports/bin/python -m fedshift in place of fedshift"
