@@ -182,6 +182,7 @@ def test_the_manifest_says_what_is_needed_to_repeat_the_run(whole: Project) -> N
     assert 1 <= manifest["best_round"] <= 4
     assert {"fedshift", "torch", "numpy", "python"} <= manifest["versions"].keys()
     assert torch.__version__.startswith(manifest["versions"]["torch"])
+    assert manifest["arithmetic"]["torch"] == torch.backends.cpu.get_cpu_capability()
     rounds = read_table(whole.folder() / "rounds.parquet")
     assert manifest["floats"]["up"] == rounds["floats_up"].sum()
     means = rounds[rounds["split"] == "val"].groupby("round")["accuracy"].mean()

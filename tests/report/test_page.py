@@ -701,8 +701,20 @@ def test_provenance(whole: tuple[Plan, Paths, str]) -> None:
     text = Outline(html).text
     for word in (*plan.runs, "a" * 40, "0123456789ab", "python 3.11", "CC0", "raw.zip", "2025-01-01 00:00"):
         assert word in text
+    assert "torch AVX2, oneDNN on, processor avx2, ONEDNN_MAX_CPU_ISA SSE41, threads 1" in text
     # 2 clients x 1000 floats, down and up, 4 rounds, 4 bytes; 2 clients x 2 splits x 4 rounds of half a second
     assert "FedAvg, aggregated BN 0 4 2,000 2,000 64.0 kB 0:08 100" in text
+
+
+def test_runs_that_recorded_no_arithmetic_have_a_dash(tmp_path: Path) -> None:
+    """Their manifests were written by an earlier version."""
+    plan, paths = fake_study.build(tmp_path, figures=[], seeds=[0])
+    for run in plan.runs.values():
+        earlier = {key: value for key, value in fake_study.manifest(run).items() if key != "arithmetic"}
+        write_json(paths.run(run.id) / "manifest.json", earlier)
+    score.score(plan, paths)
+    summary.summarise(plan, paths)
+    assert "Arithmetic of the CPU –" in Outline(page.write(plan, paths).read_text()).text
 
 
 @pytest.mark.parametrize(("name", "limit"), [("convergence", 150_000), ("sites", 150_000), ("patches", 300_000)])

@@ -118,6 +118,7 @@ def manifest(run: Run) -> dict[str, Any]:
         "versions": {"python": "3.11", "torch": "2.6"},
         "device": "cpu",
         "threads": 1,
+        "arithmetic": {"torch": "AVX2", "oneDNN": "on", "processor": "avx2", "ONEDNN_MAX_CPU_ISA": "SSE41"},
         "started": "2025-01-01T00:00:00+00:00",
         "seconds": 12.5,
         "rounds": run.training.rounds,

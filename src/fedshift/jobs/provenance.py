@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import resource
 import statistics
@@ -27,10 +28,15 @@ if TYPE_CHECKING:
 
 PACKAGES = ("torch", "torchvision", "monai", "wilds", "numpy", "pandas", "snakemake")
 
+INSTRUCTIONS = ("avx2", "avx512_f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_fp16")
+"""Instruction sets of x86-64 by which oneDNN chooses its kernels, by torch's names, the oldest first."""
+LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR")
+"""Environment variables that keep torch, oneDNN or MKL from instruction sets that a processor has."""
 
 MANIFEST = {
     "git": "a mapping",
     "versions": "a mapping",
+    "arithmetic": "a mapping",
     "floats": "a mapping",
     "accepted": "a list",
     "search": "a mapping",
@@ -76,6 +82,25 @@ def versions() -> dict[str, str]:
     return found
 
 
+def arithmetic() -> dict[str, str]:
+    """Return what decides in which order a CPU adds numbers, apart from threads.
+
+    `torch` is the instruction set of torch's own kernels, such as AVX512, and `oneDNN` is on or off. `processor` names
+    those of `INSTRUCTIONS` that the machine has, from which oneDNN and MKL choose; an older torch names none. Variables
+    of `LIMITS` that are set follow by their names.
+    """
+    import torch
+
+    present = getattr(torch.cpu, "get_capabilities", dict)()
+    onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
+    return {
+        "torch": torch.backends.cpu.get_cpu_capability(),
+        "oneDNN": "on" if onednn else "off",
+        "processor": " ".join(name for name in INSTRUCTIONS if present.get(name)) or "unknown",
+        **{name: os.environ[name] for name in LIMITS if os.environ.get(name)},
+    }
+
+
 def peak_memory_mb() -> float:
     """Return the process's highest resident memory so far, in MiB. Memory-mapped pages that were read count."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MEBIBYTE
@@ -109,6 +134,7 @@ def manifest(
         "device": name,
         "deterministic": deterministic,
         "threads": threads,
+        "arithmetic": arithmetic(),
         "processes": federation.ranks.count,
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(sum(row["seconds"] for row in federation.history), 1),

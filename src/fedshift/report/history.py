@@ -151,6 +151,7 @@ def facts(runs: list[Trained]) -> list[tuple[str, str]]:
         "Commit": [_commit(manifest.get("git") or {}) for manifest in manifests],
         "Digest of the training code": [str(manifest.get("code") or DASH) for manifest in manifests],
         "Software": [", ".join(f"{n} {installed[n]}" for n in software if n in installed) for installed in versions],
+        "Arithmetic of the CPU": [_arithmetic(manifest) for manifest in manifests],
     }
     rows = [(name, "; ".join(dict.fromkeys(texts)) or DASH) for name, texts in values.items()]
     accepted = dict.fromkeys(_accepted(change) for manifest in manifests for change in manifest.get("accepted") or ())
@@ -169,6 +170,14 @@ def _accepted(change: dict[str, Any]) -> str:
 def _commit(git: dict[str, Any]) -> str:
     commit = git.get("commit") or "unknown"
     return f"{commit} with uncommitted changes" if git.get("dirty") else commit
+
+
+def _arithmetic(manifest: dict[str, Any]) -> str:
+    """Return what decides the last digits: `torch AVX512, oneDNN on, processor avx2 avx512_f, threads 1`."""
+    recorded = manifest.get("arithmetic")
+    if not recorded:
+        return DASH
+    return ", ".join(f"{name} {value}" for name, value in {**recorded, "threads": manifest.get("threads")}.items())
 
 
 def caveats(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> Iterator[str]:
