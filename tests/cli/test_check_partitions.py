@@ -56,6 +56,15 @@ def test_it_says_how_many_partitions_leave_one_out(tmp_path: Path, capsys: pytes
     assert "  leave one out: 2 partitions, each without one of north, south\n" in out
 
 
+def test_it_says_how_many_folds_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    partition = {"internal": ["north", "south"], "split": {"folds": 5, "val": 0}}
+    training = STUDY["training"] | {"select": "last"}
+    assert checked(tmp_path, partition=partition, training=training) == 0
+    out = capsys.readouterr().out
+    assert "10 runs" in out, "two algorithms on five folds"
+    assert "  folds: 5 partitions, each with other patients of the internal sites to test\n" in out
+
+
 def test_it_refuses_transforms_that_cannot_work_and_too_large_clients(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

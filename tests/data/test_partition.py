@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedshift.core import digest
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.core.registry import validated
 from fedshift.data.partition import Partition
@@ -368,3 +369,79 @@ def test_many_unknown_sites_are_counted() -> None:
     lines = [line for line in str(caught.value).splitlines() if "hospital" in line or "more like these" in line]
     assert len(lines) == 21
     assert lines[-1].endswith("9,979 more like these")
+
+
+def in_folds(number: int, **changes: Any) -> list[Partition]:
+    """The partitions of a number of folds, whose other samples train and validate."""
+    return [*partition(split={"folds": number, "val": 0.2}, **changes).each()]
+
+
+def test_every_patient_of_an_internal_site_is_tested_in_one_fold() -> None:
+    samples = grouped({"A": 23, "B": 12, "C": 5})
+    patient = samples.set_index("sample")["patient"]
+    tables = [fold.assign(samples) for fold in in_folds(5)]
+    tested: list[str] = []
+    for table in tables:
+        people = table.assign(patient=table["sample"].map(patient)).query("role == 'internal'")
+        assert people.groupby("patient")["split"].nunique().max() == 1
+        tested += [*people[people["split"] == "test"]["patient"].unique()]
+    assert sorted(tested) == sorted(patient[~patient.str.startswith("C")].unique())
+    outside = [table[table["role"] == "external"].reset_index(drop=True) for table in tables]
+    for other in outside[1:]:
+        pd.testing.assert_frame_equal(other, outside[0])
+
+
+def test_folds_have_equally_many_patients_and_the_patients_with_most_of_the_rare_class_apart() -> None:
+    samples = grouped({"A": 23, "B": 20}, each=10)
+    number = samples["patient"].str[2:].astype(int)
+    samples["label"] = (number < 5).astype(int)
+    for fold in in_folds(5, external=[]):
+        table = fold.assign(samples).merge(samples[["sample", "patient", "label"]], on="sample")
+        tested = table[(table["split"] == "test") & (table["site"] == "A")]
+        assert tested["patient"].nunique() in (4, 5)
+        assert tested[tested["label"] == 1]["patient"].nunique() == 1
+
+
+def test_a_patient_of_two_sites_is_tested_in_the_same_fold_at_both() -> None:
+    samples = grouped({"A": 10, "B": 10})
+    samples["patient"] = samples["patient"].str[2:]
+    for fold in in_folds(5, external=[]):
+        table = fold.assign(samples).merge(samples[["sample", "patient"]], on="sample")
+        assert table.groupby("patient")["split"].nunique().max() == 1
+
+
+def test_a_study_without_folds_keeps_the_id_of_its_partition() -> None:
+    # The digest of {"dataset", ...} with the split's three shares, as it was before there were folds.
+    wanted = partition(split={"train": 0.6, "val": 0.2, "test": 0.2})
+    settings = wanted.model_dump(mode="json", exclude={"held_out", "leave_one_out", "cut", "deal", "split"})
+    shares = {"train": 0.6, "val": 0.2, "test": 0.2}
+    assert wanted.identity("own") == digest.of({"dataset": "own", **settings, "split": shares})
+    assert len({fold.identity("own") for fold in in_folds(5)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ({"folds": 5, "val": 0.8}, "the other folds are 0.8"),
+        ({"folds": 5, "test": 0.3}, "a fold is 0.2"),
+        ({"folds": 5, "fold": 6}, "fold: is 6, and folds is 5"),
+        ({"fold": 1}, "fold: is 1, and folds is None"),
+        ({"folds": 1}, "greater than or equal to 2"),
+        ({"folds": "five"}, "folds"),
+    ],
+)
+def test_shares_that_cannot_be_folds_are_refused(split: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserErrors, match=message):
+        partition(split=split)
+
+
+def test_more_folds_than_patients_of_a_class_are_refused_in_a_line() -> None:
+    samples = grouped({"A": 20, "B": 20}, each=1)
+    samples["label"] = samples["patient"].isin(["A/1", "A/2", "A/3", *(f"B/{p}" for p in range(9))]).astype(int)
+    with pytest.raises(UserErrors, match=r"site 'A': units with class 1: 3, and each of 5 folds needs one"):
+        in_folds(5, external=[])[0].assign(samples)
+
+
+def test_leaving_sites_out_in_turn_is_not_combined_with_folds() -> None:
+    with pytest.raises(UserErrors, match="cannot be combined with folds"):
+        partition(leave_one_out=True, external=[], split={"folds": 5})

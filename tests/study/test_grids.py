@@ -87,3 +87,24 @@ def test_runs_that_a_scale_states_itself_are_left_alone(tmp_path: Path) -> None:
 def test_a_wrong_key_of_a_grid_is_named(tmp_path: Path, grid: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         plan(tmp_path, runs=[{"algorithm": "fedavg", **grid}])
+
+
+def test_folds_stand_for_a_run_each(tmp_path: Path) -> None:
+    runs = [{"algorithm": "fedavg"}]
+    made = plan(
+        tmp_path, runs=runs, partition={"internal": ["mnist", "svhn"], "external": ["usps"], "split": {"folds": 4}}
+    )
+    assert [p.title for p in made.partitions] == [f"usps, fold {k}" for k in (1, 2, 3, 4)]
+    assert len({p.identity("d") for p in made.partitions}) == 4
+    single = {"internal": ["mnist", "svhn"], "external": ["usps"], "split": {"folds": 4, "fold": 3}}
+    assert plan(tmp_path, runs=runs, partition=single).partitions == [made.partitions[2]]
+
+
+def test_folds_beside_another_partition_are_refused(tmp_path: Path) -> None:
+    sites = {"internal": ["mnist", "svhn"], "external": ["usps"]}
+    with pytest.raises(UserError, match="has folds, and the study has other data or partitions"):
+        plan(
+            tmp_path,
+            runs=[{"algorithm": "fedavg"}],
+            partition=[sites | {"split": {"folds": 4}}, sites | {"held_out": "whole"}],
+        )

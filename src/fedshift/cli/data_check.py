@@ -43,6 +43,8 @@ def partitions(plan: Plan) -> Iterator[str]:
         if partition.leave_one_out:
             sites = ", ".join(partition.internal)
             yield f"  leave one out: {len(partition.internal)} partitions, each without one of {sites}"
+        if partition.split.folds:
+            yield f"  folds: {len(partition.each())} partitions, each with other patients of the internal sites to test"
         if partition.deal:
             yield f"  clients {', '.join(partition.internal)}: {partition.deal.words}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,22 +20,64 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from . import splits
+
 MOST_SITES = 10_000
 """Most internal sites, and most external ones."""
 
 
 class Split(Frozen):
-    """Shares of an internal site's samples. They add up to 1."""
+    """Shares of an internal site's samples. They add up to 1.
+
+    With `folds`, every sample of an internal site is tested once: the split stands for one partition for each fold.
+    """
 
     train: float = Field(0.7, gt=0, le=1, description="share of samples that train")
     val: float = Field(0.1, ge=0, lt=1, description="share of samples that validate")
     test: float = Field(0.2, ge=0, lt=1, description="share of samples that test")
+    folds: int | None = Field(
+        None,
+        ge=2,
+        le=20,
+        description="number of folds: each is the test part of a partition of its own, so that every patient of an "
+        "internal site is tested once; test is then 1 / folds, and train what val leaves",
+    )
+    fold: int | None = Field(None, ge=1, description="a single one of the folds, counted from 1; default: all of them")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_folds(cls, values: Any) -> Any:
+        """Add the shares that follow from the number of folds."""
+        if not isinstance(values, dict) or not isinstance(values.get("folds"), int) or values["folds"] < 2:
+            return values
+        test = 1 / values["folds"]
+        val = values.get("val", cls.model_fields["val"].default)
+        if not isinstance(val, int | float):
+            return values
+        if val >= 1 - test:
+            raise UserError("val", f"is {val:g}, and the other folds are {1 - test:g}", "leave a share to train on")
+        return {"train": 1 - test - val, "test": test, **values}
 
     @model_validator(mode="after")
     def _whole(self) -> Split:
+        if self.folds and abs(self.test - 1 / self.folds) > 1e-9:
+            raise UserError("test", f"is {self.test:g}, and a fold is {1 / self.folds:g}", "leave out train and test")
         if abs(self.train + self.val + self.test - 1) > 1e-9:
             raise UserError("split", f"train + val + test is {self.train + self.val + self.test:g}", "make the sum 1")
+        if self.fold and self.fold > (self.folds or 0):
+            raise UserError("fold", f"is {self.fold}, and folds is {self.folds}", "give a number from 1 to folds")
         return self
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The shares by the name of the split."""
+        return {"train": self.train, "val": self.val, "test": self.test}
+
+    def each(self) -> tuple[Split, ...]:
+        """Return the splits that this one stands for: itself, or one for each of its folds."""
+        if self.folds is None or self.fold is not None:
+            return (self,)
+        return tuple(self.model_copy(update={"fold": fold}) for fold in range(1, self.folds + 1))
 
 
 Amount = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
@@ -122,19 +164,26 @@ class Partition(Frozen):
         for key in ("deal", "cut"):
             if getattr(self, key):
                 raise UserError("leave_one_out", f"is for real sites, and `{key}` makes others", "drop one of the two")
+        if self.split.folds:
+            problem = "cannot be combined with folds: a site would be internal in several partitions"
+            raise UserError("leave_one_out", problem, "name the external sites, or leave out folds")
         if self.held_out:
             problem = "stands for several partitions, and held_out is the name of one"
             raise UserError("leave_one_out", problem, "leave out held_out: tables name each by the site left out")
 
     def each(self) -> tuple[Partition, ...]:
-        """Return the partitions that this one stands for: itself, or one for each internal site with leave_one_out."""
+        """Return the partitions that this one stands for: itself, or one for each internal site or fold."""
         if not self.leave_one_out:
-            return (self,)
+            return tuple(self.model_copy(update={"split": split}) for split in self.split.each())
         common = self.model_dump(exclude={"internal", "external", "leave_one_out"})
         clients = {site: tuple(client for client in self.internal if client != site) for site in self.internal}
         return tuple(
             Partition(internal=clients[site], external=(site, *self.external), **common) for site in self.internal
         )
+
+    def without_fold(self) -> Partition:
+        """Return the partition that this one is a fold of; itself without folds."""
+        return self.model_copy(update={"split": self.split.model_copy(update={"fold": None})})
 
     def require_client(self, name: str | None, where: str) -> None:
         """Raise UserError at `where` for a name, if there is one, that is not an internal site."""
@@ -143,8 +192,11 @@ class Partition(Frozen):
 
     @property
     def title(self) -> str:
-        """The name of this partition in scores: `held_out`, or else the names of the external sites."""
-        return self.held_out or "+".join(self.external)
+        """The name of this partition in scores: `held_out`, or else the names of the external sites, and the fold."""
+        words = [self.held_out or "+".join(self.external)]
+        if self.split.fold:
+            words.append(f"fold {self.split.fold}")
+        return ", ".join(filter(None, words))
 
     def assign(self, samples: pd.DataFrame) -> pd.DataFrame:
         """Assign a role and a split to each sample of an internal or external site.
@@ -307,7 +359,7 @@ class Partition(Frozen):
 
         unit = self._units(site, rows)
         names, member = np.unique(unit, return_inverse=True)
-        shares = {name: share for name, share in self.split if share > 0}
+        shares = {name: share for name, share in self.split.shares.items() if share > 0}
         if len(names) < len(shares):
             kind = "samples"
             if self._keeps_patients(rows):
@@ -328,7 +380,11 @@ class Partition(Frozen):
             key = site
             if "base" in rows:
                 key = ""
-            drawn = draw(rows["label"].to_numpy(), member, shares, self.seed, key)
+            label = rows["label"].to_numpy()
+            if self.split.fold:
+                drawn = self._split_by_folds(draw, label, member, shares, site, key)
+            else:
+                drawn = draw(label, member, shares, self.seed, key)
             of_unit = np.where(of_unit == "", drawn, of_unit)
         for name in sorted(set(shares) - set(of_unit)):
             raise UserError(
@@ -338,6 +394,29 @@ class Partition(Frozen):
             )
         assigned.update(zip(names, of_unit, strict=True))
         return of_unit[member]
+
+    def _split_by_folds(
+        self, draw: splits.Draw, label: np.ndarray, member: np.ndarray, shares: splits.Shares, site: str, key: str
+    ) -> np.ndarray:
+        """Return the split of each unit: the units of this fold test, and `draw` splits those of the other folds."""
+        import numpy as np
+
+        from . import splits
+
+        number = self.split.folds or 1
+        fold = splits.folds(label, member, number, self.seed, key)
+        for name in np.unique(label):
+            units = np.unique(member[label == name])
+            if len(np.unique(fold[units])) < number:
+                problem = f"units with class {name}: {len(units)}, and each of {number} folds needs one"
+                raise UserError(f"partition: site {site!r}", problem, "lower folds, or make the site external")
+        split = np.full(len(fold), "test", dtype=object)
+        others = fold != self.split.fold
+        rows = others[member]
+        _, left = np.unique(member[rows], return_inverse=True)
+        kept = {name: share / (1 - self.split.test) for name, share in shares.items() if name != "test"}
+        split[others] = draw(label[rows], left, kept, self.seed, f"{key}, fold {self.split.fold}")
+        return split
 
     def _units(self, site: str, rows: pd.DataFrame) -> np.ndarray:
         """Return the unit of each row that one split must hold: its base image, its patient, or the sample itself."""
@@ -356,4 +435,8 @@ class Partition(Frozen):
     def identity(self, dataset: str) -> str:
         """Return the id of this partition of the dataset with the id `dataset`. It names the file of the partition."""
         unused = {"held_out", "leave_one_out", *(name for name in ("cut", "deal") if not getattr(self, name))}
-        return digest.of({"dataset": dataset, **self.model_dump(mode="json", exclude=unused)})
+        settings = self.model_dump(mode="json", exclude=unused)
+        # Keys that came later are left out where they have no effect, so that earlier studies keep their ids.
+        if not self.split.folds:
+            settings["split"] = self.split.shares
+        return digest.of({"dataset": dataset, **settings})

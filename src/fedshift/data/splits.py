@@ -1,12 +1,13 @@
 """Random splits of a site: of single samples, of samples with equal shares of each class, and of whole groups.
 
 Each function takes the label of each sample (n,), its group (n,) as numbers from 0, the share of each split, and seed
-and site, which name the random stream. It returns the split of each group.
+and site, which name the random stream. It returns the split of each group. `folds` returns the fold of each instead.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from ..core.errors import UserError
 from ..core.rng import seed_of, stream
 
 Shares = dict[str, float]
+Draw = Callable[[np.ndarray, np.ndarray, Shares, int, str], np.ndarray]
+"""One of the functions that split a site."""
 TRIES = 512
 """Number of random splits of groups, of which the best is taken."""
 
@@ -84,3 +87,31 @@ def balanced(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, si
             best = draw
             least = cost
     return np.array(list(shares), dtype=object)[best]
+
+
+def folds(label: np.ndarray, group: np.ndarray, number: int, seed: int, site: str) -> np.ndarray:
+    """Return the fold of each group, from 1 to `number`: equally many groups a fold, and as alike in classes as can be.
+
+    Groups are ranked by their samples of the rarest class, then of the next one, and each fold gets one of every
+    `number` groups in this order. So the groups with most samples of the rarest class are in different folds. Of TRIES
+    random draws, the one whose counts of samples of each class differ least between folds is taken.
+    """
+    counts = np.zeros((group.max() + 1, label.max() + 1))
+    np.add.at(counts, (group, label), 1)
+    rng = stream(seed, "folds", site)
+    shuffled = rng.permutation(len(counts))
+    common_first = np.argsort(-counts.sum(0), kind="stable")
+    # The last key of lexsort is the first to count.
+    ranked = shuffled[np.lexsort(-counts[shuffled][:, common_first].T)]
+    blocks = np.tile(np.arange(number), (math.ceil(len(counts) / number), 1))
+    best = np.empty(len(counts), dtype=int)
+    least = np.inf
+    for _ in range(TRIES):
+        fold = np.empty(len(counts), dtype=int)
+        fold[ranked] = rng.permuted(blocks, axis=1).ravel()[: len(counts)]
+        reached = np.stack([counts[fold == k].sum(0) for k in range(number)])
+        cost = np.abs(reached - counts.sum(0) / number).sum()
+        if cost < least:
+            best = fold
+            least = cost
+    return best + 1

@@ -212,7 +212,7 @@ def _plugins(plugins: Iterable[Plugin]) -> list[str]:
 
 
 def _partition(partition: Partition) -> str:
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in partition.split.model_dump().items())
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in partition.split.shares.items())
     external = [*partition.external]
     if partition.leave_one_out:
         external.append("each internal site in turn")
@@ -223,6 +223,8 @@ def _partition(partition: Partition) -> str:
         f". External: {', '.join(external) or 'none'}. Internal sites are split into {shares} by {partition.by} "
         f"(seed {partition.seed})"
     )
+    if partition.split.folds:
+        text += f"; each of {partition.split.folds} folds tests other patients"
     if partition.truncate:
         text += "; internal sites are cut to the size of the smallest"
     if partition.cut:

@@ -63,6 +63,7 @@ class Plan:
         faults = [fault for n, grid in enumerate(study.runs) for fault in self._take_up(grid, f"{path}.runs.{n}")]
         if faults:
             raise UserErrors({str(fault): fault for fault in faults}.values())
+        self._require_one_set_of_folds()
         self.published: list[Path] = []
         if study.published:
             self.published = [table_path(table, path.parent) for table in study.published.tables]
@@ -115,6 +116,13 @@ class Plan:
                     self.oracles |= dict.fromkeys(run.candidates, sweeps[0])
         classes = len(data.dataset.classes)
         return [fault for training in variants for fault in _faults(grid, training, classes, where)]
+
+    def _require_one_set_of_folds(self) -> None:
+        """Raise UserError if the study has folds and other partitions: its numbers are then means over the folds."""
+        whole = {(run.data.id, run.partition.without_fold()) for run in self.runs.values()}
+        if len(whole) > 1 and any(partition.split.folds for _, partition in whole):
+            problem = "has folds, and the study has other data or partitions beside these"
+            raise UserError(f"{self.path}.partition", problem, "divide it into several studies, or leave out folds")
 
     def _data(self, grid: Grid, where: str) -> Data:
         """Add the dataset of a grid, with the transforms of the step `prepare`, and return it."""
