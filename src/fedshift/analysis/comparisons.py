@@ -103,7 +103,7 @@ class Entry:
 
     def tested(self, role: str) -> frozenset[tuple[str, str]]:
         """Return the data and the site of all test samples. Entries that agree in it are compared."""
-        return frozenset((member.run.data.id, site) for member, site in self.sites(role))
+        return frozenset((member.run.data.source, site) for member, site in self.sites(role))
 
     @property
     def control(self) -> bool:

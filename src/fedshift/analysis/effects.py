@@ -83,7 +83,9 @@ class Estimates:
         self.metrics: dict[str, Metric] = {metric.name: metric for metric in score.metrics(names.plan)}
         self.left_out = undefined(names.conditions, scores)
         self.left_out |= of_one_class(names.conditions, reference.table(predicted, samples).reset_index())
-        self.clusters: Mapping[str, Clusters] = {data: clusters(samples, data) for data in names.plan.data}
+        # Data of one source, prepared in several ways, show the same patients, who count once.
+        sources = {data.source: clusters(samples, id_) for id_, data in reversed(names.plan.data.items())}
+        self.clusters: Mapping[str, Clusters] = {id_: sources[data.source] for id_, data in names.plan.data.items()}
 
     @functools.cached_property
     def sites(self) -> dict[Level, Estimate]:

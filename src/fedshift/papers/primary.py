@@ -53,5 +53,5 @@ def _arms(finder: Finder, selector: dict[str, object]) -> list[Cell]:
 
 def _alike(first: Cell, second: Cell) -> bool:
     """Return whether two conditions test the same data at the same external sites."""
-    tested = [(cell.condition.run.data.id, cell.condition.partition.external) for cell in (first, second)]
+    tested = [(cell.condition.run.data.source, cell.condition.partition.external) for cell in (first, second)]
     return bool(tested[0] == tested[1])

@@ -27,6 +27,7 @@ from .fields import (
     ModelField,
     TransformField,
 )
+from .hypothesis import Hypothesis
 from .published import Published, Trend
 from .search import Rule, TrainingField
 from .selector import Selector
@@ -48,6 +49,9 @@ class Grid(Frozen):
     model: ModelField | None = Field(None, description="default: the study's model")
     dataset: dict[str, Any] = Field({}, description="settings that differ from the study's dataset")
     partition: dict[str, Any] = Field({}, description="settings that differ from the study's partitions")
+    transforms: tuple[TransformField, ...] | None = Field(
+        None, description="transforms of the images, in order; default: the study's transforms"
+    )
     seeds: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
         None, min_length=1, description="default: the study's seeds"
     )
@@ -119,6 +123,11 @@ class Study(Frozen):
         None,
         description="the comparison of conditions that the study is made for, by its headline metric; default: every "
         "two conditions are compared, and p values are adjusted for all these pairs",
+    )
+    hypotheses: tuple[Hypothesis, ...] = Field(
+        (),
+        description="claims about differences of the headline metric, each with a margin, that are written down before "
+        "the results are seen; the page answers each of them with yes, no or cannot tell",
     )
     positive: str | None = Field(
         None, description="the positive class of an operating point, with two classes; default: the second"

@@ -23,6 +23,7 @@ from ..io.shipped import SHIPPED
 from .declaration import Grid, Study, merge, read
 from .published import table_path
 from .run import Data, Run
+from ..transforms import Transform
 from .search import Search, options, trainings, varied
 
 MOST = 20_000
@@ -98,7 +99,7 @@ class Plan:
                 data=data,
                 partition=partition,
                 model=grid.model or study.model,
-                transforms=tuple(t for t in study.transforms if t.when != "prepare"),
+                transforms=tuple(t for t in _transforms(study, grid) if t.when != "prepare"),
                 algorithm=algorithms[0].canonical(),
                 bn=bn,
                 addon=addon,
@@ -119,7 +120,7 @@ class Plan:
 
     def _require_one_set_of_folds(self) -> None:
         """Raise UserError if the study has folds and other partitions: its numbers are then means over the folds."""
-        whole = {(run.data.id, run.partition.without_fold()) for run in self.runs.values()}
+        whole = {(run.data.source, run.partition.without_fold()) for run in self.runs.values()}
         if len(whole) > 1 and any(partition.split.folds for _, partition in whole):
             problem = "has folds, and the study has other data or partitions beside these"
             raise UserError(f"{self.path}.partition", problem, "divide it into several studies, or leave out folds")
@@ -134,7 +135,7 @@ class Plan:
         if study.control and not _has_images(dataset):
             problem = f"the samples of {dataset.name} are vectors, and a control sees colour and texture of images"
             raise UserError(f"{self.path}.control", problem, "leave it out")
-        prepare = tuple(t for t in study.transforms if t.when == "prepare")
+        prepare = tuple(t for t in _transforms(study, grid) if t.when == "prepare")
         data = Data(dataset=dataset, synthetic=self.scale == "mini" and dataset.has_miniature, prepare=prepare)
         self.data[data.id] = data
         return data
@@ -259,6 +260,13 @@ def _require_network(inference: Inference, algorithm: Algorithm, where: str) -> 
     if inference.network == "global" and not algorithm.collaboration.has_global_model:
         problem = f"is global, but with {algorithm.name} {algorithm.collaboration.apart}"
         raise UserError(f"{where}.network", problem, "leave it out, or give this algorithm its own inferences")
+
+
+def _transforms(study: Study, grid: Grid) -> tuple[Transform, ...]:
+    """Return the transforms of a grid's images."""
+    if grid.transforms is None:
+        return study.transforms
+    return grid.transforms
 
 
 def _settings(study: Study, grid: Grid) -> dict[str, Any]:

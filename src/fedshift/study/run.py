@@ -46,6 +46,11 @@ class Data(Frozen):
         return f"{self.dataset.identity_name}-{digest.of([self._source, [t.identity() for t in self.prepare]])}"
 
     @functools.cached_property
+    def source(self) -> str:
+        """The id of the images before the transforms of preparation: data that share it show the same patients."""
+        return digest.of(self._source)
+
+    @functools.cached_property
     def _source(self) -> dict[str, Any]:
         # Settings of the miniature alone leave the ids of real data as they are.
         settings = self.dataset.identity()
