@@ -47,7 +47,7 @@ def test_jobs_are_those_of_snakemakes_dry_run(tmp_path: Path, monkeypatch: pytes
     assert Counter(job.rule for job in pending) == Counter(job.rule for job in jobs)
     assert {job.id for job in pending if job.rule == "train"} == set(plans["tiny"].runs)
     assert {job.reason for job in pending if job.rule == "download"} == {"missing output files"}
-    assert job_counts(plans) == {"ledger": 0, "choose": 0} | Counter(job.rule for job in pending)
+    assert job_counts(plans) == {"ledger": 0, "divergence": 0, "choose": 0} | Counter(job.rule for job in pending)
 
 
 def test_an_empty_folder_has_the_workflow_that_comes_with_fedshift() -> None:

@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "predict": {*TABLES, "torch"},
     "score": {*TABLES, "sklearn", "scipy"},
     "ledger": {*TABLES, "torch"},
+    "divergence": {*TABLES, "torch", "sklearn", "scipy"},
     "summarise": {*TABLES, "sklearn", "scipy"},
     "figure": {*TABLES, "matplotlib", "scipy"},
     "page": {*TABLES, "jinja2", "matplotlib", "scipy"},

@@ -44,6 +44,8 @@ def carry_out(file: Path, scale: str, calls: Counter[str]) -> None:
         step(files.ledger, "ledger", "--write")
     step(files.scores, "score")
     step(files.summary, "summarise")
+    if plan.measures_divergence:
+        step(files.divergence, "divergence")
     for figure in plan.study.figures:
         step(files.figure(figure), "figure", figure)
     step(paths.page(plan.name), "page")

@@ -17,3 +17,29 @@ rule predict:
         code=lambda w: study.code("jobs.predict", *run_of(w).plugins, *CALL.inferences[w.inference]),
     shell:
         "python -m fedshift predict {params.study} {wildcards.run} {wildcards.inference} --threads {threads} > {log:q} 2>&1"
+
+
+# One job for a study: it passes each test image again, and keeps no features.
+rule divergence:
+    input:
+        data=lambda w: [file for data in PLANS[w.study].data.values() for file in prepared(data)],
+        partitions=lambda w: {PATHS.partition(run.partition_id) for run in PLANS[w.study].runs.values()},
+        models=lambda w: [PATHS.run_files(run).model for run in PLANS[w.study].runs],
+        clients=lambda w: [PATHS.run_files(run).clients for run in PLANS[w.study].runs],
+    output:
+        PATHS.study_files("{study}").divergence,
+    log:
+        PATHS.log("divergence", "{study}"),
+    conda:
+        "../../envs/train.yaml"
+    threads: 1
+    params:
+        study=named,
+        view=lambda w: PLANS[w.study].view,
+        code=lambda w: study.code(
+            "analysis.divergence",
+            *(p for r in PLANS[w.study].runs.values() for p in r.plugins),
+            *PLANS[w.study].inferences.values(),
+        ),
+    shell:
+        "python -m fedshift divergence {params.study} --threads {threads} > {log:q} 2>&1"

@@ -64,6 +64,7 @@ rule figure:
         rules.score.output.scores,
         *PATHS.study_files("{study}").drawn,
         lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs],
+        lambda w: [PATHS.study_files(w.study).divergence] if PLANS[w.study].measures_divergence else [],
     output:
         report(
             PATHS.study_files("{study}").figure("{figure}"),

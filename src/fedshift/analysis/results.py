@@ -199,6 +199,7 @@ class StudyResults:
             settings={name: run.settings for name, run in self.plan.runs.items()},
             synthetic=self.synthetic,
             benefits=self._titled(self.table("net_benefit")) if net_benefit.FIGURE in self.plan.study.figures else None,
+            divergence=self._titled(self.table("divergence")) if self.plan.measures_divergence else None,
             ranking=ranking(self.findings),
             calibration=self._titled(self.table("calibration")),
         )

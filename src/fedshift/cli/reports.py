@@ -14,8 +14,9 @@ from .group import Group, checked, heading, one_plan
 
 
 def add(group: Group) -> None:
-    """Add the commands score, summarise, figure, page, report, ledger, diff and index."""
+    """Add the commands score, divergence, summarise, figure, page, report, ledger, diff and index."""
     group.add(score, "study", work="scoring its predictions")
+    group.add(divergence, "study", work="comparing the features of its sites")
     group.add(summarise, "study", work="computing its tables")
     group.add(figure, "study", "figure", work="drawing").add_argument(
         "--width", default="174mm", choices=("85mm", "174mm"), help="width of the figure answer: one column, or two"
@@ -40,6 +41,15 @@ def score(args: argparse.Namespace) -> None:
     files = Paths().study_files(plan.name)
     with checked(args, read_by("score", plan, Paths()), [files.scores, files.missing]):
         say(f"wrote {job(plan, Paths())}")
+
+
+def divergence(args: argparse.Namespace) -> None:
+    """Measure how far the features of external sites are from those of internal sites, under each inference."""
+    plan = one_plan(args)
+    from ..analysis.divergence import write
+
+    with checked(args, read_by("divergence", plan, Paths()), [Paths().study_files(plan.name).divergence]):
+        say(f"wrote {write(plan, Paths(), args.threads)}")
 
 
 def summarise(args: argparse.Namespace) -> None:
@@ -81,6 +91,8 @@ def report(args: argparse.Namespace) -> None:
     """Score, summarise, draw and write the page of what there is; runs may be missing."""
     score(args)
     summarise(args)
+    if one_plan(args).measures_divergence:
+        divergence(args)
     # Each step is the command that Snakemake would call, so that checksums are checked and recorded in the same way.
     for name in one_plan(args).study.figures:
         figure(argparse.Namespace(**vars(args) | {"figure": name}))

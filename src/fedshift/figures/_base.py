@@ -111,6 +111,7 @@ class Results:
     mistakes : function that reads the predictions and returns at most so many mistakes of each external site; costly,
         so that `caption` should not call it
     benefits : net_benefit.csv with titles as in `scores`; None where the study asks for no decision curve
+    divergence : divergence.csv with titles as in `scores`; None where the study does not ask for the figure
     ranking : ranks of the conditions over sites
     calibration : calibration.csv with titles as in `scores`
     """
@@ -129,6 +130,7 @@ class Results:
     images: Callable[[int], Mapping[str, np.ndarray]] = no_images
     mistakes: Callable[[int], Sequence[SiteMistakes]] = no_mistakes
     benefits: pd.DataFrame | None = None
+    divergence: pd.DataFrame | None = None
     ranking: Ranking | None = None
     calibration: pd.DataFrame | None = None
 

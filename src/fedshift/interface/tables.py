@@ -58,8 +58,8 @@ class StudyTables:
 
     @property
     def names(self) -> list[str]:
-        """The names that `table` takes."""
-        return list(RESULT_TABLES)
+        """The names of the tables that the study has, which `table` takes."""
+        return [name for name in RESULT_TABLES if self._files.result(name).is_file()]
 
     def table(self, name: str) -> pd.DataFrame:
         """Return a table of numbers by the name of its file, such as `calibration` or `operating_points`.

@@ -154,6 +154,11 @@ class StudyFiles(_Files):
         return self.folder / "ledger.csv"
 
     @property
+    def divergence(self) -> Path:
+        """The divergence of features between sites. Written by `fedshift divergence`."""
+        return self.folder / "divergence.csv"
+
+    @property
     def summary(self) -> Path:
         """Means, deviations and intervals over seeds. Written by `fedshift summarise`."""
         return self.folder / "summary.csv"

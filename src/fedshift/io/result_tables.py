@@ -52,6 +52,14 @@ SCORES = ResultTable(
     columns=("run", "site", "role", *INFERENCE, "seed", "metric", "value", "n"),
 )
 """Every score, written by the rule `score`. All other tables are made of it and of predictions."""
+DIVERGENCE = ResultTable(
+    "divergence",
+    "analysis.divergence",
+    (*IDS, "role", "site", "run"),
+    "Divergence of features",
+    columns=(*IDS, "role", "site", "run", "seed", "n", "n_internal", "features", "a_distance", "mmd"),
+)
+"""The divergence of features between sites, written by the rule `divergence` for studies with the figure."""
 SUMMARISED = (
     ResultTable(
         "summary",
@@ -118,7 +126,7 @@ SUMMARISED = (
     ResultTable("net_benefit", "analysis.net_benefit", (*IDS, "role", "site", "threshold"), drawn=True),
 )
 """The tables that the rule `summarise` writes."""
-RESULT_TABLES = {table.name: table for table in (SCORES, *SUMMARISED)}
+RESULT_TABLES = {table.name: table for table in (SCORES, DIVERGENCE, *SUMMARISED)}
 TEXT = (
     *("study", "run", *IDS, "algorithm", "bn", "addon", "held_out", "site", "role", "inference", "metric"),
     *("quantity", "condition", "reason", "partition"),

@@ -50,6 +50,8 @@ def outputs(plan: Plan, paths: Paths) -> Iterator[Output]:
     yield Output("score", (study.scores, study.missing))
     if of_ledger(plan):
         yield Output("ledger", (study.ledger,))
+    if plan.measures_divergence:
+        yield Output("divergence", (study.divergence,))
     yield Output("summarise", study.summarised)
     yield from (Output("figure", (study.figure(name),)) for name in plan.study.figures)
     yield Output("page", (paths.page(plan.name), study.headline))
@@ -82,16 +84,17 @@ def read_by(rule: str, plan: Plan, paths: Paths) -> list[Path]:
     rounds = [run.rounds for run in runs]
     manifests = [run.manifest for run in runs]
     scored = [study.scores, study.missing]
-    shown = [study.scores, *study.drawn]
+    shown = [study.scores, study.divergence, *study.drawn]
     controls = [paths.control(key) for key in plan.controls]
     predicted = predictions(plan, paths)
     return {
         "score": [*predicted, *tables, *partitions],
         "ledger": images,
+        "divergence": [*images, *tables, *cards, *partitions, *(file for run in runs for file in run.trained)],
         "summarise": [*scored, *predicted, *controls, study.ledger, *rounds, *tables, *pixels, *partitions, *cards],
         "figure": [*shown, *predicted, *rounds, *images, *tables, *cards],
         "page": [
-            *(*scored, study.ledger, *study.summarised, *map(study.figure, plan.study.figures)),
+            *(*scored, study.ledger, study.divergence, *study.summarised, *map(study.figure, plan.study.figures)),
             *(*rounds, *manifests, *images, *tables, *pixels, *cards, *partitions),
         ],
         "export": [*scored, *rounds, *manifests, *(run.spec for run in runs)],

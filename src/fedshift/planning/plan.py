@@ -107,6 +107,7 @@ def job_counts(plans: Mapping[str, Plan]) -> dict[str, int]:
         "predict": len({job for plan in plans.values() for job in plan.predicted}),
         "score": len(plans),
         "ledger": sum(map(of_ledger, plans.values())),
+        "divergence": sum(plan.measures_divergence for plan in plans.values()),
         "summarise": len(plans),
         "figure": sum(len(plan.study.figures) for plan in plans.values()),
         "page": len(plans),

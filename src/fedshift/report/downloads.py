@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..analysis.results import StudyResults
-from ..io.result_tables import SCORES, SUMMARISED
+from ..io.result_tables import DIVERGENCE, SCORES, SUMMARISED
 
 EMBED = 100_000
 """Files of more bytes are not embedded for download, only named."""
@@ -19,7 +19,7 @@ FILES = {
     "Table of sites": "tables/sites",
     "Table of conditions compared": "tables/conditions",
     "Beside the published values": "tables/comparison",
-    **{table.title: table.name for table in (*SUMMARISED, SCORES) if table.title},
+    **{table.title: table.name for table in (*SUMMARISED, DIVERGENCE, SCORES) if table.title},
 }
 """The files of a study that a reader may want, without their endings, by their titles."""
 SYNTHETIC = "Synthetic: not a result. The images are invented."

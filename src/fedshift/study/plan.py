@@ -180,6 +180,11 @@ class Plan:
                 runs.setdefault(run.partition_id, run)
         return runs
 
+    @property
+    def measures_divergence(self) -> bool:
+        """True where the study asks for the figure that shows how far features of sites are apart."""
+        return "divergence" in self.study.figures
+
     def predictions(self, run: str) -> dict[str, str]:
         """Return the id of the prediction job for each inference of a run, by the id of the inference."""
         jobs: dict[str, str] = {}
