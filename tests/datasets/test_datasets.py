@@ -325,7 +325,7 @@ def test_own_images_are_turned_as_their_camera_says(tmp_path: Path) -> None:
 def test_a_depth_that_would_be_clipped_is_refused(tmp_path: Path) -> None:
     Image.fromarray(GREY.astype(np.int32) * 1000).save(tmp_path / "deep.tiff")
     path = table(tmp_path, [{"path": "deep.tiff", "label": 0, "site": "X"}])
-    with pytest.raises(UserError, match=r"deep\.tiff: cannot be read as an image \(32 bits a pixel"):
+    with pytest.raises(UserError, match=r"deep\.tiff: has 32 bits a pixel, and no window; write one"):
         prepared(own(path), tmp_path)
 
 

@@ -47,6 +47,8 @@ print(*sys.modules)
     return {name.partition(".")[0] for name in run.stdout.split()}
 
 
-@pytest.mark.parametrize("library", ["torch", "torchvision", "monai", "pandas", "scipy", "sklearn", "matplotlib"])
+@pytest.mark.parametrize(
+    "library", ["torch", "torchvision", "monai", "pandas", "scipy", "sklearn", "matplotlib", "pydicom", "nibabel"]
+)
 def test_the_workflow_is_built_without(library: str) -> None:
     assert library not in loaded()

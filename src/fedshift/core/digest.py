@@ -25,7 +25,10 @@ SHAPES_NO_RESULT = (
 
 A job whose own module lies in one of these folders, such as the page's in `report`, reruns for an edit in that folder.
 """
-SHAPES_RESULTS = ("fedshift.core.rng", "fedshift.io.images")
+SHAPES_RESULTS = (
+    *("fedshift.core.rng", "fedshift.io.dicom", "fedshift.io.images", "fedshift.io.nifti", "fedshift.io.scan"),
+    "fedshift.io.scan_files",
+)
 """Modules in these folders that do shape results: they say what is drawn, and which pixels are read from a file."""
 
 LIBRARIES = {"site-packages", "dist-packages"}

@@ -15,11 +15,11 @@ from PIL import Image
 from ..core.console import Progress, say
 from ..core.errors import UserError, require_none
 from ..io.disk import atomic_folder
+from ..io.pseudonyms import Pseudonyms
 from ..io.text import write_json
 from . import tissue
 from .annotations import ROLES, Shape, by_role, read_shapes, require_inside
 from .contact_sheet import Tile, overlay, sheet
-from .pseudonyms import Pseudonyms
 from .pyramid import Pyramid, opened, require_openslide
 from .rasterise import area
 from .slide_table import WRITTEN, Slide, read_slides

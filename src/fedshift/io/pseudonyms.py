@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.errors import UserError
-from ..io.disk import disk_errors
-from ..io.guards import require_regular
+from .disk import disk_errors
+from .guards import require_regular
 
 DIGITS = 12
 SHORTEST = 32

@@ -1,0 +1,256 @@
+"""DICOM files: which pixels are read from them, and which elements of their headers.
+
+Only the elements in PIXELS are read for an image, and those in PERSON and DEVICE for a table. No message repeats the
+text of an element, or words of a library that could hold one.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import UserError
+from .guards import require_regular
+from .scan import Frame, Reading, Scan, Spacing, Window
+
+if TYPE_CHECKING:
+    import numpy as np
+    from pydicom import Dataset
+    from pydicom.uid import UID
+
+PALETTE = tuple(
+    f"{colour}PaletteColorLookupTable{part}" for colour in ("Red", "Green", "Blue") for part in ("Descriptor", "Data")
+)
+SEGMENTED = tuple(f"Segmented{colour}PaletteColorLookupTableData" for colour in ("Red", "Green", "Blue"))
+PIXELS = (
+    *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "BitsStored"),
+    *("BitsAllocated", "PixelRepresentation", "PixelSpacing", "ImagerPixelSpacing", "RescaleSlope", "RescaleIntercept"),
+    *("ModalityLUTSequence", "WindowCenter", "WindowWidth", "VOILUTFunction", "BurnedInAnnotation"),
+    *("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", *PALETTE, *SEGMENTED),
+)
+"""Elements of a header that say how its pixels are shown."""
+PERSON = ("PatientID", "StudyInstanceUID", "AccessionNumber")
+"""Elements from which a table takes pseudonyms and labels; they are never written."""
+DEVICE = {"manufacturer": "Manufacturer", "model": "ManufacturerModelName", "protocol": "ProtocolName"}
+"""Columns of a table, and the elements that they hold."""
+DAMAGE = (
+    *(ArithmeticError, AttributeError, EOFError, LookupError, NotImplementedError, OSError, RecursionError),
+    *(RuntimeError, TypeError, ValueError, struct.error, zlib.error),
+)
+"""The errors that pydicom and its decoders raise for damaged files."""
+CODEC = re.compile(r"\b(pylibjpeg(?:-\w+)?|pyjpegls)\b")
+"""Packages, among those that pydicom names, which pip installs on every system."""
+
+
+class DicomFile(Scan):
+    """A DICOM file whose header is read."""
+
+    kind = "DICOM"
+
+    def __init__(self, path: Path, header: Dataset, remedy: str) -> None:
+        self.header = header
+        try:
+            frames = int(header.get("NumberOfFrames") or 1)
+            size = int(header.Rows), int(header.Columns)
+            self.bits = int(header.BitsStored)
+            self.colours = int(header.SamplesPerPixel) > 1 or header.PhotometricInterpretation == "PALETTE COLOR"
+        except DAMAGE:
+            raise UserError(path, "is a DICOM file without an image, such as a report or a plan", remedy) from None
+        super().__init__(path, frames, size, remedy)
+        self.burnt_in = str(header.get("BurnedInAnnotation")) == "YES"
+        self.windowed = self.colours or self.window(1) is not None
+
+    @classmethod
+    def opened(cls, path: Path, remedy: str) -> DicomFile:
+        """Return a file whose header is read. Raises UserError for one that is damaged or has no image."""
+        return cls(path, read_header(path, PIXELS, remedy), remedy)
+
+    def frame(self, number: int) -> Frame:
+        """Return a frame: grey values after slope and intercept, or colours. Raises UserError as the base class."""
+        from pydicom.pixels import apply_color_lut, apply_modality_lut
+
+        values = self._decoded(number)
+        spacing = self._spacing(number)
+        try:
+            if self.header.PhotometricInterpretation == "PALETTE COLOR":
+                values = apply_color_lut(values, self.header)
+                return Frame(upper_bits(values, 8 * values.dtype.itemsize), spacing=spacing)
+            if self.colours:
+                return Frame(upper_bits(values, self.bits), spacing=spacing)
+            if "ModalityLUTSequence" in self.header:
+                values = apply_modality_lut(values, self.header)
+            else:
+                slope, intercept = self._rescale(number)
+                values = values * slope + intercept
+        except DAMAGE:
+            raise UserError(self.path, "has a damaged table of values or colours in its header", self.remedy) from None
+        inverted = self.header.PhotometricInterpretation == "MONOCHROME1"
+        return Frame(values, self.window(number), spacing, inverted)
+
+    def require(self, named: int | None, reading: Reading) -> None:
+        """Raise UserError as the base class, and where no installed package decompresses the file."""
+        syntax = self.header.file_meta.get("TransferSyntaxUID")
+        if syntax is not None and syntax.is_compressed and not _decoded_here(syntax):
+            raise self._undecoded(syntax)
+        super().require(named, reading)
+
+    def window(self, number: int) -> Window | None:
+        """Return the window of a frame: the first that the file states, or all values that up to 8 bits can hold.
+
+        None where nothing says it. A width and a centre become the two values of PS3.3, C.11.2.1.2.
+        """
+        centre, width = (self._number(number, "FrameVOILUTSequence", key) for key in ("WindowCenter", "WindowWidth"))
+        function = self._element(number, "FrameVOILUTSequence", "VOILUTFunction") or "LINEAR"
+        if centre is not None and width is not None:
+            if function == "LINEAR" and width >= 1:
+                return centre - 0.5 - (width - 1) / 2, centre - 0.5 + (width - 1) / 2
+            if function == "LINEAR_EXACT" and width > 0:
+                return centre - width / 2, centre + width / 2
+            return None
+        if self.bits > 8 or self._rescale(number) != (1, 0) or "ModalityLUTSequence" in self.header:
+            return None
+        least = -(2 ** (self.bits - 1)) if self.header.get("PixelRepresentation") == 1 else 0
+        return least, least + 2**self.bits - 1
+
+    def _rescale(self, number: int) -> tuple[float, float]:
+        """Return slope and intercept, from stored values to those of the file's units."""
+        group = "PixelValueTransformationSequence"
+        slope, intercept = (self._number(number, group, key) for key in ("RescaleSlope", "RescaleIntercept"))
+        return 1 if slope is None else slope, 0 if intercept is None else intercept
+
+    def _spacing(self, number: int) -> Spacing | None:
+        """Return the spacing of a frame; that at the detector where the one in the patient is unknown."""
+        spacing = self._element(number, "PixelMeasuresSequence", "PixelSpacing") or self.header.get(
+            "ImagerPixelSpacing"
+        )
+        try:
+            rows, columns = map(float, spacing)
+        except DAMAGE:
+            return None
+        return rows, columns
+
+    def _number(self, number: int, group: str, key: str) -> float | None:
+        """Return the number that an element holds, or the first of them; None if there is none."""
+        value = self._element(number, group, key)
+        if value is None:
+            return None
+        try:
+            return float(value[0] if isinstance(value, Sequence) and not isinstance(value, str) else value)
+        except DAMAGE:
+            raise UserError(self.path, f"has a damaged header: its {key} is not a number", self.remedy) from None
+
+    def _element(self, number: int, group: str, key: str) -> Any:
+        """Return an element of a frame, of all frames, or of the file, in this order; None if there is none.
+
+        Files with several frames may have it in a functional group of a frame or of all frames (PS3.3, C.7.6.16).
+        """
+        places = [self.header]
+        for name, i in (("SharedFunctionalGroupsSequence", 0), ("PerFrameFunctionalGroupsSequence", number - 1)):
+            groups = self.header.get(name)
+            if groups and i < len(groups):
+                places = [*(groups[i].get(group) or [])[:1], *places]
+        found = (place.get(key) for place in places)
+        return next((value for value in found if value not in (None, "")), None)
+
+    def _decoded(self, number: int) -> np.ndarray:
+        """Return the stored values of a frame, and colours as RGB."""
+        from pydicom import dcmread
+        from pydicom.pixels import pixel_array
+
+        syntax = self.header.file_meta.get("TransferSyntaxUID")
+        source: Any = self.path
+        try:
+            if syntax is None or not syntax.is_compressed:
+                # from a path, pydicom would take the bytes behind pixels that are too few for pixels
+                source = dcmread(self.path)
+                self._require_length(len(source.get("PixelData", b"")))
+            values: np.ndarray = pixel_array(source, index=number - 1)
+        except AttributeError as error:
+            if "no pixel data" in str(error):
+                raise UserError(self.path, "has no pixels: its header stands alone", self.remedy) from None
+            raise self._undecoded(syntax) from None
+        except UserError:
+            raise
+        except DAMAGE:
+            raise self._undecoded(syntax) from None
+        if values.shape[:2] != self.size:
+            raise UserError(self.path, "has pixels of another size than its header says", self.remedy)
+        return values
+
+    def _require_length(self, length: int) -> None:
+        """Raise UserError for uncompressed pixels that are a frame longer than the header says, or more."""
+        samples = int(self.header.SamplesPerPixel) * self.size[0] * self.size[1]
+        frame = samples * int(self.header.get("BitsAllocated", 8)) // 8
+        if length >= (self.frames + 1) * frame > 0:
+            problem = f"has pixels for {length // frame} frames, but its header says {self.frames}"
+            raise UserError(self.path, problem, self.remedy)
+
+    def _undecoded(self, syntax: UID | None) -> UserError:
+        """Return why pixels are not decoded, and which package would decode them."""
+        if syntax is None:
+            return UserError(self.path, "does not say how its pixels are stored (no transfer syntax)", self.remedy)
+        if not syntax.is_compressed:
+            return UserError(self.path, "has fewer pixels than its header says, or is cut short", self.remedy)
+        name = "unknown format"
+        if not syntax.is_private and syntax.name != str(syntax):
+            name = syntax.name
+        packages = codecs(syntax)
+        if not packages:
+            problem = f"is compressed ({name}), and is damaged or not to be read"
+            return UserError(self.path, problem, f"{self.remedy}; or export it without compression")
+        problem = "and no package that decodes it is installed"
+        if _decoded_here(syntax):
+            problem = "and is damaged or beyond the installed decoder"
+        remedy = f"pip install {packages}, or export it without compression"
+        return UserError(self.path, f"is compressed ({name}), {problem}", remedy)
+
+
+def _decoded_here(syntax: UID) -> bool:
+    """Return whether a decoder for a transfer syntax is installed."""
+    from pydicom.pixels import get_decoder
+
+    try:
+        return bool(get_decoder(syntax).is_available)
+    except NotImplementedError:
+        return False
+
+
+def codecs(syntax: UID) -> str:
+    """Return the packages that would decode a transfer syntax beside those that are installed, as pip takes them."""
+    from pydicom.pixels import get_decoder
+
+    try:
+        wanted = [CODEC.findall(text.partition("requires")[2]) for text in get_decoder(syntax).missing_dependencies]
+    except NotImplementedError:
+        return ""
+    return " ".join(next((names for names in wanted if names), ()))
+
+
+def upper_bits(colours: np.ndarray, bits: int) -> np.ndarray:
+    """Return colours of `bits` bits as uint8; above 8 bits, the upper 8."""
+    import numpy as np
+
+    return (colours >> max(bits - 8, 0)).astype(np.uint8)
+
+
+def read_header(path: Path, elements: Sequence[str], remedy: str) -> Dataset:
+    """Return some elements of a header, by their keywords. Raises UserError for a file that is not sound DICOM."""
+    import pydicom
+    from pydicom.errors import InvalidDicomError
+
+    # a warning of pydicom about a value repeats it: it must not reach a log
+    pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
+    require_regular(path)
+    try:
+        return pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(elements))
+    except FileNotFoundError:
+        raise UserError(path, "no such image", remedy) from None
+    except InvalidDicomError:
+        problem = "the file is empty" if not path.stat().st_size else "is not DICOM: the mark DICM is missing"
+        raise UserError(path, problem, remedy) from None
+    except DAMAGE:
+        raise UserError(path, "is a DICOM file with a damaged header, or is cut short", remedy) from None

@@ -1,0 +1,118 @@
+"""NIfTI volumes: which slices are read from them, and how these are turned."""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import UserError
+from .guards import require_regular
+from .scan import Frame, Reading, Scan
+
+if TYPE_CHECKING:
+    import numpy as np
+
+AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
+"""Axes along which slices lie: to the right, to the front and to the head of the patient."""
+MILLIMETRES = {"meter": 1000.0, "micron": 0.001}
+"""Millimetres of the units that a header may name; all others are millimetres."""
+DAMAGE = (
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
+"""The errors that nibabel raises for damaged files, beside its own."""
+
+
+class NiftiVolume(Scan):
+    """A NIfTI file whose header is read. Its frames are slices, numbered towards the patient's right, front or head."""
+
+    kind = "NIfTI"
+
+    def __init__(self, path: Path, image: Any, reading: Reading, remedy: str) -> None:
+        from nibabel import io_orientation
+
+        self.content = image
+        self.volume = _volume(path, image.shape, reading.volume)
+        if image.get_data_dtype().kind not in "iuf":
+            raise UserError(path, "holds colours or complex numbers, which are not read", remedy)
+        orientation = io_orientation(image.affine)
+        if not math.isfinite(orientation.sum()):
+            raise UserError(path, "has a header that does not say how the patient lies", remedy)
+        axis = AXES[reading.axis]
+        stored = [int(k) for k in orientation[:, 0]]
+        """The body's axis along each stored one."""
+        self.across = stored.index(axis)
+        self.towards = orientation[:, 1] > 0
+        # rows run down the higher of the other two axes, and columns along the lower one
+        self.rows, self.columns = (stored.index(k) for k in (2, 1, 0) if k != axis)
+        shape = (*image.shape, 1, 1)
+        super().__init__(path, shape[self.across], (shape[self.rows], shape[self.columns]), remedy)
+
+    @classmethod
+    def opened(cls, path: Path, reading: Reading, remedy: str) -> NiftiVolume:
+        """Return a volume whose header is read. Raises UserError for a file that is damaged, or not a volume."""
+        import nibabel
+        from nibabel.filebasedimages import ImageFileError
+        from nibabel.spatialimages import HeaderDataError
+
+        require_regular(path)
+        try:
+            if path.is_file() and not path.stat().st_size:
+                raise UserError(path, "the file is empty", remedy)
+            image = nibabel.load(path)
+            if not isinstance(image, nibabel.Nifti1Image):
+                raise UserError(path, "is not NIfTI", remedy)
+            return cls(path, image, reading, remedy)
+        except UserError:
+            raise
+        except FileNotFoundError:
+            raise UserError(path, "no such image", remedy) from None
+        except (*DAMAGE, ImageFileError, HeaderDataError):
+            raise UserError(path, "is not NIfTI, or its header is damaged", remedy) from None
+
+    def frame(self, number: int) -> Frame:
+        """Return a slice as a radiologist sees it: the patient's right is left, and the front or the head is up."""
+        index: list[Any] = [slice(None)] * 3
+        index[self.across] = number - 1 if self.towards[self.across] else self.frames - number
+        index = index[: len(self.content.shape)]
+        more = len(self.content.shape) - 3
+        if more > 0:
+            index += [self.volume - 1, *[0] * (more - 1)]
+        try:
+            values: np.ndarray = self.content.dataobj[tuple(index)]
+        except DAMAGE:
+            raise UserError(self.path, "has fewer pixels than its header says, or is cut short", self.remedy) from None
+        values = values.reshape([n for axis, n in enumerate((*self.content.shape, 1)[:3]) if axis != self.across])
+        if self.rows > self.columns:
+            values = values.T
+        steps = [-1 if self.towards[axis] else 1 for axis in (self.rows, self.columns)]
+        zooms = (*self.content.header.get_zooms()[:3], 1.0)
+        unit = MILLIMETRES.get(self.content.header.get_xyzt_units()[0], 1.0)
+        spacing = float(zooms[self.rows]) * unit, float(zooms[self.columns]) * unit
+        return Frame(values[:: steps[0], :: steps[1]], spacing=spacing)
+
+
+def _volume(path: Path, shape: tuple[int, ...], wanted: int | None) -> int:
+    """Return the number, from 1, of the volume to take. Raises UserError where the file has no such volume."""
+    volumes = math.prod(shape[3:])
+    if not 2 <= len(shape) <= 7 or math.prod(shape[4:]) != 1:
+        sizes = "x".join(map(str, shape))
+        raise UserError(path, f"has {len(shape)} dimensions ({sizes})", "store each volume in a file of its own")
+    if volumes == 1:
+        return 1
+    if wanted is None or wanted > volumes:
+        problem = f"has 4 dimensions, {volumes} volumes"
+        if wanted is not None:
+            problem += f", and no volume {wanted}"
+        raise UserError(path, problem, f"choose one: dataset.volume: 1 to {volumes}")
+    return wanted

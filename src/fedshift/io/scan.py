@@ -1,0 +1,194 @@
+"""Scans: files of one or several frames, whose values have units of their own, as images of 8 bits."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Window = tuple[float, float]
+"""The values that become black (0) and white (255)."""
+Spacing = tuple[float, float]
+"""Millimetres between neighbouring rows, and between neighbouring columns."""
+NO_WINDOW = "has no window: nothing says which of its values become black and white"
+MOST_PIXELS = 178_956_970
+"""The most pixels of a frame, as for images that Pillow reads."""
+ALIKE = 0.01
+"""The relative difference of spacings that is overlooked: pixels within it count as square."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The choices of a study on how scans are read.
+
+    Attributes
+    ----------
+    window : values that become 0 and 255; None takes the window that a DICOM file states
+    axis : axis of the body along which the slices of a volume lie: axial, coronal or sagittal
+    volume : number, from 1, of the volume that is taken of a file with several
+    neighbours : the slice before, the slice itself and the slice after become the three channels
+    spacing : millimetres per pixel to which images are scaled; None keeps the finer spacing of the file
+    """
+
+    window: Window | None = None
+    axis: str = "axial"
+    volume: int | None = None
+    neighbours: bool = False
+    spacing: float | None = None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame: values (height, width) in the units of the file, or colours (height, width, 3), uint8.
+
+    `window` is that of the file. `inverted` frames show their smallest value white.
+    """
+
+    values: np.ndarray
+    window: Window | None = None
+    spacing: Spacing | None = None
+    inverted: bool = False
+
+
+class Scan(ABC):
+    """An open scan. Its header is read; its pixels are read when a frame is asked for.
+
+    Attributes
+    ----------
+    frames : number of frames
+    size : height and width in pixels
+    burnt_in : the header says that the pixels show text that may identify the patient
+    windowed : the frames can be shown in 8 bits without the window of a study
+    """
+
+    kind = ""
+
+    def __init__(self, path: Path, frames: int, size: tuple[int, int], remedy: str) -> None:
+        self.path = path
+        self.frames = frames
+        self.size = size
+        self.remedy = remedy
+        self.burnt_in = False
+        self.windowed = False
+        if not (0 < math.prod(size) <= MOST_PIXELS and frames > 0):
+            raise UserError(path, f"has {frames} frames of {size[1]}x{size[0]} pixels, which cannot be read", remedy)
+
+    @abstractmethod
+    def frame(self, number: int) -> Frame:
+        """Return a frame by its number, from 1. Raises UserError for damaged or compressed pixels."""
+
+    def require(self, named: int | None, reading: Reading) -> None:
+        """Raise UserError for a frame that cannot be shown, as far as the header tells; `named` as in `number`."""
+        number = self.number(named, reading)
+        if not self.in_window(reading):
+            raise UserError(self.path, NO_WINDOW, window_remedy(self.frame(number).values))
+
+    def in_window(self, reading: Reading) -> bool:
+        """Return whether the study or the file says which values become black and white."""
+        return reading.window is not None or self.windowed
+
+    def number(self, named: int | None, reading: Reading) -> int:
+        """Return the number of the frame that a row of a table names; `named` is None if it names none.
+
+        Raises UserError where that is not a single frame of the file.
+        """
+        if reading.neighbours and self.frames == 1:
+            problem = "has 1 frame, and so no neighbours"
+            raise UserError(self.path, problem, "make a volume of its series (dcm2niix), or remove dataset.neighbours")
+        if named is None and self.frames == 1:
+            return 1
+        several = f"{self.frames} frames" if self.frames > 1 else "1 frame"
+        if named is None:
+            example = f"{self.path.name}#{(self.frames + 1) // 2}"
+            remedy = f"name one in its path, such as {example}, or some for all files: dataset.slices: [0.5]"
+            raise UserError(self.path, f"has {several}, and no row says which", remedy)
+        if not 1 <= named <= self.frames:
+            raise UserError(self.path, f"has {several}, and no frame {named}", f"write #1 to #{self.frames}")
+        return named
+
+    def image(self, named: int | None, reading: Reading) -> np.ndarray:
+        """Return a frame as an image (height, width, 3), uint8. Its pixels are square where the spacing is known.
+
+        Raises UserError that names the file.
+        """
+        import numpy as np
+
+        middle = self.number(named, reading)
+        numbers = [middle]
+        if reading.neighbours:
+            # a slice at the rim stands for the neighbour that it lacks
+            numbers = [max(middle - 1, 1), middle, min(middle + 1, self.frames)]
+        frames = [self.frame(number) for number in numbers]
+        if len(frames) > 1 and any(frame.values.ndim == 3 for frame in frames):
+            raise UserError(self.path, "is coloured, and three slices become channels", "remove dataset.neighbours")
+        channels = [self._bytes(frame, reading.window) for frame in frames]
+        if channels[0].ndim == 3:
+            image = channels[0]
+        else:
+            image = np.stack(channels if len(channels) > 1 else channels * 3, axis=-1)
+        return self._scaled(image, frames[0].spacing, reading.spacing)
+
+    def _bytes(self, frame: Frame, window: Window | None) -> np.ndarray:
+        """Return the values of a frame as uint8; colours stay as they are."""
+        if frame.values.ndim == 3:
+            return frame.values
+        window = window or frame.window
+        if window is None:
+            raise UserError(self.path, NO_WINDOW, window_remedy(frame.values))
+        shades = in_window(frame.values, window)
+        return 255 - shades if frame.inverted else shades
+
+    def _scaled(self, image: np.ndarray, spacing: Spacing | None, wanted: float | None) -> np.ndarray:
+        """Return an image with square pixels, of `wanted` millimetres where that is not None."""
+        import numpy as np
+        from PIL import Image
+
+        if spacing is None or not all(math.isfinite(length) and length > 0 for length in spacing):
+            if wanted is not None:
+                problem = "does not say how large its pixels are, and dataset.spacing needs that"
+                raise UserError(self.path, problem, "remove dataset.spacing, or leave the file out")
+            return image
+        side = wanted or min(spacing)
+        if all(abs(length / side - 1) <= ALIKE for length in spacing):
+            return image
+        height, width = (max(round(n * length / side), 1) for n, length in zip(image.shape, spacing, strict=False))
+        if height * width > MOST_PIXELS:
+            raise UserError(self.path, f"would have {width}x{height} pixels of {side:g} mm", self.remedy)
+        return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS))
+
+
+def in_window(values: np.ndarray, window: Window) -> np.ndarray:
+    """Return values as uint8: `low` and less are 0, `high` and more 255, and those between are rounded.
+
+    NaN becomes 0. Where low and high are equal, larger values are 255.
+    """
+    import numpy as np
+
+    low, high = window
+    if high == low:
+        return np.where(values > high, 255, 0).astype(np.uint8)
+    shares = (np.asarray(values, dtype=np.float64) - low) / (high - low)
+    return np.rint(255 * np.clip(np.nan_to_num(shares, nan=0.0), 0, 1)).astype(np.uint8)
+
+
+def window_remedy(values: np.ndarray) -> str:
+    """Return what to write where no window is known; the numbers are those of some values, as an example."""
+    import numpy as np
+
+    finite = np.asarray(values, dtype=np.float64)
+    finite = finite[np.isfinite(finite)]
+    if not finite.size:
+        return "it holds no numbers: leave it out"
+    low, high = np.percentile(finite, (1, 99))
+    example = f"dataset.window: [{low:.6g}, {high:.6g}]"
+    if not low < high:
+        example = "dataset.window: [LOW, HIGH]"
+    span = f"its values run from {finite.min():.6g} to {finite.max():.6g}, 98 % of them from {low:.6g} to {high:.6g}"
+    return f"write one for all sites, such as {example}; {span}"
