@@ -84,7 +84,6 @@ def scan() -> None:
     changed("19.png", "19.dcm")
 
 
-CONVERT = "convert it to PNG first, such as with DCMTK: dcmj2pnm --write-png --min-max-window scan.dcm scan.png"
 REMEDY = "get it again, remove its row, or leave it out: dataset.skip_unreadable: true"
 CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "an empty image": (
@@ -95,7 +94,10 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Path("own/19.png").unlink(),
         f"own/t.csv, line 21: no such image: own/19.png; {REMEDY}",
     ),
-    "DICOM": (scan, f"own/t.csv, line 21: a DICOM file, which is not read here: own/19.dcm; {CONVERT}"),
+    "DICOM": (
+        scan,
+        "own/t.csv, line 21: is a DICOM file without an image, such as a report or a plan: own/19.dcm; " + REMEDY,
+    ),
     "the other Unicode form": (
         renamed,
         r"own/t.csv, line 21: no such image: own/Zürich.png; its folder has 'Zu\u0308rich.png': spaces, case and the "

@@ -20,6 +20,7 @@ import torch
 from outline import Outline
 from own_images import CLASSES, SITES, Project, listing, rows
 from PIL import Image
+from pydicom.data import get_testdata_file
 
 from fedshift import study
 from fedshift.cli import parser as cli
@@ -326,13 +327,20 @@ def test_what_to_do_about_an_image_fits_its_source(trained_project: Project, tmp
         ImageFiles.of(trained_project.run(), tmp_path).read("text.png")
 
 
-def test_a_folder_of_dicom_files_is_told_how_to_convert_them(trained_project: Project, tmp_path: Path) -> None:
-    (tmp_path / "series").mkdir()
-    (tmp_path / "series" / "1.dcm").write_bytes(bytes(128) + b"DICM")
-    with pytest.raises(
-        UserError, match=r"lists DICOM files, which are not read directly; convert it to PNG first, such as with"
-    ):
-        trained_project.apply(tmp_path)
+def test_a_folder_of_dicom_files_is_predicted(trained_project: Project, tmp_path: Path) -> None:
+    """They are found by the mark where they have no ending; a scan without a window or pixels is named."""
+    series = tmp_path / "series"
+    series.mkdir()
+    for name, copy in (("MR_small.dcm", "IM1"), ("MR_small_RLE.dcm", "2.dcm")):
+        shutil.copy(Path(get_testdata_file(name, download=False)), series / copy)
+    (series / "notes").write_text("no image")
+    found = trained_project.apply(series, out=tmp_path / "out")
+    predicted = pd.read_csv(found.out / "predictions.csv")
+    assert predicted["path"].tolist() == ["2.dcm", "IM1"]
+    assert predicted["p0"].nunique() == 1, "the pixels are the same"
+    (series / "3.dcm").write_bytes(bytes(128) + b"DICM")
+    with pytest.raises(UserError, match=r"3\.dcm: is a DICOM file without an image"):
+        trained_project.apply(series, out=tmp_path / "more")
 
 
 def test_sites_that_differ_by_a_space_are_told(trained_project: Project, tmp_path: Path, capsys: Any) -> None:

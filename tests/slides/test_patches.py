@@ -126,8 +126,8 @@ def test_the_contact_sheet_shows_tissue_and_tumour_where_they_are(cut: Path) -> 
 
 def test_the_dataset_reads_the_table(cut: Path) -> None:
     data = OwnImages(table=cut / "images.csv", classes=("normal", "tumour"))
-    samples, faults = data.examine(Path())
-    assert not faults and samples["label"].value_counts().to_dict() == {0: 123, 1: 9}
+    examined = data.examine(Path())
+    assert not examined.faults and examined.samples["label"].value_counts().to_dict() == {0: 123, 1: 9}
 
 
 def test_a_folder_that_is_there_stays_as_it_is(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:

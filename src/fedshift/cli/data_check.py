@@ -23,16 +23,17 @@ def inspected(plan: Plan) -> list[str]:
         tables = data.dataset.inputs()
         if not tables:
             continue
-        samples, wrong = data.dataset.examine(Path())
+        examined = data.dataset.examine(Path())
         runs = [run for run in plan.runs.values() if run.data.id == key]
         uses = {(run.partition_id, run.training.batch_size): (run.partition, run.training) for run in runs}
         if plan.study.subgroups:
             from ..analysis import subgroups  # imports the statistics of SciPy
 
-            subgroups.require(plan, ", ".join(map(str, tables)), further_columns(samples))
-        inspection = inspect(samples, data.dataset.classes, list(uses.values()))
-        faults |= {str(fault): fault for fault in (*wrong, *inspection.faults)}
-        texts.append("\n".join(lines(", ".join(map(str, tables)), inspection)))
+            subgroups.require(plan, ", ".join(map(str, tables)), further_columns(examined.samples))
+        inspection = inspect(examined.samples, data.dataset.classes, list(uses.values()))
+        faults |= {str(fault): fault for fault in (*examined.faults, *inspection.faults)}
+        about = [f"    {fact}" for fact in examined.facts] + [f"  warning: {text}" for text in examined.warnings]
+        texts.append("\n".join([*lines(", ".join(map(str, tables)), inspection), *about]))
     require_none(faults.values())
     return texts
 

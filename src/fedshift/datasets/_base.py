@@ -53,7 +53,7 @@ class Opened:
     cannot be read. With `skip_unreadable`, such images are left out, and counted. `reduction(i)`, where there is one,
     returns how many times smaller the image of row i is than its file shows it, along a side. `further` names columns
     of `samples` that are kept beside these, as text: facts about an image, such as the scanner, by which a study may
-    look at its results.
+    look at its results. `remarks` are sentences about the files that the page shows.
     """
 
     samples: pd.DataFrame
@@ -61,6 +61,21 @@ class Opened:
     skip_unreadable: bool = False
     reduction: Callable[[int], float] | None = None
     further: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Examined:
+    """Raw files as `fedshift check` sees them, which opens no image.
+
+    `samples` are those of `Opened`; one with a fault may lack its site or its label. `faults` are the errors that
+    `open` or reading would raise. `facts` says what is in the files, and `warnings` what a reader should know.
+    """
+
+    samples: pd.DataFrame
+    faults: Sequence[UserError] = ()
+    facts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Dataset(Plugin):
@@ -165,12 +180,12 @@ class Dataset(Plugin):
         """Return whether a miniature exists; a dataset without one is used in full at every scale."""
         return type(self).miniature is not Dataset.miniature
 
-    def examine(self, raw: Path) -> tuple[pd.DataFrame, list[UserError]]:
-        """Return the samples of the raw files, as in `Opened`, and the faults that `open` would raise.
+    def examine(self, raw: Path) -> Examined:
+        """Return samples and faults of the raw files, without reading images.
 
-        A sample with a fault may lack its site or its label. Raises UserError where no sample can be read.
+        Raises UserError where no sample can be read.
         """
-        return self.open(raw).samples, []
+        return Examined(self.open(raw).samples)
 
     def open(self, raw: Path) -> Opened:
         """Read the index of the raw files. Raises UserError if they differ from their documentation."""

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ..core.errors import UserError, require_none, shortened
 from ..core.spelling import plain, quoted
 from ..io.download import Source
 from ..io.guards import tell_outside
-from ..io.images import ANEW, DICOM, TO_PNG, read_image, shorter_side
+from ..io.images import ANEW, read_image, shorter_side
+from ..io.scan import Reading, Window
+from ..io.scan_files import is_scan, located, open_scan
 from ..io.tables import read_texts
-from ._base import SAMPLE_COLUMNS, Card, Dataset, Opened
+from ._base import SAMPLE_COLUMNS, Card, Dataset, Examined, Opened
+from ._scan_rows import ScanRows, Slices, scan_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,24 +29,28 @@ if TYPE_CHECKING:
 
 LOST = "no such image"
 EMPTY = "the file is empty"
-NOT_READ = "a DICOM file, which is not read here"
 TABLE = "table"
 """Name of the table among the own files; the other names are paths of images."""
-FILE_FAULTS = (LOST, EMPTY, NOT_READ)
+FILE_FAULTS = (LOST, EMPTY)
 """Faults of an image file that show without reading it."""
+SCANS = ("window", "slices", "axis", "volume", "neighbours", "spacing")
+"""Settings of the reading of scans, and of images with 16 bits and more."""
 
 
 class OwnImages(Dataset):
-    """A table with the columns path, label, site and, if known, patient; images of any format that Pillow reads.
+    """A table with the columns path, label, site and, if known, patient; images of any format that Pillow reads, scans.
 
     Further columns, such as the scanner, are kept with the samples; `subgroups` of a study may name them.
     `path` is relative to the table. `label` is 0, 1, ... in the order of `classes`, or the name of a class. Images are
     rotated according to their EXIF orientation. Then the shorter side is scaled to `size` and the centre is cropped.
+    Scans are DICOM and NIfTI files. Their values, and those of grey images with 16 bits and more, become 8 bits by a
+    `window`. `cine.dcm#12` and `brain.nii.gz#57` name a frame or a slice, from 1.
     """
 
     aliases = ("manifest",)
     documentation_fields = frozenset({"title", "licence", "citation", "caveat"})
-    reading_fields = frozenset({"skip_unreadable"})
+    reading_fields = frozenset({"skip_unreadable", *SCANS})
+    later_fields = frozenset({"skip_unreadable", *SCANS})
     table: Path = Field(
         description="path of the CSV, from the folder of the study, or from the top of the archive if there is one"
     )
@@ -56,17 +64,49 @@ class OwnImages(Dataset):
     skip_unreadable: bool = Field(
         False, description="leave out images that are lost or cannot be read; the page counts them"
     )
+    window: Window | None = Field(
+        None,
+        description="values that become black and white, such as [-160, 240], in scans and in grey images with 16 bits "
+        "and more; without it DICOM files use their own",
+    )
+    slices: Slices | None = Field(
+        None,
+        description="frames of files with several: all, or places from 0, the first, to 1, the last, such as "
+        "[0.4, 0.5, 0.6]; not needed where each path names a frame",
+    )
+    axis: Literal["axial", "coronal", "sagittal"] = Field("axial", description="how NIfTI volumes are cut into slices")
+    volume: int | None = Field(None, ge=1, description="which volume of a NIfTI file with several is taken, from 1")
+    neighbours: bool = Field(False, description="the frames before and after are the first and the last channel")
+    spacing: float | None = Field(
+        None,
+        gt=0,
+        description="millimetres per pixel to which scans are scaled; their centre is then cut out, or black is added",
+    )
     title: str = Field("Own images", description="title on the page")
     licence: str = Field("not stated", description="licence of the images")
     citation: str = Field("", description="citation of the images")
     caveat: str = Field("", description="warning that readers need before they trust a number")
 
+    @field_validator("window")
+    @classmethod
+    def _rising(cls, window: Window | None) -> Window | None:
+        if window is not None and not window[0] < window[1]:
+            raise ValueError("the first value must be less than the second: [LOW, HIGH]")
+        return window
+
+    @field_validator("slices")
+    @classmethod
+    def _places(cls, slices: Slices | None) -> Slices | None:
+        if isinstance(slices, tuple) and not (slices and all(0 <= place <= 1 for place in slices)):
+            raise ValueError("places in a file run from 0, the first frame, to 1, the last one: [0.5] is the middle")
+        return slices
+
     def identity(self) -> dict[str, Any]:
-        """Return the settings that influence results; those that leave out images only where they do.
+        """Return the settings that influence results; those that came later only where they do.
 
         The table has one name, however its path is written, and keeps it where `moved_from` says so.
         """
-        settings = {k: v for k, v in super().identity().items() if k != "skip_unreadable" or v}
+        settings = super().identity()
         del settings["moved_from"]
         return settings if self.archive else settings | {"table": one_spelling(self.moved_from or self.table)}
 
@@ -90,7 +130,10 @@ class OwnImages(Dataset):
             return {}
         rows = read_rows(self.table)
         paths = rows["path"].dropna().unique() if "path" in rows else ()
-        return {path: self.table.parent / path for path in paths} | {TABLE: self.table}
+        files = {path: located(self.table.parent, path) for path in paths}
+        # all frames of a file are one file, under the name before the number
+        named = {path if k is None else path.rpartition("#")[0]: file for path, (file, k) in files.items()}
+        return named | {TABLE: self.table}
 
     def sources(self) -> Sequence[Source]:
         return [Source(self.url, self.archive, sha256=self.sha256, unpack=True)] if self.archive else []
@@ -101,17 +144,46 @@ class OwnImages(Dataset):
 
     def open(self, raw: Path) -> Opened:
         # only lost files are looked for here: preparation reads all, and names those that it cannot read together
-        samples, faults = self._examined(raw, (LOST,))
+        found, faults = self._examined(raw, (LOST,))
         require_none(faults)
-        files = [self._table(raw).parent / path for path in samples["path"]]
-        samples = samples.astype({"label": "int64"}).reset_index(drop=True)
+        folder = self._table(raw).parent
+        samples = found.rows.astype({"label": "int64"}).reset_index(drop=True)
         return Opened(
             samples,
-            lambda i: self._square(read_image(files[i], own=True, remedy=self._remedy)),
+            lambda i: self._square(self._image(folder, samples["path"][i])),
             self.skip_unreadable,
-            lambda i: shorter_side(files[i]) / self.size,
+            lambda i: self._shorter_side(folder, samples["path"][i]) / self.size,
             further_columns(samples),
+            tuple(_burnt_in(found)),
         )
+
+    @property
+    def _reading(self) -> Reading:
+        return Reading(self.window, self.axis, self.volume, self.neighbours, self.spacing)
+
+    def _scans(self, rows: pd.DataFrame, folder: Path) -> ScanRows:
+        """Return rows with a row for each chosen frame of a scan, and what its header says."""
+        return scan_rows(rows, folder, self.slices, self._reading, self._remedy)
+
+    def _image(self, folder: Path, cell: str) -> np.ndarray:
+        """Return the image that a cell of the table names, (height, width, 3), uint8, before it becomes square."""
+        file, number = located(folder, cell)
+        if is_scan(file):
+            return open_scan(file, self._reading, self._remedy).image(number, self._reading)
+        for setting, wanted in (("spacing", self.spacing is not None), ("neighbours", self.neighbours)):
+            if wanted:
+                raise UserError(file, f"is no scan, and dataset.{setting} needs scans", f"remove {setting}")
+        return read_image(folder / cell, own=True, remedy=self._remedy, window=self.window)
+
+    def _shorter_side(self, folder: Path, cell: str) -> int:
+        """Return the pixels along the shorter side of an image; 0 if they are unknown."""
+        file, _ = located(folder, cell)
+        if not is_scan(file):
+            return shorter_side(folder / cell)
+        try:
+            return min(open_scan(file, self._reading, self._remedy).size)
+        except UserError:
+            return 0
 
     @property
     def _remedy(self) -> str:
@@ -119,10 +191,17 @@ class OwnImages(Dataset):
         first = ANEW if self.archive else "get it again, remove its row"
         return f"{first}, or leave it out: dataset.skip_unreadable: true"
 
-    def examine(self, raw: Path) -> tuple[pd.DataFrame, list[UserError]]:
-        return self._examined(raw, FILE_FAULTS)
+    def examine(self, raw: Path) -> Examined:
+        found, faults = self._examined(raw, FILE_FAULTS)
+        table = self._table(raw)
+        where = f"{table}, {found.rows.index.name}"
+        scans = [
+            UserError(f"{where} {row}", f"{error.what}{_also(number)}: {error.where}", error.remedy)
+            for row, error, number in (() if self.skip_unreadable else found.faults)
+        ]
+        return Examined(found.rows, [*faults, *scans], found.facts, tuple(_burnt_in(found)))
 
-    def _examined(self, raw: Path, kinds: Sequence[str]) -> tuple[pd.DataFrame, list[UserError]]:
+    def _examined(self, raw: Path, kinds: Sequence[str]) -> tuple[ScanRows, list[UserError]]:
         """Return the rows of the table as samples, and every fault of its cells, and of its files those of some kinds.
 
         Raises UserError for an unreadable file, and one without rows or without a column that it needs.
@@ -131,7 +210,6 @@ class OwnImages(Dataset):
         rows = read_rows(table, ("path", "label", "site"), "list each image in a row")
         label, faults = self._labels(rows["label"], table)
         samples = rows.assign(
-            sample=rows["path"].astype(str),
             site=rows["site"].astype(str).where(rows["site"].notna(), None),
             label=label,
             patient=rows["patient"].astype(str).where(rows["patient"].notna(), None) if "patient" in rows else None,
@@ -140,7 +218,9 @@ class OwnImages(Dataset):
         paths = rows["path"].dropna()
         tell_outside(table, paths)
         unfit = file_faults(table, table.parent, paths, self._remedy, () if self.skip_unreadable else kinds)
-        return samples, [*empty, *faults, *unfit, *_repeated(table, paths)]
+        found = self._scans(samples, table.parent)
+        found = replace(found, rows=found.rows.assign(sample=found.rows["path"].astype(str)))
+        return found, [*empty, *faults, *unfit, *_repeated(table, paths)]
 
     def _labels(self, cells: pd.Series, table: Path) -> tuple[pd.Series, list[UserError]]:
         """Return the number of each label's class, missing where there is none, and an error for each wrong label."""
@@ -173,7 +253,22 @@ class OwnImages(Dataset):
             return image
         from PIL import Image, ImageOps
 
+        if self.spacing is not None:
+            # a box that is larger than the image adds black
+            top, left = ((side - self.size) // 2 for side in image.shape[:2])
+            return np.asarray(Image.fromarray(image).crop((left, top, left + self.size, top + self.size)))
         return np.asarray(ImageOps.fit(Image.fromarray(image), (self.size, self.size), Image.Resampling.LANCZOS))
+
+
+def _burnt_in(found: ScanRows) -> Iterator[str]:
+    """Yield a warning of images whose header says that their pixels may name the patient."""
+    sites = found.rows["site"][found.rows["path"].isin(found.burnt_in)]
+    if len(sites):
+        at = ", ".join(f"{number:,} at {site}" for site, number in sites.value_counts(sort=False).items())
+        yield (
+            f"headers of {len(sites):,} images ({at}) say that their pixels show text which may identify the patient "
+            "(BurnedInAnnotation): look at them, and cover it or leave them out"
+        )
 
 
 def one_spelling(file: Path) -> str:
@@ -237,15 +332,13 @@ def file_faults(
 
     `remedy` says what to do about a lost or an empty file.
     """
-    found = {path: _file_fault(folder / path) for path in paths.unique()}
+    found = {path: _file_fault(located(folder, path)[0]) for path in paths.unique()}
     faults = {path: problem for path, problem in found.items() if problem in kinds}
 
     def fault(path: str) -> UserError:
-        file = folder / path
+        file, _ = located(folder, path)
         better = ""
-        if faults[path] == NOT_READ:
-            better = TO_PNG
-        elif faults[path] == LOST:
+        if faults[path] == LOST:
             better = _other_name(file)
         return UserError(place(table, paths == path), f"{faults[path]}: {file}", better or remedy)
 
@@ -256,8 +349,6 @@ def _file_fault(file: Path) -> str:
     """Return what is wrong with an image's file; an empty text if nothing."""
     if not file.is_file():
         return LOST
-    if file.suffix.lower() in DICOM:
-        return NOT_READ
     return "" if file.stat().st_size else EMPTY
 
 

@@ -13,8 +13,9 @@ from ..core.console import say
 from ..core.errors import UserError, require_none
 from ..core.spelling import counted, groups, quoted
 from ..data.samples import MappedSamples
-from ..datasets.own_images import OwnImages, empty_cells, file_faults, read_rows
-from ..io.images import DICOM, TO_PNG, read_image
+from ..datasets.own_images import SCANS, OwnImages, empty_cells, file_faults, read_rows
+from ..io.images import PLAIN
+from ..io.scan_files import NIFTI, is_scan
 from ..transforms import Transform
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 CARRIED = ("label", "site", "patient")
 """Columns of a table that are kept, beside the path of an image."""
-ENDINGS = (".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-"""Endings by which images in a folder are recognised; a table may list any format that Pillow reads."""
 
 
 class ImageFiles(OwnImages):
@@ -57,7 +56,9 @@ class ImageFiles(OwnImages):
         if len(shape) != 3 or shape[1] != shape[2]:
             raise UserError(f"run {run.id}", f"was trained on {data.name}, not on square images", "choose another run")
         settings = {"size": shape[1], "channels": shape[0], "prepare": run.data.prepare, "otherwise": otherwise}
-        return cls(table=source, classes=data.classes, **settings)
+        # scans are shown to a network as they were in training
+        scans = {name: getattr(data, name) for name in SCANS if hasattr(data, name)}
+        return cls(table=source, classes=data.classes, **settings, **scans)
 
     @property
     def _remedy(self) -> str:
@@ -72,22 +73,23 @@ class ImageFiles(OwnImages):
     def listed(self) -> pd.DataFrame:
         """Return a row for each image: path and, where a table has them, label (Int64), site and patient.
 
-        A label is missing where it is unknown. Images of a folder are sorted by path. Images of a table keep its order
-        and repetitions, and the index is that of the table. Raises UserErrors for a source without images, for an
-        empty path or site, and for a label that is not a class of the run.
+        A scan has a row for each frame that the run's dataset chooses. A label is missing where it is unknown. Images
+        of a folder are sorted by path. Images of a table keep its order and repetitions, and the index is that of the
+        table. Raises UserErrors for a source without images, for an empty path or site, and for a label that is not a
+        class of the run.
         """
         import pandas as pd
 
         if not self.table.exists():
             raise UserError(self.table, "no such file or folder")
         if not self.table.is_dir():
-            return self._rows()
-        paths = sorted(_images(self.table))
+            return self._scans(self._rows(), self.base).rows
+        paths = sorted(images_of(self.table))
         if paths:
-            return pd.DataFrame({"path": pd.Series(paths, dtype="str")})
-        if any(path.suffix.lower() in DICOM for path in self.table.rglob("*")):
-            raise UserError(self.table, "lists DICOM files, which are not read directly", TO_PNG)
-        raise UserError(self.table, "holds no images", f"name a folder with {', '.join(ENDINGS)}, or a CSV of paths")
+            rows = pd.DataFrame({"path": pd.Series(paths, dtype="str")})
+            return self._scans(rows, self.base).rows
+        endings = ", ".join((*PLAIN, *NIFTI))
+        raise UserError(self.table, "holds no images", f"name a folder with DICOM files, {endings}, or a CSV of paths")
 
     def _rows(self) -> pd.DataFrame:
         """Return the rows of the table that names the images."""
@@ -132,7 +134,7 @@ class ImageFiles(OwnImages):
         Also return how many times smaller it is than in its file, along its shorter side; 0 if it had the run's size.
         Raises UserError that names the file.
         """
-        image = read_image(self.base / path, own=True, remedy=self._remedy)
+        image = self._image(self.base, path)
         square = self._square(image)
         reduction = 0.0 if square is image else min(image.shape[:2]) / self.size
         if self.channels == 1:
@@ -144,8 +146,8 @@ class ImageFiles(OwnImages):
         return square, reduction
 
 
-def _images(folder: Path) -> Iterator[str]:
-    """Yield the paths of all images below a folder, relative to it.
+def images_of(folder: Path) -> Iterator[str]:
+    """Yield the paths of all images and scans below a folder, relative to it.
 
     Folders that are links are followed, and each folder is visited once. Raises UserError for a name that no text file
     could hold.
@@ -167,16 +169,17 @@ def _images(folder: Path) -> Iterator[str]:
         visited = (name for name in folders if not name.startswith("."))
         folders[:] = sorted(visited, key=lambda name: ((Path(place) / name).is_symlink(), name))
         for name in names:
-            if name.startswith(".") or not name.lower().endswith(ENDINGS):
+            file = Path(place) / name
+            if name.startswith(".") or not (name.lower().endswith(PLAIN) or is_scan(file)):
                 passed_over += 1
                 continue
-            path = (Path(place) / name).relative_to(folder).as_posix()
+            path = file.relative_to(folder).as_posix()
             # the system gives bytes that are not UTF-8 as halves of surrogate pairs
             if any("\ud800" <= letter <= "\udfff" for letter in path):
                 raise UserError(folder, f"the name {path!r} is not UTF-8", "rename the file")
             yield path
     if passed_over:
-        say(f"{folder}: passed over, without the ending of an image: {counted(passed_over, 'file')}")
+        say(f"{folder}: passed over, neither an image by its ending nor DICOM: {counted(passed_over, 'file')}")
 
 
 class FileSamples:

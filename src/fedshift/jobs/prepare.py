@@ -72,7 +72,7 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
     if opened.skip_unreadable:
         rows = readable_rows(opened.image, len(listed), threads)
     samples = listed.iloc[rows].reset_index(drop=True)
-    remarks = list(notes(listed, rows, opened.reduction, threads))
+    remarks = [*notes(listed, rows, opened.reduction, threads), *(f"{text}." for text in opened.remarks)]
     reader = _Reader(data, opened.image, rows, samples)
     partial = out.with_name(f".{out.name}.partial")
     users_files = data.dataset.fingerprint(memory(out))
