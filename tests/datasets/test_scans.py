@@ -11,7 +11,9 @@ import pydicom
 import pytest
 from PIL import Image
 from scan_files import VOLUMES, altered, copied, dicom
+from tutorial import ROOT, steps
 
+from fedshift import study
 from fedshift.core import registry
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.data.prepared import Prepared
@@ -199,6 +201,17 @@ def test_the_settings_change_ids_only_where_they_are_used(tmp_path: Path) -> Non
     data = [own(tmp_path, ["a.dcm"], **{name: value}) for name, value in changed.items()]
     assert len({plain.id, *(made.id for made in data)}) == 7
     assert {made.raw for made in data} == {plain.raw}, "nothing is downloaded again"
+
+
+def test_the_study_of_the_documentation_is_sound(tmp_path: Path) -> None:
+    (example,) = (step for step in steps(ROOT / "docs" / "own-hospital.md") if step.title)
+    path = tmp_path / str(example.title)
+    path.parent.mkdir(parents=True)
+    path.write_text(example.text, encoding="utf-8")
+    (tmp_path / "scans").mkdir()
+    (tmp_path / "scans" / "images.csv").write_text("path,label,site\nCT.dcm,benign,north\n", encoding="utf-8")
+    (data,) = study.load(path, "mini").data.values()
+    assert data.dataset.identity().keys() >= {"window", "slices", "neighbours", "spacing"}
 
 
 def test_a_file_counts_once_by_its_content(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from fedshift.cli.parser import parser
 PAGES = {
     "first-study": ("first", ["reports/stains.html", "results/studies/stains/scores.csv"]),
     "own-hospital": ("clinics", ["reports/clinics.html", "predicted/predictions.csv", "predicted/page.html"]),
+    "own-scans": ("lungs", ["images.csv", "pseudonyms.key", "reports/lungs.html"]),
     "own-method": ("methods", ["reports/careful.html", "results/studies/careful/comparisons.csv"]),
 }
 """The folder of the project that a tutorial makes, and files that a reader finds there at the end."""

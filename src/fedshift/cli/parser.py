@@ -19,7 +19,7 @@ from ..core.console import say
 from ..core.errors import Interrupted, UserError, out_of_memory
 from ..core.fork_client import LIMITS, OWN_THREADS
 from ..io.plugin_folders import plugin_folders
-from . import exports, integrity, plugins, projects, reference, reports, slides, sources, steps, studies, trained
+from . import exports, integrity, plugins, projects, reference, reports, scans, slides, sources, steps, studies, trained
 from .group import Group, announce_work, take_project_scale
 
 GROUPS = {
@@ -29,6 +29,7 @@ GROUPS = {
     "Scores, figures and pages": reports.add,
     "Care of finished work": integrity.add,
     "Your own images, and bundles": trained.add,
+    "Scans of a hospital": scans.add,
     "Whole slides": slides.add,
     "Exports": exports.add,
     "Data": sources.add,

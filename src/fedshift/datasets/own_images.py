@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +18,7 @@ from ..core.spelling import plain, quoted
 from ..io.download import Source
 from ..io.guards import tell_outside
 from ..io.images import ANEW, read_image, shorter_side
-from ..io.scan import Reading, Window
+from ..io.scan import Reading, Scan, Window
 from ..io.scan_files import is_scan, located, open_scan
 from ..io.tables import read_texts
 from ._base import SAMPLE_COLUMNS, Card, Dataset, Examined, Opened
@@ -33,6 +34,8 @@ TABLE = "table"
 """Name of the table among the own files; the other names are paths of images."""
 FILE_FAULTS = (LOST, EMPTY)
 """Faults of an image file that show without reading it."""
+KEPT = 2
+"""Scans that stay open for their next slice."""
 SCANS = ("window", "slices", "axis", "volume", "neighbours", "spacing")
 """Settings of the reading of scans, and of images with 16 bits and more."""
 
@@ -147,10 +150,11 @@ class OwnImages(Dataset):
         found, faults = self._examined(raw, (LOST,))
         require_none(faults)
         folder = self._table(raw).parent
+        scans = functools.lru_cache(maxsize=KEPT)(self._scan)
         samples = found.rows.astype({"label": "int64"}).reset_index(drop=True)
         return Opened(
             samples,
-            lambda i: self._square(self._image(folder, samples["path"][i])),
+            lambda i: self._square(self._image(folder, samples["path"][i], scans)),
             self.skip_unreadable,
             lambda i: self._shorter_side(folder, samples["path"][i]) / self.size,
             further_columns(samples),
@@ -165,11 +169,17 @@ class OwnImages(Dataset):
         """Return rows with a row for each chosen frame of a scan, and what its header says."""
         return scan_rows(rows, folder, self.slices, self._reading, self._remedy)
 
-    def _image(self, folder: Path, cell: str) -> np.ndarray:
-        """Return the image that a cell of the table names, (height, width, 3), uint8, before it becomes square."""
+    def _scan(self, file: Path) -> Scan:
+        return open_scan(file, self._reading, self._remedy)
+
+    def _image(self, folder: Path, cell: str, scans: Callable[[Path], Scan] | None = None) -> np.ndarray:
+        """Return the image that a cell of the table names, (height, width, 3), uint8, before it becomes square.
+
+        `scans` opens a file in the place of `_scan`.
+        """
         file, number = located(folder, cell)
         if is_scan(file):
-            return open_scan(file, self._reading, self._remedy).image(number, self._reading)
+            return (scans or self._scan)(file).image(number, self._reading)
         for setting, wanted in (("spacing", self.spacing is not None), ("neighbours", self.neighbours)):
             if wanted:
                 raise UserError(file, f"is no scan, and dataset.{setting} needs scans", f"remove {setting}")
@@ -181,7 +191,7 @@ class OwnImages(Dataset):
         if not is_scan(file):
             return shorter_side(folder / cell)
         try:
-            return min(open_scan(file, self._reading, self._remedy).size)
+            return min(self._scan(file).size)
         except UserError:
             return 0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+import warnings
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,8 @@ PIXELS = (
     *("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", *PALETTE, *SEGMENTED),
 )
 """Elements of a header that say how its pixels are shown."""
+DATA = ("PlanarConfiguration", "PixelData", "FloatPixelData", "DoubleFloatPixelData")
+"""Elements that are read with the pixels."""
 PERSON = ("PatientID", "StudyInstanceUID", "AccessionNumber")
 """Elements from which a table takes pseudonyms and labels; they are never written."""
 DEVICE = {"manufacturer": "Manufacturer", "model": "ManufacturerModelName", "protocol": "ProtocolName"}
@@ -166,7 +169,7 @@ class DicomFile(Scan):
         try:
             if syntax is None or not syntax.is_compressed:
                 # from a path, pydicom would take the bytes behind pixels that are too few for pixels
-                source = dcmread(self.path)
+                source = dcmread(self.path, specific_tags=[*PIXELS, *DATA])
                 self._require_length(len(source.get("PixelData", b"")))
             values: np.ndarray = pixel_array(source, index=number - 1)
         except AttributeError as error:
@@ -242,7 +245,8 @@ def read_header(path: Path, elements: Sequence[str], remedy: str) -> Dataset:
     import pydicom
     from pydicom.errors import InvalidDicomError
 
-    # a warning of pydicom about a value repeats it: it must not reach a log
+    # warnings of pydicom about a value repeat it: they must not reach a log
+    warnings.filterwarnings("ignore", module=r"pydicom\.")
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
     require_regular(path)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 import zlib
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
 """Axes along which slices lie: to the right, to the front and to the head of the patient."""
+MOST_VOXELS = 1 << 28
 MILLIMETRES = {"meter": 1000.0, "micron": 0.001}
 """Millimetres of the units that a header may name; all others are millimetres."""
 DAMAGE = (
@@ -42,7 +44,9 @@ class NiftiVolume(Scan):
         from nibabel import io_orientation
 
         self.content = image
-        self.volume = _volume(path, image.shape, reading.volume)
+        volume = _volume(path, image.shape, reading.volume)
+        self.volume = (volume - 1, 0, 0, 0)[: max(len(image.shape) - 3, 0)]
+        """Indices behind those of the voxel."""
         if image.get_data_dtype().kind not in "iuf":
             raise UserError(path, "holds colours or complex numbers, which are not read", remedy)
         orientation = io_orientation(image.affine)
@@ -80,16 +84,27 @@ class NiftiVolume(Scan):
         except (*DAMAGE, ImageFileError, HeaderDataError):
             raise UserError(path, "is not NIfTI, or its header is damaged", remedy) from None
 
+    @functools.cached_property
+    def unpacked(self) -> np.ndarray | None:
+        """The values of a compressed volume, or else each slice would be decompressed from the start; None of others.
+
+        A volume of more than MOST_VOXELS is not held in memory.
+        """
+        if not self.path.name.lower().endswith(".gz") or math.prod(self.content.shape[:3]) > MOST_VOXELS:
+            return None
+        values: np.ndarray = self.content.dataobj[(..., *self.volume)]
+        return values
+
     def frame(self, number: int) -> Frame:
         """Return a slice as a radiologist sees it: the patient's right is left, and the front or the head is up."""
         index: list[Any] = [slice(None)] * 3
         index[self.across] = number - 1 if self.towards[self.across] else self.frames - number
         index = index[: len(self.content.shape)]
-        more = len(self.content.shape) - 3
-        if more > 0:
-            index += [self.volume - 1, *[0] * (more - 1)]
         try:
-            values: np.ndarray = self.content.dataobj[tuple(index)]
+            if self.unpacked is not None:
+                values = self.unpacked[tuple(index)]
+            else:
+                values = self.content.dataobj[(*index, *self.volume)]
         except DAMAGE:
             raise UserError(self.path, "has fewer pixels than its header says, or is cut short", self.remedy) from None
         values = values.reshape([n for axis, n in enumerate((*self.content.shape, 1)[:3]) if axis != self.across])

@@ -1,0 +1,173 @@
+"""The table of a folder of scans: a row for each file, with pseudonyms for patients and no other names."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.console import Progress
+from ..core.errors import UserError, require_none, shortened
+from ..io.dicom import DEVICE, PERSON, read_header
+from ..io.images import PLAIN
+from ..io.pseudonyms import Pseudonyms
+from ..io.scan_files import NIFTI
+from ..io.tables import read_texts, write_table
+from ..io.text import FORMULA
+from .image_files import images_of
+
+if TYPE_CHECKING:
+    from pydicom import Dataset
+
+COLUMNS = ("path", "label", "site", "patient", *DEVICE)
+"""Columns of the table that is written."""
+KEYS = ("patient", "study")
+"""Columns of which a table of labels has one: the number of a patient; the UID or the accession number of a study."""
+SOUND = "get it again, or leave it out"
+
+
+@dataclass
+class Listed:
+    """The rows of a table, and counts of what a reader should know.
+
+    Attributes
+    ----------
+    rows : cells of COLUMNS
+    counts : how many files have a trait, in the words of the report
+    faults : files that cannot be read
+    unused : number of labels that belong to no file
+    """
+
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: list[UserError] = field(default_factory=list)
+    unused: int = 0
+
+    def report(self) -> Iterator[str]:
+        """Yield what was listed and what was not, a line each."""
+        patients = len({row[3] for row in self.rows} - {""})
+        labelled = sum(bool(row[1]) for row in self.rows)
+        yield f"{len(self.rows):,} files of {patients:,} patients; {labelled:,} have a label"
+        if self.unused:
+            yield f"{self.unused:,} labels have a patient or a study that no file has"
+        for trait, number in self.counts.items():
+            files = "1 file" if number == 1 else f"{number:,} files"
+            yield f"{files} {trait}"
+        yield from map(str, shortened(self.faults, len(self.faults), "other files"))
+
+
+def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path | None = None) -> Listed:
+    """Write the table of all scans and images below a folder, and return what is in it.
+
+    `key` is the file with the secret of the pseudonyms, which is made if it is not there. `labels` is a CSV with the
+    columns label, and patient or study. Of DICOM headers, what DEVICE names is written; the patient's number becomes a
+    pseudonym. The patient of other files is the first folder below `folder`, or a volume's own name.
+    Raises UserError for a table that is there already, a folder without scans, and faults of `labels`.
+    """
+    import pandas as pd
+
+    if out.exists() or out.is_symlink():
+        raise UserError(out, "is there already, perhaps with labels", "name a file that is not there, or move this one")
+    if not folder.is_dir():
+        raise UserError(folder, "no such folder")
+    if not site.strip():
+        raise UserError("--site", "is empty", "name the hospital or the scanner, as the study will")
+    known = _Labels(labels) if labels else None
+    paths = sorted(images_of(folder))
+    if not paths:
+        raise UserError(folder, "holds neither scans nor images", f"DICOM files, {', '.join((*NIFTI, *PLAIN))}")
+    pseudonyms = Pseudonyms.read(key)
+    listed = Listed()
+    with Progress("read", len(paths), "headers") as bar:
+        for path in paths:
+            try:
+                row = _row(folder, path, listed.counts, known)
+            except UserError as fault:
+                listed.faults.append(fault)
+            else:
+                if row is not None:
+                    place, label, patient, device = row
+                    # a letter in front, or a spreadsheet would take 123e45 for a number
+                    hidden = f"p{pseudonyms('patient', patient)}" if patient else ""
+                    listed.rows.append((_from(out, place), label, site, hidden, *device))
+            bar.update(1)
+    if not listed.rows:
+        raise UserError(folder, "holds no image that can be read", next(listed.report()))
+    if known:
+        listed.unused = len(known.labels.keys() - known.used)
+    write_table(out, pd.DataFrame(listed.rows, columns=list(COLUMNS)))
+    return listed
+
+
+_Row = tuple[Path, str, str, tuple[str, ...]]
+
+
+def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None) -> _Row | None:
+    """Return the file, label, patient and device of a row; None for a DICOM file without an image."""
+    file = folder / path
+    name = file.name.lower()
+    if name.endswith((*PLAIN, *NIFTI)):
+        above, _, _ = path.rpartition("/")
+        patient = above.partition("/")[0]
+        if not patient and name.endswith(NIFTI):
+            patient = file.name[: -len(".nii.gz" if name.endswith(".gz") else ".nii")]
+        if not patient:
+            counts["in no folder of a patient: the cell patient is empty"] += 1
+        return file, labels.of(patient=patient) if labels else "", patient, ("",) * len(DEVICE)
+    header = read_header(file, ("Rows", "BurnedInAnnotation", *PERSON, *DEVICE.values()), SOUND)
+    if "Rows" not in header:
+        counts["left out: without an image (a report, a plan, an index)"] += 1
+        return None
+    patient, study, accession = (_text(header, element) for element in PERSON)
+    if not patient:
+        counts["without a patient's number: the cell patient is empty"] += 1
+    elif patient.casefold() in path.casefold():
+        counts["with the patient's number in the path, which the table holds: rename them before you share it"] += 1
+    if header.get("BurnedInAnnotation") == "YES":
+        counts["with text in the pixels that may identify the patient (BurnedInAnnotation): look at them"] += 1
+    label = labels.of(patient=patient, study=study, accession=accession) if labels else ""
+    return file, label, patient, tuple(_text(header, element) for element in DEVICE.values())
+
+
+def _text(header: Dataset, element: str) -> str:
+    """Return the text of an element in one line; empty where there is none."""
+    return " ".join(str(header.get(element) or "").replace("\0", " ").split())
+
+
+def _from(out: Path, file: Path) -> str:
+    """Return the path of a file from the table. A spreadsheet does not take it for a formula."""
+    path = Path(os.path.relpath(file, out.parent)).as_posix()
+    return f"./{path}" if FORMULA.match(path) else path
+
+
+class _Labels:
+    """Labels of patients or studies, from a CSV. No message repeats a cell: they name people."""
+
+    def __init__(self, table: Path) -> None:
+        rows = read_texts(table, lambda name: name.strip().casefold())
+        keys = [name for name in KEYS if name in rows]
+        if "label" not in rows or len(keys) != 1:
+            problem = f"needs the column label and one of {' and '.join(KEYS)}"
+            raise UserError(table, problem, f"it has {', '.join(rows)}")
+        self.key = keys[0]
+        rows = rows[rows[self.key].notna() & rows["label"].notna()]
+        names = rows[self.key].str.strip()
+        twice = names[names.duplicated()]
+        require_none(
+            UserError(f"{table}, {rows.index.name} {line}", f"its {self.key} stands in an earlier row", "list it once")
+            for line in twice.index
+        )
+        self.labels = dict(zip(names, rows["label"].str.strip(), strict=True))
+        self.used = set[str]()
+
+    def of(self, patient: str = "", study: str = "", accession: str = "") -> str:
+        """Return the label of an image; empty where the table has none."""
+        names = (patient,) if self.key == "patient" else (study, accession)
+        for name in names:
+            if name in self.labels:
+                self.used.add(name)
+                return self.labels[name]
+        return ""
