@@ -7,16 +7,14 @@ text of an element, or words of a library that could hold one.
 from __future__ import annotations
 
 import re
-import struct
 import warnings
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .guards import require_regular
-from .scan import Frame, Reading, Scan, Spacing, Window
+from .scan import Frame, Reading, Scan, Spacing, Window, sound
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,11 +38,6 @@ PERSON = ("PatientID", "StudyInstanceUID", "AccessionNumber")
 """Elements from which a table takes pseudonyms and labels; they are never written."""
 DEVICE = {"manufacturer": "Manufacturer", "model": "ManufacturerModelName", "protocol": "ProtocolName"}
 """Columns of a table, and the elements that they hold."""
-DAMAGE = (
-    *(ArithmeticError, AttributeError, EOFError, LookupError, NotImplementedError, OSError, RecursionError),
-    *(RuntimeError, TypeError, ValueError, struct.error, zlib.error),
-)
-"""The errors that pydicom and its decoders raise for damaged files."""
 CODEC = re.compile(r"\b(pylibjpeg(?:-\w+)?|pyjpegls)\b")
 """Packages, among those that pydicom names, which pip installs on every system."""
 
@@ -56,13 +49,12 @@ class DicomFile(Scan):
 
     def __init__(self, path: Path, header: Dataset, remedy: str) -> None:
         self.header = header
-        try:
+        with sound(path, "is a DICOM file without an image, such as a report or a plan", remedy):
             frames = int(header.get("NumberOfFrames") or 1)
             size = int(header.Rows), int(header.Columns)
             self.bits = int(header.BitsStored)
             self.colours = int(header.SamplesPerPixel) > 1 or header.PhotometricInterpretation == "PALETTE COLOR"
-        except DAMAGE:
-            raise UserError(path, "is a DICOM file without an image, such as a report or a plan", remedy) from None
+        self.syntax = _known(header.file_meta.get("TransferSyntaxUID"))
         super().__init__(path, frames, size, remedy)
         self.burnt_in = str(header.get("BurnedInAnnotation")) == "YES"
         self.windowed = self.colours or self.window(1) is not None
@@ -78,7 +70,7 @@ class DicomFile(Scan):
 
         values = self._decoded(number)
         spacing = self._spacing(number)
-        try:
+        with sound(self.path, "has a damaged table of values or colours in its header", self.remedy):
             if self.header.PhotometricInterpretation == "PALETTE COLOR":
                 values = apply_color_lut(values, self.header)
                 return Frame(upper_bits(values, 8 * values.dtype.itemsize), spacing=spacing)
@@ -89,16 +81,13 @@ class DicomFile(Scan):
             else:
                 slope, intercept = self._rescale(number)
                 values = values * slope + intercept
-        except DAMAGE:
-            raise UserError(self.path, "has a damaged table of values or colours in its header", self.remedy) from None
         inverted = self.header.PhotometricInterpretation == "MONOCHROME1"
         return Frame(values, self.window(number), spacing, inverted)
 
     def require(self, named: int | None, reading: Reading) -> None:
         """Raise UserError as the base class, and where no installed package decompresses the file."""
-        syntax = self.header.file_meta.get("TransferSyntaxUID")
-        if syntax is not None and syntax.is_compressed and not _decoded_here(syntax):
-            raise self._undecoded(syntax)
+        if self.syntax is not None and self.syntax.is_compressed and not _decoded_here(self.syntax):
+            raise self._undecoded()
         super().require(named, reading)
 
     def window(self, number: int) -> Window | None:
@@ -127,24 +116,18 @@ class DicomFile(Scan):
 
     def _spacing(self, number: int) -> Spacing | None:
         """Return the spacing of a frame; that at the detector where the one in the patient is unknown."""
-        spacing = self._element(number, "PixelMeasuresSequence", "PixelSpacing") or self.header.get(
-            "ImagerPixelSpacing"
-        )
-        try:
-            rows, columns = map(float, spacing)
-        except DAMAGE:
-            return None
-        return rows, columns
+        with sound(self.path, "has a damaged header: its PixelSpacing is not two numbers", self.remedy):
+            in_patient = self._element(number, "PixelMeasuresSequence", "PixelSpacing")
+            spacing = in_patient or self.header.get("ImagerPixelSpacing")
+            return (float(spacing[0]), float(spacing[1])) if spacing else None
 
     def _number(self, number: int, group: str, key: str) -> float | None:
         """Return the number that an element holds, or the first of them; None if there is none."""
         value = self._element(number, group, key)
         if value is None:
             return None
-        try:
+        with sound(self.path, f"has a damaged header: its {key} is not a number", self.remedy):
             return float(value[0] if isinstance(value, Sequence) and not isinstance(value, str) else value)
-        except DAMAGE:
-            raise UserError(self.path, f"has a damaged header: its {key} is not a number", self.remedy) from None
 
     def _element(self, number: int, group: str, key: str) -> Any:
         """Return an element of a frame, of all frames, or of the file, in this order; None if there is none.
@@ -152,22 +135,22 @@ class DicomFile(Scan):
         Files with several frames may have it in a functional group of a frame or of all frames (PS3.3, C.7.6.16).
         """
         places = [self.header]
-        for name, i in (("SharedFunctionalGroupsSequence", 0), ("PerFrameFunctionalGroupsSequence", number - 1)):
-            groups = self.header.get(name)
-            if groups and i < len(groups):
-                places = [*(groups[i].get(group) or [])[:1], *places]
-        found = (place.get(key) for place in places)
-        return next((value for value in found if value not in (None, "")), None)
+        with sound(self.path, f"has a damaged header: its {key} cannot be read", self.remedy):
+            for name, i in (("SharedFunctionalGroupsSequence", 0), ("PerFrameFunctionalGroupsSequence", number - 1)):
+                groups = self.header.get(name)
+                if groups and i < len(groups):
+                    places = [*(groups[i].get(group) or [])[:1], *places]
+            found = (place.get(key) for place in places)
+            return next((value for value in found if value not in (None, "")), None)
 
     def _decoded(self, number: int) -> np.ndarray:
         """Return the stored values of a frame, and colours as RGB."""
         from pydicom import dcmread
         from pydicom.pixels import pixel_array
 
-        syntax = self.header.file_meta.get("TransferSyntaxUID")
         source: Any = self.path
         try:
-            if syntax is None or not syntax.is_compressed:
+            if self.syntax is None or not self.syntax.is_compressed:
                 # from a path, pydicom would take the bytes behind pixels that are too few for pixels
                 source = dcmread(self.path, specific_tags=[*PIXELS, *DATA])
                 self._require_length(len(source.get("PixelData", b"")))
@@ -175,11 +158,11 @@ class DicomFile(Scan):
         except AttributeError as error:
             if "no pixel data" in str(error):
                 raise UserError(self.path, "has no pixels: its header stands alone", self.remedy) from None
-            raise self._undecoded(syntax) from None
-        except UserError:
+            raise self._undecoded() from None
+        except (UserError, MemoryError):
             raise
-        except DAMAGE:
-            raise self._undecoded(syntax) from None
+        except Exception:
+            raise self._undecoded() from None
         if values.shape[:2] != self.size:
             raise UserError(self.path, "has pixels of another size than its header says", self.remedy)
         return values
@@ -192,15 +175,16 @@ class DicomFile(Scan):
             problem = f"has pixels for {length // frame} frames, but its header says {self.frames}"
             raise UserError(self.path, problem, self.remedy)
 
-    def _undecoded(self, syntax: UID | None) -> UserError:
+    def _undecoded(self) -> UserError:
         """Return why pixels are not decoded, and which package would decode them."""
+        syntax = self.syntax
         if syntax is None:
-            return UserError(self.path, "does not say how its pixels are stored (no transfer syntax)", self.remedy)
+            return UserError(
+                self.path, "does not say how its pixels are stored (no known transfer syntax)", self.remedy
+            )
         if not syntax.is_compressed:
             return UserError(self.path, "has fewer pixels than its header says, or is cut short", self.remedy)
-        name = "unknown format"
-        if not syntax.is_private and syntax.name != str(syntax):
-            name = syntax.name
+        name = syntax.name
         packages = codecs(syntax)
         if not packages:
             problem = f"is compressed ({name}), and is damaged or not to be read"
@@ -210,6 +194,13 @@ class DicomFile(Scan):
             problem = "and is damaged or beyond the installed decoder"
         remedy = f"pip install {packages}, or export it without compression"
         return UserError(self.path, f"is compressed ({name}), {problem}", remedy)
+
+
+def _known(syntax: UID | None) -> UID | None:
+    """Return a transfer syntax of the standard; None for another one."""
+    from pydicom.uid import AllTransferSyntaxes
+
+    return syntax if syntax in AllTransferSyntaxes else None
 
 
 def _decoded_here(syntax: UID) -> bool:
@@ -249,12 +240,12 @@ def read_header(path: Path, elements: Sequence[str], remedy: str) -> Dataset:
     warnings.filterwarnings("ignore", module=r"pydicom\.")
     pydicom.config.settings.reading_validation_mode = pydicom.config.IGNORE
     require_regular(path)
-    try:
-        return pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(elements))
-    except FileNotFoundError:
-        raise UserError(path, "no such image", remedy) from None
-    except InvalidDicomError:
-        problem = "the file is empty" if not path.stat().st_size else "is not DICOM: the mark DICM is missing"
-        raise UserError(path, problem, remedy) from None
-    except DAMAGE:
-        raise UserError(path, "is a DICOM file with a damaged header, or is cut short", remedy) from None
+    with sound(path, "is a DICOM file with a damaged header, or is cut short", remedy):
+        try:
+            header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(elements))
+        except InvalidDicomError:
+            problem = "the file is empty" if not path.stat().st_size else "is not DICOM: the mark DICM is missing"
+            raise UserError(path, problem, remedy) from None
+        for _ in header:
+            pass  # pydicom converts an element, and finds its damage, when it is asked for it
+        return header

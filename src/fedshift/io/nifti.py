@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-import struct
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .guards import require_regular
-from .scan import Frame, Reading, Scan
+from .scan import Frame, Reading, Scan, sound
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,18 +19,6 @@ AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
 MOST_VOXELS = 1 << 28
 MILLIMETRES = {"meter": 1000.0, "micron": 0.001}
 """Millimetres of the units that a header may name; all others are millimetres."""
-DAMAGE = (
-    ArithmeticError,
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    struct.error,
-    zlib.error,
-)
-"""The errors that nibabel raises for damaged files, beside its own."""
 
 
 class NiftiVolume(Scan):
@@ -59,6 +45,9 @@ class NiftiVolume(Scan):
         self.towards = orientation[:, 1] > 0
         # rows run down the higher of the other two axes, and columns along the lower one
         self.rows, self.columns = (stored.index(k) for k in (2, 1, 0) if k != axis)
+        zooms = (*image.header.get_zooms()[:3], 1.0)
+        unit = MILLIMETRES.get(image.header.get_xyzt_units()[0], 1.0)
+        self.spacing = float(zooms[self.rows]) * unit, float(zooms[self.columns]) * unit
         shape = (*image.shape, 1, 1)
         super().__init__(path, shape[self.across], (shape[self.rows], shape[self.columns]), remedy)
 
@@ -66,23 +55,15 @@ class NiftiVolume(Scan):
     def opened(cls, path: Path, reading: Reading, remedy: str) -> NiftiVolume:
         """Return a volume whose header is read. Raises UserError for a file that is damaged, or not a volume."""
         import nibabel
-        from nibabel.filebasedimages import ImageFileError
-        from nibabel.spatialimages import HeaderDataError
 
         require_regular(path)
-        try:
+        with sound(path, "is not NIfTI, or its header is damaged", remedy):
             if path.is_file() and not path.stat().st_size:
                 raise UserError(path, "the file is empty", remedy)
             image = nibabel.load(path)
             if not isinstance(image, nibabel.Nifti1Image):
                 raise UserError(path, "is not NIfTI", remedy)
             return cls(path, image, reading, remedy)
-        except UserError:
-            raise
-        except FileNotFoundError:
-            raise UserError(path, "no such image", remedy) from None
-        except (*DAMAGE, ImageFileError, HeaderDataError):
-            raise UserError(path, "is not NIfTI, or its header is damaged", remedy) from None
 
     @functools.cached_property
     def unpacked(self) -> np.ndarray | None:
@@ -100,21 +81,16 @@ class NiftiVolume(Scan):
         index: list[Any] = [slice(None)] * 3
         index[self.across] = number - 1 if self.towards[self.across] else self.frames - number
         index = index[: len(self.content.shape)]
-        try:
+        with sound(self.path, "has fewer pixels than its header says, or is cut short", self.remedy):
             if self.unpacked is not None:
                 values = self.unpacked[tuple(index)]
             else:
                 values = self.content.dataobj[(*index, *self.volume)]
-        except DAMAGE:
-            raise UserError(self.path, "has fewer pixels than its header says, or is cut short", self.remedy) from None
         values = values.reshape([n for axis, n in enumerate((*self.content.shape, 1)[:3]) if axis != self.across])
         if self.rows > self.columns:
             values = values.T
         steps = [-1 if self.towards[axis] else 1 for axis in (self.rows, self.columns)]
-        zooms = (*self.content.header.get_zooms()[:3], 1.0)
-        unit = MILLIMETRES.get(self.content.header.get_xyzt_units()[0], 1.0)
-        spacing = float(zooms[self.rows]) * unit, float(zooms[self.columns]) * unit
-        return Frame(values[:: steps[0], :: steps[1]], spacing=spacing)
+        return Frame(values[:: steps[0], :: steps[1]], spacing=self.spacing)
 
 
 def _volume(path: Path, shape: tuple[int, ...], wanted: int | None) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,22 @@ MOST_PIXELS = 178_956_970
 """The most pixels of a frame, as for images that Pillow reads."""
 ALIKE = 0.01
 """The relative difference of spacings that is overlooked: pixels within it count as square."""
+
+
+@contextlib.contextmanager
+def sound(path: Path, problem: str, remedy: str) -> Iterator[None]:
+    """Raise UserError with `problem` where the block, which asks a library for a part of a file, fails in any way.
+
+    Readers raise errors of all kinds for damaged files. Their words may repeat a header, so they are left out.
+    """
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except FileNotFoundError:
+        raise UserError(path, "no such image", remedy) from None
+    except Exception:
+        raise UserError(path, problem, remedy) from None
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ class _Labels:
         keys = [name for name in KEYS if name in rows]
         if "label" not in rows or len(keys) != 1:
             problem = f"needs the column label and one of {' and '.join(KEYS)}"
-            raise UserError(table, problem, f"it has {', '.join(rows)}")
+            raise UserError(table, problem, f"it has {', '.join(map(str, rows))}")
         self.key = keys[0]
         rows = rows[rows[self.key].notna() & rows["label"].notna()]
         names = rows[self.key].str.strip()
