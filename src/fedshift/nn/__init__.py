@@ -1,4 +1,4 @@
-"""Networks as the engine sees them: the flat state, batch-norm layers, batch-norm policies, and features.
+"""Networks as the engine sees them: the flat state, batch-norm layers and policies, features; and masks compared.
 
 Layers are found by type, never by name.
 Architectures belong to `models`, methods to `algorithms` and `inferences`.
