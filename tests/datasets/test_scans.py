@@ -173,8 +173,10 @@ def test_a_frame_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
     copied(dicom("rtdose.dcm"), tmp_path / "a.dcm")
     text = "t.csv, line 3: './a.dcm#3' is the image of t.csv, line 2; list it once"
     assert said(own(tmp_path, ["a.dcm#3", "./a.dcm#3"], window=MR)) == [text]
-    lost = said(own(tmp_path, ["b.dcm#3"], window=MR))
-    assert lost[0].startswith("t.csv, line 2: no such image: b.dcm; ")
+    (tmp_path / "empty.dcm").touch()
+    lost, empty = said(own(tmp_path, ["b.dcm#3", "empty.dcm"], window=MR))
+    assert lost.startswith("t.csv, line 2: no such image: b.dcm; ")
+    assert empty.startswith("t.csv, line 3: the file is empty: empty.dcm; ")
 
 
 # ---- identity

@@ -184,6 +184,16 @@ def test_colours() -> None:
     assert "coloured" in fault(dicom("SC_rgb_rle_2frame.dcm"), 1, neighbours=True)
 
 
+def test_luminance_and_chrominance_become_colours() -> None:
+    """YBR_FULL_422: two pixels share Cb and Cr. The matrix is that of PS3.3, C.7.6.3.1.2."""
+    content = pydicom.dcmread(dicom("SC_ybr_full_422_uncompressed.dcm"))
+    pairs = np.frombuffer(content.PixelData, np.uint8).reshape(-1, 4).astype(np.float64)
+    y, blue, red = pairs[:, :2].ravel(), *(np.repeat(pairs[:, k] - 128, 2) for k in (2, 3))
+    wanted = np.stack([y + 1.402 * red, y - 0.344136 * blue - 0.714136 * red, y + 1.772 * blue], -1)
+    wanted = wanted.clip(0, 255).reshape(content.Rows, content.Columns, 3)
+    assert np.abs(image(dicom("SC_ybr_full_422_uncompressed.dcm")) - wanted).max() <= 1
+
+
 def test_of_colours_of_more_bits_the_upper_eight_are_kept() -> None:
     eight = image(dicom("SC_rgb_rle.dcm"))
     np.testing.assert_array_equal(image(dicom("SC_rgb_rle_16bit.dcm")), eight)

@@ -84,8 +84,8 @@ class _Headers:
         """Return the scan that a cell names, None for another file, and the number of the frame, if it names one."""
         file, named = located(self.folder, cell)
         if file not in self.scans:
-            if not is_scan(file) or not file.is_file():
-                return None, named
+            if not is_scan(file) or not file.is_file() or not file.stat().st_size:
+                return None, named  # a lost or an empty file is a fault of all kinds of files
             try:
                 self.scans[file] = open_scan(file, self.reading, self.remedy)
             except UserError as error:
