@@ -27,6 +27,9 @@ def add(group: Group) -> None:
     command = group.add(check, "study", every_scale=True)
     command.add_argument("--ids", action="store_true", help="also print the ids that other commands take")
     command = group.add(plan, "study", work="counting its jobs by a dry run of Snakemake")
+    command.add_argument(
+        "--probe", action="store_true", help="train ten seconds of each kind of training whose hours are unknown"
+    )
     _add_json(command)
     command = group.add(status, "study", work="reading the state of its runs")
     form = command.add_mutually_exclusive_group()
@@ -131,6 +134,7 @@ def plan(args: argparse.Namespace) -> None:
     chosen = plans(args)
     from ..planning.dag import pending_jobs
     from ..planning.plan import lines, survey
+    from ..study.calls import fedshift
 
     for one in chosen.values():
         one.require_files()
@@ -138,11 +142,18 @@ def plan(args: argparse.Namespace) -> None:
     if args.plugins is not None:
         config["plugins"] = [str(folder) for folder in args.plugins]
     pending = pending_jobs(config)
-    result = survey(chosen, pending, Paths())
+    probe = None
+    if args.probe:
+        announce("loading the libraries of a training")
+        from ..planning.probe import Prober
+
+        probe = Prober(Paths(), args.threads).train
+    result = survey(chosen, pending, Paths(), probe)
     if args.json:
         print(json.dumps(asdict(result), indent=2))
     else:
-        print("\n".join([*heading(chosen.values()), *lines(result)]))
+        probing = "" if args.probe else fedshift(["plan", args.study, "--probe"], chosen, args.studies)
+        print("\n".join([*heading(chosen.values()), *lines(result, probing)]))
 
 
 def status(args: argparse.Namespace) -> None:

@@ -106,6 +106,15 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MEBIBYTE
 
 
+def name_of(device: torch.device) -> str:
+    """Return the name of a device: that of a GPU, or the architecture of a CPU."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU ({platform.machine()})"
+
+
 def manifest(
     run: Run, federation: Federation, *, code: str, threads: int, device: torch.device, started: datetime
 ) -> dict[str, Any]:
@@ -113,13 +122,9 @@ def manifest(
 
     `started` is when this process took up the run; `seconds` counts all rounds, also those of earlier processes.
     """
-    import torch
-
     selected = federation.result()
-    name = f"CPU ({platform.machine()})"
     deterministic = True  # kernels of a CPU give the same bits each time
     if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
         deterministic = run.training.deterministic
     best_value = None
     if selected.values:
@@ -131,7 +136,7 @@ def manifest(
         "code": code,
         "git": git(),
         "versions": versions(),
-        "device": name,
+        "device": name_of(device),
         "deterministic": deterministic,
         "threads": threads,
         "arithmetic": arithmetic(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ..io.paths import Paths
 from ..io.text import read_json
 from ..papers.words import of_ledger
 from ..study.plan import Plan
+from ..study.run import Run
 from .dag import Job
 from .run_state import State, state_of
 
@@ -73,14 +74,27 @@ class Survey:
     may_end_early: int
 
 
-def survey(plans: Mapping[str, Plan], pending: Sequence[Job], paths: Paths) -> Survey:
-    """Return the jobs of studies, and the hours that the `pending` ones need."""
+def survey(
+    plans: Mapping[str, Plan],
+    pending: Sequence[Job],
+    paths: Paths,
+    probe: Callable[[Run, int], Need] | None = None,
+) -> Survey:
+    """Return the jobs of studies, and the hours that the `pending` ones need.
+
+    `probe` estimates the hours of some rounds of a training that finished runs tell nothing about.
+    """
     runs = {key: run for plan in plans.values() for key, run in (plan.runs | plan.candidates).items()}
     predictions = {f"{run}-{sweep}": (run, sweep) for plan in plans.values() for run, sweep in plan.predicted}
     states = {job.id: state_of(runs[job.id], paths) for job in pending if job.rule == "train"}
     clock = Clock(paths)
     # Jobs of other rules take seconds and are left out.
     needs = [clock.train(runs[key].spec, _rounds_left(state)) for key, state in states.items()]
+    if probe:
+        needs = [
+            need if need.amount is not None else probe(runs[key], _rounds_left(state))
+            for need, (key, state) in zip(needs, states.items(), strict=True)
+        ]
     for job in pending:
         if job.rule == "predict":
             run, sweep = predictions[job.id]
@@ -207,8 +221,11 @@ def _sum(hours: Iterable[float | None]) -> float | None:
     return None if None in parts else sum(filter(None, parts))
 
 
-def lines(survey: Survey) -> Iterator[str]:
-    """Yield the lines of a plan: a table of jobs, then the hours of training and prediction with their source."""
+def lines(survey: Survey, probing: str = "") -> Iterator[str]:
+    """Yield the lines of a plan: a table of jobs, then the hours of training and prediction with their source.
+
+    `probing` is the call that estimates the hours of trainings where they are unknown.
+    """
     yield f"{'rule':10} {'jobs':>6} {'cached':>7} {'to run':>7}"
     for c in survey.counts:
         why = ", ".join(f"{n} {reason}" for reason, n in c.why.items())
@@ -231,6 +248,8 @@ def lines(survey: Survey) -> Iterator[str]:
     for need in survey.hours:
         amount = _in_words(need.amount, need.device)
         yield f"  {need.rule:8} {need.jobs:6}   {amount:16} {need.source}"
+    if probing and any(need.rule == "train" and need.amount is None for need in survey.hours):
+        yield f"To estimate the time of a first training, train it for some seconds: {probing}"
     if survey.may_end_early:
         yield f"  runs that may end early because of their patience, and are counted in full: {survey.may_end_early}"
 

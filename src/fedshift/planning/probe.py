@@ -1,0 +1,288 @@
+"""A probe of a training: some seconds of it, by which the hours of trainings that nobody has timed are estimated.
+
+The federation of the run is made as its job makes it, on the prepared images if there are any. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core import digest
+from ..core.console import say
+from ..core.errors import Interrupted, require_none
+from ..data.prepared import Prepared
+from ..data.samples import MappedSamples
+from ..data.site_transforms import at_site, site_statistics
+from ..engine.batches import equal_steps, phase_steps
+from ..engine.federation import Federation
+from ..io.paths import Paths
+from ..jobs.devices import take_device
+from ..jobs.provenance import name_of
+from ..models import initialise
+from ..transforms import shape_after
+from .plan import Need
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+    from ..study.run import Run
+
+SECONDS = 10.0
+"""Time that a probe trains for."""
+FEW = 64
+"""Images that stand for all, where none are prepared."""
+WARM_UP = 2
+"""First steps that do not count: libraries choose kernels in them."""
+STEPS = 10
+"""Steps of a client in a probe that does not know how many images it has."""
+FORWARD = 1 / 3
+"""Cost of a batch that is evaluated, in local steps: a step is one pass forward, and about two passes backward."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """The images of a probe.
+
+    Attributes
+    ----------
+    array : images (n, height, width, channels) uint8, or vectors (n, features) float32
+    samples : a row for each image of the run's sites, with site, split and label, and `row` of the array; None where
+        their number is not known before they are prepared
+    words : what they are
+    """
+
+    array: np.ndarray
+    samples: pd.DataFrame | None
+    words: str
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The seconds of a local step, all that a round takes included, and the images on which they were measured.
+
+    On a CPU they are seconds of one core.
+    """
+
+    seconds: float
+    images: Images
+
+
+class Prober:
+    """Estimates of hours by probes: one for all runs that differ in partition, BN policy, rounds and rates alone.
+
+    Parameters
+    ----------
+    threads : threads of a training
+    seconds : time of a probe
+    """
+
+    def __init__(self, paths: Paths, threads: int = 1, seconds: float = SECONDS) -> None:
+        self.paths = paths
+        self.threads = threads
+        self.seconds = seconds
+        self._images: dict[str, Images] = {}
+        self._paces: dict[str, Pace] = {}
+
+    def train(self, run: Run, rounds: int) -> Need:
+        """Return the hours of some rounds of a training. The amount is None where the number of images is not known."""
+        device = take_device(self.threads, run.training.deterministic)
+        name = name_of(device)
+        kind = digest.of(_kind(run))
+        if kind not in self._paces:
+            say(f"probing {in_words(run)}: {self.seconds:g} seconds ...")
+            self._paces[kind] = Pace(self._measure(run, device), self._opened(run))
+        pace = self._paces[kind]
+        if pace.images.samples is None:
+            source = f"{pace.seconds:.2g} s a step in a probe, but the number of images is known once they are prepared"
+            return Need("train", 1, None, source, name)
+        seconds = rounds * steps(run, _counts(run, self._assigned(run))) * pace.seconds
+        return Need("train", 1, seconds / 3600, f"probe of {self.seconds:g} seconds on {pace.images.words}", name)
+
+    def _opened(self, run: Run) -> Images:
+        if run.data.id not in self._images:
+            self._images[run.data.id] = images_of(run, self.paths)
+        return self._images[run.data.id]
+
+    def _assigned(self, run: Run) -> pd.DataFrame:
+        """Return the samples of the sites of a run, with the split of each."""
+        samples = self._opened(run).samples
+        assert samples is not None
+        return run.partition.assign(samples).merge(samples[["sample", "row", "label"]], on="sample")
+
+    def _measure(self, run: Run, device: torch.device) -> float:
+        """Train a run for some seconds, and return the seconds of a step."""
+        federation = self._federation(run, device)
+        watch = _Stopwatch(self.seconds, time.process_time if device.type == "cpu" else time.monotonic)
+        with contextlib.suppress(Interrupted):
+            federation.run(after_round=lambda _: watch.end_round(), should_stop=watch)
+        counts = {client.name: len(client.train) for client in federation.clients}
+        validated = sum(len(client.val) for client in federation.clients if client.val is not None)
+        return watch.seconds_a_step(_steps(run, counts), validated / run.training.batch_size)
+
+    def _federation(self, run: Run, device: torch.device) -> Federation:
+        """Return the federation of a run, without patience."""
+        images = self._opened(run)
+        classes = len(run.data.dataset.classes)
+
+        def samples(rows: np.ndarray, labels: np.ndarray) -> MappedSamples:
+            def opened(transforms: Any) -> MappedSamples:
+                return MappedSamples(images.array, rows[:FEW], labels[:FEW], transforms, device)
+
+            own = site_statistics(run.transforms, opened)
+            return MappedSamples(images.array, rows, labels, at_site(run.transforms, own, [own]), device)
+
+        validation = dict[str, MappedSamples]()
+        if images.samples is None:
+            rows = np.arange(STEPS * run.training.batch_size)
+            clients = {site: samples(rows % len(images.array), rows % classes) for site in run.partition.internal}
+        else:
+            assigned = self._assigned(run)
+            parts = {
+                key: samples(part["row"].to_numpy(), part["label"].to_numpy(copy=True))
+                for key, part in assigned.groupby(["split", "site"])
+            }
+            clients = {site: parts["train", site] for site in run.partition.internal}
+            validation = {site: parts["val", site] for site in clients if ("val", site) in parts}
+        shape = shape_after(run.transforms, (images.array.shape[-1], *images.array.shape[1:-1]))
+        return Federation(
+            initialise(run.model, shape, classes, run.seed),
+            clients,
+            validation=validation,
+            algorithm=run.algorithm,
+            bn=run.bn,
+            addon=run.addon,
+            training=run.training.model_copy(update={"patience": None, "select_at": (), "watch_every": None}),
+            seed=run.seed,
+            device=device,
+        )
+
+
+def in_words(run: Run) -> str:
+    """Return what a probe measures: algorithm, network and size of a batch."""
+    method = run.algorithm.name
+    if run.addon:
+        method += f" + {run.addon.name}"
+    return f"{method}, {run.model.name}, batches of {run.training.batch_size}"
+
+
+def _kind(run: Run) -> list[Any]:
+    """Return what the time of a step depends on."""
+    transforms = [transform.spec() for transform in run.transforms]
+    names = [run.algorithm.name, run.addon and run.addon.name]
+    return [run.data.id, run.model.spec(), transforms, names, run.training.batch_size, run.training.optimiser]
+
+
+def steps(run: Run, images: Mapping[str, int]) -> float:
+    """Return the local steps of a round of a run, all clients together, given the training images of each site.
+
+    It is a mean over rounds where only some clients take part.
+    """
+    return _steps(run, run.algorithm.collaboration.clients(images, sum))
+
+
+def _steps(run: Run, sizes: Mapping[str, int]) -> float:
+    training = run.training
+    if training.equal_steps:
+        training = equal_steps(training, sizes.values())
+    phases = run.algorithm.phases()
+    total = sum(sum(phase_steps(size, training.at(client), phases)) for client, size in sizes.items())
+    return total * training.clients_in_round(len(sizes)) / len(sizes)
+
+
+def _counts(run: Run, assigned: pd.DataFrame) -> dict[str, int]:
+    train = assigned.loc[assigned["split"] == "train", "site"].value_counts()
+    return {site: int(train[site]) for site in run.partition.internal}
+
+
+class _Stopwatch:
+    """Times of a training, which ends after some seconds: it is called before each local step.
+
+    Parameters
+    ----------
+    limit : seconds until it ends
+    clock : returns seconds; of a CPU those of all cores together, which other programs do not lengthen
+    """
+
+    def __init__(self, limit: float, clock: Callable[[], float]) -> None:
+        self.limit = limit
+        self.clock = clock
+        self.end = float("inf")
+        self.steps: list[float] = []
+        self.rounds: list[float] = []
+
+    def __call__(self) -> bool:
+        """Note a step, and return whether the time is over."""
+        self.steps.append(self.clock())
+        if len(self.steps) == WARM_UP + 1:
+            self.end = time.monotonic() + self.limit
+            return False
+        return time.monotonic() >= self.end
+
+    def end_round(self) -> None:
+        """Note the end of a round."""
+        self.rounds.append(self.clock())
+
+    def seconds_a_step(self, steps: float, validated: float) -> float:
+        """Return the seconds of a step, with its part of what else a round does.
+
+        Whole rounds are measured if there are two, since the first also warms up. Otherwise steps are, and evaluation
+        is added by its cost. A round has `steps` local steps, and evaluates `validated` batches.
+        """
+        if len(self.rounds) > 1:
+            return (self.rounds[-1] - self.rounds[0]) / (len(self.rounds) - 1) / steps
+        times = self.steps[WARM_UP:]
+        if len(times) < 2:  # the whole training is shorter
+            times = self.steps
+        return (times[-1] - times[0]) / max(len(times) - 1, 1) * (1 + FORWARD * validated / steps)
+
+
+# ---- images
+
+
+def images_of(run: Run, paths: Paths) -> Images:
+    """Return the prepared images of a run's dataset; where there are none, its miniature or images that are made up.
+
+    Raises UserErrors where the user's own table is unsound.
+    """
+    if paths.data_files(run.data.id).card.exists():
+        prepared = Prepared(paths.data(run.data.id))
+        rows = np.arange(len(prepared.samples))
+        return Images(prepared.images, prepared.samples.assign(row=rows), "the prepared images")
+    dataset = run.data.dataset
+    if dataset.has_miniature:
+        array, samples = _miniature(run)
+        if run.data.synthetic:
+            return Images(array, samples, "images of the miniature")
+        return Images(array, None, "images of the miniature")
+    shape = dataset.shape or (3, getattr(dataset, "size", 96), getattr(dataset, "size", 96))
+    channels, *space = shape_after(run.data.prepare, shape)
+    array = np.random.default_rng(0).integers(0, 256, (FEW, *space, channels), dtype=np.uint8)
+    samples, faults = dataset.examine(Path())
+    require_none(faults)
+    samples = samples.assign(row=np.arange(len(samples)) % FEW, label=samples["label"].astype("int64"))
+    return Images(array, samples, "images of noise in the size of yours")
+
+
+def _miniature(run: Run) -> tuple[np.ndarray, pd.DataFrame]:
+    """Return some images of the miniature of a dataset as they are prepared, and a row for each of all."""
+    with tempfile.TemporaryDirectory() as folder:
+        run.data.dataset.miniature(Path(folder))
+        opened = run.data.dataset.open(Path(folder))
+        number = min(FEW, len(opened.samples))
+        array = np.stack([_prepared(opened.image(i), run) for i in range(number)])
+        return array, opened.samples.assign(row=np.arange(len(opened.samples)) % number)
+
+
+def _prepared(image: np.ndarray, run: Run) -> np.ndarray:
+    for transform in run.data.prepare:
+        image = transform.prepare(image)
+    return image
