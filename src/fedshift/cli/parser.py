@@ -25,19 +25,23 @@ from .group import Group, announce_work, take_project_scale
 GROUPS = {
     "Projects": projects.add,
     "Studies and plans": studies.add,
-    "Steps of the workflow, from data to predictions": steps.add,
-    "Scores, figures and pages": reports.add,
-    "Care of finished work": integrity.add,
     "Your own images, and bundles": trained.add,
     "Scans of a hospital": scans.add,
     "Whole slides": slides.add,
+    "Scores, figures and pages": reports.add,
     "Exports": exports.add,
+    "Care of finished work": integrity.add,
     "Data": sources.add,
     "Plug-ins of your own": plugins.add,
+    "Steps from data to predictions, which run calls by itself": steps.add,
     "Documentation": reference.add,
 }
 """Functions that add the commands of a group to it, by the title of the group, in the order of `--help`."""
+DESCRIPTION = """Federated-learning studies under feature shift.
 
+A first study: fedshift new DIR; then in DIR, fedshift check my-study; fedshift plan my-study --probe tells the hours;
+fedshift run my-study ends with a page. fedshift apply takes a trained run to other images."""
+"""What `fedshift --help` says first."""
 MORE_MEMORY = "close other programs, use fewer threads, smaller batches, images or networks, or a larger machine"
 
 
@@ -45,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     top = argparse.ArgumentParser(
         prog="fedshift",
-        description="Federated-learning studies under feature shift.",
+        description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")

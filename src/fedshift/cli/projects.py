@@ -90,7 +90,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run a study: snakemake with the workflow of fedshift, and all further arguments."""
+    """Run a study from its data to its page, by Snakemake, to which all further arguments go."""
     announce(f"{args.study}: Snakemake reads the study and counts its jobs")
     words = [sys.executable, "-m", "snakemake", *arguments(args)]
     sys.stdout.flush()

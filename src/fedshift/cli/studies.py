@@ -85,6 +85,7 @@ def check(args: argparse.Namespace) -> None:
                 *seen,
                 *moved(checked, Paths()),
                 *problems(checked, Paths()),
+                *_unchecked(checked, Paths()),
             ):
                 if text not in shown:
                     print(text)
@@ -112,6 +113,17 @@ def _hints(plan: study.Plan) -> list[str]:
     if first != leads and "headline" not in declared.model_fields_set:
         hints.append(("metrics", f"{leads} leads the page; if {first} is to lead, say headline: {first}"))
     return [f"{plan.path}: {name}: {hint}" for name, hint in hints if hint]
+
+
+def _unchecked(plan: study.Plan, paths: Paths) -> list[str]:
+    """Return a line that names what cannot be checked before data are prepared."""
+    unprepared = [data for key, data in plan.data.items() if not paths.data_files(key).card.exists()]
+    if not unprepared:
+        return []
+    subjects = ["whether each image can be read", "copies", "images without contrast"]
+    if not all(data.dataset.inputs() for data in unprepared):
+        subjects.insert(0, "sites, classes and patients")
+    return [f"  not checked before the data are prepared: {', '.join(subjects)}"]
 
 
 def _print_ids(plan: study.Plan) -> None:
