@@ -28,7 +28,7 @@ _NONE = "null"
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """Runs of a study that differ in their seed only.
+    """Runs of a study that differ in their seed only and, where patients are tested in folds, in the fold.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Condition:
     algorithm, bn, addon, held_out : str
         The words of scores.csv. No two conditions of a study agree in all four.
     runs : dict[str, Run]
-        The runs by their ids, one for each seed.
+        The runs by their ids, one for each seed and fold.
     inferences : tuple[str, ...]
         Ids of the inferences that the study asks of the runs, in the order of the study.
     """
@@ -55,13 +55,23 @@ class Condition:
 
     @property
     def run(self) -> Run:
-        """The first of the runs. The others differ from it in their seed only."""
+        """The first of the runs. The others differ from it in their seed and fold only."""
         return next(iter(self.runs.values()))
 
     @property
     def partition(self) -> Partition:
         """The partition that all runs are trained on."""
         return self.run.partition
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the runs, each once."""
+        return tuple(dict.fromkeys(run.seed for run in self.runs.values()))
+
+    @property
+    def folded(self) -> bool:
+        """True where the runs test the patients of internal sites in several folds."""
+        return len({run.partition.split.fold for run in self.runs.values()}) > 1
 
     @property
     def words(self) -> dict[str, str]:
@@ -155,7 +165,7 @@ def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
     Where conditions would be called the same, the settings that tell them apart are added to the algorithm.
     """
     words: dict[str, tuple[str, str, str, str]] = {
-        id_: (run.method, run.bn, run.addon.label if run.addon else "", run.partition.title)
+        id_: (run.method, run.bn, run.addon.label if run.addon else "", run.partition.without_fold().title)
         for id_, run in runs.items()
     }
     alike: dict[tuple[str, ...], list[str]] = {}

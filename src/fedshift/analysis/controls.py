@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
+from ..data.partition import Partition
 from ..io import identity
 from ..io.guards import require_columns
 from ..io.paths import Paths
 from ..io.tables import read_table
 from ..io.text import readable
 from ..metrics import Metric
-from . import estimates, predictions
+from ..study.run import Run
+from . import estimates, folds, predictions
 from .clusters import Clusters
 from .conditions import ALL, Condition
 from .effects import Estimates
 from .estimates import Estimate
 from .findings import Findings
 from .names import IDS
+from .predictions import Part
 from .values import Value
 
 COLUMNS = ["quantity", "partition", "held_out", *IDS, "role", "site", "metric", "n", "mean", "std", "seeds"]
@@ -49,14 +52,15 @@ def _rows(findings: Findings, study: Estimates) -> Iterator[dict[str, Any]]:
     levels: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     differences: dict[tuple[str, str, str], list[Estimate]] = defaultdict(list)
     titles = {condition.run.partition_id: condition.held_out for condition in findings.conditions}
-    for partition, run in study.names.plan.controls.items():
-        by_site = _of_control(study.predicted.paths, partition)
+    for run, parts in _wholes(study.names.plan.controls.values()):
+        partition = run.partition_id
+        by_site = _by_site([_of_control(study.predicted.paths, fold) for fold in parts])
         about = {"partition": partition, "held_out": titles[partition], "condition_id": "", "inference_id": ""}
         at_sites: dict[Site, Estimate] = {}
         for metric in findings.metrics.values():
             sites = {site: _score(metric, rows, site, study.clusters[run.data.id]) for site, rows in by_site.items()}
             for site, estimate in sites.items():
-                yield _row("level", about, *site, metric, estimate, len(by_site[site]))
+                yield _row("level", about, *site, metric, estimate, len(_tested(by_site[site])))
             means = dict(_means(sites, partition, metric, study))
             for role, estimate in means.items():
                 levels[role, metric.name].append(estimate)
@@ -86,6 +90,26 @@ def _rows(findings: Findings, study: Estimates) -> Iterator[dict[str, Any]]:
             yield _row("difference", ids, role, ALL, headline, estimates.mean(parts))
 
 
+def _wholes(runs: Iterable[Run]) -> Iterator[tuple[Run, list[str]]]:
+    """Yield the first run on each partition, or on all its folds, with the ids of these."""
+    found: dict[tuple[str, Partition], list[Run]] = defaultdict(list)
+    for run in runs:
+        found[run.data.id, run.partition.without_fold()].append(run)
+    yield from ((members[0], [run.partition_id for run in members]) for members in found.values())
+
+
+def _by_site(folds: Sequence[dict[Site, pd.DataFrame]]) -> dict[Site, list[pd.DataFrame]]:
+    """Return the predictions of the controls of all folds by role and site; empty where one is not there."""
+    if not all(folds):
+        return {}
+    return {site: [tables[site] for tables in folds] for site in folds[0]}
+
+
+def _tested(tables: Sequence[pd.DataFrame]) -> list[str]:
+    """Return the samples that the controls of all folds predict at a site, each once."""
+    return list(dict.fromkeys(sample for table in tables for sample in table["sample"]))
+
+
 def _of_control(paths: Paths, partition: str) -> dict[Site, pd.DataFrame]:
     """Return the predictions of a control by role and site, samples sorted; empty where they are not there.
 
@@ -102,13 +126,21 @@ def _of_control(paths: Paths, partition: str) -> dict[Site, pd.DataFrame]:
     return {(str(role), str(site)): part for (role, site), part in rows.groupby(["role", "site"], sort=False)}
 
 
-def _score(metric: Metric, rows: pd.DataFrame, site: Site, people: Clusters) -> Estimate:
-    """Return the score of a control at a site."""
-    label = rows["label"].to_numpy()
-    probability = rows[predictions.probabilities(rows)].to_numpy(dtype=float)
-    cluster = people.of(pd.Index(rows["sample"]), site[1])
-    influence = metric.influence(label, probability)
-    return estimates.single(metric.value(label, probability), influence, cluster, people.group(site[1]))
+def _score(metric: Metric, tables: Sequence[pd.DataFrame], site: Site, people: Clusters) -> Estimate:
+    """Return the score of a control at a site, over all folds."""
+    role, name = site
+    parts = tuple(
+        Part(
+            name,
+            role,
+            pd.Index(rows["sample"]),
+            rows["label"].to_numpy(),
+            rows[predictions.probabilities(rows)].to_numpy(dtype=float),
+            {},
+        )
+        for rows in tables
+    )
+    return folds.estimate(metric, parts, people)
 
 
 def _means(
@@ -130,7 +162,7 @@ def _differences(
     condition: Condition,
     key: str,
     metric: Metric,
-    controls: dict[Site, pd.DataFrame],
+    controls: dict[Site, list[pd.DataFrame]],
     scores: dict[Site, Estimate],
 ) -> dict[Site, Estimate]:
     """Return a condition's headline metric minus that of the control at each site.
@@ -138,12 +170,16 @@ def _differences(
     Sites whose samples are not those of the control are left out.
     """
     found: dict[Site, Estimate] = {}
-    for _, parts in study.predicted.by_site([condition.run], key):
+    tested: dict[Site, dict[str, None]] = defaultdict(dict)
+    of_one_seed = [run for run in condition.runs.values() if run.seed == condition.run.seed]
+    for _, parts in study.predicted.by_site(of_one_seed, key):
         for part in parts:
-            place = part.role, part.site
-            estimate = study.level(condition.id, part.role, key, metric.name, part.site)
-            if estimate is not None and place in controls and list(controls[place]["sample"]) == list(part.samples):
-                found[place] = estimates.minus(estimate, scores[place])
+            tested[part.role, part.site] |= dict.fromkeys(part.samples)
+    for (role, site), samples in tested.items():
+        estimate = study.level(condition.id, role, key, metric.name, site)
+        place = role, site
+        if estimate is not None and place in controls and _tested(controls[place]) == list(samples):
+            found[place] = estimates.minus(estimate, scores[place])
     return found
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from ..metrics import Metric
 from ..study.plan import Plan
 from ..study.selector import BASELINE
-from . import estimates, reference, score
+from . import estimates, folds, reference, score
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition, several
 from .estimates import Estimate
@@ -108,7 +108,12 @@ class Estimates:
         """Return the estimates of single trainings whose predictions are there, by LEVELS and seed."""
         found = {}
         values = self.scores.set_index([*LEVELS, "seed"])["value"].to_dict()
-        for run, inference in self.predicted.every(self.names.plan.runs.values()):
+        for whole in folds.wholes(self.names.conditions.values(), self.predicted):
+            people = self.clusters[whole.condition.run.data.id]
+            for metric in self.metrics.values():
+                found[(*whole.level, metric.name, whole.seed)] = whole.estimate(metric, people)
+        unfolded = [run for one in self.names.conditions.values() if not one.folded for run in one.runs.values()]
+        for run, inference in self.predicted.every(unfolded):
             people = self.clusters[run.data.id]
             for part in self.predicted.parts(run, inference):
                 cluster = people.of(part.samples, part.site)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -22,22 +23,30 @@ def table(predicted: Predictions, samples: Samples) -> pd.DataFrame:
     classes among the test labels of the site for every sample: for accuracy the share of the commonest class.
     """
     rows = []
-    known = {run.condition: run for run in predicted.plan.runs.values()}
-    for condition, run in known.items():
-        for place, chance, majority in _by_site(predicted, samples, run):
+    known: dict[str, dict[str, Run]] = defaultdict(dict)
+    for run in predicted.plan.runs.values():
+        known[run.condition][run.partition_id] = run
+    for condition, runs in known.items():
+        for place, chance, majority in _by_site(predicted, samples, [*runs.values()]):
             rows.append((condition, *place, chance, majority))
     return pd.DataFrame(rows, columns=[*PLACE, "chance", "majority"]).set_index(PLACE)
 
 
-def _by_site(predicted: Predictions, samples: Samples, run: Run) -> Iterator[tuple[tuple[str, str, str], float, float]]:
-    """Yield role, site and metric with both levels. Nothing where the partition or the labels cannot be read."""
+def _by_site(
+    predicted: Predictions, samples: Samples, runs: Sequence[Run]
+) -> Iterator[tuple[tuple[str, str, str], float, float]]:
+    """Yield role, site and metric with both levels. Nothing where the partition or the labels cannot be read.
+
+    `runs` has one run of each fold.
+    """
+    run = runs[0]
     try:
-        assigned = predicted.partition(run.partition_id)
+        assigned = pd.concat([predicted.partition(fold.partition_id) for fold in runs])
         labels = samples(run.data.id).reindex(columns=["sample", "label"])
     except UserError:
         return
     classes = len(run.data.dataset.classes)
-    test = assigned[assigned["split"] == "test"].astype({"sample": str})
+    test = assigned[assigned["split"] == "test"].astype({"sample": str}).drop_duplicates("sample")
     rows = test.merge(labels.dropna().astype({"label": int}), on="sample")
     for place, label in rows.groupby(["role", "site"], sort=False)["label"]:
         role, site = map(str, place)

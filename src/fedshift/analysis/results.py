@@ -25,7 +25,7 @@ from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data
-from . import controls, mistakes, net_benefit, operating_point, score, study_tables
+from . import controls, folds, mistakes, net_benefit, operating_point, score, study_tables
 from .findings import Findings
 from .names import Names
 from .predictions import Predictions
@@ -110,7 +110,7 @@ class StudyResults:
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:
-        """scores.csv, with the columns condition_id and inference_id added."""
+        """scores.csv, with the columns condition_id and inference_id added; one row for all folds of a seed."""
         scores = self.names.identified(self.table("scores"))
         tested = {(role, site) for part in self.plan.partitions for role in ROLES for site in getattr(part, role)}
         strange = sorted(set(zip(scores["role"], scores["site"], strict=True)) - tested)
@@ -119,7 +119,7 @@ class StudyResults:
             raise UserError(self.files.scores, f"has the {role} site {site!r}, which the study does not have", AGAIN)
         if unknown := sorted(set(scores["metric"]) - {metric.name for metric in score.metrics(self.plan)}):
             raise UserError(self.files.scores, f"has the metric {unknown[0]!r}, which the study does not have", AGAIN)
-        return scores
+        return folds.together(scores, self.names.conditions, self.predictions, score.metrics(self.plan))
 
     @functools.cached_property
     def operating_points(self) -> operating_point.Points:

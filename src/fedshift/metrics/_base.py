@@ -67,6 +67,32 @@ class Metric(Plugin):
             mean = np.nansum(each, 0) / counted
             return np.asarray((each - mean) / counted / each.shape[1])
 
+    def over_folds(
+        self, label: np.ndarray, probability: np.ndarray, fold: np.ndarray
+    ) -> tuple[float, np.ndarray | None]:
+        """Return the score of samples that several models predicted, one for each fold, and its `influence`.
+
+        `fold` (n,) tells the samples of the folds apart. A score that is made of `per_sample` is that of all samples
+        together. Any other compares samples with each other, and those of two models are not comparable: by default, it
+        is the mean of the folds' scores, each weighted by its share of the samples.
+        """
+        if self.per_sample(label, probability) is not None:
+            return self.value(label, probability), self.influence(label, probability)
+        members = [np.flatnonzero(fold == name) for name in np.unique(fold)]
+        weights = [len(rows) / len(label) for rows in members]
+        values = [self.value(label[rows], probability[rows]) for rows in members]
+        whole = float(np.dot(weights, values))
+        influences = [self.influence(label[rows], probability[rows]) for rows in members]
+        out = None
+        for rows, weight, value, influence in zip(members, weights, values, influences, strict=True):
+            if influence is None:
+                return whole, None
+            if out is None:
+                out = np.full((len(label), influence.shape[1]), np.nan)
+            # A sample moves the score of its fold, and the weight of that fold among the others.
+            out[rows] = weight * influence + (value - whole) / len(label)
+        return whole, out
+
     def chance(self, shares: np.ndarray) -> float:
         """Return the expected score of a guess where the classes have these shares of the samples (classes,).
 

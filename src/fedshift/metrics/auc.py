@@ -47,5 +47,34 @@ class AUC(Metric):
             columns += [np.where(side, moved / side.sum(), np.nan) for side in (label == c, label != c)]
         return np.stack(columns, 1)
 
+    def over_folds(
+        self, label: np.ndarray, probability: np.ndarray, fold: np.ndarray
+    ) -> tuple[float, np.ndarray | None]:
+        """Return the share of the pairs of two samples of one fold that are ranked rightly, and its `influence`.
+
+        It is the mean of the folds' areas, each weighted by its number of pairs of a positive and a negative sample.
+        """
+        classes = compared(label, probability)
+        areas = []
+        columns = []
+        for c in classes:
+            positive = label == c
+            pairs = np.zeros(len(label))
+            right = np.zeros(len(label))
+            for name in np.unique(fold):
+                rows = np.flatnonzero(fold == name)
+                others = np.where(positive[rows], (~positive[rows]).sum(), positive[rows].sum())
+                if others.all():
+                    pairs[rows] = others
+                    right[rows] = others * placements(positive[rows], probability[rows, c]).placement
+            number = pairs[positive].sum()
+            if not number:
+                return float("nan"), np.full((len(label), 1), np.nan)
+            area = right[positive].sum() / number
+            moved = (right - area * pairs) / number / len(classes)
+            columns += [np.where(side & (pairs > 0), moved, np.nan) for side in (positive, ~positive)]
+            areas.append(area)
+        return float(np.mean(areas)), np.stack(columns, 1)
+
     def chance(self, shares: np.ndarray) -> float:
         return 0.5

@@ -250,8 +250,8 @@ def _notes(findings: Findings, condition: Condition, value: Value, unit: str, si
     if not value.known:
         return notes
     notes.append(level_interval(value, findings, unit, sign))
-    if value.seeds != len(condition.runs):
-        notes.append(f"{value.seeds} of {len(condition.runs)} seeds")
+    if value.seeds != len(condition.seeds):
+        notes.append(f"{value.seeds} of {len(condition.seeds)} seeds")
     return notes
 
 
@@ -268,7 +268,7 @@ def _sites(findings: Findings, condition: Condition, role: str) -> str:
 def _level(value: Value, findings: Findings, condition: Condition) -> str:
     """Return a level with its unit, and a count of seeds where some are missing."""
     text = f"{spread(value, findings.headline)}{percent(findings.headline)}"
-    wanted = len(condition.runs)
+    wanted = len(condition.seeds)
     if value.seeds != wanted:
         text += f" ({value.seeds} of {wanted} seeds)"
     return text

@@ -65,7 +65,7 @@ def sites_on_page(findings: Findings, condition: Condition, unit: str, controls:
     caption = f"{findings.full(condition)}. {_sites_caption(findings)}"
     if any(cell.below for row in cells for cell in row):
         caption += f"; below, the 95% interval over {unit}"
-        if compared and len(condition.runs) > 1:
+        if compared and len(condition.seeds) > 1:
             caption += ", and of gains over trainings too"
     return PageTable(caption, tuple(cell.column for cell in rows[0]), cells, 2)
 
@@ -271,7 +271,7 @@ def _by_role(texts: dict[str, str]) -> str:
 
 def complete(value: Value, findings: Findings, condition: Condition, key: str) -> str:
     """Return mean ± standard deviation, with a count of seeds where some are missing."""
-    wanted = len(condition.runs)
+    wanted = len(condition.seeds)
     if value.seeds == 0 and not value.known:
         missing = key in condition.inferences and not findings.scored(condition, key)
         return "no run" if missing else DASH

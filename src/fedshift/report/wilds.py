@@ -37,7 +37,7 @@ def _departures(findings: Findings) -> Iterator[str]:
     names = {key: findings.name(key) for key in plan.inferences}
     if any(run.algorithm.collaboration.count(len(TRAINED)) > 1 for run in plan.runs.values()):
         yield "training is federated, a protocol of its own"
-    seeds = min(len(condition.runs) for condition in findings.conditions)
+    seeds = min(len(condition.seeds) for condition in findings.conditions)
     if seeds < SEEDS:
         there_are = {1: "there is one seed"}.get(seeds, f"there are {seeds} seeds")
         yield f"{there_are}, fewer than the {SEEDS} for Camelyon17"

@@ -1,4 +1,4 @@
-"""A hypothesis of a study, registered in its YAML file before its results are seen. Imports neither torch nor pandas."""
+"""Hypotheses of a study, registered in its YAML file before results are seen. Imports neither torch nor pandas."""
 
 from __future__ import annotations
 

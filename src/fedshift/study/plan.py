@@ -20,10 +20,10 @@ from ..datasets import Dataset, Scale
 from ..inferences import Inference
 from ..io.paths import STUDIES
 from ..io.shipped import SHIPPED
+from ..transforms import Transform
 from .declaration import Grid, Study, merge, read
 from .published import table_path
 from .run import Data, Run
-from ..transforms import Transform
 from .search import Search, options, trainings, varied
 
 MOST = 20_000

@@ -138,8 +138,9 @@ class Run(Frozen):
 
     @functools.cached_property
     def condition(self) -> str:
-        """The id that this run shares with all runs that differ from it in the seed only."""
-        return self._named(self._but_for_the_seed)
+        """The id that this run shares with all runs that differ from it in the seed, and in the fold, only."""
+        whole = self.partition.without_fold().identity(self.data.id)
+        return self._named({**self._but_for_the_seed, "partition": whole})
 
     def _named(self, parts: dict[str, Any]) -> str:
         words = [self.algorithm.name, self.bn]
