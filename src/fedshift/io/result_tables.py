@@ -115,6 +115,13 @@ SUMMARISED = (
         columns=("claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites", "doubt", "reason"),
         text=("better_ids", "than_ids", "claim", "sentence", "held", "doubt"),
     ),
+    ResultTable(
+        "hypotheses",
+        "papers.hypotheses",
+        ("number",),
+        "Registered hypotheses",
+        text=("sites", "than_condition_id", "than_inference_id", "than_sites", "claim", "direction", "answer"),
+    ),
     ResultTable("unseen", "analysis.unseen", (*IDS, "trained_on", "metric")),
     ResultTable(
         "subgroups",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import UserError, UserErrors, did_you_mean
 from ..study.published import RECORDED, Side, Trend
 from ..study.selector import CHOICES, merged, resolved
-from . import primary
+from . import hypotheses, primary
 from .cells import Cell, differing
 from .printed import rows
 from .words import Words
@@ -38,13 +38,14 @@ def require(plan: Plan) -> None:
     """Raise UserErrors for every published row, trend and comparison that the study's words do not explain."""
     if not plan.published and not plan.study.trends:
         primary.pairs(plan)
+        hypotheses.require(plan)
         return
     words = Words(plan)
     checks: list[Callable[[], object]] = []
     for path in plan.published:
         checks += [functools.partial(words.target, row) for row in rows(path)]
     checks += [functools.partial(pairs, words, n, trend) for n, trend in enumerate(plan.study.trends)]
-    checks.append(functools.partial(primary.pairs, plan))
+    checks += [functools.partial(primary.pairs, plan), functools.partial(hypotheses.require, plan)]
     faults: dict[tuple[str, str], UserError] = {}
     for check in checks:
         try:

@@ -1,0 +1,168 @@
+"""The answers to the hypotheses of a study: hypotheses.csv. Its head imports neither torch nor pandas."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..core.errors import UserError, did_you_mean
+from .cells import Cell, Finder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..analysis.effects import Estimates
+    from ..analysis.estimates import Estimate
+    from ..study.hypothesis import Hypothesis, Sites
+    from ..study.plan import Plan
+COLUMNS = [
+    *("study", "number", "claim", "condition_id", "inference_id", "sites", "than_condition_id", "than_inference_id"),
+    *("than_sites", "direction", "margin", "answer", "reason", "mean", "std", "seeds", "patients", "low", "high"),
+    *("low_patients", "high_patients"),
+]
+"""The difference is positive where the first side is better. `reason` says why nothing can be told."""
+YES = "yes"
+NO = "no"
+CANNOT_TELL = "cannot tell"
+NOT_RUN = "not run"
+FEWEST_TRAININGS = 3
+"""With fewer trainings nothing is said of a condition as a method, as between conditions."""
+
+
+class Side(NamedTuple):
+    """One side of a difference: the cells of a condition under an inference at the sites that count."""
+
+    cells: tuple[Cell, ...]
+
+    @property
+    def sites(self) -> str:
+        """The sites that count, with spaces between them."""
+        return " ".join(cell.site for cell in self.cells)
+
+    def estimate(self, study: Estimates, metric: str) -> Estimate | None:
+        """Return the mean over the sites; None where one of them has no score."""
+        from ..analysis import estimates
+
+        levels = [study.level(c.condition.id, c.role, c.inference, metric, c.site) for c in self.cells]
+        known = [level for level in levels if level is not None and not math.isnan(level.mean)]
+        if len(known) < len(levels):
+            return None
+        return estimates.mean(known)
+
+
+def require(plan: Plan) -> None:
+    """Raise UserError for the first hypothesis whose sides the study does not have."""
+    for number in range(len(plan.study.hypotheses)):
+        sides(plan, number)
+
+
+def sides(plan: Plan, number: int) -> tuple[Side, Side] | None:
+    """Return both sides of a hypothesis; None at mini scale where a side matches nothing.
+
+    Raises UserError where a side matches no condition, or several, or names a site at which it is not tested.
+    """
+    hypothesis = plan.study.hypotheses[number]
+    where = f"{plan.path}.hypotheses.{number}"
+    finder = Finder(plan)
+    found = []
+    for name, (selector, sites) in zip(("condition", "against"), hypothesis.sides, strict=True):
+        try:
+            cells = finder.cells(selector)
+        except UserError as error:
+            cells = []
+            if plan.scale != "mini":
+                raise UserError(f"{where}.{name}", f"{error.where} {error.what}", error.remedy) from None
+        if not cells and plan.scale == "mini":
+            return None
+        arms = {cell.ids: cell for cell in cells}
+        if len(arms) != 1:
+            titles = [cell.condition.title for cell in arms.values()]
+            problem = f"matches {len(arms)} conditions" + "".join(f", {title}" for title in titles[:3])
+            raise UserError(f"{where}.{name}", problem, "name the settings of one condition and one inference")
+        found.append(Side(tuple(_at(cells, sites, f"{where}.{name}"))))
+    return found[0], found[1]
+
+
+def _at(cells: list[Cell], sites: Sites, where: str) -> list[Cell]:
+    """Return the cells at the sites that count. Raises UserError where there are none at one of them."""
+    if isinstance(sites, str):
+        chosen = [cell for cell in cells if cell.role == sites]
+        if not chosen:
+            raise UserError(where, f"is tested at no {sites} site", "compare it at sites where it is tested")
+        return chosen
+    by_site = {cell.site: cell for cell in cells}
+    for site in sites:
+        if site not in by_site:
+            raise UserError(where, f"is not tested at {site!r}", did_you_mean(site, by_site))
+    return [by_site[site] for site in sites]
+
+
+def table(study: Estimates) -> pd.DataFrame:
+    """Return hypotheses.csv: the difference that each hypothesis is about, with its interval and the answer.
+
+    `low` and `high` hold patients and trainings, and `low_patients` and `high_patients` patients alone. The interval of
+    each hypothesis is its own, at 95%: it is not widened for their number.
+    """
+    import pandas as pd
+
+    plan = study.names.plan
+    rows = [_row(study, number, hypothesis) for number, hypothesis in enumerate(plan.study.hypotheses)]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _row(study: Estimates, number: int, hypothesis: Hypothesis) -> dict[str, Any]:
+    from ..analysis import estimates
+
+    plan = study.names.plan
+    metric = study.metrics[plan.study.headline]
+    row: dict[str, Any] = {
+        "study": plan.name,
+        "number": number + 1,
+        "claim": hypothesis.claim,
+        "direction": hypothesis.direction,
+        "margin": hypothesis.margin,
+    }
+    both = sides(plan, number)
+    if both is None:
+        return row | {"answer": NOT_RUN, "reason": "the study does not run it at this scale"}
+    first, second = both
+    row |= {"condition_id": first.cells[0].condition.id, "inference_id": first.cells[0].inference}
+    row |= {"than_condition_id": second.cells[0].condition.id, "than_inference_id": second.cells[0].inference}
+    row |= {"sites": first.sites, "than_sites": second.sites}
+    levels = [side.estimate(study, metric.name) for side in both]
+    if levels[0] is None or levels[1] is None:
+        return row | {"answer": NOT_RUN, "reason": "a side has no score at one of its sites"}
+    if not metric.higher_is_better:
+        levels.reverse()
+    difference = estimates.minus(levels[0], levels[1])
+    low, high = difference.interval()
+    low_patients, high_patients = difference.interval_over_patients()
+    answer, reason = judged(hypothesis, low, high, len(difference.values))
+    return row | {
+        "answer": answer,
+        "reason": reason,
+        "mean": difference.mean,
+        "std": difference.std,
+        "seeds": len(difference.values),
+        "patients": sum(difference.patients.values()),
+        **{"low": low, "high": high, "low_patients": low_patients, "high_patients": high_patients},
+    }
+
+
+def judged(hypothesis: Hypothesis, low: float, high: float, trainings: int) -> tuple[str, str]:
+    """Return the answer to a hypothesis about a difference with this interval, and why nothing can be told.
+
+    It is yes where every value of the interval agrees with the claim, and no where every value contradicts it.
+    """
+    if trainings < FEWEST_TRAININGS:
+        return CANNOT_TELL, f"fewer than {FEWEST_TRAININGS} trainings"
+    if math.isnan(low):
+        return CANNOT_TELL, "too few patients for an interval"
+    margin = hypothesis.margin
+    agrees = {"above": low > margin, "below": high < margin, "within": -margin < low and high < margin}
+    contradicts = {"above": high < margin, "below": low > margin, "within": low > margin or high < -margin}
+    if agrees[hypothesis.direction]:
+        return YES, ""
+    if contradicts[hypothesis.direction]:
+        return NO, ""
+    return CANNOT_TELL, "the interval holds values on both sides of the margin"

@@ -1,0 +1,48 @@
+"""The section on the hypotheses that a study registered before its results were seen."""
+
+from __future__ import annotations
+
+import math
+
+from ..analysis.findings import Findings
+from ..analysis.results import StudyResults
+from ..analysis.table import Table
+from ..analysis.values import DASH, Value, between, number
+from ..papers.hypotheses import CANNOT_TELL, NO, NOT_RUN, YES
+from .html import Section, plain
+from .phrases import capital
+
+MEANING = (
+    "These claims and their margins stand in the file of the study, where they are to be before its results are seen. "
+    "Yes: the whole interval agrees with the claim. No: the whole interval contradicts it. Cannot tell: it holds "
+    "values on both sides of the margin. Each interval is a 95% interval of its own, and is not widened for the number of claims."
+)
+_SHOWN = {"above": "more than", "below": "less than", "within": "within ±"}
+
+
+def section(results: StudyResults, unit: str) -> Section | None:
+    """Return the section of the page; None for a study that registered nothing."""
+    rows = results.table("hypotheses")
+    if rows.empty:
+        return None
+    counts = {answer: int((rows["answer"] == answer).sum()) for answer in (YES, NO, CANNOT_TELL, NOT_RUN)}
+    told = ", ".join(f"{answer}: {count}" for answer, count in counts.items() if count)
+    lines = [f"Registered: {len(rows)}. {capital(told)}.", MEANING]
+    body = tuple(_row(results.findings, row) for row in rows.to_dict("records"))
+    header = ("Claim", "Claimed difference", "Found", f"95% interval ({unit} and trainings)", "Answer")
+    caption = f"{results.findings.headline.title}: the differences that the claims are about; positive is better"
+    table = Table(caption, header, body, 1)
+    return Section("hypotheses", "Registered hypotheses", lines, [plain(table, {NO: "worse", YES: "better"})])
+
+
+def _row(findings: Findings, row: dict[str, object]) -> tuple[str, ...]:
+    """Return the cells of one hypothesis."""
+    metric = findings.headline
+    names = ("mean", "low", "high", "low_patients", "high_patients")
+    value = Value(**{name: float(row[name]) for name in names})  # type: ignore[arg-type]
+    claimed = f"{_SHOWN[str(row['direction'])]} {number(float(row['margin']), metric)}"  # type: ignore[arg-type]
+    mean = DASH if math.isnan(value.mean) else number(value.mean, metric, sign=True)
+    answer = str(row["answer"])
+    if answer == NOT_RUN:
+        answer = f"{answer}: {row['reason']}"
+    return str(row["claim"]), claimed, mean, between(value, metric, sign=True), answer
