@@ -226,3 +226,23 @@ def test_means_over_partitions_are_compared_by_family(tmp_path: Path, monkeypatc
     assert whole["patients"].iloc[0] == 20
     (standing,) = contrasts.standings(found.findings)
     assert {site: value.mean for site, value in standing.others[0].sites.items()} == pytest.approx({"x": 0.1, "y": 0.3})
+
+
+def test_images_prepared_in_two_ways_show_the_same_patients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The difference between them is paired: it is 0.1 or 0.2 for each patient, whose levels differ by far more."""
+
+    def right(run: Run, site: str, patient: int) -> int:
+        return 4 + patient + (2 + patient % 2 * 2) * bool(run.data.prepare)
+
+    predict(monkeypatch, right, 10, 20)
+    prepared = {"algorithm": "fedavg", "transforms": ["macenko", "scale_intensity"]}
+    found = compared(tmp_path, seeds=[0, 1, 2], runs=[{"algorithm": "fedavg"}, prepared])
+    assert [one.title for one in found.findings.conditions] == [
+        "FedAvg [prepare=none, transforms=none], aggregated BN",
+        "FedAvg [prepare=macenko, transforms=scale_intensity], aggregated BN",
+    ]
+    row = found.table("comparisons").query("site == '*'").iloc[0]
+    half = student.ppf(0.975, 9) * math.sqrt(10 * 0.05**2 / 90)
+    assert abs(row["mean"]) == pytest.approx(0.15)
+    assert (row["high"] - row["low"]) / 2 == pytest.approx(half)
+    assert row["patients"] == 10

@@ -108,3 +108,11 @@ def test_folds_beside_another_partition_are_refused(tmp_path: Path) -> None:
             runs=[{"algorithm": "fedavg"}],
             partition=[sites | {"split": {"folds": 4}}, sites | {"held_out": "whole"}],
         )
+
+
+def test_a_grid_has_transforms_of_its_own(tmp_path: Path) -> None:
+    runs = [{"algorithm": "fedavg"}, {"algorithm": "fedavg", "transforms": ["macenko", "flip"]}]
+    usual, own = plan(tmp_path, runs=runs, seeds=[0], transforms=["scale_intensity"]).runs.values()
+    assert [[t.name for t in run.transforms] for run in (usual, own)] == [["scale_intensity"], ["flip"]]
+    assert [[t.name for t in run.data.prepare] for run in (usual, own)] == [[], ["macenko"]]
+    assert (usual.data.id == own.data.id, usual.data.source == own.data.source) == (False, True)

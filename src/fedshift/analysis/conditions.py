@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..core import digest
+from ..core import digest, registry
 
 if TYPE_CHECKING:
     from ..data.partition import Partition
@@ -24,6 +24,8 @@ ALL = "*"
 ABSENT = object()
 """The value of a setting that a condition does not have."""
 _NONE = "null"
+TRANSFORMS = ("data.prepare", "transforms")
+"""Settings that are lists of transforms."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,10 +180,18 @@ def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
         names = distinguishing_settings(list(settings.values()))
         for id_, values in settings.items():
             present = {key: values[key] for key in names if values.get(key, _NONE) != _NONE}
-            inside = ", ".join(f"{key.removeprefix('training.')}={value}" for key, value in present.items())
+            inside = ", ".join(_word(key, value) for key, value in present.items())
             algorithm, bn, addon, held_out = words[id_]
             words[id_] = (f"{algorithm} [{inside}]" if inside else algorithm, bn, addon, held_out)
     return words
+
+
+def _word(key: str, value: str) -> str:
+    """Return a setting in words: `lr=0.1`, or the names of transforms."""
+    if key in TRANSFORMS:
+        labels = [registry.build("transform", spec).label for spec in json.loads(value)]
+        return f"{key.removeprefix('data.')}={'+'.join(labels) or 'none'}"
+    return f"{key.removeprefix('training.')}={value}"
 
 
 def _settings(run: Run) -> dict[str, str]:
