@@ -8,6 +8,7 @@ from typing import Any
 
 import fake_study
 import numpy as np
+import pandas as pd
 import pytest
 from compared import compared, predict
 from scipy.stats import t as student
@@ -129,3 +130,30 @@ def test_a_side_that_the_study_does_not_have_is_refused(tmp_path: Path, changes:
     plan.scale = "paper"
     with pytest.raises(UserError, match=message):
         hypotheses.require(plan)
+
+
+def test_a_second_answer_leaves_the_largest_patients_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patients 8 and 9, for whom FedProx is better by far, have most samples: without them it is better by 1 / 7."""
+    predict(monkeypatch, lambda run, site, p: 8 + (2 + 8 * (p > 7)) * (run.algorithm.name == "fedprox"), 10, 20)
+    registered = [{"claim": "FedProx is better.", "condition": PROX, "against": AVG, "margin": 0.15}]
+
+    def fewer(table: pd.DataFrame) -> pd.DataFrame:
+        parts = table["sample"].str.split("/", expand=True)
+        return table[(parts[1].astype(int) > 7) | (parts[2].astype(int) < 14)]
+
+    found = compared(tmp_path, seeds=[0, 1, 2], hypotheses=registered, without_largest=2, change=fewer)
+    first, second = found.table("hypotheses").to_dict("records")
+    assert (first["without"], second["without"]) == (0, 2)
+    assert (first["answer"], second["answer"]) == ("cannot tell", "no")
+    # Of 14 samples of each of eight patients, 8 or 10 are right; of 20 of the others, 8 or 18.
+    assert first["mean"] == pytest.approx((8 * 2 + 2 * 10) / (8 * 14 + 2 * 20))
+    assert second["mean"] == pytest.approx(2 / 14)
+    # The score of all weighs patients by their samples: the linearised standard error of a ratio.
+    wins, counts = np.repeat([2, 10], [8, 2]), np.repeat([14, 20], [8, 2])
+    moved = (wins - counts * first["mean"]) / counts.sum()
+    half = student.ppf(0.975, 9) * math.sqrt((moved**2).sum() * 10 / 9)
+    assert (first["high"] - first["low"]) / 2 == pytest.approx(half)
+    assert second["patients"] == 8
+    section = hypothesis_section.section(found, "patients")
+    assert section is not None
+    assert section.folds[0].lines == ["Whether a few patients decide: 0 of 1 answers are the same without them."]

@@ -108,7 +108,8 @@ class Estimates:
         """Return the estimates of single trainings whose predictions are there, by LEVELS and seed."""
         found = {}
         values = self.scores.set_index([*LEVELS, "seed"])["value"].to_dict()
-        for whole in folds.wholes(self.names.conditions.values(), self.predicted):
+        folded = [one for one in self.names.conditions.values() if one.folded]
+        for whole in folds.wholes(folded, self.predicted):
             people = self.clusters[whole.condition.run.data.id]
             for metric in self.metrics.values():
                 found[(*whole.level, metric.name, whole.seed)] = whole.estimate(metric, people)

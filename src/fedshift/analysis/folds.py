@@ -89,10 +89,11 @@ def joined(metric: Metric, parts: Sequence[Part]) -> tuple[float, np.ndarray | N
 
 
 def wholes(conditions: Iterable[Condition], predicted: Predictions) -> Iterator[Whole]:
-    """Yield what all folds of a condition predict at a site, for each seed and inference that all of them have."""
+    """Yield what all folds of a condition predict at a site, for each seed and inference that all of them have.
+
+    A condition without folds has one part for each seed.
+    """
     for condition in conditions:
-        if not condition.folded:
-            continue
         by_seed: dict[int, list[str]] = defaultdict(list)
         for name, run in condition.runs.items():
             by_seed[run.seed].append(name)
@@ -113,12 +114,13 @@ def together(
 
     `scores` has the columns LEVELS, seed, value and n. Without folds it is returned as it is.
     """
-    folded = scores["condition_id"].isin([id_ for id_, condition in conditions.items() if condition.folded])
+    in_folds = {id_: condition for id_, condition in conditions.items() if condition.folded}
+    folded = scores["condition_id"].isin([*in_folds])
     if not folded.any():
         return scores
     found = {
         (*whole.level, metric.name, whole.seed): (whole.value(metric), whole.samples)
-        for whole in wholes(conditions.values(), predicted)
+        for whole in wholes(in_folds.values(), predicted)
         for metric in metrics
     }
     rows = scores[folded].drop_duplicates([*LEVELS, "seed"])

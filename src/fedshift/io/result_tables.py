@@ -118,7 +118,7 @@ SUMMARISED = (
     ResultTable(
         "hypotheses",
         "papers.hypotheses",
-        ("number",),
+        ("number", "without"),
         "Registered hypotheses",
         text=("sites", "than_condition_id", "than_inference_id", "than_sites", "claim", "direction", "answer"),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..core.errors import UserError, did_you_mean
 from .cells import Cell, Finder
@@ -13,20 +13,29 @@ if TYPE_CHECKING:
 
     from ..analysis.effects import Estimates
     from ..analysis.estimates import Estimate
+    from ..metrics import Metric
     from ..study.hypothesis import Hypothesis, Sites
     from ..study.plan import Plan
 COLUMNS = [
     *("study", "number", "claim", "condition_id", "inference_id", "sites", "than_condition_id", "than_inference_id"),
     *("than_sites", "direction", "margin", "answer", "reason", "mean", "std", "seeds", "patients", "low", "high"),
-    *("low_patients", "high_patients"),
+    *("low_patients", "high_patients", "without"),
 ]
-"""The difference is positive where the first side is better. `reason` says why nothing can be told."""
+"""`mean` is positive where the first side is better, and `reason` says why nothing can be told. `without` is the number
+of patients with most test samples that are left out at each site."""
 YES = "yes"
 NO = "no"
 CANNOT_TELL = "cannot tell"
 NOT_RUN = "not run"
 FEWEST_TRAININGS = 3
 """With fewer trainings nothing is said of a condition as a method, as between conditions."""
+
+
+class Scores(Protocol):
+    """The scores of a study, by the ids of condition and inference, role, site and metric."""
+
+    def level(self, id_: str, role: str, inference: str, metric: str, site: str) -> Estimate | None:
+        """Return the score at one site; None where there is none."""
 
 
 class Side(NamedTuple):
@@ -39,11 +48,11 @@ class Side(NamedTuple):
         """The sites that count, with spaces between them."""
         return " ".join(cell.site for cell in self.cells)
 
-    def estimate(self, study: Estimates, metric: str) -> Estimate | None:
+    def estimate(self, scores: Scores, metric: str) -> Estimate | None:
         """Return the mean over the sites; None where one of them has no score."""
         from ..analysis import estimates
 
-        levels = [study.level(c.condition.id, c.role, c.inference, metric, c.site) for c in self.cells]
+        levels = [scores.level(c.condition.id, c.role, c.inference, metric, c.site) for c in self.cells]
         known = [level for level in levels if level is not None and not math.isnan(level.mean)]
         if len(known) < len(levels):
             return None
@@ -100,21 +109,30 @@ def _at(cells: list[Cell], sites: Sites, where: str) -> list[Cell]:
 def table(study: Estimates) -> pd.DataFrame:
     """Return hypotheses.csv: the difference that each hypothesis is about, with its interval and the answer.
 
+    Where the study asks for it, there is a second row of each, without the patients with most samples of each site.
     `low` and `high` hold patients and trainings, and `low_patients` and `high_patients` patients alone. The interval of
     each hypothesis is its own, at 95%: it is not widened for their number.
     """
     import pandas as pd
 
+    from ..analysis.largest import Without
+
     plan = study.names.plan
-    rows = [_row(study, number, hypothesis) for number, hypothesis in enumerate(plan.study.hypotheses)]
+    scores: dict[int, Scores] = {0: study}
+    if plan.study.without_largest:
+        scores[plan.study.without_largest] = Without(study, plan.study.without_largest)
+    rows = [
+        _row(plan, number, study.metrics[plan.study.headline], found) | {"without": without}
+        for without, found in scores.items()
+        for number in range(len(plan.study.hypotheses))
+    ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(study: Estimates, number: int, hypothesis: Hypothesis) -> dict[str, Any]:
+def _row(plan: Plan, number: int, metric: Metric, scores: Scores) -> dict[str, Any]:
     from ..analysis import estimates
 
-    plan = study.names.plan
-    metric = study.metrics[plan.study.headline]
+    hypothesis = plan.study.hypotheses[number]
     row: dict[str, Any] = {
         "study": plan.name,
         "number": number + 1,
@@ -129,7 +147,7 @@ def _row(study: Estimates, number: int, hypothesis: Hypothesis) -> dict[str, Any
     row |= {"condition_id": first.cells[0].condition.id, "inference_id": first.cells[0].inference}
     row |= {"than_condition_id": second.cells[0].condition.id, "than_inference_id": second.cells[0].inference}
     row |= {"sites": first.sites, "than_sites": second.sites}
-    levels = [side.estimate(study, metric.name) for side in both]
+    levels = [side.estimate(scores, metric.name) for side in both]
     if levels[0] is None or levels[1] is None:
         return row | {"answer": NOT_RUN, "reason": "a side has no score at one of its sites"}
     if not metric.higher_is_better:

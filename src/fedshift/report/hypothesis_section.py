@@ -9,7 +9,7 @@ from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, Value, between, number
 from ..papers.hypotheses import CANNOT_TELL, NO, NOT_RUN, YES
-from .html import Section, plain
+from .html import Fold, Section, plain
 from .phrases import capital
 
 MEANING = (
@@ -23,9 +23,10 @@ _SHOWN = {"above": "more than", "below": "less than", "within": "within ±"}
 
 def section(results: StudyResults, unit: str) -> Section | None:
     """Return the section of the page; None for a study that registered nothing."""
-    rows = results.table("hypotheses")
-    if rows.empty:
+    every = results.table("hypotheses")
+    if every.empty:
         return None
+    rows = every[every["without"] == 0]
     counts = {answer: int((rows["answer"] == answer).sum()) for answer in (YES, NO, CANNOT_TELL, NOT_RUN)}
     told = ", ".join(f"{answer}: {count}" for answer, count in counts.items() if count)
     lines = [f"Registered: {len(rows)}. {capital(told)}.", MEANING]
@@ -33,7 +34,15 @@ def section(results: StudyResults, unit: str) -> Section | None:
     header = ("Claim", "Claimed difference", "Found", f"95% interval ({unit} and trainings)", "Answer")
     caption = f"{results.findings.headline.title}: the differences that the claims are about; positive is better"
     table = Table(caption, header, body, 1)
-    return Section("hypotheses", "Registered hypotheses", lines, [plain(table, {NO: "worse", YES: "better"})])
+    marks = {NO: "worse", YES: "better"}
+    folds = []
+    for without, fewer in every[every["without"] > 0].groupby("without"):
+        body = tuple(_row(results.findings, row) for row in fewer.to_dict("records"))
+        title = f"Without the {without} {unit} with most test images of each site"
+        same = int((fewer["answer"].to_numpy() == rows["answer"].to_numpy()).sum())
+        told = f"Whether a few {unit} decide: {same} of {len(fewer)} answers are the same without them."
+        folds.append(Fold(title, [plain(Table(f"{caption}. {title}", header, body, 1), marks)], [told]))
+    return Section("hypotheses", "Registered hypotheses", lines, [plain(table, marks)], folds)
 
 
 def _row(findings: Findings, row: dict[str, object]) -> tuple[str, ...]:

@@ -129,6 +129,12 @@ class Study(Frozen):
         description="claims about differences of the headline metric, each with a margin, that are written down before "
         "the results are seen; the page answers each of them with yes, no or cannot tell",
     )
+    without_largest: int | None = Field(
+        None,
+        ge=1,
+        description="a number of patients of each site, those with most test images, without whom every hypothesis is "
+        "answered a second time: whether a few patients decide",
+    )
     positive: str | None = Field(
         None, description="the positive class of an operating point, with two classes; default: the second"
     )
