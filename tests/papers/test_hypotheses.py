@@ -79,11 +79,11 @@ def test_a_difference_between_conditions_and_one_between_sites(tmp_path: Path, m
     for row, sign in ((rows[0], 1), (rows[1], -1)):
         assert row["mean"] == pytest.approx(0.15 * sign)
         assert (row["high"] - row["low"]) / 2 == pytest.approx(half_of(gain))
-        assert (row["seeds"], row["patients"], row["sites"]) == (3, 10, "x")
+        assert (row["seeds"], row["patients"], row["at"]) == (3, 10, "x")
     effects = found.findings.effect("loss", found.findings.conditions[0], "source", site="x")
     assert rows[2]["mean"] == pytest.approx(effects.mean)
     assert (rows[2]["low"], rows[2]["high"]) == pytest.approx((effects.low, effects.high))
-    assert (rows[2]["sites"], rows[2]["than_sites"]) == ("a", "x")
+    assert (rows[2]["at"], rows[2]["than_at"]) == ("a", "x")
     section = hypothesis_section.section(found, "patients")
     assert section is not None
     assert section.lines[0] == "Registered: 4. Yes: 3, cannot tell: 1."

@@ -120,7 +120,7 @@ SUMMARISED = (
         "papers.hypotheses",
         ("number", "without"),
         "Registered hypotheses",
-        text=("sites", "than_condition_id", "than_inference_id", "than_sites", "claim", "direction", "answer"),
+        text=("at", "than_condition_id", "than_inference_id", "than_at", "claim", "direction", "answer"),
     ),
     ResultTable("unseen", "analysis.unseen", (*IDS, "trained_on", "metric")),
     ResultTable(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ..study.hypothesis import Hypothesis, Sites
     from ..study.plan import Plan
 COLUMNS = [
-    *("study", "number", "claim", "condition_id", "inference_id", "sites", "than_condition_id", "than_inference_id"),
-    *("than_sites", "direction", "margin", "answer", "reason", "mean", "std", "seeds", "patients", "low", "high"),
+    *("study", "number", "claim", "condition_id", "inference_id", "at", "than_condition_id", "than_inference_id"),
+    *("than_at", "direction", "margin", "answer", "reason", "mean", "std", "seeds", "patients", "low", "high"),
     *("low_patients", "high_patients", "without"),
 ]
 """`mean` is positive where the first side is better, and `reason` says why nothing can be told. `without` is the number
@@ -146,7 +146,7 @@ def _row(plan: Plan, number: int, metric: Metric, scores: Scores) -> dict[str, A
     first, second = both
     row |= {"condition_id": first.cells[0].condition.id, "inference_id": first.cells[0].inference}
     row |= {"than_condition_id": second.cells[0].condition.id, "than_inference_id": second.cells[0].inference}
-    row |= {"sites": first.sites, "than_sites": second.sites}
+    row |= {"at": first.sites, "than_at": second.sites}
     levels = [side.estimate(scores, metric.name) for side in both]
     if levels[0] is None or levels[1] is None:
         return row | {"answer": NOT_RUN, "reason": "a side has no score at one of its sites"}

@@ -6,6 +6,7 @@ equal pixels after preparation, whatever their names.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from ..data.partition import Partition
 from ..data.prepared import read_partition
 from ..io.arrays import map_array
 from ..io.tables import read_table
+from ..study.run import Run
 from .phrases import counted
 
 SPLITS = ("train", "val", "test")
@@ -72,18 +74,25 @@ class Cohort:
 
 def cohorts(results: StudyResults) -> list[Cohort]:
     """Return a cohort for each partition of a study whose files are there."""
-    made: dict[str, Cohort] = {}
+    assigned: dict[str, tuple[Run, pd.DataFrame]] = {}
+    tests: dict[tuple[str, Partition], list[pd.DataFrame]] = defaultdict(list)
     for run in results.plan.runs.values():
-        if run.partition_id in made:
+        if run.partition_id in assigned:
             continue
         try:
             rows = _assigned_samples(results, run.data.id, run.partition_id)
         # the page says that samples or partition are missing, and shows everything else
         except UserError:
             continue
+        assigned[run.partition_id] = run, rows
+        tests[run.data.id, run.partition.without_fold()].append(rows[rows["split"] == "test"])
+    made = []
+    for run, rows in assigned.values():
         images = results.paths.data_files(run.data.id).images
-        made[run.partition_id] = _cohort(run.partition, rows, results.plan.study.dataset.classes, images)
-    return list(made.values())
+        of_folds = tests[run.data.id, run.partition.without_fold()]
+        tested = pd.concat(of_folds).drop_duplicates(["site", "sample"]) if len(of_folds) > 1 else of_folds[0]
+        made.append(_cohort(run.partition, rows, tested, results.plan.study.dataset.classes, images))
+    return made
 
 
 def problems(cohorts: Iterable[Cohort], status: str = "PROBLEM") -> list[str]:
@@ -111,7 +120,10 @@ def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.Da
     return rows
 
 
-def _cohort(partition: Partition, rows: pd.DataFrame, classes: tuple[str, ...], images: Path) -> Cohort:
+def _cohort(
+    partition: Partition, rows: pd.DataFrame, tested: pd.DataFrame, classes: tuple[str, ...], images: Path
+) -> Cohort:
+    """Return the cohort of a partition with these samples. `tested` are the test samples of all its folds."""
     cells = [
         _site(role, site, rows[(rows["site"] == site) & (rows["role"] == role)], len(classes))
         for role, sites in (("internal", partition.internal), ("external", partition.external))
@@ -123,8 +135,9 @@ def _cohort(partition: Partition, rows: pd.DataFrame, classes: tuple[str, ...], 
     patients = _patients_known(rows[rows["split"] == "test"])
     checks = [*_checks(rows), *_near_copies(rows, images), *_contrast(rows)]
     people = int(rows["patient"].nunique()) if "patient" in rows else 0
-    few = list(_few(rows, classes))
-    return Cohort(partition.title, table, checks, list(_caveats(rows, classes)), patients, len(rows), people, few)
+    few = list(_few(tested, classes))
+    caveats = list(_caveats(rows, tested, classes))
+    return Cohort(partition.title, table, checks, caveats, patients, len(rows), people, few)
 
 
 def _patients_known(rows: pd.DataFrame) -> bool:
@@ -245,9 +258,8 @@ def _names_of_patients(rows: pd.DataFrame) -> Iterator[Check]:
     yield Check("Names of patients", "suspect" if twice else "ok", detail or "no two agree but for leading zeros")
 
 
-def _few(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
+def _few(test: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
     """Yield a clause for each site whose test samples are of one class only, or of few patients of a class."""
-    test = rows[rows["split"] == "test"]
     if "label" not in test:
         return
     unit = "patient" if _patients_known(test) else "sample"
@@ -305,7 +317,7 @@ def _shared(unit: str, left: pd.DataFrame, right: pd.DataFrame) -> set[object]:
     return set(left[unit].dropna()) & set(right[unit].dropna())
 
 
-def _caveats(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
+def _caveats(rows: pd.DataFrame, test: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
     """Yield the caveats that follow from the test samples."""
     train = rows[rows["split"] == "train"]
     outside = rows[rows["role"] == "external"]
@@ -316,7 +328,6 @@ def _caveats(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
                 f"External sites show the same source images as training sites ({seen:,} of "
                 f"{outside['base'].nunique():,}): accuracy there is not that of unseen images."
             )
-    test = rows[rows["split"] == "test"]
     sites = test.groupby("site", sort=False)
     if not _patients_known(test):
         yield "Patients are unknown: intervals treat images as independent, and are too narrow if they are not."

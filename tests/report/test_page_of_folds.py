@@ -1,0 +1,35 @@
+"""The page of a study in folds: one condition a method, and every patient counted once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fake_study
+import pytest
+from scored_study import summarised
+
+from fedshift.analysis.results import load
+from fedshift.report import page
+
+STUDY = {
+    "partition": {"internal": ["a", "b"], "external": ["x"], "split": {"folds": 5, "val": 0.2}},
+    "runs": [{"algorithm": "fedavg"}],
+    "figures": [],
+    "metrics": ["auc"],
+    "headline": "auc",
+}
+
+
+def test_patients_of_all_folds_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """15 patients at each site, three of whom a fold tests: of the whole they are not few."""
+    monkeypatch.setattr(fake_study, "PATIENTS", 15)
+    plan, paths = summarised(tmp_path, **STUDY)
+    context = page.context(load(plan, paths))
+    assert [cohort.title for cohort, _ in context["cohorts"]] == [f"x, fold {k}" for k in range(1, 6)]
+    assert not any(cohort.few for cohort, _ in context["cohorts"])
+    assert not any("Fewer than ten" in caveat for caveat in context["caveats"])
+    assert not context["several"]
+    assert len(context["sites"]) == 1
+    assert [row[0].text for row in context["sites"][0].rows] == ["a", "b", "x"]
+    assert [row[3].text for row in context["sites"][0].rows] == ["15", "15", "15"]
+    assert len(context["missing"]) == 0
