@@ -95,6 +95,28 @@ def test_the_correlation_is_the_one_asked_for(tmp_path: Path, correlation: float
     assert np.abs(off - correlation).max() < 0.15, "1,000 samples: a standard error of 0.032 at most"
 
 
+def test_alternating_signs_cancel_in_the_sum(tmp_path: Path) -> None:
+    """Features k and j have correlation 0.5 (-1)^(k + j); the sum of ten then has variance 10 (1 - 0.5).
+
+    It is N(+-10, 5), so that its sign errs with Phi(-sqrt(20)) = 4e-6: in none of 2,000 samples.
+    """
+    dataset = Gaussians(samples=4000, signs="alternating")
+    dataset.download(tmp_path, None)
+    opened = dataset.open(tmp_path)
+    x = np.array([opened.image(i) for i in range(len(opened.samples))], dtype=np.float64)
+    correlated = slice(4001, None, 2)
+    label = opened.samples["label"].to_numpy()[correlated]
+    centred = x[correlated] - (2 * label - 1)[:, None]
+    sign = (-1.0) ** np.arange(10)
+    expected = 0.5 * np.outer(sign, sign)
+    off = ~np.eye(10, dtype=bool)
+    assert np.abs(np.corrcoef(centred.T) - expected)[off].max() < 0.1, "2,000 samples: a standard error of 0.022"
+    assert centred.sum(1).var() == pytest.approx(5, rel=0.13), "four standard errors of a variance of 2,000 sums"
+    assert ((x[correlated].sum(1) > 0) == label).all()
+    assert "alternating" in dataset.card().version
+    assert "signs" not in Gaussians().identity()
+
+
 def test_the_seed_alone_decides(tmp_path: Path) -> None:
     one, same, other = (tmp_path / name for name in ("one", "same", "other"))
     for folder, seed in ((one, 0), (same, 0), (other, 1)):

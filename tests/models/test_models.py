@@ -164,6 +164,16 @@ def test_the_spread_of_the_first_weights_is_alpha() -> None:
         torch.testing.assert_close(ten[name], 10 * one[name])
 
 
+def test_the_hidden_layer_alone_can_be_wide() -> None:
+    """The hidden layer starts as with both; the output layer has PyTorch's bound, 1 / sqrt(100) = 0.1."""
+    both, hidden = (initialise(TwoLayer(wide=wide), (10,), 2, seed=0).state_dict() for wide in ("both", "hidden"))
+    for name in ("1.weight", "1.bias"):
+        torch.testing.assert_close(hidden[name], both[name], rtol=0, atol=0)
+    for name in ("4.weight", "4.bias"):
+        assert hidden[name].abs().max() <= 0.1 < both[name].abs().max()
+    assert TwoLayer(wide="both").identity() == {"name": "two_layer", "hidden": 100, "alpha": 10.0}
+
+
 # ---- images of another size
 
 
