@@ -47,8 +47,8 @@ def test_a_trend_that_does_not(tmp_path: Path) -> None:
 
 
 def noisy(run, inference, site, role):  # type: ignore[no-untyped-def]
-    """Local BN outside: +0.3, -0.2, +0.2 over seeds, against 0.5."""
-    return 0.5 if role == "internal" or run.bn == "aggregated" else (0.8, 0.3, 0.7)[run.seed]
+    """Local BN outside: +0.3, -0.2, +0.2 over seeds, against 0.6."""
+    return 0.6 if role == "internal" or run.bn == "aggregated" else (0.9, 0.4, 0.8)[run.seed]
 
 
 def test_noise_is_told(tmp_path: Path) -> None:
@@ -57,6 +57,30 @@ def test_noise_is_told(tmp_path: Path) -> None:
     assert found["mean_difference"] == pytest.approx(0.1)
     assert found["se"] == pytest.approx(math.sqrt(0.07 / 3))
     assert (found["held"], found["doubt"]) == ("yes", "within the noise of seeds")
+
+
+def guessing(run, inference, site, role):  # type: ignore[no-untyped-def]
+    """Two classes at chance: 0.5 with aggregated BN; 0.8, 0.3, 0.7 over seeds with local BN."""
+    return 0.5 if role == "internal" or run.bn == "aggregated" else (0.8, 0.3, 0.7)[run.seed]
+
+
+@pytest.mark.parametrize("trend", [{}, {"by": -5}, {"within": 20}, {"of": "step_loss", "at": "internal", "within": 1}])
+def test_no_claim_holds_where_neither_side_is_above_chance(tmp_path: Path, trend: dict[str, Any]) -> None:
+    """Chance is 0.5: local BN is 0.1 above it with a standard error of sqrt(0.07 / 3) = 0.153, the other side 0."""
+    found = row(tmp_path, share_right=guessing, trend=trend)
+    assert found["held"] == "cannot tell"
+    assert found["doubt"].endswith("neither side is above chance")
+
+
+def test_a_claim_that_fails_at_chance_has_failed(tmp_path: Path) -> None:
+    found = row(tmp_path, share_right=guessing, trend={"by": 40})
+    assert (found["held"], "neither side is above chance" in found["doubt"]) == ("no", True)
+
+
+def test_one_side_above_chance_is_enough(tmp_path: Path) -> None:
+    """Aggregated BN guesses, local BN is right in 90 %: that one side has not learned is the claim."""
+    found = row(tmp_path, share_right=lambda run, *_: 0.9 if run.bn == "local" else 0.5)
+    assert (found["held"], found["doubt"]) == ("yes", "")
 
 
 def test_one_seed(tmp_path: Path) -> None:
@@ -75,7 +99,7 @@ def test_a_gain_of_so_many_points(tmp_path: Path) -> None:
 
 def uneven(run, inference, site, role):  # type: ignore[no-untyped-def]
     """Local BN is 0.4 above at centre1, and 0.1 below at the other external site."""
-    return 0.5 + (run.bn == "local") * {"centre1": 0.4, EVIL: -0.1}.get(site, 0)
+    return 0.6 + (run.bn == "local") * {"centre1": 0.4, EVIL: -0.1}.get(site, 0)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import once
 import pandas as pd
 
 from fedshift.datasets import Card, Dataset
+from fedshift.inferences import Inference
 from fedshift.io.paths import Paths
 from fedshift.io.tables import write_table
 from fedshift.io.text import write_json
@@ -87,6 +88,11 @@ def predict(table: pd.DataFrame, run: Run, inference: str, share_right: ShareRig
     table["p1"] = np.where(correct == (table["label"] == 1), 0.8, 0.2)
     table["p0"] = 1 - table["p1"]
     return table[["sample", "site", "role", "label", "p0", "p1"]]
+
+
+def called(inference: Inference) -> str:
+    """Return the name by which `share_right` is asked: `source`, and `source@centre0` for the network of a client."""
+    return "@".join(filter(None, [inference.name, inference.client]))
 
 
 def rounds(run: Run) -> pd.DataFrame:
@@ -206,7 +212,7 @@ def write(
             known = known[known["role"] == "internal"]
         splits = [known[known["split"] == split] for split in ("test", "val") if split in set(known["split"])]
         tables = {
-            how: pd.concat([predict(part, run, i.name, share_right).assign(split=part["split"]) for part in splits])
+            how: pd.concat([predict(part, run, called(i), share_right).assign(split=part["split"]) for part in splits])
             for how, i in made.inferences.items()
         }
         for sweep in made.prediction_jobs[name]:

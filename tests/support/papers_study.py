@@ -9,7 +9,7 @@ import fake_study
 import pandas as pd
 from scored_study import scored
 
-from fedshift.analysis import study_tables
+from fedshift.analysis import reference, study_tables
 from fedshift.analysis.results import load
 from fedshift.io.paths import Paths
 from fedshift.io.tables import write_table
@@ -54,9 +54,11 @@ def beside_paper(root: Path, rows: str = "", **changes: Any) -> tuple[Plan, Path
 def compared(root: Path, rows: str = "", **changes: Any) -> tuple[Plan, Paths]:
     """Write comparison.csv and trends.csv alone, as `beside_paper` does."""
     plan, paths = _scored(root, rows, **changes)
-    words, values, files = Words(plan), Values(load(plan, paths)), paths.study_files(plan.name)
+    results = load(plan, paths)
+    words, values, files = Words(plan), Values(results), paths.study_files(plan.name)
+    blind = reference.table(results.predictions, results.samples)
     write_table(files.result("comparison"), published_values.table(words, values))
-    write_table(files.result("trends"), trends.table(words, values))
+    write_table(files.result("trends"), trends.table(words, values, blind))
     return plan, paths
 
 

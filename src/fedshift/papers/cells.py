@@ -22,16 +22,25 @@ if TYPE_CHECKING:
     from ..inferences import Inference
     from ..study.plan import Plan
 _PLACE = ("inference", "role", "site")
+UNION = "union"
+"""A site of selectors: the test images of all sites of a role together."""
+MEAN = "mean"
+"""A client of an inference in selectors: each client's network predicts, and the mean of their scores counts."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A condition under an inference at a site. The inference is empty for quantities recorded while training."""
+    """A condition under an inference at a site. The inference is empty for quantities recorded while training.
+
+    With several `networks`, ids of inferences, the cell is the mean of the scores under each of them. The site UNION
+    stands for all test images of the role.
+    """
 
     condition: Condition
     inference: str
     role: str
     site: str
+    networks: tuple[str, ...] = ()
 
     def key(self, metric: str) -> tuple[str, ...]:
         """Return the values of `names.LEVELS` for a metric of this cell."""
@@ -39,8 +48,9 @@ class Cell:
 
     @property
     def ids(self) -> str:
-        """The ids of condition and inference in one word: `fedavg-local-0123456789/source`."""
-        return "/".join(filter(None, [self.condition.id, self.inference]))
+        """The ids of condition and inference in one word: `fedavg-local-0123456789/source`; several for a mean."""
+        inferences = self.networks or (self.inference,)
+        return " ".join("/".join(filter(None, [self.condition.id, inference])) for inference in inferences)
 
 
 def differing(cells: Iterable[Cell]) -> list[str]:
@@ -73,14 +83,30 @@ class Finder:
         for path in (key for key in wanted if "." in key):
             if all(condition.setting(path) is ABSENT for condition in self.conditions):
                 raise UserError(path, "no run of the study has this setting")
+        union = predicted and wanted.get("site") == UNION
         return tuple(
-            Cell(condition, inference, role, site)
+            Cell(condition, " ".join(networks), role, site, networks[1:] and networks)
             for condition in self.conditions
             if _fits(condition, wanted)
-            for inference in self._inferences(condition, wanted, predicted)
-            for role, site in _sites(condition, predicted)
+            for networks in self._networks(condition, wanted, predicted)
+            for role, site in (_unions(condition) if union else _sites(condition, predicted))
             if wanted.get("role", role) == role and wanted.get("site", site) == site
         )
+
+    def _networks(self, condition: Condition, wanted: Mapping[str, Any], predicted: bool) -> list[tuple[str, ...]]:
+        """Return the ids of a condition's inferences that a selector means, each alone; or all those of a mean at once.
+
+        A mean needs the network of every client: none is returned where one is not predicted.
+        """
+        named = wanted.get("inference", {})
+        if not predicted or named.get("client") != MEAN:
+            return [(inference,) for inference in self._inferences(condition, wanted, predicted)]
+        networks = []
+        for client in condition.partition.internal:
+            networks += self._inferences(condition, {**wanted, "inference": {**named, "client": client}}, predicted)
+        if len(networks) < len(condition.partition.internal):
+            return []
+        return [tuple(networks)]
 
     def _inferences(self, condition: Condition, wanted: Mapping[str, Any], predicted: bool) -> list[str]:
         """Return the ids of a condition's inferences that a selector means, the plain source where it names none.
@@ -109,6 +135,11 @@ def _sites(condition: Condition, predicted: bool) -> list[tuple[str, str]]:
     partition = condition.partition
     sites = set(condition.run.tested if predicted else partition.internal)
     return [(role, site) for role in CHOICES["role"] for site in getattr(partition, role) if site in sites]
+
+
+def _unions(condition: Condition) -> list[tuple[str, str]]:
+    """Return each role with test images, with the site that stands for all of them."""
+    return [(role, UNION) for role in dict.fromkeys(role for role, _ in condition.sites())]
 
 
 def _fits(condition: Condition, wanted: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from ..core.errors import UserError, UserErrors, did_you_mean
 from ..study.published import RECORDED, Side, Trend
 from ..study.selector import CHOICES, merged, resolved
 from . import hypotheses, primary
-from .cells import Cell, differing
+from .cells import UNION, Cell, differing
 from .printed import rows
 from .words import Words
 
@@ -75,7 +75,7 @@ def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
     _require_quantity(words, trend, where)
     if isinstance(trend.at, tuple) and not mini:
         for site in trend.at:
-            if site not in words.sites:
+            if site not in words.sites and trend.at != (UNION,):
                 raise UserError(f"{where}.at", f"unknown site {site!r}", did_you_mean(site, words.sites))
     better = _options(words, trend.better, f"{where}.better")
     than = _options(words, trend.than, f"{where}.than")
@@ -124,6 +124,10 @@ def _options(words: Words, side: Side, where: str) -> list[dict[str, Any]]:
 def _cells(words: Words, selector: dict[str, Any], trend: Trend, where: str) -> list[Cell]:
     """Return the cells that a selector matches at the sites of a trend."""
     recorded = trend.of in RECORDED
+    if trend.at == (UNION,):
+        if recorded:
+            raise UserError(where, f"{trend.of} is recorded at single sites, and has no union", "leave out at")
+        selector = {**selector, "site": UNION}
     mini = words.plan.scale == "mini"
     if recorded and "inference" in selector:
         raise UserError(where, f"names an inference, and {trend.of} is recorded in training", "leave it out")

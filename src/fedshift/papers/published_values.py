@@ -13,6 +13,7 @@ from ..analysis.names import IDS, LEVELS
 from ..analysis.table import Table
 from ..analysis.values import DASH
 from ..core import registry
+from .cells import MEAN
 from .quantities import Measure, Values, finite, incomparable
 from .words import OVER, SENT, Target, Words
 
@@ -99,8 +100,8 @@ def _compared(words: Words, values: Values, target: Target) -> dict[str, Any]:
     else:
         reason = reason or incomparable(values)
         if cell:
-            inference = plan.inferences[cell.inference]
-            place["inference"] = inference.label
+            inference = plan.inferences[(cell.networks or (cell.inference,))[0]]
+            place["inference"] = inference.labelled({"client": MEAN} if cell.networks else {})
             # Papers do not say by which labels theirs was adapted.
             if inference.uses_labels:
                 reason = reason or ADAPTED

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..analysis.conditions import several
 from ..analysis.names import LEVELS
+from ..analysis.predictions import Missing
 from ..analysis.results import StudyResults
 from ..analysis.values import inner, number
 from ..core import registry
@@ -19,7 +21,7 @@ from ..core.units import FLOAT_BYTES, MIB
 from ..io.tables import read_table
 from ..metrics import Metric
 from ..study.published import RECORDED
-from .cells import Cell
+from .cells import UNION, Cell
 
 NO_LEDGER = ["run", "statistics", "quantity", "value"]
 
@@ -98,11 +100,31 @@ class Values:
 
     def by_seed(self, cell: Cell, quantity: str) -> dict[int, float]:
         """Return a metric, or a quantity of RECORDED, by seed; without the seeds that are not there."""
+        if cell.networks:
+            parts = [self.by_seed(replace(cell, inference=network, networks=()), quantity) for network in cell.networks]
+            seeds = [seed for seed in parts[0] if all(seed in part for part in parts)]
+            return {seed: float(np.mean([part[seed] for part in parts])) for seed in seeds}
+        if cell.site == UNION:
+            return self._pooled(cell, quantity)
         if quantity not in RECORDED:
             return self._scores.get(cell.key(quantity), {})
         runs = cell.condition.runs
         values = {run.seed: self._recorded(name, quantity).get(cell.site) for name, run in runs.items()}
         return {seed: value for seed, value in values.items() if value is not None}
+
+    def _pooled(self, cell: Cell, metric: str) -> dict[int, float]:
+        """Return a metric over the test images of all sites of the cell's role, by seed."""
+        score: Metric = registry.build("metric", metric)
+        pooled = {}
+        for run in cell.condition.runs.values():
+            try:
+                parts = self.results.predictions.parts(run, cell.inference)
+            except Missing:
+                continue
+            chosen = [part for part in parts if part.role == cell.role]
+            label = np.concatenate([part.label for part in chosen])
+            pooled[run.seed] = score.value(label, np.concatenate([part.probability for part in chosen]))
+        return pooled
 
     # Cached, since a trend asks for every site of a run, and the table of rounds is long.
     @functools.cache  # noqa: B019 - lives as long as the summary is made

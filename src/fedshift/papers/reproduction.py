@@ -15,7 +15,7 @@ from . import published_values
 
 @dataclass(frozen=True)
 class Claim:
-    """A trend in words. `held` is yes, no or not run; `doubt` says what weakens it."""
+    """A trend in words. `held` is yes, no, cannot tell or not run; `doubt` says what weakens it."""
 
     claim: str
     held: str

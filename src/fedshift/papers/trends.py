@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from ..analysis.effects import reported
 from ..analysis.values import NAN, listed
-from ..study.published import Side, Trend
-from .cells import Cell
+from ..study.published import RECORDED, Side, Trend
+from .cells import UNION, Cell
 from .pairs import Pair, pairs
 from .quantities import Measure, Values, finite, incomparable
 from .words import Words
+
+if TYPE_CHECKING:
+    from ..study.plan import Plan
 
 COLUMNS = [
     *("study", "better_ids", "than_ids", "claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites"),
@@ -24,12 +29,15 @@ COLUMNS = [
 ]
 """`better_ids` and `than_ids` name the conditions and inferences of both sides, as `condition_id/inference_id`.
 
-`held` is yes, no or not run; `doubt` says what weakens it; `reason` says why it does not count.
+`held` is yes, no, cannot tell or not run; `doubt` says what weakens it; `reason` says why it does not count.
 """
+CANNOT_TELL = "cannot tell"
+"""A claim that would hold while neither side has learned anything: it says nothing."""
 MEANING = (
     "The difference is the mean over sites, turned so that positive is better. Its standard error is over seeds, each "
     "compared with itself on both sides. A difference that is less than two standard errors "
-    "away from the claim is within the noise of seeds."
+    "away from the claim is within the noise of seeds. Where neither side is above chance, by more than two standard "
+    "errors over seeds, a claim cannot hold: networks that have learned nothing are alike."
 )
 
 
@@ -92,15 +100,90 @@ class TrendResult:
         return float(np.mean([self.sites[self.places.index(place)] for place in places]))
 
 
-def table(words: Words, values: Values) -> pd.DataFrame:
-    """Return the table of trends.csv: a row for each claim of a paper, such as A beats B, that the study tests."""
+def table(words: Words, values: Values, reference: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of trends.csv: a row for each claim of a paper, such as A beats B, that the study tests.
+
+    `reference` has the level of chance of each condition, role, site and metric (see `analysis.reference`).
+    """
     printed = _printed(words)
-    rows = [_row(words, values, n, trend, printed) for n, trend in enumerate(words.plan.study.trends)]
+    chance = Chance(words.plan, values, reference["chance"].to_dict())
+    rows = [_row(words, values, n, trend, printed, chance) for n, trend in enumerate(words.plan.study.trends)]
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(("sites_for", "sites", "published_for"), "Int64"))
 
 
+class Chance:
+    """Whether the conditions of a trend have learned anything.
+
+    Parameters
+    ----------
+    levels : the score of a guess by the id of a condition, role, site and metric, where a metric has one
+    """
+
+    def __init__(self, plan: Plan, values: Values, levels: Mapping[tuple[str, str, str, str], float]) -> None:
+        self.plan = plan
+        self.values = values
+        self.levels = levels
+
+    def reigns(self, matched: list[Pair], trend: Trend) -> bool:
+        """Return whether neither side of a trend is above chance, by more than two standard errors over seeds.
+
+        Quantities that are recorded in training are judged by the headline metric wherever the conditions are tested.
+        False for traffic, which does not depend on what is learned, and where the level of chance is not known.
+        """
+        if trend.of == "traffic":
+            return False
+        metric = trend.of
+        if trend.of in RECORDED:
+            metric = self.plan.study.headline
+        sides: dict[int, list[Cell]] = defaultdict(list)
+        for pair in matched:
+            for n, cell in enumerate((*pair.better, *pair.than)):
+                sides[n] += self._tested(cell) if trend.of in RECORDED else [cell]
+        excess = [self._excess(cells, metric) for cells in sides.values()]
+        return bool(excess) and all(_at_most_noise(levels) for levels in excess)
+
+    def _tested(self, cell: Cell) -> list[Cell]:
+        """Return the cells of the scores of a condition, under the inference whose levels are reported."""
+        inference = reported(self.plan, cell.condition)
+        return [Cell(cell.condition, inference, role, site) for role, site in cell.condition.sites()]
+
+    def _excess(self, cells: list[Cell], metric: str) -> np.ndarray:
+        """Return by how much the mean over cells is better than chance for each seed that all have (seeds,)."""
+        measure = Measure.of(metric)
+        over = []
+        for cell in cells:
+            chance = self._level(cell, metric)
+            scores = finite(self.values.by_seed(cell, metric))
+            over.append({seed: measure.gain(score, chance) for seed, score in scores.items()})
+        seeds = set.intersection(*map(set, over)) if over else set()
+        return np.array([np.mean([gains[seed] for gains in over]) for seed in sorted(seeds)])
+
+    def _level(self, cell: Cell, metric: str) -> float:
+        """Return the level of chance at a cell; the mean over the sites of its role for a union; NaN if unknown."""
+        sites = [cell.site]
+        if cell.site == UNION:
+            sites = [site for role, site in cell.condition.sites() if role == cell.role]
+        levels = [self.levels.get((cell.condition.id, cell.role, site, metric), NAN) for site in sites]
+        return float(np.mean(levels))
+
+
+def _at_most_noise(levels: np.ndarray) -> bool:
+    """Return whether values over seeds (seeds,) are above 0 by two standard errors at most; False for unknown ones."""
+    if not len(levels) or np.isnan(levels).any():
+        return False
+    error = 0.0
+    if len(levels) > 1:
+        error = float(levels.std(ddof=1) / math.sqrt(len(levels)))
+    return bool(levels.mean() <= 2 * error)
+
+
 def _row(
-    words: Words, values: Values, number: int, trend: Trend, printed: Mapping[tuple[str, ...], float]
+    words: Words,
+    values: Values,
+    number: int,
+    trend: Trend,
+    printed: Mapping[tuple[str, ...], float],
+    chance: Chance,
 ) -> dict[str, Any]:
     measure = Measure.of(trend.of)
     matched = pairs(words, number, trend)
@@ -121,13 +204,19 @@ def _row(
     held = bool(outcome.above(outcome.mean))
     if wanted:
         held = outcome.sites_for >= wanted
+    verdict = "yes" if held else "no"
+    doubt = _doubt(outcome, lost)
+    if chance.reigns(matched, trend):
+        doubt = ", ".join(filter(None, [doubt, "neither side is above chance"]))
+        if held:
+            verdict = CANNOT_TELL
     row |= {
-        "held": "yes" if held else "no",
+        "held": verdict,
         "mean_difference": outcome.mean,
         "se": outcome.error,
         "sites_for": outcome.sites_for,
         "sites": len(outcome.sites),
-        "doubt": _doubt(outcome, lost),
+        "doubt": doubt,
     }
     paper = _paper(matched, trend, measure, printed)
     if paper:

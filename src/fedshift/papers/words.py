@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..core import registry
 from ..core.errors import UserError, did_you_mean
 from ..study.selector import BASELINE, merged
-from .cells import Cell, Finder, differing
+from .cells import UNION, Cell, Finder, differing
 from .printed import Row, rows
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Words:
         selector = self.selectors[key]
         if selector is not None and not mini:
             site = selector.get("site", row.site)
-            if site not in self.sites:
+            if site not in (*self.sites, UNION):
                 fault = f"site {site!r} of the word {row.site!r} is not in the study"
                 raise UserError(row.where, fault, did_you_mean(site, self.sites))
         return selector

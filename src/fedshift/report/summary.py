@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..analysis import effects, reference
+from ..analysis import effects
+from ..analysis import reference as blind
 from ..analysis.comparisons import Entry, entry
 from ..analysis.conditions import CONDITION
 from ..analysis.controls import Controls
 from ..analysis.effects import Estimates
 from ..analysis.findings import Findings
 from ..analysis.names import IDS, LEVELS
-from ..analysis.predictions import INFERENCE, SITE, Predictions, Samples
+from ..analysis.predictions import INFERENCE, SITE
+from ..analysis.reference import PLACE
 from ..analysis.results import PACKAGE, load
 from ..analysis.table import save
 from ..io.paths import Paths
@@ -47,7 +49,7 @@ def summarise(plan: Plan, paths: Paths) -> Path:
     return files.summary
 
 
-def table(study: Estimates, words: Words, predicted: Predictions, samples: Samples) -> pd.DataFrame:
+def table(study: Estimates, words: Words, reference: pd.DataFrame) -> pd.DataFrame:
     """Return summary.csv.
 
     The unit of aggregation is a seed: each run gives one value for a site, inference and metric, and `mean` and `std`
@@ -58,7 +60,7 @@ def table(study: Estimates, words: Words, predicted: Predictions, samples: Sampl
     """
     summary = _over_seeds(study.scores).join(published_values.published(words))
     summary = summary.join(effects.at_sites(study)).reset_index()
-    summary = summary.join(reference.table(predicted, samples), on=reference.PLACE)
+    summary = summary.join(reference, on=PLACE)
     return study.names.described(summary.assign(study=study.names.plan.name))[COLUMNS]
 
 
@@ -84,6 +86,11 @@ class Inputs:
     def study(self) -> Estimates:
         """The estimates that all intervals are made of."""
         return Estimates(self.names, self.predicted, self.results.scores, self.samples)
+
+    @functools.cached_property
+    def reference(self) -> pd.DataFrame:
+        """The scores of a model without knowledge."""
+        return blind.table(self.predicted, self.samples)
 
     @functools.cached_property
     def findings(self) -> Findings:

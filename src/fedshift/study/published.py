@@ -79,7 +79,9 @@ class Trend(Frozen):
     )
     than: Side = Field(description="the other side, given in the same way")
     at: Literal["all", "internal", "external"] | tuple[str, ...] = Field(
-        "all", description="the sites that count: a role, or a list of sites"
+        "all",
+        description="the sites that count: a role, or a list of sites; [union]: the test images of all sites of a role "
+        "together, whose metric is that of one large site",
     )
     of: Annotated[str, AfterValidator(_of)] = Field(
         "accuracy",

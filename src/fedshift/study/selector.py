@@ -2,6 +2,10 @@
 
     { algorithm: fedavg, bn: local, training.local_epochs: 4, inference: { name: tsmobn, momentum: 0.5 } }
 
+`site: union` means the test images of all sites of a role together. `inference: { name: source, client: mean }` means
+the mean of the scores of all clients' networks, which FedTAN reports for FedBN and SiloBN: the study has an inference
+with the network of each client.
+
 Published tables and trends name conditions by them. Imports no torch.
 """
 
@@ -59,7 +63,9 @@ Selector = Annotated[
         {
             "type": "object",
             "description": "settings of runs: algorithm, bn, addon, model, held_out, inference, role, site, or a "
-            "dotted path such as training.local_epochs",
+            "dotted path such as training.local_epochs. The site union means all test images of a role together; an "
+            "inference with client: mean means the mean of the scores of all clients' networks, each of which the "
+            "study predicts with",
         }
     ),
 ]
