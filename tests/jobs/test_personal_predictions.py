@@ -55,3 +55,33 @@ def test_the_network_of_one_client_cannot_be_the_global_one() -> None:
 def test_settings_shown_are_those_of_before_where_internal_sites_use_their_own() -> None:
     assert "network" not in Source().described()
     assert Source(network="global").described()["network"] == "global"
+
+
+INITIAL = {"weight": 1.0, "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
+"""What a batch-norm layer begins with."""
+
+
+@pytest.mark.parametrize(
+    ("bn", "kept"),
+    [
+        ("local", {"weight", "bias", "running_mean", "running_var"}),
+        ("local_statistics", {"running_mean", "running_var"}),
+        ("aggregated", set()),
+    ],
+)
+@pytest.mark.parametrize("inference", ["source", "tsmobn"])
+def test_outside_batch_norm_can_be_the_initial_one(tmp_path: Path, bn: str, kept: set[str], inference: str) -> None:
+    """Tensors that stay with clients are as before the training outside; at home nothing changes."""
+    initial = {"name": inference, "external_bn": "initial"}
+    plan, paths = trained(tmp_path, runs=[{"algorithm": "fedavg", "bn": bn}], inferences=[inference, initial])
+    (run,) = plan.runs
+    usual, other = plan.inferences
+    table = predicted(plan, paths, run, usual, other)
+    for (site, how), part in table.groupby(["site", "inference"]):
+        state = state_of(paths, run, str(site))
+        if how == other and site in EXTERNAL:
+            layer = next(name.removesuffix("running_mean") for name in state if name.endswith("running_mean"))
+            state |= {f"{layer}{name}": np.full_like(state[f"{layer}{name}"], INITIAL[name]) for name in kept}
+        expected = by_hand(state, images_of(plan, paths, run, part), plan.inferences[usual])
+        np.testing.assert_allclose(part[["p0", "p1"]].to_numpy(), expected, rtol=1e-3, atol=1e-5)
+    assert "external_bn" not in Source().described()

@@ -54,7 +54,7 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
     if adapting:
         fault = f"{adapting[0]} takes statistics of all images of a site, and a bundle reads them one by one"
         raise UserError(f"run {run.id}", fault, "use `fedshift apply`, or another run")
-    model = Network(run, folder, shape, torch.device("cpu")).at(inference.client or "")
+    model = Network(run, folder, shape, torch.device("cpu")).at(inference.client or "", inference.external_bn)
     if isinstance(model, Blended):
         fault = f"with {run.algorithm.name} several networks predict together, and a bundle holds one"
         raise UserError(f"run {run.id}", fault, "use `fedshift apply`, or another --client or run")

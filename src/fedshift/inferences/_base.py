@@ -100,6 +100,11 @@ class Inference(Plugin):
         description="predict internal sites with their own tensors or personal networks, or with the global network, "
         "as external sites are",
     )
+    external_bn: Literal["clients", "initial"] = Field(
+        "clients",
+        description="where batch norm stays with clients, that of the global network: the mean of the clients', or the "
+        "initial one, which the server never updates",
+    )
     order: int | None = Field(
         None, ge=0, description="seed of the test order; null keeps the stored order, which may be sorted"
     )
@@ -178,7 +183,11 @@ class Inference(Plugin):
 
     def described(self) -> dict[str, Any]:
         """Return all settings as plain data, for people; without those of labels and networks where none is asked."""
-        unused = {"personalise": not self.uses_labels, "network": self.network == "own"}
+        unused = {
+            "personalise": not self.uses_labels,
+            "network": self.network == "own",
+            "external_bn": self.external_bn == "clients",
+        }
         return self.model_dump(mode="json", exclude={name for name, without in unused.items() if without})
 
     def changed(self) -> dict[str, Any]:

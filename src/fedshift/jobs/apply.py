@@ -114,7 +114,7 @@ def apply(
     if not skip_unreadable:
         files.require(table["path"])
     table = table.reset_index(drop=True)
-    model = Network(run, folder, files.stored, device).at(inference.client or "")
+    model = Network(run, folder, files.stored, device).at(inference.client or "", inference.external_bn)
     with _reading(threads) as read_each:
         unreadable = _unreadable(files, table["path"].unique(), read_each) if skip_unreadable else None
         readable = np.flatnonzero(~table["path"].isin(unreadable or {}))

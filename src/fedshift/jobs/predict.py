@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -26,7 +27,9 @@ from ..io.tables import write_table
 from ..io.tensors import read_tensors
 from ..io.text import read_json
 from ..models import initialise
+from ..nn.batchnorm import batch_norms
 from ..nn.blend import Blended, Outputs
+from ..nn.bn_policy import POLICIES, BNPolicy
 from ..nn.memory_format import channels_last
 from ..study.run import Run
 from ..transforms import greys_after, shape_after
@@ -75,7 +78,7 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
             columns = {"inference": name} if len(inferences) > 1 else {}
             knowledge = site_knowledge(inference, network, images)
             for site, rows in tests.items():
-                model = network.at(inference.network_at(site))
+                model = network.at(inference.network_at(site), inference.external_bn)
                 test = images.samples(rows)
                 place = knowledge(site)
                 if inference.uses_labels:
@@ -86,7 +89,7 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
                     p = probabilities(model, test, inference, device, bar, place)
                     frames.append(_table(rows, test, p, **columns, **_counted(place)))
             for site, rows in thresholds.items() if name in unlabelled else ():
-                model = network.at(inference.network_at(site))
+                model = network.at(inference.network_at(site), inference.external_bn)
                 val = images.samples(rows)
                 try:
                     p = probabilities(model, val, inference, device, bar, knowledge(site))
@@ -165,27 +168,43 @@ class Network:
         model = architecture(run, shape).to(device)
         last = channels_last(run.training.channels_last, model, shape_after(run.transforms, shape), device)
         self.model = model.to(memory_format=torch.channels_last) if last else model
+        self.initial = {key: model.state_dict()[key].clone() for key in _kept_at_clients(model, POLICIES[run.bn])}
 
-    def at(self, site: str) -> nn.Module:
+    def at(self, site: str, external_bn: str = "clients") -> nn.Module:
         """Return the network with the tensors that stayed at a site, and with global ones where none did.
 
-        It is the same module at each call, unless several networks predict the site together: then it is a `Blended`.
+        The global tensors of batch norm that stays with clients are the mean of theirs; with `external_bn` "initial"
+        they are those from before the training. It is the same module at each call, unless several networks predict the
+        site together: then it is a `Blended`.
         Raises UserError where the tensors are not those of the run's model.
         """
         blend = self.blends.get(site if site in self.clients else "")
         if blend is None:
-            return self._with(site)
+            replaced = self.initial if external_bn == "initial" and site not in self.clients else {}
+            return self._with(site, replaced)
         networks = [copy.deepcopy(self._with(name)) for name in blend["networks"]]
         return Blended(networks, tuple(blend["networks"].values()), blend["of"])
 
-    def _with(self, name: str) -> nn.Module:
-        """Return the network with the tensors that were saved under a name, and with global ones for the rest."""
-        tensors = {key: self.local.get(f"{name}/{key}", value) for key, value in self.shared.items()}
+    def _with(self, name: str, replaced: Mapping[str, Tensor] = MappingProxyType({})) -> nn.Module:
+        """Return the network with the tensors that were saved under a name, and with global ones for the rest.
+
+        Tensors of `replaced` go before both.
+        """
+        tensors = {key: self.local.get(f"{name}/{key}", value) for key, value in self.shared.items()} | dict(replaced)
         # PyTorch would take whole numbers for floats.
         if _forms(tensors) != _forms(self.model.state_dict()):
             raise UserError(self.folder, "its tensors are not those of the model in its spec.json", "train it anew")
         self.model.load_state_dict(tensors)
         return self.model
+
+
+def _kept_at_clients(model: nn.Module, policy: BNPolicy) -> list[str]:
+    """Return the names of the batch-norm tensors of a network that do not travel under a policy."""
+    kinds = [] if policy.affine else ["weight", "bias"]
+    kinds += [] if policy.statistics else ["running_mean", "running_var"]
+    tensors = model.state_dict()
+    names = [f"{layer}.{kind}" for layer in batch_norms(model) for kind in kinds]
+    return [name for name in names if name in tensors]
 
 
 def _forms(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, bool]]:
