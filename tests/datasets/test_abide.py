@@ -80,6 +80,19 @@ def test_published_frames_make_the_published_windows(tmp_path: Path) -> None:
     assert windows == {296: 23_320, 176: 24_215, 236: 10_660, 116: 5_355}
 
 
+def test_other_numbers_of_subjects_than_the_papers_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Table 10 of FedBN; the files have two subjects a site."""
+    written(tmp_path / "mirror")
+    (tmp_path / "raw").mkdir()
+    Abide().download(tmp_path / "raw", tmp_path / "mirror")
+    said = capsys.readouterr()
+    text = said.out + said.err
+    for site, number in (("NYU", 167), ("UCLA_1", 63), ("UM_1", 88), ("USM", 52)):
+        assert f"warning: {site} has 2 subjects with a file, and {number} in FedBN's table 10" in text
+    published = pd.DataFrame({"SITE_ID": ["NYU"] * 167 + ["UCLA_1"] * 63 + ["UM_1"] * 88 + ["USM"] * 52})
+    assert abide.differences(published) == []
+
+
 def test_files_without_the_dropped_region_are_taken_as_they_are(tmp_path: Path) -> None:
     series = written(tmp_path, regions=110)
     np.testing.assert_allclose(Abide().open(tmp_path).image(0), by_numpy(series[SUBJECT][:32]), rtol=1e-4, atol=1e-5)

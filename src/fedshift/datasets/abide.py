@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import Field
 
-from ..core.console import track
+from ..core.console import say, track
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.disk import atomic
@@ -26,6 +26,8 @@ URL = "https://s3.amazonaws.com/fcp-indi/data/Projects/ABIDE_Initiative/"
 SERIES = "Outputs/cpac/filt_noglobal/rois_ho/"
 PHENOTYPES = "Phenotypic_V1_0b_preprocessed1.csv"
 SITES = ("NYU", "UCLA_1", "UM_1", "USM")
+PUBLISHED = {"NYU": 167, "UCLA_1": 63, "UM_1": 88, "USM": 52}
+"""Subjects of each site in FedBN's table 10."""
 NO_FILE = "no_filename"
 ROIS = 111
 DROPPED = 82
@@ -48,6 +50,9 @@ class Abide(Dataset):
     windows, which are unknown before the split. The values lie between 0 and about 2, and batch norm follows the first
     layer. With `standardise`, each feature gets mean 0 and standard deviation 1 over all windows of its site, test
     windows included (labels are not used).
+
+    FedBN's table 10 has 167, 63, 88 and 52 subjects. The obtained table is compared with these numbers, and a warning
+    tells a difference: it is not known which subjects the paper left out.
 
     No checksums are published. A mirror holds the table of subjects and their files (some 300 kB each) in one folder.
     """
@@ -83,7 +88,10 @@ class Abide(Dataset):
 
     def download(self, raw: Path, mirror: Path | None) -> None:
         super().download(raw, mirror)
-        names = [_file(subject) for subject in _subjects(raw)["FILE_ID"]]
+        subjects = _subjects(raw)
+        for line in differences(subjects):
+            say(line)
+        names = [_file(subject) for subject in subjects["FILE_ID"]]
         for name in track(names, "obtain subjects", len(names), "files"):
             fetch(Source(URL + SERIES + name, name), raw, mirror)
 
@@ -141,6 +149,21 @@ class Abide(Dataset):
                     np.savetxt(temporary, 100 * series, "%.6f", delimiter="\t", header=header, comments="")
         columns = ["SUB_ID", "SITE_ID", "FILE_ID", "DX_GROUP"]
         write_table(raw / PHENOTYPES, pd.DataFrame(rows, columns=columns))
+
+
+def differences(subjects: pd.DataFrame) -> list[str]:
+    """Return a warning for each site with another number of subjects than in FedBN's table 10.
+
+    `subjects` has a row for each subject, with the column SITE_ID.
+    """
+    counts = subjects["SITE_ID"].value_counts()
+    lines = []
+    for site, published in PUBLISHED.items():
+        if counts[site] != published:
+            lines.append(
+                f"warning: {site} has {counts[site]} subjects with a file, and {published} in FedBN's table 10"
+            )
+    return lines
 
 
 def _file(subject: str) -> str:
