@@ -95,3 +95,24 @@ def test_the_external_centres_are_the_farthest_in_colour(patches: dict[int, np.n
     distance = {centre: np.linalg.norm(mean[centre] - middle) for centre in mean}
     assert min(distance[c] for c in EXTERNAL) > 2 * max(distance[c] for c in INTERNAL)
     assert min(np.linalg.norm(mean[a] - mean[b]) for a in mean for b in range(a)) > 5
+
+
+@pytest.mark.parametrize("stain", CENTRES)
+def test_a_shift_of_1_is_the_stain_itself(stain: Stain) -> None:
+    assert stain.away(1) == stain
+
+
+@pytest.mark.parametrize("stain", CENTRES)
+def test_a_shift_multiplies_the_distance_to_centre_0(stain: Stain) -> None:
+    first, far = CENTRES[0], stain.away(1.5)
+    for name in ("haematoxylin", "eosin", "strength", "gamma"):
+        start, usual, shifted = (np.asarray(getattr(s, name)) for s in (first, stain, far))
+        np.testing.assert_allclose(shifted - start, 1.5 * (usual - start), rtol=1e-12, atol=1e-12)
+    assert (far.blur, far.noise) == (stain.blur, stain.noise)
+
+
+def test_without_a_shift_all_centres_have_the_colours_of_centre_0() -> None:
+    for stain in CENTRES:
+        plain = stain.away(0)
+        for name in ("haematoxylin", "eosin", "strength", "gamma"):
+            np.testing.assert_allclose(getattr(plain, name), getattr(CENTRES[0], name), rtol=1e-12)

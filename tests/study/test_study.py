@@ -371,6 +371,15 @@ def test_settings_of_the_miniature_do_not_touch_the_real_data(tmp_path: Path) ->
     assert not set(small[0].runs) & set(small[1].runs)
 
 
+def test_a_shift_of_the_miniature_makes_other_data_and_the_usual_one_does_not(tmp_path: Path) -> None:
+    small = [
+        plan(tmp_path, dataset={"name": "camelyon17"} | settings, scale="mini")
+        for settings in ({}, {"shift": 1}, {"shift": 1.75})
+    ]
+    assert list(small[0].runs) == list(small[1].runs)
+    assert not set(small[0].data) & set(small[2].data)
+
+
 def test_best_validation_needs_validation(tmp_path: Path) -> None:
     split = {"split": {"train": 0.8, "val": 0, "test": 0.2}}
     said = complaints(tmp_path, partition=TINY["partition"] | split)

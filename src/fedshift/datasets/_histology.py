@@ -13,7 +13,7 @@ ones cover the same area and absorb the same light, so colour does not reveal th
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ MARGIN = 32  # pixels around the patch: nuclei with centres in its inner half re
 
 Points = npt.NDArray[np.float64]  # rows and columns
 Floats = npt.NDArray[np.float32]
-Vector = tuple[float, float, float]
+Vector = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,26 @@ class Stain:
 
     haematoxylin: Vector  # optical density of a unit concentration, in red, green and blue
     eosin: Vector
-    strength: tuple[float, float]  # multipliers of the two concentrations
+    strength: Vector  # multipliers of the two concentrations
     blur: float  # standard deviation of the Gaussian, in pixels
     gamma: float
     noise: float  # standard deviation of the sensor's noise, in grey levels
+
+    def away(self, shift: float) -> Stain:
+        """Return the stain `shift` times as far from that of centre 0, in colour and gamma. At 1 it is unchanged."""
+        centre = CENTRES[0]
+        return replace(
+            self,
+            haematoxylin=_away(shift, self.haematoxylin, centre.haematoxylin),
+            eosin=_away(shift, self.eosin, centre.eosin),
+            strength=_away(shift, self.strength, centre.strength),
+            gamma=self.gamma + (shift - 1) * (self.gamma - centre.gamma),
+        )
+
+
+def _away(shift: float, values: Vector, start: Vector) -> Vector:
+    """Return values `shift` times as far from `start`. Adding to the value keeps its bits where `shift` is 1."""
+    return tuple(value + (shift - 1) * (value - first) for value, first in zip(values, start, strict=True))
 
 
 CENTRES: tuple[Stain, ...] = (

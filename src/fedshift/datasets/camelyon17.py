@@ -56,9 +56,9 @@ class Camelyon17(Dataset):
     patient and split must be those of WILDS.
     """
 
-    miniature_fields = frozenset({"patches", "patients"})
+    miniature_fields = frozenset({"patches", "patients", "shift"})
     reading_fields = frozenset({"id_val"})
-    later_fields: ClassVar[frozenset[str]] = frozenset({"id_val"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"id_val", "shift"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, 96, 96)
     classes: tuple[str, ...] = Field(("normal", "tumour"), description="names of the labels 0 and 1")
     id_val: bool = Field(
@@ -69,6 +69,13 @@ class Camelyon17(Dataset):
     patches: int = Field(360, ge=40, description="patches of each centre in the miniature")
     patients: int = Field(
         60, ge=3, le=199, description="patients of each centre in the miniature; at most half as many as patches"
+    )
+    shift: float = Field(
+        1.0,
+        ge=0,
+        le=2,
+        description="how far the stains and scanners of centres 1 to 4 are from those of centre 0 in the miniature, as "
+        "a multiple of the usual distance; with 0, all centres have the colours of centre 0",
     )
 
     def card(self) -> Card:
@@ -190,7 +197,7 @@ class Camelyon17(Dataset):
                 patch = tissue.draw(
                     stream("camelyon17 miniature", *row.values()),
                     bool(row["tumor"]),
-                    tissue.CENTRES[row["center"]],
+                    tissue.CENTRES[row["center"]].away(self.shift),
                 )
                 path = new / patch_file(row)
                 path.parent.mkdir(parents=True, exist_ok=True)
