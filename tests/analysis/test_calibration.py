@@ -101,13 +101,13 @@ def test_another_prevalence_moves_the_intercept_alone() -> None:
 def test_expected_calibration_errors() -> None:
     wide = c.equal_width(P, 4)
     assert np.bincount(wide).tolist() == [4, 3, 2, 3]
-    assert c.ece(Y, P, wide) == close(0.1125, abs=1e-6)
+    assert c.calibration_error(Y, P, wide) == close(0.1125, abs=1e-6)
     alike = c.equal_count(P, 4)
     assert np.bincount(alike).tolist() == [3, 3, 3, 3]
-    assert c.ece(Y, P, alike) == close(0.1625, abs=1e-6)
+    assert c.calibration_error(Y, P, alike) == close(0.1625, abs=1e-6)
     p = np.where(P == 0.5, 0.5 + 1e-9, P)  # the tie goes to class 1
     right, top = c.target(Y.astype(int), np.stack([1 - p, p, np.zeros(12)], 1))
-    assert c.ece(right, top, c.equal_width(top, 5)) == close(0.1041666667, abs=1e-6)
+    assert c.calibration_error(right, top, c.equal_width(top, 5)) == close(0.1041666667, abs=1e-6)
 
 
 def test_the_points_of_the_curve() -> None:
@@ -152,8 +152,8 @@ def test_the_error_of_a_perfect_model(n: int, simulated: float) -> None:
         p = rng.beta(2, 2, n)
         y = (rng.random(n) < p).astype(float)
         bins = c.equal_width(p, 15)
-        expected.append(c.ece_perfect(p, bins))
-        errors.append(c.ece(y, p, bins))
+        expected.append(c.error_perfect(p, bins))
+        errors.append(c.calibration_error(y, p, bins))
         squares.append(c.squared_error_debiased(y, p, bins))
     assert np.mean(expected) == close(simulated, abs=0.002)
     assert np.mean(errors) == close(simulated, abs=0.002)

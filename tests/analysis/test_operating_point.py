@@ -112,7 +112,7 @@ def test_predictive_values_need_both_rates() -> None:
 def test_one_sample_a_patient_has_the_interval_of_wilson() -> None:
     """Of 5 positives 3 are found, and of 10 negatives 9 are left alone."""
     cells = np.repeat(np.eye(4), [3, 1, 2, 9], axis=0)
-    low, high = op.bounds(cells[None])
+    low, high = op.bounds(cells[None], np.arange(15))
     assert (low[0], high[0]) == pytest.approx((0.2307242813, 0.8823792258), abs=1e-6)
     assert (low[1], high[1]) == pytest.approx((0.5958499732, 0.9821237869), abs=1e-6)
     assert np.isnan((low[2], high[2])).all()  # 4 patients are flagged, fewer than 5
@@ -121,19 +121,20 @@ def test_one_sample_a_patient_has_the_interval_of_wilson() -> None:
 def test_patients_count_as_a_whole() -> None:
     """Five patients of unlike sizes: the t interval of a ratio of sums, with 4 degrees of freedom."""
     right, all_ = np.array([8, 3, 10, 1, 5]), np.array([10, 4, 10, 6, 5])
-    zero = np.zeros(5)
-    counts = np.stack([right, zero, all_ - right, zero], 1).astype(float)
+    # A true positive for each that is right, and a false negative for each other sample.
+    found = np.concatenate([np.repeat([0, 2], [k, n - k]) for k, n in zip(right, all_, strict=True)])
+    counts = np.eye(4)[found]
     rate = right.sum() / all_.sum()
     se = math.sqrt(5 / 4 * ((right - rate * all_) ** 2).sum()) / all_.sum()
-    low, high = op.bounds(counts[None])
+    low, high = op.bounds(counts[None], np.repeat(np.arange(5), all_))
     assert low[0] == pytest.approx(rate - student.ppf(0.975, 4) * se)
     assert high[0] == pytest.approx(min(1, rate + student.ppf(0.975, 4) * se))
 
 
 def test_a_rate_of_zero_is_not_certain() -> None:
     """None of 50 positives of 10 patients is found: Wilson's interval of 0 of 10."""
-    counts = np.tile([0.0, 0.0, 5.0, 5.0], (1, 10, 1))
-    low, high = op.bounds(counts)
+    counts = np.tile(np.eye(4)[[2] * 5 + [3] * 5], (1, 10, 1))
+    low, high = op.bounds(counts, np.repeat(np.arange(10), 10))
     assert (low[0], high[0]) == pytest.approx((0.0, 0.2775327999), abs=1e-6)
 
 

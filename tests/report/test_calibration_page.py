@@ -62,9 +62,9 @@ def test_numbers_of_a_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (ratio.low, ratio.high) == pytest.approx((5 / 3.8, 5 / 3.8)), "all patients are alike"
     assert of(found, "slope")["mean"].item() == pytest.approx(math.log(6) / math.log(4))
     error = 0.4 * 0.05 + 0.6 * (2 / 3 - 0.5)
-    assert of(found, "ece")["mean"].item() == pytest.approx(error)
+    assert of(found, "error")["mean"].item() == pytest.approx(error)
     perfect = math.sqrt(2 / math.pi / 100) * (math.sqrt(0.4 * 0.16) + math.sqrt(0.6 * 0.25))
-    assert of(found, "ece_perfect")["mean"].item() == pytest.approx(perfect)
+    assert of(found, "error_perfect")["mean"].item() == pytest.approx(perfect)
     points = of(found, "point")
     assert points[["p", "mean"]].to_numpy().tolist() == pytest.approx(np.array([[0.2, 0.25], [0.5, 2 / 3]]))
     assert points[["n", "patients"]].to_numpy().tolist() == [[40, 10], [60, 10]]

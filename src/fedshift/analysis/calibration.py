@@ -34,7 +34,7 @@ BARS = 20
 """Bars of equal width of the histogram of probabilities."""
 TOP_LABEL = "the answer"
 """With more than two classes: the probability of the most probable class, and whether it is right."""
-NUMBERS = ("observed_expected", "intercept", "slope", "ece", "ece_perfect", "squared_error_debiased")
+NUMBERS = ("observed_expected", "intercept", "slope", "error", "error_perfect", "squared_error_debiased")
 """The quantities of calibration.csv that are one number of a site."""
 _STEPS = 100
 
@@ -172,15 +172,16 @@ def equal_count(p: np.ndarray, bins: int) -> np.ndarray:
     return np.floor((rankdata(p) - 0.5) * bins / len(p)).astype(int)
 
 
-def ece(y: np.ndarray, p: np.ndarray, bins: np.ndarray) -> float:
-    """Return the expected calibration error: the mean over samples of |mean y - mean p| of their bin."""
+def calibration_error(y: np.ndarray, p: np.ndarray, bins: np.ndarray) -> float:
+    """Return the calibration error: the mean over samples of |mean y - mean p| of their bin."""
     return float(np.abs(np.bincount(bins, y - p)).sum() / len(y))
 
 
-def ece_perfect(p: np.ndarray, bins: np.ndarray) -> float:
-    """Return the ECE to be expected of a perfect model: sqrt(2 / pi) sum sqrt(w v / n), samples independent.
+def error_perfect(p: np.ndarray, bins: np.ndarray) -> float:
+    """Return the calibration error to be expected of a perfect model: sqrt(2 / pi) sum sqrt(w v / n).
 
-    w is the share of a bin, and v its mean p (1 - p). Even a perfect model has an error, the larger the fewer samples.
+    w is the share of a bin, and v its mean p (1 - p); samples are independent. Even a perfect model has an error, the
+    larger the fewer samples.
     """
     return float(np.sqrt(2 / np.pi * np.bincount(bins, p * (1 - p))).sum() / len(p))
 
@@ -265,7 +266,7 @@ def measure(y: np.ndarray, p: np.ndarray, people: People) -> Measured:
     """Return the calibration of probabilities p (n,) of outcomes y (n,); samples of one patient are dependent."""
     bins = equal_count(p, BINS)
     bar = equal_width(p, BARS)
-    errors = {"ece": ece(y, p, bins), "ece_perfect": ece_perfect(p, bins)}
+    errors = {"error": calibration_error(y, p, bins), "error_perfect": error_perfect(p, bins)}
     errors["squared_error_debiased"] = squared_error_debiased(y, p, bins)
     numbers = {
         "observed_expected": observed_expected(y, p, people),

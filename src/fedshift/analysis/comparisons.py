@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ..algorithms import Collaboration
+from ..metrics import Metric
 from . import estimates, multiple
 from .conditions import ALL, Condition, averaged, several
 from .effects import Estimates, reported
@@ -194,7 +195,7 @@ class _Maker:
         """Yield the row of the mean over sites, and those of single sites."""
         places = self._places(first, second)
         at_sites = [self._at(place, first, second) for place in places]
-        whole = _row(estimates.minus(self._level(first), self._level(second)))
+        whole = _row(estimates.minus(self._level(first), self._level(second)), self.metric)
         means = np.array([estimate.mean for estimate in at_sites if not math.isnan(estimate.mean)])
         flips = multiple.sign_flip(means)
         whole |= {"sign_flip_sites": flips.p, "smallest_sites": flips.smallest, "sites": len(means)}
@@ -203,7 +204,7 @@ class _Maker:
         yield self._about(first, second, _Place(first.id, second.id, ALL)) | whole | {"tested": tested}
         if (tested and self.plan.study.primary) or {first, second} & set(self.best):
             for place, estimate in zip(places, at_sites, strict=True):
-                single = _row(estimate) | {"tested": False, "p": math.nan}
+                single = _row(estimate, self.metric) | {"tested": False, "p": math.nan}
                 yield self._about(first, second, place) | single
 
     def _scored(self, entry: Entry) -> bool:
@@ -241,12 +242,11 @@ class _Maker:
         return dict(zip(KEYS, ids, strict=True)) | words
 
 
-def _row(exact: Estimate) -> dict[str, Any]:
-    """Return the numbers of a difference."""
+def _row(exact: Estimate, metric: Metric) -> dict[str, Any]:
+    """Return the numbers of a difference of a metric."""
     difference = exact.rounded(_EXACT)
     values = difference.values
-    low, high = difference.interval()
-    low_patients, high_patients = difference.interval_over_patients()
+    bounds = difference.bounded(metric.ends, difference=True)
     trainings = estimates.NO_INTERVAL
     p = math.nan
     if len(values) > 1:
@@ -258,7 +258,7 @@ def _row(exact: Estimate) -> dict[str, Any]:
         "std": difference.std,
         "seeds": len(values),
         "patients": sum(difference.patients.values()),
-        **{"low": low, "high": high, "low_patients": low_patients, "high_patients": high_patients},
+        **bounds._asdict(),
         **{"low_trainings": trainings[0], "high_trainings": trainings[1]},
         "same_sign": int((np.sign(values) == np.sign(difference.mean)).sum()),
         "undefined": 0.0 if difference.known else math.nan,

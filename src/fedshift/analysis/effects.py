@@ -16,7 +16,7 @@ from ..study.selector import BASELINE
 from . import estimates, folds, reference, score
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition, several
-from .estimates import Estimate
+from .estimates import Bounds, Estimate
 from .names import IDS, LEVELS, Names
 from .predictions import INFERENCE, Predictions, Samples
 
@@ -211,16 +211,17 @@ def _difference(left: Estimate | None, right: Estimate | None) -> Estimate | Non
 
 
 def at_sites(study: Estimates) -> pd.DataFrame:
-    """Return `patients`, `se`, `low` and `high` of the rows of summary.csv, by LEVELS: over patients alone."""
+    """Return `patients`, `se` (over patients alone), `low` and `high` of the rows of summary.csv, by LEVELS."""
     rows = {}
     for level, estimate in study.sites.items():
-        low, high = estimate.interval_over_patients(study.metrics[level[-1]].scale)
+        metric = study.metrics[level[-1]]
+        bounds = estimate.bounded(metric.ends, metric.scale)
         se = patients = np.nan
         if estimate.known:
             se = estimate.over_patients.variance**0.5
-        if study.metrics[level[-1]].has_interval:
+        if metric.has_interval:
             patients = sum(estimate.patients.values())
-        rows[level] = {"patients": patients, "se": se, "low": low, "high": high}
+        rows[level] = {"patients": patients, "se": se, "low": bounds.low, "high": bounds.high}
     index = pd.MultiIndex.from_tuples(rows, names=LEVELS)
     return pd.DataFrame([*rows.values()], index, ["patients", "se", "low", "high"])
 
@@ -239,16 +240,10 @@ def table(study: Estimates) -> pd.DataFrame:
     """
     rows = []
     for level, quantity, estimate in study.effects():
-        scale = ""
-        if quantity == "level":
-            scale = study.metrics[level[-1]].scale
-        ends = (-np.inf, np.inf)
-        if study.metrics[level[-1]].percent:
-            ends = (0.0 if quantity == "level" else -1.0, 1.0)
-        low, high = np.clip(estimate.interval(scale), *ends)
-        low_patients, high_patients = np.clip(estimate.interval_over_patients(scale), *ends)
+        metric = study.metrics[level[-1]]
+        bounds = estimate.bounded(metric.ends, metric.scale, difference=quantity != "level")
         patients = sum(estimate.patients.values())
-        numbers = (estimate.mean, estimate.std, len(estimate.values), patients, low, high, low_patients, high_patients)
+        numbers = (estimate.mean, estimate.std, len(estimate.values), patients, *bounds)
         rows.append((*level, quantity, *numbers))
-    columns = ["mean", "std", "seeds", "patients", "low", "high", "low_patients", "high_patients"]
+    columns = ["mean", "std", "seeds", "patients", *Bounds._fields]
     return study.names.described(pd.DataFrame(rows, columns=[*LEVELS, "quantity", *columns]))[COLUMNS]

@@ -32,6 +32,15 @@ class Spread(NamedTuple):
     df: float
 
 
+class Bounds(NamedTuple):
+    """The interval of a number over patients and trainings, and that over patients alone; NaN without any."""
+
+    low: float
+    high: float
+    low_patients: float
+    high_patients: float
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A number that each training gives, with the influence of each patient on it.
@@ -127,6 +136,18 @@ class Estimate:
             # A share that no patient changes is not certain: each patient counts as one sample.
             return wilson_interval(self.mean, sum(self.patients.values()))
         return bounds(self.mean, spread, scale)
+
+    def bounded(self, ends: tuple[float, float], scale: str = "", difference: bool = False) -> Bounds:
+        """Return both intervals, cut at the `ends` of what the number can be; those of a difference, with `difference`.
+
+        Every interval of a table comes from here, so that equal numbers have equal intervals in all tables.
+        """
+        low, high = ends
+        if difference:
+            low, high = low - high, high - low
+            scale = ""
+        both = (*self.interval(scale), *self.interval_over_patients(scale))
+        return Bounds(*(float(bound) for bound in np.clip(both, low, high)))
 
     @property
     def p(self) -> float:

@@ -123,26 +123,24 @@ def rates(counts: np.ndarray) -> np.ndarray:
     return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
 
 
-def bounds(counts: np.ndarray, group: Group = ("", "")) -> np.ndarray:
-    """Return the bounds (2, 6) of RATES, as means over trainings, from counts (trainings, patients, 4) of a group.
+def bounds(counts: np.ndarray, people: np.ndarray, group: Group = ("", "")) -> np.ndarray:
+    """Return the bounds (2, 6) of RATES, as means over trainings, from counts (trainings, samples, 4) of a group.
 
-    They are over patients, with trainings and thresholds fixed; see `estimates`.
+    `people` are the patients of the samples (samples,). The bounds are over patients and trainings, each with its
+    threshold, and those of the metrics of the same name where the threshold is 0.5; see `estimates`.
     """
     above = counts @ _ABOVE
     below = counts @ _BELOW
     mean = rates(counts.sum(1))
-    people = np.arange(counts.shape[1])
     with np.errstate(invalid="ignore", divide="ignore"):  # nothing below the line, and thus no rate
-        # A patient moves a ratio of sums by what it adds above the line beyond the rate of what it adds below.
+        # A sample moves a ratio of sums by what it adds above the line beyond the rate of what it adds below.
         moved = (above - mean[:, None] * below) / below.sum(1, keepdims=True)
     moved = np.where(below > 0, moved, np.nan)
     out = []
     for k in range(len(RATES)):
-        alone = below[..., k].max(initial=0) <= 1
-        trainings = [
-            estimates.single(mean[n, k], moved[n, :, k], people, group, n, samples=alone) for n in range(len(counts))
-        ]
-        out.append(estimates.over_trainings(trainings).interval_over_patients("share"))
+        trainings = [estimates.single(mean[n, k], moved[n, :, k], people, group, n) for n in range(len(counts))]
+        low, high, *_ = estimates.over_trainings(trainings).bounded((0.0, 1.0), "share")
+        out.append((low, high))
     return np.array(out).T
 
 
@@ -184,7 +182,7 @@ class Point(NamedTuple):
     thresholds : the threshold of each training
     patients, samples : their numbers; each sample of an unknown patient counts as one
     counts : true and false positives and negatives, means over trainings, by their names in COUNTS
-    rates : means over trainings, with bounds over patients, by their names in RATES
+    rates : means over trainings, with bounds over patients and trainings, by their names in RATES
     drifts : differences to the validation samples, by their names in DRIFTS
     """
 
@@ -247,7 +245,7 @@ def points(table: pd.DataFrame) -> Points:
 
 
 def _rate(name: str, whole: pd.Series, each: pd.DataFrame) -> Value:
-    """Return the mean of a rate over trainings with its bounds over patients."""
+    """Return the mean of a rate over trainings with its bounds over patients and trainings."""
     low = float(whole[f"{name}_low"])
     high = float(whole[f"{name}_high"])
     std = NAN
@@ -315,11 +313,12 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
     home: dict[str, np.ndarray] = {}
     for role, site in next(iter(trainings.values())).places if trainings else ():
         parts = [training.places[role, site] for training in trainings.values()]
-        counts = _stacked(parts, thresholds)
+        counts = np.stack([counted(p.positive, p.score, t) for p, t in zip(parts, thresholds, strict=True)])
+        _, people = np.unique(parts[0].patient, return_inverse=True)
         for name, members in groups.items():
             mean = rates(counts[members].sum(1)).mean(0)
             away = mean - home.setdefault(name, mean)  # validation comes first
-            low, high = bounds(counts[members], parts[0].group)
+            low, high = bounds(counts[members], people, parts[0].group)
             yield {
                 **{"condition_id": condition.id, "inference_id": key, "role": role, "site": site, "run": name},
                 "seed": condition.runs[name].seed if name != ALL else None,
@@ -333,12 +332,3 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
                 **dict(zip((f"{rate}_high" for rate in RATES), high, strict=True)),
                 **{f"{rate}_drift": away[[*RATES].index(rate)] for rate in DRIFTS if role != VALIDATION},
             }
-
-
-def _stacked(parts: Sequence[Scored], thresholds: np.ndarray) -> np.ndarray:
-    """Return the counts (trainings, patients, 4) of the samples of one place, which all trainings predict."""
-    _, patient = np.unique(parts[0].patient, return_inverse=True)
-    stacked = np.zeros((len(parts), len(set(patient)), len(COUNTS)))
-    for n, (part, threshold) in enumerate(zip(parts, thresholds, strict=True)):
-        np.add.at(stacked[n], patient, counted(part.positive, part.score, threshold))
-    return stacked

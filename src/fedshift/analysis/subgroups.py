@@ -33,7 +33,7 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
     There is a row for each condition, inference without labels, column of the study's `subgroups`, group and role. An
     empty group holds the images without a value. `n` counts images, and `clusters` what is resampled as a whole:
     patients, source images, or single images where these are unknown. `mean` and `std` are over `seeds`; `low` and
-    `high` are the 95% interval over clusters. Raises UserError for a column that the data do not have.
+    `high` are the 95% interval over clusters and trainings. Raises UserError for a column that the data do not have.
     """
     rows = [
         row
@@ -104,6 +104,6 @@ def _score(metric: Metric, parts: list[tuple[int, pd.DataFrame]], people: Cluste
         influence = metric.influence(label, probability)
         trainings.append(estimates.single(metric.value(label, probability), influence, cluster, people.group(""), seed))
     score = estimates.over_trainings(trainings)
-    low, high = score.interval_over_patients(metric.scale)
+    low, high, *_ = score.bounded(metric.ends, metric.scale)
     counts = {"n": len(first), "clusters": len(np.unique(cluster))}
     return {**counts, "mean": score.mean, "std": score.std, "seeds": len(parts), "low": low, "high": high}

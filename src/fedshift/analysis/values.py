@@ -14,8 +14,8 @@ NAN = float("nan")
 class Value(NamedTuple):
     """A mean over seeds with its spread and its 95% interval.
 
-    `low` and `high` hold patients alone at a site, and patients and trainings in a level, gap or gain; there
-    `low_patients` and `high_patients` hold patients alone. `chance` is the score of a guess, and `majority` that of
+    `low` and `high` hold patients and trainings; `low_patients` and `high_patients`, of levels, gaps and gains, hold
+    patients alone. `chance` is the score of a guess, and `majority` that of
     always giving the commonest class of the site. `patients` counts those behind the value, and `se` is the standard
     error over patients.
     """

@@ -36,7 +36,7 @@ class DecisionCurve(Figure):
         return (
             f"Net benefit over thresholds from {table['threshold'].min():g} to {table['threshold'].max():g}, the range "
             "that the study declares. A model is worth using where it is above treating all and treating none; its "
-            "line is thick where the whole 95% interval over patients of that difference is above zero. "
+            "line is thick where the whole 95% interval of that difference over patients and trainings is above zero. "
             f"{left_out}Net benefit depends on prevalence, which is that of the test samples: {shares}. Probabilities "
             "are used as the models give them, without recalibration."
         )

@@ -110,6 +110,13 @@ class Metric(Plugin):
         return ""
 
     @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest value that the score can have; infinite where it has none."""
+        if self.percent or self.logit:
+            return 0.0, 1.0
+        return -np.inf, np.inf
+
+    @property
     def has_interval(self) -> bool:
         """Return whether the score has an interval, because samples contribute to it or have a known influence."""
         # The base class derives each from the other, so that one of the two must be overridden.

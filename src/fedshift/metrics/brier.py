@@ -21,3 +21,8 @@ class Brier(Metric):
         if probability.shape[1] == 2:
             return (probability[:, 1] - label) ** 2
         return ((probability - np.eye(probability.shape[1])[label]) ** 2).sum(1)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest value: an error is never below zero."""
+        return 0.0, np.inf

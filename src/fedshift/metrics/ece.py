@@ -24,3 +24,8 @@ class ECE(Metric):
         excess = (probability.argmax(1) == label) - confidence
         member = np.clip(np.ceil(confidence * self.bins).astype(int) - 1, 0, self.bins - 1)
         return float(np.abs(np.bincount(member, excess)).sum() / len(label))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest value: an error is never below zero."""
+        return 0.0, np.inf

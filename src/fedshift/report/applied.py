@@ -82,7 +82,7 @@ class Outcome:
         for metric in self.metrics:
             score = metric.value(label, probability)
             estimate = estimates.single(score, metric.influence(label, probability), people, group)
-            low, high = estimate.interval(metric.scale)
+            low, high, *_ = estimate.bounded(metric.ends, metric.scale)
             values.append(Value(mean=score, low=low, high=high, n=len(rows)))
         return values
 

@@ -15,7 +15,7 @@ from .html import Fold, PageCell, PageTable, Section
 from .phrases import noun, over
 
 HEADER = ("Site", "Role", "Inference", "Observed / expected", "Intercept", "Slope")
-ERRORS = ("ECE", "ECE of a perfect model", "Squared error, debiased")
+ERRORS = ("Calibration error", "The same of a perfect model", "Squared error, debiased")
 DIGITS = dict(zip(NUMBERS, (2, 2, 2, 3, 3, 4), strict=True))
 """Decimals of each quantity."""
 ABSENT = {"observed_expected": "not estimable", "intercept": "not estimable", "slope": "not estimable"}
@@ -24,8 +24,9 @@ EXPLANATION = (
     "Observed / expected: positive samples by the sum of probabilities; ideally 1, below 1 these are too high.",
     "Intercept: calibration in the large, with the slope fixed at 1; ideally 0, below 0 they are too high.",
     "Slope: ideally 1; below 1 they are too extreme.",
-    f"ECE: of this probability, in {BINS} bins of equal counts. It is not the metric ECE, which is of the most "
-    "probable class in 15 bins of equal width. Even a perfect model has an ECE, the larger the fewer samples: "
+    f"Calibration error: of this probability, in {BINS} bins of equal counts. The metric ECE is another number: of "
+    "the most probable class, in 15 bins of equal width. Even a perfect model has an error, the larger the fewer "
+    "samples: "
     "compare it with that column, never with another site. With several samples a patient, that column is too low.",
     "Squared error, debiased: the mean squared gap of the same bins without its bias; 0 for a perfect model.",
 )
@@ -104,7 +105,12 @@ def _slopes(findings: Findings, values: Values) -> str:
         return ""
     # a slope without an interval compares as False, and is in neither list
     sure = {
-        "too extreme (the interval of the slope is below 1)": [s for s, slope in slopes.items() if slope.high < 1],
+        "the wrong way round (the interval of the slope is below 0: are the labels coded the other way round?)": [
+            s for s, slope in slopes.items() if slope.high < 0
+        ],
+        "too extreme (the interval of the slope is below 1)": [
+            s for s, slope in slopes.items() if slope.high < 1 and not slope.high < 0
+        ],
         "not extreme enough (above 1)": [s for s, slope in slopes.items() if slope.low > 1],
     }
     parts = [f"surely {words} at {listed(sites)}" for words, sites in sure.items() if sites]

@@ -14,7 +14,7 @@ from ..analysis.values import DASH, Value, between, listed, number, spread
 from ..io.paths import StudyFiles
 from . import comparison_section
 from .html import PageCell, PageTable
-from .phrases import bounds, heading
+from .phrases import bounds, heading, resampled
 
 LOSS_RECOVERED = "External loss recovered"
 CONTROL = "Control: colour and texture only, no network"
@@ -64,9 +64,7 @@ def sites_on_page(findings: Findings, condition: Condition, unit: str, controls:
     cells = [[_on_page(cell, findings) for cell in row] for row in rows]
     caption = f"{findings.full(condition)}. {_sites_caption(findings)}"
     if any(cell.below for row in cells for cell in row):
-        caption += f"; below, the 95% interval over {unit}"
-        if compared and len(condition.seeds) > 1:
-            caption += ", and of gains over trainings too"
+        caption += f"; below, the 95% interval {resampled(len(condition.seeds), unit)}"
     return PageTable(caption, tuple(cell.column for cell in rows[0]), cells, 2)
 
 

@@ -21,7 +21,7 @@ from ..analysis.results import StudyResults
 from ..analysis.values import DASH, Value, number
 from ..study.declaration import Study
 from .html import PageCell, PageTable, Section, further
-from .phrases import bounds, metric_named
+from .phrases import bounds, metric_named, resampled
 
 AT_HOME = "all internal sites"
 RATE = "sensitivity"
@@ -121,8 +121,8 @@ def _table(findings: Findings, condition: Condition, points: Points, unit: str) 
     if any(len(point.thresholds) > 1 for point in points.values()):
         caption += "Rates and counts are means over trainings. "
     caption += (
-        f"Below, the 95% interval over {unit}, with trainings and thresholds fixed. In brackets the drift: points "
-        "above or below the validation samples"
+        f"Below, the 95% interval {resampled(len(condition.runs), unit)}. In brackets the drift: points above or below "
+        "the validation samples"
     )
     rates = ("Sensitivity", "Specificity", "Prevalence", "PPV", "NPV", "Flagged")
     header = ("Site", "Role", "Inference", "Threshold", unit.capitalize(), *rates, "Counts")

@@ -106,11 +106,11 @@ def bounds(value: Value, metric: Metric, sign: bool = False, otherwise: str = ""
     return between(value, metric, sign)
 
 
-def interval(value: Value, metric: Metric, unit: str, otherwise: str = "no interval") -> str:
+def interval(value: Value, metric: Metric, resampled: str, otherwise: str = "no interval") -> str:
     """Return `95% interval 1.0 to 2.0 over patients`, or `otherwise` where there is no interval."""
     if math.isnan(value.low):
         return otherwise
-    return f"95% interval {between(value, metric)} over {unit}"
+    return f"95% interval {between(value, metric)} {resampled}"
 
 
 def over(value: Value, unit: str) -> str:
@@ -123,6 +123,13 @@ def over(value: Value, unit: str) -> str:
     if value.seeds == 1:
         return f"over {patients} only: one training"
     return f"over {patients} and {trainings}"
+
+
+def resampled(seeds: int, unit: str) -> str:
+    """Return what the intervals of a table resample: `over patients and trainings`, or patients with one training."""
+    if seeds == 1:
+        return f"over {unit}"
+    return f"over {unit} and trainings"
 
 
 def blind(value: Value, findings: Findings) -> str:

@@ -110,14 +110,13 @@ def _intervals(findings: Findings) -> list[str]:
     if without:
         few += f"; {listed(without)} {verb(len(without), 'come')} without"
     return [
-        f"{LEVEL:.0%} t intervals. Single sites: over patients, by how much each patient moves the score, averaged "
-        "over seeds; over single images where patients are unknown. They say how the result would vary with other "
-        "patients of the same sites, not with other sites or trainings. A share whose patients have one image each, or "
-        "that is 0 % or 100 %, has Wilson's interval.",
-        "Levels over sites, gaps and gains: over patients and trainings, the two-way analysis of variance of trainings "
-        "that score the same patients (trainings + patients - residual, negative components counted as zero), with "
-        "Satterthwaite's degrees of freedom. Differences are paired by patients and seeds. With one seed they are over "
-        "patients only.",
+        f"{LEVEL:.0%} t intervals over patients and trainings, by how much each patient moves the score: the two-way "
+        "analysis of variance of trainings that score the same patients (trainings + patients - residual, negative "
+        "components counted as zero), with Satterthwaite's degrees of freedom. They say how the result would vary "
+        "with other patients of the same sites and other trainings, not with other sites. They are over single images "
+        "where patients are unknown.",
+        "Differences are paired by patients and seeds. With one seed all intervals are over patients only; a share "
+        "whose patients then have one image each, or that is 0 % or 100 %, has Wilson's interval.",
         *(metric.interval_note for metric in metrics if metric.interval_note),
         f"{few}.",
     ]

@@ -63,5 +63,5 @@ def _caption(results: StudyResults, column: str, unit: str) -> str:
         largest = f"; the {subgroups.MOST} largest of {most} groups"
     return (
         f"{heading(results.findings.headline)} of test images by {column}{largest}: mean ± standard deviation "
-        f"over seeds, with the 95% interval over {unit} in parentheses; none under {FEWEST} {unit}"
+        f"over seeds, with the 95% interval over {unit} and trainings in parentheses; none under {FEWEST} {unit}"
     )

@@ -15,7 +15,7 @@ from ..analysis.results import StudyResults
 from ..analysis.values import NAN, Value, inner
 from ..metrics import Metric
 from ..study.declaration import Study
-from .phrases import interval, level, metric_named
+from .phrases import interval, level, metric_named, resampled
 
 MOST = 5
 """Sites of one class that are named, the worst first."""
@@ -96,7 +96,7 @@ def _single_class(study: Study, findings: Findings, condition: Condition, points
     for mean, site, name, value in sorted(single, key=lambda entry: entry[:2])[:MOST]:
         yield (
             f"At {site}, which has only class {classes[name]}, {inner(metric_named(name))}{_chosen(study)} is "
-            f"{level(mean, metric_named(name))} ({interval(value, metric_named(name), unit)})."
+            f"{level(mean, metric_named(name))} ({interval(value, metric_named(name), resampled(value.seeds, unit))})."
         )
     if len(single) > MOST:
         yield f"{len(single) - MOST} further sites have samples of one class; the tables have them."
@@ -107,7 +107,7 @@ def _worst(compared: list[Result], unit: str) -> str:
     worst = max(compared, key=lambda result: result.lost)
     metric = worst.metric
     text = f"The worst external result is {inner(metric)} at {worst.site}{worst.at and f',{worst.at}'}: "
-    text += f"{level(worst.value.mean, metric)} ({interval(worst.value, metric, unit)})"
+    text += f"{level(worst.value.mean, metric)} ({interval(worst.value, metric, resampled(worst.value.seeds, unit))})"
     if not math.isnan(worst.home):
         text += f", against {level(worst.home, metric)} at internal sites"
     if len(compared) == 1:
