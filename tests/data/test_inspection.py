@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from fedshift.algorithms import Training
 from fedshift.core.spelling import groups, plain, quoted
-from fedshift.data.inspection import Inspection, cramers_v, inspect
+from fedshift.data.inspection import Inspection, by_class, cramers_v, inspect
 from fedshift.data.partition import Partition
 
 CLASSES = ("benign", "tumour")
@@ -147,3 +148,32 @@ def test_of_very_many_spellings_some_are_named_and_the_others_counted() -> None:
     assert len(named) == 20
     assert named[0] == "patients 'p0', 'P0' differ only by spaces, case or Unicode form, and count as 2"
     assert rest == "25 more names of patients are spelt in several ways"
+
+
+@pytest.mark.parametrize(
+    ("endings", "words"),
+    [
+        ((".png", ".jpg"), "the format of files goes with the class: jpg: 0 % of benign, 100 % of tumour"),
+        ((".png", ".png"), ""),
+        ((".tif", ".TIFF"), ""),
+        (("", ""), ""),
+    ],
+    ids=["each its own", "one", "two spellings", "none"],
+)
+def test_formats_that_go_with_the_class(endings: tuple[str, str], words: str) -> None:
+    table = samples({"A": 40, "B": 40, "C": 20})
+    table["sample"] = [f"{n}{endings[int(label)]}" for n, label in enumerate(table["label"])]
+    found = [text for text in seen(table).warnings() if text.startswith("the format")]
+    assert [text[: len(words)] for text in found] == ([words] if words else [])
+
+
+def test_the_association_of_formats_with_classes_by_hand() -> None:
+    """30 of 40 benign and 10 of 40 tumour images are png: V = 0.5. With 22 and 18 it is 0.1, and nothing is said."""
+    label = pd.Series(np.repeat([0, 1], 40))
+
+    def kind(first: int, second: int) -> pd.Series:
+        return pd.Series(np.concatenate([np.repeat(["png", "jpg"], [n, 40 - n]) for n in (first, second)]))
+
+    text = by_class(kind(30, 10), label, ("benign", "tumour"))
+    assert text.startswith("jpg: 25 % of benign, 75 % of tumour (Cramér's V 0.50)")
+    assert by_class(kind(22, 18), label, ("benign", "tumour")) == ""

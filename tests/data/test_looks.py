@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedshift.data.looks import alike, is_flat, look, near_copies
+from fedshift.data.looks import CROPS, FAR, alike, is_flat, is_grey, look, near_copies
 
 
 def pictures(number: int, side: int = 64) -> list[np.ndarray]:
@@ -36,35 +36,85 @@ def mirrored(image: np.ndarray) -> np.ndarray:
     return image[:, ::-1].copy()
 
 
-@pytest.mark.parametrize("change", [saved_again, resized, mirrored])
+def cropped(image: np.ndarray) -> np.ndarray:
+    """Three of 64 pixels less along each side, from a corner, and as large as before."""
+    part = Image.fromarray(image[3:, :-3])
+    return np.asarray(part.resize(image.shape[1::-1], Image.Resampling.BILINEAR))
+
+
+def cropped_and_mirrored(image: np.ndarray) -> np.ndarray:
+    return mirrored(cropped(image))
+
+
+@pytest.mark.parametrize("change", [saved_again, resized, mirrored, cropped, cropped_and_mirrored])
 def test_copies_of_some_are_found_and_no_others(change: object) -> None:
     images = pictures(200)
     assert callable(change)
     images += [change(image) for image in images[:50]]
-    codes = np.array([look(image) for image in images], dtype=np.uint64)
-    pairs = near_copies(codes, lambda i: images[i])
+    pairs, complete = near_copies(np.stack([look(image) for image in images]), lambda i: images[i])
+    assert complete
     assert set(pairs) <= {(k, 200 + k) for k in range(50)}
     assert len(pairs) >= 45
 
 
-def test_mirror_images_have_one_code() -> None:
+def test_only_pairs_that_are_asked_for_are_looked_at() -> None:
+    images = [*pictures(20), *pictures(20)]
+    codes = np.stack([look(image) for image in images])
+    read: list[int] = []
+
+    def image(i: int) -> np.ndarray:
+        read.append(i)
+        return images[i]
+
+    assert near_copies(codes, image, lambda i, j: i == 3) == ([(3, 23)], True)
+    assert set(read) == {3, 23}
+
+
+def test_the_search_says_where_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedshift.data.looks.MOST", 5)
+    images = [*pictures(20), *pictures(20)]
+    pairs, complete = near_copies(np.stack([look(image) for image in images]), lambda i: images[i])
+    assert len(pairs) == 5
+    assert not complete
+
+
+def test_mirror_images_have_the_same_codes() -> None:
+    """That of the whole comes first; the crops of a mirror image lie at the other end."""
+    for image in pictures(20, 64):
+        codes, others = look(image), look(mirrored(image))
+        assert len(codes) == len(CROPS)
+        assert codes[0] == others[0]
+        assert sorted(codes) == sorted(others)
     for image in pictures(20, 61):
-        assert look(image) == look(mirrored(image))
+        assert look(image)[0] == look(mirrored(image))[0]
 
 
-def test_codes_within_three_bits_are_pairs_once() -> None:
-    """Against all pairs by brute force."""
+def test_the_code_of_a_crop_is_that_of_the_cut_image() -> None:
+    """The last crop is the lower right corner; 32 small squares of 20 pixels, cut where its edge lies."""
+    rng = np.random.default_rng(4)
+    image = np.repeat(np.repeat(rng.integers(0, 256, (32, 32, 1), dtype=np.uint8), 20, 0), 20, 1).repeat(3, 2)
+    top, left, side = CROPS[-1]
+    assert (top, left) == (pytest.approx(1 - side), pytest.approx(1 - side))
+    cut = image[round(640 * top) :, round(640 * left) :]
+    by_hand = np.asarray(Image.fromarray(cut).convert("L").convert("F").resize((9, 8), Image.Resampling.BOX))
+    bits = np.diff(by_hand, axis=1) > 0
+    turned = np.diff(by_hand[:, ::-1], axis=1) > 0
+    numbers = [int("".join(map(str, values.reshape(-1).astype(int))), 2) for values in (bits, turned)]
+    assert look(image)[-1] == min(numbers)
+
+
+def test_pairs_are_within_six_bits_and_those_within_three_are_all_found() -> None:
+    """Against all pairs by brute force, with one code for each image: both orders come."""
     rng = np.random.default_rng(1)
     codes = rng.integers(0, 2**63, 300, dtype=np.uint64)
     for k in range(0, 100, 2):
         codes[k + 1] = codes[k] ^ np.bitwise_or.reduce(np.uint64(1) << rng.permutation(64)[: k % 6].astype(np.uint64))
-    expected = {
-        (i, j) for i in range(300) for j in range(i + 1, 300) if (int(codes[i]) ^ int(codes[j])).bit_count() <= 3
-    }
-    found = list(alike(codes))
+    apart = {(i, j): (int(codes[i]) ^ int(codes[j])).bit_count() for i in range(300) for j in range(300) if i != j}
+    found = [(i, j) for i, j, _ in alike(codes[:, None])]
     assert len(found) == len(set(found))
-    assert set(found) == expected
-    assert len(expected) >= 30
+    assert {pair for pair, bits in apart.items() if bits <= 3} <= set(found)
+    assert set(found) <= {pair for pair, bits in apart.items() if bits <= FAR}
+    assert len(found) >= 60
 
 
 def test_images_of_one_colour_have_no_contrast_and_are_not_compared() -> None:
@@ -73,4 +123,15 @@ def test_images_of_one_colour_have_no_contrast_and_are_not_compared() -> None:
     assert is_flat(np.full((8, 8, 3), (10, 20, 30), dtype=np.uint8))
     assert not is_flat(pictures(1)[0])
     assert not is_flat(np.array([1.0, 2.0], dtype=np.float32))
-    assert near_copies(np.array([look(black)] * 500, dtype=np.uint64), lambda i: black) == []
+    assert near_copies(np.stack([look(black)] * 500), lambda i: black) == ([], True)
+
+
+def test_grey_images_have_equal_channels() -> None:
+    colours = pictures(1)[0]
+    grey = np.repeat(colours[:, :, :1], 3, axis=2)
+    assert is_grey(grey)
+    assert not is_grey(colours)
+    nearly = grey.copy()
+    nearly[-1, -1, 0] ^= 1
+    assert not is_grey(nearly)
+    assert not is_grey(colours[:, :, :1]), "one channel is not a colour image without colour"

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from fedshift.core.errors import UserError, UserErrors
+from fedshift.data.looks import CROPS
 from fedshift.data.prepared import Prepared
 from fedshift.datasets import Card, Dataset, Opened
 from fedshift.io.arrays import GrowingArray
@@ -102,7 +103,8 @@ def test_each_image_has_the_fingerprint_of_its_bytes(tmp_path: Path) -> None:
     assert table["pixels"].tolist() == expected
     assert len(set(expected)) == 251
     assert table["flat"].all(), "each image has one grey level"
-    assert set(table["look"]) == {"0" * 16}, "and no pixel that is lighter than another"
+    assert table["grey"].all(), "and three equal channels"
+    assert set(table["look"]) == {bytes(8 * len(CROPS))}, "and no pixel that is lighter than another"
 
 
 def test_a_resumed_preparation_writes_the_bytes_of_one_that_ran_through(tmp_path: Path) -> None:

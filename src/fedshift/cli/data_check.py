@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..core import digest
 from ..core.errors import UserError, require_none
+from ..core.spelling import quoted
 from ..data.inspection import Inspection, SiteSamples, inspect
 from ..datasets.own_images import TABLE, further_columns, one_spelling
 from ..io.contents import remembered
@@ -80,7 +81,9 @@ def _line(site: SiteSamples, classes: tuple[str, ...]) -> str:
     people = _patients(site.patients)
     if site.patients and site.unknown:
         people += f" (unknown for images: {site.unknown:,})"
-    counts = ", ".join(f"{number:,} {name}" for name, number in zip(classes, site.classes, strict=True))
+    # Classes that are named by numbers would read like counts.
+    names = [quoted(name) if name[:1].isdigit() else name for name in classes]
+    counts = ", ".join(f"{number:,} {name}" for name, number in zip(names, site.classes, strict=True))
     return f"{site.name} ({' or '.join(site.roles) or 'no role'}): {site.samples:,} images, {people}; {counts}"
 
 

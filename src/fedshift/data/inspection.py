@@ -22,6 +22,8 @@ MANY = 20
 """With fewer images, it is no wonder that each has a patient of its own."""
 TOGETHER = 0.5
 """Cramér's V of class and site above which a study is warned."""
+GIVEN_AWAY = 0.3
+"""Cramér's V of the class and of how files were saved, or of colour, above which a study is warned."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Inspection:
     faults : errors that keep the study from running as it is meant
     clients : clients that no site stands behind, with the images that are dealt to them
     zeros : patients' numbers that agree but for leading zeros, such as 7 and 007
+    saved : how the format of files goes with the class, by the endings of their names; empty where it does not
     """
 
     classes: tuple[str, ...]
@@ -70,6 +73,7 @@ class Inspection:
     faults: list[UserError]
     clients: tuple[SiteSamples, ...] = ()
     zeros: tuple[tuple[str, ...], ...] = ()
+    saved: str = ""
 
     def warnings(self) -> Iterator[str]:
         """Yield what a reader should know before the study runs, though it can run."""
@@ -115,6 +119,8 @@ class Inspection:
             )
         for names in self.zeros[:SHOWN]:
             yield f"patients {', '.join(map(quoted, names))} agree but for leading zeros, and count as {len(names)}"
+        if self.saved:
+            yield f"the format of files goes with the class: {self.saved}"
         association = cramers_v([site.classes for site in used])
         if association > TOGETHER:
             yield (
@@ -135,6 +141,33 @@ def cramers_v(counts: Sequence[Sequence[int]]) -> float:
         return 0.0
     expected = np.outer(table.sum(1), table.sum(0)) / table.sum()
     return float(np.sqrt(((table - expected) ** 2 / expected).sum() / (table.sum() * (min(table.shape) - 1))))
+
+
+def formats(names: pd.Series) -> pd.Series:
+    """Return the format of each file by the ending of its name, in small letters: `jpg`, `tif`; empty without one."""
+    endings = names.astype(str).str.extract(r"\.([A-Za-z0-9]{2,5})$", expand=False).str.lower()
+    return endings.replace({"jpeg": "jpg", "tiff": "tif"}).fillna("")
+
+
+def by_class(kind: pd.Series, label: pd.Series, classes: Sequence[str]) -> str:
+    """Return the share of the commonest kind of image in each class, where kinds go with classes; else nothing.
+
+    `kind` and `label` are those of images (n,). They go together where their Cramér's V is above GIVEN_AWAY.
+    """
+    import pandas as pd
+
+    if len(kind) < MANY:
+        return ""
+    counts = pd.crosstab(kind, label)
+    association = cramers_v(counts.to_numpy())
+    if association <= GIVEN_AWAY:
+        return ""
+    shares = (counts / counts.sum()).loc[counts.sum(axis=1).idxmax()]
+    listed = ", ".join(f"{100 * share:.0f} % of {classes[int(k)]}" for k, share in shares.items())
+    return (
+        f"{counts.sum(axis=1).idxmax()}: {listed} (Cramér's V {association:.2f}). A network may tell the classes by "
+        "it, and scores do not show that"
+    )
 
 
 def respelt(column: str, spellings: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -183,7 +216,17 @@ def inspect(samples: pd.DataFrame, classes: tuple[str, ...], uses: Sequence[tupl
             for client in _clients(samples, partition, assigned, classes)
         ),
         zeros=leading_zeros(named["patient"]),
+        saved=_saved(samples, classes, partitions),
     )
+
+
+def _saved(samples: pd.DataFrame, classes: Sequence[str], partitions: Sequence[Partition]) -> str:
+    """Return how the format of the files that a study uses goes with their class; see `by_class`."""
+    sites = {site for partition in partitions for site in (*partition.sources, *partition.external)}
+    used = samples[samples["site"].isin(sites) & samples["label"].notna()]
+    if "sample" not in used:
+        return ""
+    return by_class(formats(used["sample"]), used["label"], classes)
 
 
 def leading_zeros(patients: pd.Series) -> tuple[tuple[str, ...], ...]:

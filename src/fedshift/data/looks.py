@@ -1,30 +1,50 @@
-"""Images that look alike: a short code of how an image looks, and the search for near copies by it.
+"""Images that look alike: short codes of how an image looks, and the search for near copies by them.
 
-A copy that was saved again, resized or mirrored has other bytes, and almost the same code. A copy that was cropped has
-another one: such copies are not found.
+A copy that was saved again, resized, mirrored or slightly cropped has other bytes. Each image has a code of the whole
+and codes of its crops, so that the whole of a cropped copy agrees with a crop of its source. Pairs that agree are
+confirmed on their pixels.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 ROWS, COLUMNS = 8, 9
-"""The size to which an image is reduced: each of 64 bits says whether a pixel is lighter than its left neighbour."""
+"""The size to which a crop is reduced: each of 64 bits says whether a part is lighter than its left neighbour."""
+BASE = 32
+"""Side of the small grey image that codes are made of."""
+ROUNDING = 1e-5
+"""The difference of two parts, as a share of the largest value, that counts as none."""
+CUTS = ((0.05, 3), (0.025, 3))
+"""Share of the side that a crop loses, and the number of its positions along each side."""
 BAND = 16
-"""Bits of a part of the code. Codes that differ in at most FAR bits agree in one of four parts."""
+"""Bits of a part of a code. Codes that differ in 3 bits agree in one of four parts; of 6 bits, many do."""
 FIRST = 64
-FAR = 3
+FAR = 6
 """The most bits in which the codes of a pair may differ."""
 CROWD = 200
 """With more images that agree in a part, they have hardly any structure, and are not compared."""
-SIDE = 32
+SIDE = 24
 """Side of the small grey images by which a pair is confirmed."""
-ALIKE = 0.98
+FINE = 96
+"""Side of the grey image from which they are cut."""
+BLOCKS = (16, 8, 4, 2)
+"""Sides of blocks of pixels, of which the first is taken that leaves at least FINE blocks along each side."""
+STEPS = (0.0125, 0.006, 0.003)
+"""Shares of the side by which the edges of a crop are moved while the images agree better."""
+ALIKE = 0.97
 """The least correlation of two small grey images that counts as a copy."""
-MOST = 20_000
+KEPT = 2_000
+"""The most grey images that are kept while pairs are confirmed: 74 MB."""
+MOST = 10_000
 """The most pairs that are confirmed."""
+
+Box = tuple[float, float, float]
+"""A square crop: upper edge, left edge, and side, in shares of the image's sides."""
 
 
 def is_flat(image: np.ndarray) -> bool:
@@ -34,69 +54,178 @@ def is_flat(image: np.ndarray) -> bool:
     return bool((values[:FIRST] == values[:1]).all() and (values == values[:1]).all())
 
 
-def look(image: np.ndarray) -> int:
-    """Return the code of an image (height, width, channels), 64 bits: the same for its mirror image."""
-    small = reduced(image, ROWS, COLUMNS)
-    return min(_bits(small), _bits(small[:, ::-1]))
+def is_grey(image: np.ndarray) -> bool:
+    """Return whether an image (height, width, channels) has three channels that are equal everywhere."""
+    if image.ndim != 3 or image.shape[2] != 3:
+        return False
+    # The first row tells most colour images already.
+    return all(bool((part == part[..., :1]).all()) for part in (image[:1], image))
 
 
-def reduced(image: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """Return the grey levels of an image (rows, columns), float32, which are means over rectangles."""
+def _cuts() -> list[tuple[float, float]]:
+    """Return the ends of the crops along a side, those of the whole first."""
+    ends = [(0.0, 1.0)]
+    for lost, positions in CUTS:
+        ends += [(start, start + 1 - lost) for start in np.linspace(0, lost, positions)]
+    return ends
+
+
+ENDS = _cuts()
+"""The start and the end of each crop along a side, in shares of it."""
+CROPS: list[Box] = [
+    (top, left, bottom - top)
+    for (top, bottom), (left, right) in itertools.product(ENDS, ENDS)
+    if np.isclose(bottom - top, right - left)
+]
+"""The crops whose codes an image has; the first is the whole image."""
+
+
+@functools.lru_cache(maxsize=64)
+def whole(parts: int, side: int) -> np.ndarray:
+    """Return the matrix (parts, side) that takes means over equal parts of a whole side."""
+    return means(0, 1, parts, side)
+
+
+def means(start: float, end: float, parts: int, side: int) -> np.ndarray:
+    """Return the matrix (parts, side) that takes means over equal parts of a side from `start` to `end`, in shares."""
+    edges = np.linspace(start * side, end * side, parts + 1)[:, None]
+    pixel = np.arange(side)
+    overlap = np.minimum(pixel + 1, edges[1:]) - np.maximum(pixel, edges[:-1])
+    return (np.clip(overlap, 0, None) * parts / ((end - start) * side)).astype(np.float32)
+
+
+_DOWN = np.concatenate([means(*ends, ROWS, BASE) for ends in ENDS])
+_ACROSS = np.concatenate([means(*ends, COLUMNS, BASE) for ends in ENDS])
+_SIDES = np.array([end - start for start, end in ENDS])
+_SQUARE = np.isclose(_SIDES[:, None], _SIDES[None])
+
+
+def look(image: np.ndarray) -> np.ndarray:
+    """Return the codes (len(CROPS),), uint64, of an image (height, width, channels); its mirror image has the same.
+
+    The first is that of the whole image, the others are those of CROPS, in an order that mirroring changes.
+    """
+    small = _DOWN @ reduced(image, BASE) @ _ACROSS.T
+    parts = small.reshape(len(ENDS), ROWS, len(ENDS), COLUMNS).transpose(0, 2, 1, 3)[_SQUARE]
+    lighter = np.diff(parts, axis=2)
+    # Equal parts differ by the rounding of their means.
+    least = ROUNDING * np.abs(parts[0]).max()
+    return np.minimum(_bits(lighter > least), _bits(lighter[:, :, ::-1] < -least))
+
+
+def reduced(image: np.ndarray, side: int) -> np.ndarray:
+    """Return the grey levels of an image (side, side), float32, which are means over rectangles."""
     from PIL import Image
 
     if image.shape[2] == 3 and image.dtype == np.uint8:
-        grey = Image.fromarray(image).convert("L").convert("F")
+        picture = Image.fromarray(image).convert("L")
+        # Large images by whole blocks of pixels first, which is faster.
+        block = next((k for k in BLOCKS if not any(n % k or n < k * FINE for n in picture.size)), 1)
+        grey = np.asarray(picture.reduce(block), dtype=np.float32)
     else:
-        grey = Image.fromarray(np.ascontiguousarray(image.mean(axis=2, dtype=np.float32)))
-    return np.asarray(grey.resize((columns, rows), Image.Resampling.BOX))
+        grey = image.mean(axis=2, dtype=np.float32)
+    height, width = grey.shape
+    return np.asarray(whole(side, height) @ grey @ whole(side, width).T)
 
 
-def _bits(small: np.ndarray) -> int:
-    lighter = small[:, 1:] > small[:, :-1]
-    return int.from_bytes(np.packbits(lighter).tobytes(), "big")
+def _bits(lighter: np.ndarray) -> np.ndarray:
+    """Return truth values (n, ROWS, COLUMNS - 1) as numbers (n,), uint64."""
+    return np.packbits(lighter.reshape(len(lighter), -1), axis=1).view(">u8")[:, 0].astype(np.uint64)
 
 
-def alike(codes: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of positions whose codes (n,), uint64, differ in at most FAR bits, each once, in no order.
+def alike(codes: np.ndarray) -> Iterator[tuple[int, int, int]]:
+    """Yield the pairs of images of which the whole of one looks like the other, or like a crop of it.
 
-    Codes of too many images, which agree because there is little to see, are left out (see CROWD).
+    `codes` are those of images (n, crops), uint64. A pair is the image that is seen as a whole, the other, and the
+    number of the latter's crop; each two images come once with each of them as the whole, in no order, with the
+    first crop that agrees. Codes differ in at most FAR bits and agree in a part of BAND bits. Codes of too many images,
+    which agree because there is little to see, are left out (see CROWD).
     """
     seen: set[tuple[int, int]] = set()
+    crops = codes.shape[1]
+    flat = codes.reshape(-1)
     for part in range(64 // BAND):
-        keys = (codes >> np.uint64(BAND * part)) & np.uint64(2**BAND - 1)
+        keys = ((flat >> np.uint64(BAND * part)) & np.uint64(2**BAND - 1)).astype(np.uint16)
         order = np.argsort(keys, kind="stable")
-        starts = np.flatnonzero(np.r_[True, np.diff(keys[order]) != 0])
-        sizes = np.diff([*starts, len(order)])
-        for start, size in zip(
-            starts[(sizes > 1) & (sizes <= CROWD)], sizes[(sizes > 1) & (sizes <= CROWD)], strict=True
-        ):
-            members = order[start : start + size]
-            differ = np.bitwise_count(codes[members][:, None] ^ codes[members][None, :])
-            for i, j in np.argwhere(np.triu(differ <= FAR, k=1)):
-                pair = (int(min(members[i], members[j])), int(max(members[i], members[j])))
-                if pair not in seen:
-                    seen.add(pair)
-                    yield pair
+        ends = np.cumsum(np.bincount(keys, minlength=2**BAND))
+        wholes = np.bincount(keys[::crops], minlength=2**BAND)
+        for key in np.flatnonzero((wholes > 0) & (wholes <= CROWD)):
+            members = order[ends[key - 1] if key else 0 : ends[key]]
+            whole = members[members % crops == 0]
+            if not 1 < len(members) <= CROWD * crops:
+                continue
+            differ = np.bitwise_count(flat[whole][:, None] ^ flat[members][None, :])
+            for i, j in np.argwhere(differ <= FAR):
+                first, (second, crop) = int(whole[i] // crops), divmod(int(members[j]), crops)
+                if first != second and (first, second) not in seen:
+                    seen.add((first, second))
+                    yield first, second, crop
 
 
-def near_copies(codes: np.ndarray, image: Callable[[int], np.ndarray]) -> list[tuple[int, int]]:
-    """Return the pairs of images (n) that look alike, also as mirror images; at most MOST pairs are looked at.
+def near_copies(
+    codes: np.ndarray, image: Callable[[int], np.ndarray], asked: Callable[[int, int], bool] = lambda i, j: True
+) -> tuple[list[tuple[int, int]], bool]:
+    """Return the pairs of images (n) that look alike, also mirrored or cropped, and whether all pairs were looked at.
 
-    `image(i)` reads an image (height, width, channels).
+    `codes` are those of the images (n, crops), and `image(i)` reads an image (height, width, channels). Only pairs that
+    are `asked` for are looked at, and at most MOST of them.
     """
-    small: dict[int, np.ndarray] = {}
 
-    def thumbnail(i: int) -> np.ndarray:
-        if i not in small:
-            levels = reduced(image(i), SIDE, SIDE)
-            small[i] = (levels - levels.mean()) / (levels.std() or 1)
-        return small[i]
+    @functools.lru_cache(maxsize=KEPT)
+    def read(i: int) -> np.ndarray:
+        return reduced(image(i), FINE)
 
-    found = []
-    for number, (i, j) in enumerate(alike(codes)):
-        if number == MOST:
-            break
-        one, other = thumbnail(i), thumbnail(j)
-        if max(float((one * other).mean()), float((one * other[:, ::-1]).mean())) >= ALIKE:
-            found.append((i, j))
-    return sorted(found)
+    found: set[tuple[int, int]] = set()
+    looked_at = 0
+    for i, j, crop in alike(codes):
+        pair = (min(i, j), max(i, j))
+        if pair in found or not asked(*pair):
+            continue
+        if looked_at == MOST:
+            return sorted(found), False
+        looked_at += 1
+        if likeness(read(i), read(j), CROPS[crop]) >= ALIKE:
+            found.add(pair)
+    return sorted(found), True
+
+
+def likeness(image: np.ndarray, source: np.ndarray, start: Box) -> float:
+    """Return the largest correlation of an image, or of its mirror image, with a crop of another one near `start`.
+
+    Both are grey levels (FINE, FINE). The edges of the crop are moved by STEPS while the correlation grows.
+    """
+    edge = whole(SIDE, FINE)
+    target = edge @ image @ edge.T
+    target = (target - target.mean()) / (target.std() or 1)
+    # The code of a crop is also that of its mirror image.
+    straight = _climbed(target, source, start)
+    if straight >= ALIKE:
+        return straight
+    return max(straight, _climbed(target[:, ::-1], source, start))
+
+
+def _climbed(target: np.ndarray, source: np.ndarray, start: Box) -> float:
+    """Return the correlation that moving and resizing a crop reaches; no more is looked for than ALIKE."""
+    best = _correlation(target, source, start)
+    box = start
+    for step in STEPS:
+        better = True
+        while better and best < ALIKE:
+            better = False
+            for direction in (*np.eye(3), *-np.eye(3)):
+                top, left, side = box + step * direction
+                found = _correlation(target, source, (top, left, side))
+                if found > best:
+                    best = found
+                    box = (top, left, side)
+                    better = True
+    return best
+
+
+def _correlation(target: np.ndarray, source: np.ndarray, box: Box) -> float:
+    """Return the correlation of a standardised image (SIDE, SIDE) with a crop; 0 where the crop leaves the source."""
+    top, left, side = box
+    if min(top, left) < 0 or max(top, left) + side > 1 + 1e-9:
+        return 0.0
+    crop = means(top, top + side, SIDE, FINE) @ source @ means(left, left + side, SIDE, FINE).T
+    return float((target * (crop - crop.mean())).mean() / (crop.std() or 1))

@@ -18,7 +18,7 @@ import numpy as np
 from ..core import digest
 from ..core.console import Progress, duration, say
 from ..core.errors import SHOWN, UserError, UserErrors, require_none, shortened
-from ..data.looks import is_flat, look
+from ..data.looks import is_flat, is_grey, look
 from ..io.arrays import GrowingArray
 from ..io.disk import atomic_folder, locked, require_space
 from ..io.paths import SOURCE, DataFiles, memory
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BLOCK = 1024
 """Number of images that are held in memory at once."""
 
-Seen = tuple[str, bool, str]
+Seen = tuple[str, bool, bool, bytes]
 PROBE = 48
 """Number of images that are read to estimate the total time."""
 
@@ -91,8 +91,8 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             array.move(files.images)
             samples.attrs = {"data": data.id}
             write_table(files.samples, samples)
-            pixels, flat, looks = zip(*seen, strict=True)
-            write_table(files.pixels, samples[["sample"]].assign(pixels=pixels, flat=flat, look=looks))
+            pixels, flat, grey, looks = zip(*seen, strict=True)
+            write_table(files.pixels, samples[["sample"]].assign(pixels=pixels, flat=flat, grey=grey, look=looks))
             record = _card(data, samples, files) | _received(raw)
             write_json(files.card, {**record, "data": data.id, "notes": remarks, "code": code})
     shutil.rmtree(partial, ignore_errors=True)
@@ -170,11 +170,12 @@ def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError],
 
 
 def seen(image: np.ndarray) -> Seen:
-    """Return the fingerprint of a prepared image, whether it has no contrast, and the code of its look, in hex digits.
+    """Return the fingerprint of a prepared image, whether it has no contrast and no colour, and the codes of its look.
 
-    Vectors have an empty code.
+    Codes are bytes, 8 for each. Vectors have none.
     """
-    return fingerprint(image), is_flat(image), f"{look(image):016x}" if image.ndim == 3 else ""
+    codes = look(image).astype("<u8").tobytes() if image.ndim == 3 else b""
+    return fingerprint(image), is_flat(image), is_grey(image), codes
 
 
 def fingerprint(image: np.ndarray) -> str:

@@ -7,7 +7,7 @@ equal pixels after preparation, whatever their names.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,8 @@ from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..core.errors import UserError
-from ..data.inspection import leading_zeros
-from ..data.looks import near_copies
+from ..data.inspection import TOGETHER, by_class, cramers_v, formats, leading_zeros
+from ..data.looks import CROPS, MOST, near_copies
 from ..data.partition import Partition
 from ..data.prepared import read_partition
 from ..io.arrays import map_array
@@ -31,8 +31,16 @@ from .phrases import counted
 SPLITS = ("train", "val", "test")
 MANY = 20
 """With fewer images, it is no wonder that each has a patient of its own."""
+NAMED = 4
+"""The most sites or classes that a sentence names."""
 EVENTS = 10
 """With fewer patients of a class at a site, scores of that class are rough there."""
+NEAR = "Images that look alike (saved again, resized, mirrored or slightly cropped) on two sides of a split"
+NEAR_WITHIN = "Images that look alike at one site, of different patients"
+TORN = "Pixel-identical images with different labels"
+MEAN_PATIENTS = "Patients with several images"
+PATIENT_NAMES = "Names of patients"
+"""Titles of checks that others ask for."""
 UNKNOWN = {
     "patient": "patients unknown",
     "base": "source images unknown",
@@ -70,6 +78,11 @@ class Cohort:
     images: int
     people: int
     few: list[str]
+
+    @property
+    def doubted(self) -> bool:
+        """True where what the table calls patients may not be patients, so that their number means little."""
+        return any(check.what in (MEAN_PATIENTS, PATIENT_NAMES) and check.status == "suspect" for check in self.checks)
 
 
 def cohorts(results: StudyResults) -> list[Cohort]:
@@ -133,10 +146,14 @@ def _cohort(
     header = ("Site", "Role", "Images", "Patients", *(split.title() for split in SPLITS))
     table = Table(f"Images and patients of each site; each split with its {share}", header, tuple(cells), 2)
     patients = _patients_known(rows[rows["split"] == "test"])
-    checks = [*_checks(rows), *_near_copies(rows, images), *_contrast(rows)]
+    checks = [*_checks(rows), *_near_copies(rows, images), *_contrast(rows), *_by_class(rows, classes)]
     people = int(rows["patient"].nunique()) if "patient" in rows else 0
     few = list(_few(tested, classes))
-    caveats = list(_caveats(rows, tested, classes))
+    caveats = [*_caveats(rows, tested, classes), *_said_of(checks), *_few_said(few)]
+    if not partition.deal:
+        # Clients that are dealt unlike shares of classes have them by design.
+        few += _lacking(rows, classes)
+        caveats += _together(rows, len(classes))
     return Cohort(partition.title, table, checks, caveats, patients, len(rows), people, few)
 
 
@@ -200,35 +217,72 @@ def _within(rows: pd.DataFrame) -> Iterator[Check]:
     title = "Pixel-identical images within a site"
     counts = repeated.groupby("site", sort=False).size()
     detail = listed([f"{counted(n, 'image')} at {site}" for site, n in counts.items()])
-    yield Check(title, "suspect" if detail else "ok", detail or "none; re-saved copies are not found")
+    yield Check(title, "suspect" if detail else "ok", detail or "none")
     if "label" in rows:
         labels = known.groupby("pixels")["label"].nunique()
         torn = known[known["pixels"].isin(labels.index[labels > 1])].groupby("site", sort=False).size()
         detail = listed([f"{counted(n, 'image')} at {site}" for site, n in torn.items()])
-        yield Check("Pixel-identical images with different labels", "PROBLEM" if detail else "ok", detail or "none")
+        yield Check(TORN, "PROBLEM" if detail else "ok", detail or "none")
 
 
 def _near_copies(rows: pd.DataFrame, images: Path) -> Iterator[Check]:
     """Yield the check that no image looks like one on the other side of a split, or at another kind of site."""
-    title = "Images that look alike (saved again, resized or mirrored) on two sides of a split"
-    if "look" not in rows or "base" in rows or not images.exists() or (array := map_array(images)).ndim != 4:
+    if "look" not in rows or "base" in rows or not images.exists():
         return
-    known = rows[rows["look"].fillna("") != ""].reset_index(drop=True)
-    codes = np.array([int(code, 16) for code in known["look"]], dtype=np.uint64)
+    array = map_array(images)
+    # An earlier version wrote codes of another kind.
+    usable = rows["look"].map(lambda codes: isinstance(codes, bytes) and len(codes) == 8 * len(CROPS))
+    if array.ndim != 4 or not usable.any():
+        return
+    known = rows[usable].reset_index(drop=True)
+    codes = np.frombuffer(b"".join(known["look"]), dtype="<u8").astype(np.uint64).reshape(len(known), -1)
     sides = np.where(known["role"] == "external", "external " + known["site"], known["split"])
-    places = known["row"].to_numpy()
-    pairs = [
-        (i, j)
-        for i, j in near_copies(codes, lambda i: np.asarray(array[places[i]]))
-        if sides[i] != sides[j] and known["pixels"][i] != known["pixels"][j]
-    ]
-    if not pairs:
-        yield Check(title, "ok", "none; copies that were cropped are not found")
+    sites, pixels, places = (known[column].to_numpy() for column in ("site", "pixels", "row"))
+    patients = np.full(len(known), None)
+    if "patient" in known:
+        patients = known["patient"].astype(object).where(known["patient"].notna(), None).to_numpy()
+
+    def one_person(i: int, j: int) -> bool:
+        return patients[i] is not None and patients[i] == patients[j]
+
+    def asked(i: int, j: int) -> bool:
+        """Return whether a copy would matter: on two sides, or at one site under the names of two patients."""
+        if pixels[i] == pixels[j]:
+            return False
+        return sides[i] != sides[j] or (sites[i] == sites[j] and not one_person(i, j))
+
+    pairs, complete = near_copies(codes, lambda i: np.asarray(array[places[i]]), asked)
+    some = "" if complete else f"; only {MOST:,} pairs that might be copies were looked at"
+    apart = [(i, j) for i, j in pairs if sides[i] != sides[j]]
+    together = [(i, j) for i, j in pairs if sides[i] == sides[j]]
+    same = sum(one_person(i, j) for i, j in apart)
+    overlap = "Copies, or neighbours that overlap"
+    if same:
+        overlap += f", as in the {counted(same, 'pair')} of one patient"
+    for title, found, meaning in (
+        (NEAR, apart, f"{overlap}: scores on copies are too good"),
+        (NEAR_WITHIN, together, "Copies count several times, and intervals are then too narrow"),
+    ):
+        if not found:
+            yield Check(title, "ok", f"none; crops of more than 5 % of a side are mostly not found{some}")
+            continue
+        members = known.iloc[sorted({k for pair in found for k in pair})].groupby("site", sort=False).size()
+        first, second = (known["sample"][k] for k in found[0])
+        counts = listed([f"{counted(n, 'image')} at {site}" for site, n in members.items()])
+        detail = f"{counted(len(found), 'pair')} ({counts}), such as {first} and {second}{some}. {meaning}"
+        yield Check(title, "suspect", detail)
+
+
+def _by_class(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[Check]:
+    """Yield the checks that neither the format of files nor the lack of colour goes with the class."""
+    if "label" not in rows or len(rows) < MANY:
         return
-    members = known.iloc[sorted({k for pair in pairs for k in pair})].groupby("site", sort=False).size()
-    first, second = (known["sample"][k] for k in pairs[0])
-    counts = listed([f"{counted(n, 'image')} at {site}" for site, n in members.items()])
-    yield Check(title, "suspect", f"{counted(len(pairs), 'pair')} ({counts}), such as {first} and {second}")
+    grey = rows["grey"].map({True: "grey", False: "in colour"}) if "grey" in rows else pd.Series(dtype=str)
+    for title, kind in (("Grey images by class", grey), ("File formats by class", formats(rows["sample"]))):
+        if kind.nunique() < 2:
+            continue
+        detail = by_class(kind, rows["label"], classes)
+        yield Check(title, "suspect" if detail else "ok", detail or "alike in all classes")
 
 
 def _contrast(rows: pd.DataFrame) -> Iterator[Check]:
@@ -249,13 +303,15 @@ def _names_of_patients(rows: pd.DataFrame) -> Iterator[Check]:
     question = (
         "every image has a patient of its own: is `patient` the name of an image? If so, intervals are too narrow"
     )
-    yield Check("Patients with several images", "suspect" if alone else "ok", question if alone else "there are some")
+    yield Check(MEAN_PATIENTS, "suspect" if alone else "ok", question if alone else "there are some")
     twice = leading_zeros(known["patient"])
     detail = ""
     if twice:
         first, second = twice[0][:2]
-        detail = f"{len(twice):,} that agree but for leading zeros, such as {first} and {second}: are they the same?"
-    yield Check("Names of patients", "suspect" if twice else "ok", detail or "no two agree but for leading zeros")
+        detail = (
+            f"{len(twice):,} that agree but for leading zeros, such as {first} and {second}: are they the same person?"
+        )
+    yield Check(PATIENT_NAMES, "suspect" if twice else "ok", detail or "no two agree but for leading zeros")
 
 
 def _few(test: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
@@ -272,6 +328,46 @@ def _few(test: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
         elif len(classes) == 2 and counts.min() < EVENTS:
             rare = int(counts.to_numpy().argmin())
             yield f"{counted(int(counts.min()), noun)} of {classes[rare]} at {site}"
+
+
+def _few_said(few: Sequence[str]) -> Iterator[str]:
+    """Yield a caveat about the sites with few test samples of a class; another one names those of one class."""
+    several = [text for text in few if not text.startswith("one class only")]
+    if several:
+        more = f" and at {counted(len(several) - NAMED, 'further site')}" if len(several) > NAMED else ""
+        yield (
+            f"Few to test on: {listed(several[:NAMED])}{more}. Sensitivity, specificity and whatever else is made of "
+            "such a class are rough there."
+        )
+
+
+def _lacking(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
+    """Yield a clause for each site that lacks some of more than two classes."""
+    if len(classes) < 3 or "label" not in rows:
+        return
+    for site, part in rows.groupby("site", sort=False):
+        missing = [name for k, name in enumerate(classes) if not (part["label"] == k).any()]
+        more = f" and {len(missing) - NAMED} more classes" if len(missing) > NAMED else ""
+        if 0 < len(missing) < len(classes) - 1:
+            yield f"no {', '.join(missing[:NAMED])}{more} at {site}"
+
+
+def _together(rows: pd.DataFrame, classes: int) -> Iterator[str]:
+    """Yield a caveat where classes go with sites."""
+    if "label" not in rows:
+        return
+    counts = [[int((part["label"] == k).sum()) for k in range(classes)] for _, part in rows.groupby("site", sort=False)]
+    association = cramers_v(counts)
+    if association > TOGETHER:
+        yield (
+            f"Classes go with sites (Cramér's V {association:.2f}): a network may tell the classes by the scanner, and "
+            "scores at home do not show it."
+        )
+
+
+def _said_of(checks: Sequence[Check]) -> Iterator[str]:
+    """Yield as caveats the checks that are suspect."""
+    yield from (f"{check.what}: {check.detail}" for check in checks if check.status == "suspect")
 
 
 def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Check:
@@ -330,7 +426,10 @@ def _caveats(rows: pd.DataFrame, test: pd.DataFrame, classes: tuple[str, ...]) -
             )
     sites = test.groupby("site", sort=False)
     if not _patients_known(test):
-        yield "Patients are unknown: intervals treat images as independent, and are too narrow if they are not."
+        yield (
+            "Patients are unknown: intervals treat images as independent, and are too narrow if they are not. Images "
+            "of one patient may train and test, so that scores at home look too good."
+        )
     else:
         patients = sites["patient"].nunique()
         few = patients[patients < 10]
