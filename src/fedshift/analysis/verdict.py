@@ -35,6 +35,7 @@ class Reason(StrEnum):
     ALONE = "each client trains alone"
     NO_EXTERNAL_SITE = "no external site"
     HOME_UNTESTED = "no test at home"
+    NOT_COMPARABLE = "metric means nothing, or something else, at all sites of a role"
     BELOW_CHANCE = "worse than guessing"
     HOME_WITHOUT_INTERVAL = "no interval at home"
     HOME_FAILS = "does not work at home"
@@ -128,10 +129,23 @@ def _unasked(findings: Findings, condition: Condition, key: str) -> Reason | Non
         return Reason.NO_EXTERNAL_SITE
     levels = [findings.effect("level", condition, key, r, across=findings.averaged) for r in ("internal", "external")]
     if not levels[1].known or (condition.tests_inside and not levels[0].known):
-        return Reason.NOT_SCORED
+        return Reason.NOT_COMPARABLE if incomparable(findings, condition) else Reason.NOT_SCORED
     if condition.tests_inside:
         return None
     return Reason.HOME_UNTESTED
+
+
+def incomparable(findings: Findings, condition: Condition) -> list[str]:
+    """Return the sites of the first role at none of whose sites the headline metric counts; none where each has some.
+
+    The metric is not defined there, or means something else, since all test samples are of one class.
+    """
+    alike = findings.alike(condition)
+    for role in ("external", "internal"):
+        sites = list(dict.fromkeys(site for one in alike for own, site in one.sites() if own == role))
+        if sites and set(sites) <= set(findings.left_out(role, conditions=alike)):
+            return sites
+    return []
 
 
 def _at_home(findings: Findings, home: Value) -> Reason | None:

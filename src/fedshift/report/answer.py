@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..analysis import contrasts
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
-from ..analysis.values import DASH, Share, Value, inner, number, spread
+from ..analysis.values import DASH, Share, Value, inner, listed, number, spread
 from ..analysis.verdict import Reason, Verdict, Word, verdict
 from . import comparison_section
 from .headline_tables import LOSS_RECOVERED, sure
@@ -111,10 +111,12 @@ def sentences(findings: Findings, condition: Condition, judged: Verdict, unit: s
         return f"{inside} {capital(together.apart)}: {together.moves}."
     if not condition.partition.external:
         return inside
+    where = [outside] if levels["external"].known else []
     if condition.tests_inside:
-        outside = f"{at_home} and {outside}"
-    text = f"{metric.title} {outside}, with {statistics}."
-    change = (*_change(findings, condition, judged, unit), *_inside(findings, condition))
+        where.insert(0, at_home)
+    text = f"{metric.title} {listed(where)}, with {statistics}."
+    change = [*_change(findings, condition, judged, unit)]
+    change += _inside(findings, condition, named=not change)
     return " ".join([sentence(findings, condition, judged, unit), text, *change])
 
 
@@ -166,8 +168,11 @@ def _share(findings: Findings, condition: Condition, key: str, judged: Verdict) 
     return findings.recovered(condition, key, findings.averaged)
 
 
-def _inside(findings: Findings, condition: Condition) -> Iterator[str]:
-    """Yield a sentence about what the same inference changes at internal sites, with the gap that it leaves."""
+def _inside(findings: Findings, condition: Condition, named: bool) -> Iterator[str]:
+    """Yield a sentence about what the same inference changes at internal sites, with the gap that it leaves.
+
+    The inference is `named` where no sentence before has named it.
+    """
     key = findings.compared_inference(condition)
     metric = findings.headline
     across = findings.averaged
@@ -177,7 +182,8 @@ def _inside(findings: Findings, condition: Condition) -> Iterator[str]:
     if not gain.known or _shown(gain.mean) == 0:
         return
     verb = "adds" if gain.mean > 0 else "costs"
-    text = f"At internal sites it {verb} {number(abs(gain.mean), metric)}"
+    subject = findings.name(key) if named else "it"
+    text = f"At internal sites {subject} {verb} {number(abs(gain.mean), metric)}"
     if not math.isnan(gain.std):
         text += f" ± {number(gain.std, metric)}"
     if metric.percent:

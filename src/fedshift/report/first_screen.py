@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
 from ..analysis.values import Value, inner, listed, number
-from ..analysis.verdict import Reason, Verdict, Word
-from .phrases import counted, level, points
+from ..analysis.verdict import Reason, Verdict, Word, incomparable
+from .cohort import TORN, Check
+from .phrases import counted, joined, level, points
 
 WIDTHS = 1.96
 """Half the width of a normal 95% interval, in standard errors."""
+SITES = 4
+"""The most sites that a sentence names."""
 FAR = 50
 """With more than so many times the patients or trainings, no number of them is named."""
 
@@ -39,12 +42,12 @@ class Screen:
 
 def screen(findings: Findings, condition: Condition, judged: Verdict, unit: str, faults: bool) -> Screen:
     """Return the verdict on a condition. With `faults` of the data, nothing is said of what would settle it."""
-    word, tone, sentence = _said(findings, judged)
+    word, tone, sentence = _said(findings, condition, judged)
     settle = "" if faults else _settle(findings, judged, unit)
     return Screen(word, tone, sentence, _whom(findings, condition, judged), settle)
 
 
-def _said(findings: Findings, judged: Verdict) -> tuple[str, str, str]:
+def _said(findings: Findings, condition: Condition, judged: Verdict) -> tuple[str, str, str]:
     metric, loss, home = findings.headline, judged.loss, findings.better(judged.home)
     margin = points(findings.margin, findings) if findings.margin else "none"
     low, high = (points(abs(x), findings) for x in (loss.low, loss.high))
@@ -57,6 +60,12 @@ def _said(findings: Findings, judged: Verdict) -> tuple[str, str, str]:
         case Word.LOSES, _:
             lost = points(loss.mean, findings)
             return "Loses", "bad", f"Outside it is {lost} worse than at home; the loss lies between {least} and {high}."
+        case _, Reason.NOT_COMPARABLE:
+            where = listed(incomparable(findings, condition)[:SITES])
+            text = (
+                f"At {where} all test samples are of one class, so that the scores there and elsewhere differ in kind."
+            )
+            return "Cannot tell", "plain", text
         case _, Reason.BELOW_CHANCE:
             where = listed(list(judged.below))
             return "Worse than guessing", "bad", f"At {where}. Are the labels coded the other way round there?"
@@ -148,23 +157,28 @@ class Light:
     place: str
 
 
-def lights(checked: Sequence[tuple[str, str]], late: str, below: Sequence[str], few: Sequence[str]) -> list[Light]:
+def lights(checked: Sequence[Check], late: str, below: Sequence[str], few: Sequence[str]) -> list[Light]:
     """Return what readers ask first of a study.
 
     Parameters
     ----------
-    checked : status and detail of each check of the cohort
+    checked : the checks of the cohorts
     late : what is said of trainings that may not have converged; empty if all have
     below : sites that are surely predicted worse than by guessing
     few : what is said of sites with one class, or with few samples of one
     """
-    worst = next((s for s in ("PROBLEM", "suspect", "unknown") if any(status == s for status, _ in checked)), "ok")
-    leaks = next((detail for status, detail in checked if status == worst and worst != "ok"), "nothing found")
+    torn = [check for check in checked if check.what == TORN and check.status == "PROBLEM"]
+    worst = next((s for s in ("PROBLEM", "suspect", "unknown") if any(check.status == s for check in checked)), "ok")
+    found = [f"{check.what}: {check.detail}" for check in checked if check.status == worst and worst != "ok"]
+    wrong = [*(f"worse than guessing at {site}" for site in below), *(f"{c.what}: {c.detail}" for c in torn)]
+    said = [*few[:SITES], f"{len(few) - SITES} more"] if len(few) > SITES else [*few]
     return [
-        Light("Leaks and copies", worst.lower() if checked else "unknown", leaks, "cohort"),
-        Light("Converged", "suspect" if late else "ok", late or "by validation", "costs"),
-        Light("Labels", "problem" if below else "ok", listed([*below]) or "no site is worse than guessing", "sites"),
         Light(
-            "Classes and events", "suspect" if few else "ok", listed([*few]) or "enough of each at all sites", "cohort"
+            "Leaks and copies", worst.lower() if checked else "unknown", joined(*found[:1]) or "nothing found", "cohort"
+        ),
+        Light("Converged", "suspect" if late else "ok", late or "by validation", "costs"),
+        Light("Labels", "problem" if wrong else "ok", listed(wrong) or "no site is worse than guessing", "sites"),
+        Light(
+            "Classes and events", "suspect" if few else "ok", listed(said) or "enough of each at all sites", "cohort"
         ),
     ]

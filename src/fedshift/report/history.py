@@ -21,6 +21,8 @@ from .phrases import chosen_by, in_percent
 
 SMALL = 0.005
 """A rise of validation accuracy that counts as none."""
+FEWEST_ROUNDS = 10
+"""With fewer rounds nobody can see whether validation still rises."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,14 @@ def unfinished(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) ->
         yield f"{late} of {len(judged)} runs validated best in their last round: they may not have converged."
     others = [run for run in done if run.name not in constant]
     last = [run for run in others if run.manifest.get("best_round") == run.manifest.get("rounds")]
+    short = [
+        run for run in last if run.manifest.get("best_value") is not None and run.manifest["rounds"] < FEWEST_ROUNDS
+    ]
+    if short:
+        yield (
+            f"{len(short)} of {len(others)} runs kept their last round, after fewer than {FEWEST_ROUNDS} of them: too "
+            "few to see whether they converged."
+        )
     rising = sum(still_rises(rounds[rounds["run"] == run.name]) for run in last)
     if rising:
         yield (
@@ -224,7 +234,7 @@ def still_rises(rounds: pd.DataFrame) -> bool:
     """Return whether validation accuracy rises at the end of a training by more than it varies there.
 
     The mean of the last fifth of the rounds is compared with that of the fifth before, in units of the deviation of
-    both from a straight line, and must be half a point higher at least. Fewer than ten rounds tell nothing.
+    both from a straight line, and must be half a point higher at least. Fewer than FEWEST_ROUNDS tell nothing.
     """
     values = rounds[rounds["split"] == "val"].groupby("round")["accuracy"].mean().to_numpy()
     fifth = len(values) // 5

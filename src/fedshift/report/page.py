@@ -44,7 +44,7 @@ from .first_screen import Screen, lights, screen
 from .forest import WIDTHS, Forest, forest
 from .history import Trained, caveats, costs, facts, runs_table, specs, trained, unfinished
 from .html import PageCell, PageTable, plain, render
-from .phrases import bounds, capital, counted, heading, joined, level, verb
+from .phrases import bounds, capital, counted, heading, joined, level, resampled, verb
 from .protocol import glossary, protocol
 from .verdict_words import beside_control, shortcut
 
@@ -87,8 +87,10 @@ def context(results: StudyResults) -> dict[str, Any]:
     not_trained_on = unseen.shown(findings, results.table("unseen"))
     few = events(people)
     faults = problems(people)
-    told = answer(findings, unit, faulty=bool(faults or few))
-    first = screen(findings, told.condition, told.judged, unit, bool(faults or few))
+    faulty = bool(faults or few) or any(cohort.doubted for cohort in people)
+    told = answer(findings, unit, faulty)
+    # Where patients are unknown, their number is, too: nothing is said of how many more would do.
+    first = screen(findings, told.condition, told.judged, unit, faulty or not all(cohort.patients for cohort in people))
     late = next(unfinished(findings, runs, results.rounds), "")
     return {
         "plan": plan,
@@ -105,7 +107,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "screen": first,
         "unit": unit,
         "about": _about(results, people, runs, unit),
-        "lights": lights([(c.status, c.detail) for one in people for c in one.checks], late, told.judged.below, few),
+        "lights": lights([check for one in people for check in one.checks], late, told.judged.below, few),
         "forests": _forests(results, told, first, unit),
         "tiles": [*told.tiles, *_control_tile(results, told)],
         "glossary": glossary(findings),
@@ -305,7 +307,7 @@ def _metrics(findings: Findings, condition: Condition, unit: str) -> PageTable:
             rows.append([*map(PageCell, (site, role, findings.name(key), people)), *cells])
     caption = f"{findings.full(condition)}. All metrics: mean ± standard deviation over seeds"
     if any(cell.below for row in rows for cell in row):
-        caption += f"; below, the 95% interval over {unit}"
+        caption += f"; below, the 95% interval {resampled(len(condition.runs), unit)}"
     header = ("Site", "Role", "Inference", unit.capitalize(), *map(heading, metrics))
     return PageTable(caption, header, rows, 3)
 

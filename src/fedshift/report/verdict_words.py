@@ -9,7 +9,7 @@ from ..analysis.conditions import ALL, Condition
 from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.values import Value, inner, listed
-from ..analysis.verdict import Reason, Recovery, Verdict, Word
+from ..analysis.verdict import Reason, Recovery, Verdict, Word, incomparable
 from .phrases import blind, change_interval, interval, level, level_interval, over, points, signed, verb, why_none
 
 NO_EXTERNAL_SITE = "The study has no external site, so it cannot say how the model travels."
@@ -57,6 +57,8 @@ def _why_not(findings: Findings, condition: Condition, verdict: Verdict, unit: s
     if findings.margin:
         zero = f"both no loss and {points(findings.margin, findings)}, the margin"
     reasons = {
+        Reason.NOT_COMPARABLE: f"{inner(findings.headline)} compares classes, and at "
+        f"{listed(incomparable(findings, condition))} all test samples are of one class, or it is not defined.",
         Reason.BELOW_CHANCE: f"it is worse than guessing at {listed(list(verdict.below))}. Are the labels coded "
         "the other way round there?",
         Reason.HOME_UNTESTED: "there are no test samples at home to compare with.",
@@ -155,7 +157,7 @@ def beside_control(controls: Controls, unit: str = "patients") -> str:
         partition = ALL
     control = controls.level(partition, "external")
     best = findings.effect("level", condition, key, "external", across=findings.averaged)
-    around = interval(control, metric, unit, otherwise="")
+    around = interval(control, metric, f"over {unit}", otherwise="")
     return (
         f"No condition is surely better at external sites than a control that sees {seen}. Its {inner(metric)} there "
         f"is {level(control.mean, metric)}{around and f' ({around})'}; the best condition, "

@@ -1,0 +1,268 @@
+"""Traps in data: what checks, first screen and sentences say of each, on constructed studies."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import fake_study
+import numpy as np
+import pandas as pd
+import pytest
+from outline import Outline
+from PIL import Image
+from scored_study import summarised
+
+from fedshift.analysis import results
+from fedshift.analysis.values import Value
+from fedshift.analysis.verdict import Reason
+from fedshift.data.partition import Partition
+from fedshift.jobs.prepare import seen
+from fedshift.report import calibration_section, cohort, page
+from fedshift.report.answer import answer
+from fedshift.report.cohort import Check, Cohort
+from fedshift.report.first_screen import Light, lights, screen
+from fedshift.report.history import Trained, unfinished
+
+SITES = ("north", "south", "east")
+PARTITION = Partition(internal=("north", "south"), external=("east",))
+CLASSES = ("benign", "tumour")
+SIZE = 32
+EACH = 40
+
+
+def rows(**columns: Any) -> pd.DataFrame:
+    """40 images of each of three sites, 4 of each patient, classes in turn by patient; the third site is external."""
+    table = pd.DataFrame(
+        {
+            "sample": [f"{site}/{n:02}.png" for site in SITES for n in range(EACH)],
+            "site": np.repeat(SITES, EACH),
+            "patient": [f"{site}{n // 4}" for site in SITES for n in range(EACH)],
+            "label": [n // 4 % 2 for _ in SITES for n in range(EACH)],
+        }
+    )
+    table["role"] = np.where(table["site"] == "east", "external", "internal")
+    place = table.groupby("site").cumcount()
+    split = np.select([place < 20, place < 32], ["train", "val"], "test")
+    table["split"] = np.where(table["role"] == "external", "test", split)
+    return table.assign(**columns)
+
+
+def pictures(number: int) -> np.ndarray:
+    """Smooth random colours (number, 32, 32, 3)."""
+    coarse = np.random.default_rng(0).integers(0, 256, (number, 9, 9, 3), dtype=np.uint8)
+    return np.stack([np.asarray(Image.fromarray(c).resize((SIZE, SIZE), Image.Resampling.BICUBIC)) for c in coarse])
+
+
+def judged(
+    table: pd.DataFrame, folder: Path, images: np.ndarray | None = None, classes: tuple[str, ...] = CLASSES
+) -> Cohort:
+    """Return the cohort of samples, with what preparation keeps of their images."""
+    images = pictures(len(table)) if images is None else images
+    np.save(folder / "images.npy", images)
+    pixels, flat, grey, looks = zip(*map(seen, images), strict=True)
+    table = table.assign(pixels=pixels, flat=flat, grey=grey, look=looks, row=np.arange(len(table)))
+    return cohort._cohort(PARTITION, table, classes, folder / "images.npy")
+
+
+def check(made: Cohort, title: str) -> Check:
+    return next(one for one in made.checks if one.what == title)
+
+
+def light(made: Cohort, name: str) -> Light:
+    return next(one for one in lights(made.checks, "", (), made.few) if one.name == name)
+
+
+def cropped(image: np.ndarray) -> np.ndarray:
+    part = Image.fromarray(image[1:, :-1])
+    return np.asarray(part.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+
+
+def test_sound_data_have_no_doubts(tmp_path: Path) -> None:
+    made = judged(rows(), tmp_path)
+    assert {one.status for one in made.checks} == {"ok"}
+    assert not made.doubted and made.patients
+    assert light(made, "Leaks and copies").status == light(made, "Labels").status == "ok"
+
+
+def test_cropped_copies_outside_are_suspect_and_said_with_what_they_may_be(tmp_path: Path) -> None:
+    """The first ten images of the external site are cropped copies of training images."""
+    images = pictures(3 * EACH)
+    images[2 * EACH : 2 * EACH + 10] = [cropped(image) for image in images[:10]]
+    made = judged(rows(), tmp_path, images)
+    found = check(made, cohort.NEAR)
+    assert found.status == "suspect"
+    number = int(found.detail.split()[0])
+    assert 8 <= number <= 10
+    assert f"({number} images at north and {number} images at east)" in found.detail
+    assert "Copies, or neighbours that overlap: scores on copies are too good" in found.detail
+    assert any(text.startswith(cohort.NEAR) for text in made.caveats)
+    assert check(made, cohort.NEAR_WITHIN).status == "ok"
+    assert light(made, "Leaks and copies").status == "suspect"
+
+
+def test_neighbours_of_one_patient_that_overlap_are_no_problem(tmp_path: Path) -> None:
+    """Split by image, and both images of one patient."""
+    images = pictures(3 * EACH)
+    images[EACH - 1] = cropped(images[0])
+    table = rows()
+    table.loc[EACH - 1, "patient"] = table["patient"][0]
+    found = check(judged(table, tmp_path, images), cohort.NEAR)
+    assert found.status == "suspect"
+    assert "Copies, or neighbours that overlap, as in the 1 pair of one patient" in found.detail
+
+
+@pytest.mark.parametrize(("patient", "status"), [("east9", "suspect"), ("east0", "ok")])
+def test_copies_within_a_site_count_where_patients_differ(patient: str, status: str, tmp_path: Path) -> None:
+    images = pictures(3 * EACH)
+    images[-1] = cropped(images[2 * EACH])
+    table = rows()
+    assert table["patient"][2 * EACH] == "east0"
+    table.loc[len(table) - 1, "patient"] = patient
+    assert check(judged(table, tmp_path, images), cohort.NEAR_WITHIN).status == status
+
+
+def test_black_images_are_problems_and_turn_the_light_of_labels(tmp_path: Path) -> None:
+    images = pictures(3 * EACH)
+    images[2 * EACH :] = 0
+    made = judged(rows(), tmp_path, images)
+    assert cohort.problems([made]) == [
+        f"{cohort.TORN}: 40 images at east",
+        "Images without contrast: 40 images at east",
+    ]
+    assert check(made, "Pixel-identical images within a site").status == "suspect"
+    assert light(made, "Labels").status == "problem"
+    assert cohort.TORN in light(made, "Labels").detail
+
+
+@pytest.mark.parametrize(
+    ("patients", "words"),
+    [
+        ([f"image{n}" for n in range(3 * EACH)], "every image has a patient of its own"),
+        ([f"{n // 8 + 1:0{2 + n % 2}}" for n in range(3 * EACH)], "agree but for leading zeros"),
+    ],
+    ids=["images", "zeros"],
+)
+def test_patients_that_may_be_none_are_asked_for(patients: list[str], words: str, tmp_path: Path) -> None:
+    made = judged(rows(patient=patients), tmp_path)
+    assert made.doubted
+    assert any(words in text for text in made.caveats)
+
+
+def test_unknown_patients_are_said_with_the_leak_that_may_follow(tmp_path: Path) -> None:
+    made = judged(rows(patient=None), tmp_path)
+    assert not made.patients
+    assert any("one patient may train and test, so that scores at home look too good" in text for text in made.caveats)
+
+
+def test_few_events_are_a_caveat(tmp_path: Path) -> None:
+    table = rows()
+    outside = table["site"] == "east"
+    table.loc[outside, "label"] = (table[outside].groupby("site").cumcount() < 4).astype(int)
+    made = judged(table, tmp_path)
+    assert "1 patient of tumour at east" in made.few
+    assert any("1 patient of tumour at east" in text and "rough there" in text for text in made.caveats)
+
+
+def test_classes_that_sites_lack_are_listed(tmp_path: Path) -> None:
+    classes = ("zero", "one", "two", "three")
+    table = rows(label=np.arange(3 * EACH) % 4)
+    table.loc[(table["site"] == "east") & (table["label"] == 2), "label"] = 3
+    made = judged(table, tmp_path, classes=classes)
+    assert made.few == ["no two at east"]
+    assert light(made, "Classes and events") == Light("Classes and events", "suspect", "no two at east", "cohort")
+
+
+def test_many_sites_with_few_events_are_counted() -> None:
+    said = lights([], "", (), [f"1 patient of tumour at site{n}" for n in range(9)])[-1].detail
+    assert said.endswith("1 patient of tumour at site3 and 5 more")
+
+
+def test_classes_that_go_with_sites_are_said(tmp_path: Path) -> None:
+    """38 of 40 benign, 2 of 40, and 20 of 40: chi square 64.8 of 120 images, V = sqrt(0.54) = 0.73."""
+    table = rows()
+    place = table.groupby("site").cumcount()
+    table["label"] = (place < table["site"].map({"north": 2, "south": 38, "east": 20})).astype(int)
+    text = next(text for text in judged(table, tmp_path).caveats if text.startswith("Classes go with sites"))
+    assert "Cramér's V 0.73" in text
+
+
+def test_grey_images_and_formats_that_go_with_the_class(tmp_path: Path) -> None:
+    table = rows()
+    images = pictures(3 * EACH)
+    benign = (table["label"] == 0).to_numpy()
+    images[benign] = images[benign][..., :1]
+    table["sample"] = [
+        name if b else name.replace("png", "jpg") for name, b in zip(table["sample"], benign, strict=True)
+    ]
+    made = judged(table, tmp_path, images)
+    for title, start in (
+        ("Grey images by class", "grey: 100 % of benign, 0 % of tumour"),
+        ("File formats by class", "jpg: 0 % of benign, 100 % of tumour"),
+    ):
+        found = check(made, title)
+        assert found.status == "suspect"
+        assert found.detail.startswith(f"{start} (Cramér's V 1.00)")
+
+
+def test_a_mixture_of_formats_is_no_trap(tmp_path: Path) -> None:
+    table = rows()
+    table["sample"] = [name.replace("png", ("png", "JPEG", "tiff")[n % 3]) for n, name in enumerate(table["sample"])]
+    assert check(judged(table, tmp_path), "File formats by class").status == "ok"
+
+
+def test_codes_of_an_earlier_version_are_left_alone(tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", pictures(3 * EACH))
+    table = rows(
+        look="0" * 16, row=range(3 * EACH), pixels=[hashlib.sha256(bytes([n])).hexdigest() for n in range(120)]
+    )
+    made = cohort._cohort(PARTITION, table, CLASSES, tmp_path / "images.npy")
+    assert not any(one.what == cohort.NEAR for one in made.checks)
+
+
+# ---- verdicts and sentences
+
+
+def test_an_external_site_of_one_class_cannot_be_compared(tmp_path: Path) -> None:
+    """Both external sites have tumour only: accuracy there is a sensitivity."""
+
+    def tumour(table: pd.DataFrame) -> pd.DataFrame:
+        return table.assign(label=table["label"].where(table["site"].isin(fake_study.INTERNAL), 1))
+
+    plan, paths = summarised(tmp_path, change=tumour, runs=[{"algorithm": "fedavg"}], figures=[])
+    found = results.load(plan, paths)
+    told = answer(found.findings)
+    assert told.judged.reason is Reason.NOT_COMPARABLE
+    said = screen(found.findings, told.condition, told.judged, "patients", faults=True)
+    assert said.word == "Cannot tell"
+    assert said.sentence.startswith("At centre1 and ") and "of one class" in said.sentence
+    assert "No run of this study has been scored" not in Outline(page.write(plan, paths).read_text("utf-8")).text
+    assert "At internal sites TsmoBN adds" in told.lead or "At internal sites" not in told.lead
+
+
+def test_a_slope_below_zero_is_the_wrong_way_round(tmp_path: Path) -> None:
+    plan, paths = summarised(tmp_path, runs=[{"algorithm": "fedavg"}], figures=[])
+    findings = results.load(plan, paths).findings
+    condition = findings.conditions[0]
+    place = (condition.id, findings.level_inference(condition), "external")
+    values = {
+        (*place, "centre1", "slope"): Value(mean=-1.0, low=-2.0, high=-0.1),
+        (*place, fake_study.EVIL, "slope"): Value(mean=0.5, low=0.2, high=0.8),
+    }
+    said = calibration_section._slopes(findings, values)
+    assert "surely the wrong way round" in said and "coded the other way round?) at centre1" in said
+    assert f"too extreme (the interval of the slope is below 1) at {fake_study.EVIL}" in said
+
+
+def test_too_few_rounds_under_a_falling_rate_are_said(tmp_path: Path) -> None:
+    """All runs keep their last round of 4: nobody can see whether validation still rises."""
+    training = {"rounds": 4, "schedule": "cosine"}
+    plan, paths = summarised(tmp_path, training=training, runs=[{"algorithm": "fedavg"}], figures=[])
+    found = results.load(plan, paths)
+    runs = [
+        Trained(name, "", run.seed, fake_study.manifest(run) | {"best_round": 4}, 0, 0.0, 0.0, 0.0)
+        for name, run in plan.runs.items()
+    ]
+    (said,) = unfinished(found.findings, runs, found.rounds)
+    assert said.startswith("3 of 3 runs kept their last round, after fewer than 10 of them")
