@@ -177,3 +177,10 @@ def test_the_association_of_formats_with_classes_by_hand() -> None:
     text = by_class(kind(30, 10), label, ("benign", "tumour"))
     assert text.startswith("jpg: 25 % of benign, 75 % of tumour (Cramér's V 0.50)")
     assert by_class(kind(22, 18), label, ("benign", "tumour")) == ""
+
+
+def test_of_many_classes_those_that_differ_most_are_named() -> None:
+    label = pd.Series(np.repeat(range(4), 25))
+    kind = pd.Series(["png"] * 85 + ["jpg"] * 15)
+    text = by_class(kind, label, ("zero", "one", "two", "three"))
+    assert text.startswith("png: 40 % of three, 100 % of zero (Cramér's V ")

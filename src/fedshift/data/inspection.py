@@ -150,9 +150,10 @@ def formats(names: pd.Series) -> pd.Series:
 
 
 def by_class(kind: pd.Series, label: pd.Series, classes: Sequence[str]) -> str:
-    """Return the share of the commonest kind of image in each class, where kinds go with classes; else nothing.
+    """Return the share of the commonest kind of image in the classes, where kinds go with classes; else nothing.
 
-    `kind` and `label` are those of images (n,). They go together where their Cramér's V is above GIVEN_AWAY.
+    `kind` and `label` are those of images (n,); of more than two classes, those with the lowest and the highest share
+    are named. Kinds go with classes where their Cramér's V is above GIVEN_AWAY.
     """
     import pandas as pd
 
@@ -163,6 +164,9 @@ def by_class(kind: pd.Series, label: pd.Series, classes: Sequence[str]) -> str:
     if association <= GIVEN_AWAY:
         return ""
     shares = (counts / counts.sum()).loc[counts.sum(axis=1).idxmax()]
+    if len(shares) > 2:
+        # Of many classes those that differ most.
+        shares = shares.loc[[shares.idxmin(), shares.idxmax()]]
     listed = ", ".join(f"{100 * share:.0f} % of {classes[int(k)]}" for k, share in shares.items())
     return (
         f"{counts.sum(axis=1).idxmax()}: {listed} (Cramér's V {association:.2f}). A network may tell the classes by "
