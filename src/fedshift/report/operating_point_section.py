@@ -121,8 +121,8 @@ def _table(findings: Findings, condition: Condition, points: Points, unit: str) 
     if any(len(point.thresholds) > 1 for point in points.values()):
         caption += "Rates and counts are means over trainings. "
     caption += (
-        f"Below, the 95% interval {resampled(len(condition.seeds), unit)}. In brackets the drift: points above or below "
-        "the validation samples"
+        f"Below, the 95% interval {resampled(len(condition.seeds), unit)}. In brackets the drift: points above or "
+        "below the validation samples"
     )
     rates = ("Sensitivity", "Specificity", "Prevalence", "PPV", "NPV", "Flagged")
     header = ("Site", "Role", "Inference", "Threshold", unit.capitalize(), *rates, "Counts")
