@@ -43,7 +43,7 @@ training: { rounds: 2, batch_size: 4 }
 runs: [{ algorithm: fedavg, bn: [aggregated, local] }]
 seeds: [0]
 inferences: [source, tsmobn]
-figures: [sites]
+figures: [sites, divergence]
 """
 Damage = Callable[[bytes, np.random.Generator], bytes]
 
@@ -307,6 +307,7 @@ class Campaign:
             paths.control(part): [summarise],
             files.missing: [page, summarise],
             files.ledger: [page, summarise],
+            files.divergence: [page, ["figure", of, "divergence"]],
             files.headline: [["index"]],
             paths.accepted: [train, status, accept, partition],
             figure: [page],

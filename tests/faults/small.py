@@ -47,6 +47,7 @@ def commands(plan: Plan, name: str) -> list[list[str]]:
         *(["predict", name, run, job] for run, jobs in plan.prediction_jobs.items() for job in jobs),
         ["score", name],
         ["ledger", name, "--write"],
+        *([["divergence", name]] if plan.measures_divergence else []),
         ["summarise", name],
         *(["figure", name, figure] for figure in plan.study.figures),
         ["page", name],

@@ -69,12 +69,12 @@ def _rows(seen: Sequence[SiteFeatures], known: Clusters, baseline: str) -> Itera
     """Yield the rows of one run, from the features of its sites; those of internal sites have the baseline's id."""
     home = [part for part in seen if part.inference == HOME]
     for part in seen:
-        inside = [other for other in home if other.site != part.site]
+        inside = [internal for internal in home if internal.site != part.site]
         if not inside:
             continue
         x, of_x = part.values, _groups([part], known)
-        few = [_first(other, -(-EACH // len(inside))) for other in inside]
-        y, of_y = np.concatenate([other.values for other in few]), _groups(few, known)
+        few = [_first(internal, -(-EACH // len(inside))) for internal in inside]
+        y, of_y = np.concatenate([internal.values for internal in few]), _groups(few, known)
         about: dict[str, Any] = {"inference_id": part.inference, "role": "external", "site": part.site}
         if part.inference == HOME:
             about |= {"inference_id": baseline, "role": "internal"}

@@ -32,9 +32,10 @@ class PixelHistograms(Figure):
         )
         if len(shares) == 1:
             return how
-        far, one, other = max((distance(shares[a], shares[b]), a, b) for a, b in itertools.combinations(shares, 2))
+        pairs = itertools.combinations(shares, 2)
+        far, site, beside = max((distance(shares[a], shares[b]), a, b) for a, b in pairs)
         return (
-            f"{how} Farthest apart are {one} and {other}, whose histograms share {100 - 100 * far:.0f} % of their "
+            f"{how} Farthest apart are {site} and {beside}, whose histograms share {100 - 100 * far:.0f} % of their "
             "area. Sites that differ here differ in light, colour or scanner, or in what they show: the figure cannot "
             "tell these apart, and alike histograms do not prove alike images."
         )
@@ -75,11 +76,11 @@ def histograms(images: np.ndarray) -> np.ndarray:
     return np.stack([np.bincount(channel, minlength=BINS) for channel in bins.T]) / len(bins)
 
 
-def distance(one: np.ndarray, other: np.ndarray) -> float:
+def distance(first: np.ndarray, second: np.ndarray) -> float:
     """Return the total variation distance of two histograms (channels, BINS), mean over channels: 0 equal, 1 apart.
 
     It is 1 minus the area that they share. Images with other channels are as far apart as can be.
     """
-    if one.shape != other.shape:
+    if first.shape != second.shape:
         return 1.0
-    return float(np.abs(one - other).sum(axis=1).mean() / 2)
+    return float(np.abs(first - second).sum(axis=1).mean() / 2)
