@@ -32,7 +32,7 @@ from fedshift.io import paths
 from fedshift.study import declaration
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
+PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security-policy.md"}
 """Pages of the site that are files of the root, by the names of the files."""
 LINK = re.compile(r"(?P<code>^(?P<fence>~~~+|```+).*?^(?P=fence)|`+[^`\n]*`+)|\]\((?P<target>[^)\s]+)\)", re.M | re.S)
 PART = re.compile(r"^<!-- ([a-z-]+)(?:: (\S+))? -->$", re.M)
