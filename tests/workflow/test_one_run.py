@@ -13,6 +13,7 @@ import pytest
 from tiny_project import Project
 
 from fedshift import study
+from fedshift.io import shipped
 from fedshift.io.paths import Paths
 from fedshift.study import calls
 
@@ -37,5 +38,7 @@ def test_the_command_of_a_run_trains_and_predicts_it_alone(tmp_path: Path, monke
     predicted = len(plan.prediction_jobs[run])
     assert sorted(rules) == sorted(["download", "prepare", "partition", "train", *["predict"] * predicted])
     assert set(re.findall(r"run=([\w-]+)", done.stdout + done.stderr)) == {run}
+    # This process has the package of another clone.
+    monkeypatch.setattr(shipped, "SNAKEFILE", project.root / "Snakefile")
     (shown,) = calls.single_runs(plan, Paths(project.root))
     assert printed == shown.replace("RUN", run), "the page shows the same one"

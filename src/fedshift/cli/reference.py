@@ -12,7 +12,7 @@ from .group import Group
 def add(group: Group) -> None:
     """Add the commands algorithms and schema."""
     group.add(algorithms, work="measuring what each algorithm sends")
-    group.add(schema)
+    group.add(schema, work="describing all keys")
 
 
 def algorithms(args: argparse.Namespace) -> None:
