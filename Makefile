@@ -17,7 +17,7 @@ CUDA := torch|torchvision|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+
 SYNC = $(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python
 INSTALL = $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python
 
-.PHONY: help setup exports docs demo test test-all coverage lint format faults bench lock schema clean
+.PHONY: help setup exports docs demo test test-all coverage lint format faults bench lock schema reproduce claims clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -132,6 +132,12 @@ lock: $(STAMP)  ## resolve requirements.lock again, and beyond it requirements-e
 schema: $(STAMP) ## write what is generated: config/study.schema.json, docs/algorithms.md
 	@$(BIN)/fedshift schema > config/study.schema.json
 	$(BIN)/fedshift algorithms > docs/algorithms.md
+
+reproduce: $(STAMP) ## repeat a reproduction from the archives in FEDSHIFT_TEST_DATA: make reproduce STUDY=fedtan-fig6
+	@$(BIN)/python docs/reproduce.py "$(STUDY)" --cores $(CORES)
+
+claims: $(STAMP)  ## write the table of the papers' claims into docs/reproductions.md
+	@$(BIN)/python docs/claims.py
 
 clean:          ## remove results and reports (resources/ stays)
 	rm -rf results reports/*.html .snakemake

@@ -106,7 +106,8 @@ def table(words: Words, values: Values, reference: pd.DataFrame) -> pd.DataFrame
     `reference` has the level of chance of each condition, role, site and metric (see `analysis.reference`).
     """
     printed = _printed(words)
-    chance = Chance(words.plan, values, reference["chance"].to_dict())
+    levels: dict[Any, float] = reference["chance"].to_dict()
+    chance = Chance(words.plan, values, levels)
     rows = [_row(words, values, n, trend, printed, chance) for n, trend in enumerate(words.plan.study.trends)]
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(("sites_for", "sites", "published_for"), "Int64"))
 

@@ -1,0 +1,217 @@
+"""Write the table of the papers' claims into docs/reproductions.md: `make claims`.
+
+`docs/reproductions/claims.yaml` lists the claims in the papers' words, where they are printed, and which rows of which
+files test them. Whether a claim holds is read from these files, which studies wrote (`trends.csv`, `summary.csv`,
+`comparison.csv`). A claim that nothing tests is untested, and its entry says why.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FOLDER = Path(__file__).parent / "reproductions"
+PAGE = FOLDER.with_suffix(".md")
+BEGIN = "<!-- The table begins: make claims writes it -->"
+END = "<!-- The table ends -->"
+HELD, FAILED, CANNOT_TELL, UNTESTED = VERDICTS = ("held", "failed", "cannot tell", "untested")
+DECIDED = {"yes": HELD, "no": FAILED}
+HEAD = ("", "paper", "claim", "printed in", "data, and how they differ", "ours", "verdict")
+NOISE = ("noise", "chance", "one seed")
+"""Words in the doubt of a trend with which it decides nothing."""
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one piece of evidence says, and its numbers in words."""
+
+    verdict: str
+    numbers: str
+
+
+def table() -> str:
+    """Return the table of claims as Markdown, with a sentence that counts the verdicts."""
+    claims = yaml.safe_load((FOLDER / "claims.yaml").read_text(encoding="utf-8"))
+    rows = [row(number, claim) for number, claim in enumerate(claims, 1)]
+    counts = Counter(cells[-1].partition(":")[0].strip("*") for cells in rows)
+    counted = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
+    lines = [f"Of {len(rows)} claims: {counted}.", "", line(HEAD), line(["---"] * len(HEAD)), *map(line, rows)]
+    return "\n".join(lines) + "\n"
+
+
+def row(number: int, claim: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a claim."""
+    findings = [finding(evidence) for evidence in claim.get("evidence", ())]
+    verdict = f"**{judged(findings, claim.get('each', False))}**"
+    if "why" in claim:
+        verdict += f": {claim['why']}"
+    numbers = "; ".join(found.numbers for found in findings) or "–"
+    return str(number), claim["paper"], claim["claim"], claim["printed"], claim.get("data", "–"), numbers, verdict
+
+
+def line(cells: Iterable[str]) -> str:
+    """Return a line of a Markdown table."""
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def judged(findings: list[Finding], each: bool) -> str:
+    """Return the verdict on a claim.
+
+    A claim holds where all its parts hold and has failed where a part fails. With `each`, the findings are about the
+    same claim on several data, and where these disagree nothing can be told.
+    """
+    verdicts = {found.verdict for found in findings}
+    if not verdicts:
+        return UNTESTED
+    if len(verdicts) == 1:
+        return verdicts.pop()
+    return FAILED if FAILED in verdicts and not each else CANNOT_TELL
+
+
+def finding(evidence: Mapping[str, Any]) -> Finding:
+    """Return what a piece of evidence says, by its kind."""
+    kinds = {"trend": trend, "levels": levels, "deviations": deviations, "printed": printed}
+    (kind,) = kinds.keys() & evidence.keys()
+    found = kinds[kind](evidence)
+    label = evidence.get("label", "")
+    return Finding(found.verdict, f"{label}: {found.numbers}" if label else found.numbers)
+
+
+def records(name: str) -> list[dict[str, str]]:
+    """Return the rows of a table in the folder of reproductions."""
+    with (FOLDER / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def trend(evidence: Mapping[str, Any]) -> Finding:
+    """Return what a row of a trends file says: `trend` is the file, `row` the claim there.
+
+    With `by`, in points, its difference is held against this margin in the place of the trend's own.
+    """
+    (found,) = [r for r in records(evidence["trend"]) if r["claim"] == evidence["row"]]
+    verdict = DECIDED.get(found["held"], CANNOT_TELL)
+    if any(word in found["doubt"] for word in NOISE):
+        verdict = CANNOT_TELL
+    if "by" in evidence:
+        error = float(found["se"])
+        difference = interval(float(found["mean_difference"]), error, percent=True)
+        return Finding(decided(float(found["mean_difference"]) - evidence["by"] / 100, error), difference)
+    numbers = found["sentence"]
+    if found["mean_difference"]:
+        percent = " points" in found["sentence"]
+        numbers = interval(float(found["mean_difference"]), float(found["se"] or math.nan), percent)
+        numbers += f", {found['sites_for']} of {found['sites']}"
+    if found["doubt"]:
+        numbers += f" ({found['doubt']})"
+    return Finding(verdict, numbers)
+
+
+def decided(distance: float, error: float) -> str:
+    """Return whether a claim holds that lies `distance` on the right side of its margin; nothing within the noise."""
+    if abs(distance) < 2 * error:
+        return CANNOT_TELL
+    return HELD if distance >= 0 else FAILED
+
+
+def interval(mean: float, error: float, percent: bool) -> str:
+    """Return a difference with two standard errors on either side."""
+    scale, digits = (100, 1) if percent else (1, 3)
+
+    def text(value: float) -> str:
+        return f"{scale * value:+.{digits}f}".replace("-", "−")
+
+    if math.isnan(error):
+        return text(mean)
+    return f"{text(mean)} ({text(mean - 2 * error)} to {text(mean + 2 * error)})"
+
+
+def chosen(rows: list[dict[str, str]], where: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the rows whose columns have the given values, or one of several."""
+    for column, wanted in where.items():
+        values = [str(value) for value in (wanted if isinstance(wanted, list) else [wanted])]
+        rows = [r for r in rows if r[column] in values]
+    if not rows:
+        raise ValueError(f"no row has {dict(where)}")
+    return rows
+
+
+def levels(evidence: Mapping[str, Any]) -> Finding:
+    """Return the difference of two mean levels of a summary file against `by`, or `within` in both directions.
+
+    Each side is the mean over its rows of accuracy. Its standard error is the mean of theirs over seeds, as if all rows
+    moved together, so that the interval is rather too wide.
+    """
+    rows = chosen(records(evidence["levels"]), {"metric": "accuracy"})
+    sides = [chosen(rows, evidence[side]) for side in ("better", "than")]
+    mean = [sum(float(r["mean"]) for r in side) / len(side) for side in sides]
+    error = [sum(float(r["std"]) / math.sqrt(int(r["seeds"])) for r in side) / len(side) for side in sides]
+    difference = mean[0] - mean[1]
+    both = math.hypot(*error)
+    distance = difference - evidence.get("by", 0) / 100
+    if "within" in evidence:
+        distance = evidence["within"] / 100 - abs(difference)
+    return Finding(decided(distance, both), interval(difference, both, percent=True))
+
+
+def deviations(evidence: Mapping[str, Any]) -> Finding:
+    """Return at how many places the deviation over seeds is lower on one side, by a sign test.
+
+    Rows are a pair where they agree in all columns that describe a place. `deviations` is a summary file, or a file
+    whose `column` holds values such as `58.4 ± 3.8`.
+    """
+    rows = records(evidence["deviations"])
+    column = evidence.get("column", "std")
+    place = [name for name in rows[0] if name in PLACE and name not in evidence["better"]]
+    if column == "std":
+        rows = chosen(rows, {"metric": "accuracy"})
+    sides = [
+        {
+            tuple(r[name] for name in place): float(r[column].rpartition("±")[2])
+            for r in chosen(rows, evidence[side])
+            if r[column] not in ("", "–")
+        }
+        for side in ("better", "than")
+    ]
+    pairs = [(sides[0][key], sides[1][key]) for key in sides[0] if key in sides[1]]
+    lower = sum(first < second for first, second in pairs)
+    higher = sum(first > second for first, second in pairs)
+    verdict = HELD if lower > higher else FAILED
+    if sign_test(lower, lower + higher) >= ALPHA:
+        verdict = CANNOT_TELL
+    return Finding(verdict, f"lower at {lower} of {len(pairs)}")
+
+
+PLACE = ("algorithm", "bn", "addon", "held_out", "site", "role", "Condition")
+"""Columns that describe a place at which two deviations are compared."""
+
+
+def sign_test(first: int, count: int) -> float:
+    """Return the two-sided p-value of `first` of `count` fair coins."""
+    least = min(first, count - first)
+    return min(1.0, 2 * sum(math.comb(count, k) for k in range(least + 1)) / 2**count)
+
+
+def printed(evidence: Mapping[str, Any]) -> Finding:
+    """Return how many printed values of a comparison file ours equal; misprints do not count."""
+    judged_rows = [r for r in records(evidence["printed"]) if r["verdict"] in ("within", "outside")]
+    equal = sum(r["verdict"] == "within" for r in judged_rows)
+    return Finding(HELD if equal == len(judged_rows) else FAILED, f"{equal} of {len(judged_rows)} printed values")
+
+
+def written(page: str) -> str:
+    """Return a page with the table between its two marks."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{table()}\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"wrote {PAGE.name}: {table().partition(chr(10))[0]}")

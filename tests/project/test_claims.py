@@ -1,0 +1,133 @@
+"""The table of the papers' claims agrees with the files of the studies, and its rules are those of the page."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CLAIMS: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "claims.py"))
+REPRODUCE: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "reproduce.py"))
+Finding = CLAIMS["Finding"]
+LIST = yaml.safe_load((ROOT / "docs/reproductions/claims.yaml").read_text(encoding="utf-8"))
+
+
+def test_the_page_has_the_table_that_the_files_make() -> None:
+    page = (ROOT / "docs/reproductions.md").read_text(encoding="utf-8")
+    assert page == CLAIMS["written"](page), "write it again: make claims"
+
+
+def test_every_claim_of_the_papers_has_a_row() -> None:
+    """The papers put 51 claims in words: FedBN 19, TsmoBN 11, UniFed 8, FedTAN 13."""
+    papers = [claim["paper"] for claim in LIST]
+    assert {paper: papers.count(paper) for paper in papers} == {"FedBN": 19, "TsmoBN": 11, "UniFed": 8, "FedTAN": 13}
+    for claim in LIST:
+        assert claim.get("evidence") or claim["why"], "an untested claim says why"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "each", "expected"),
+    [
+        ([], False, "untested"),
+        (["held", "held"], False, "held"),
+        (["held", "failed"], False, "failed"),
+        (["cannot tell", "failed"], False, "failed"),
+        (["held", "cannot tell"], False, "cannot tell"),
+        (["held", "failed"], True, "cannot tell"),
+        (["failed", "failed"], True, "failed"),
+    ],
+)
+def test_parts_and_repetitions_of_a_claim(verdicts: list[str], each: bool, expected: str) -> None:
+    assert CLAIMS["judged"]([Finding(verdict, "") for verdict in verdicts], each) == expected
+
+
+def test_the_sign_test_is_that_of_fair_coins() -> None:
+    """0 of 5: 2 / 32. 1 of 6: 2 (1 + 6) / 64. A half is certain to be reached."""
+    test = CLAIMS["sign_test"]
+    assert (test(0, 5), test(5, 5), test(1, 6), test(2, 4)) == (0.0625, 0.0625, 0.21875, 1.0)
+
+
+def test_a_difference_has_two_standard_errors_on_either_side() -> None:
+    assert CLAIMS["interval"](0.1, 0.02, percent=True) == "+10.0 (+6.0 to +14.0)"
+    assert CLAIMS["interval"](-0.5, float("nan"), percent=False) == "−0.500"
+
+
+SUMMARY = """algorithm,metric,inference,site,mean,std,seeds
+a,accuracy,source,x,0.80,0.02,4
+b,accuracy,source,x,0.70,0.02,4
+a,auc,source,x,0.1,0.1,4
+"""
+
+
+@pytest.mark.parametrize(
+    ("bound", "verdict"),
+    [
+        ({}, "held"),
+        ({"by": 8}, "cannot tell"),
+        ({"by": 13}, "failed"),
+        ({"within": 13}, "held"),
+        ({"within": 5}, "failed"),
+    ],
+)
+def test_levels_are_compared_with_a_margin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: dict[str, float], verdict: str
+) -> None:
+    """+10 points; each side has 0.02 / sqrt(4) = 1, so that two standard errors are 2 sqrt(2) = 2.8 points."""
+    (tmp_path / "s.csv").write_text(SUMMARY, encoding="utf-8")
+    monkeypatch.setitem(CLAIMS["records"].__globals__, "FOLDER", tmp_path)
+    evidence = {"levels": "s.csv", "better": {"algorithm": "a"}, "than": {"algorithm": "b"}}
+    found = CLAIMS["levels"](evidence | bound)
+    assert found == Finding(verdict, "+10.0 (+7.2 to +12.8)")
+
+
+def test_doubtful_trends_decide_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = "claim,sentence,held,mean_difference,se,sites_for,sites,doubt\n"
+    rows += "a,by 1 points,yes,0.1,0.01,2,2,\nb,x,yes,0.1,0.2,2,2,within the noise of seeds\n"
+    rows += "c,x,cannot tell,,,,,neither side is above chance\n"
+    (tmp_path / "t.csv").write_text(rows, encoding="utf-8")
+    monkeypatch.setitem(CLAIMS["records"].__globals__, "FOLDER", tmp_path)
+    found = [CLAIMS["trend"]({"trend": "t.csv", "row": row}) for row in "abc"]
+    assert [one.verdict for one in found] == ["held", "cannot tell", "cannot tell"]
+    assert found[0].numbers == "+10.0 (+8.0 to +12.0), 2 of 2"
+    against = [CLAIMS["trend"]({"trend": "t.csv", "row": "a", "by": by}).verdict for by in (7, 9, 13)]
+    assert against == ["held", "cannot tell", "failed"], "another margin than the trend's"
+
+
+def test_two_claims_of_fedbn_are_stronger_than_its_tables() -> None:
+    """The page has 5.4 points over training alone on Office-Caltech10, and 6 of 45 pairs of table 13 against it."""
+    table = pd.read_csv(ROOT / "config/published/fedbn-table1.csv")
+    office = table[table["site"].str.startswith("office")].groupby("method")["value"].mean()
+    others = office.drop("FedBN")
+    assert office["FedBN"] - others.max() == pytest.approx(5.4, abs=0.05)
+    grid = pd.read_csv(ROOT / "config/published/fedbn-table13.csv")
+    wide = grid.pivot(index=["variant", "site"], columns="method", values="value")
+    assert (len(wide), int((wide["FedBN"] < wide["FedAvg"]).sum())) == (45, 6)
+
+
+def test_a_reproduction_finds_archives_and_the_images_that_it_needs(tmp_path: Path) -> None:
+    """Archives of folders are linked into one; images of CIFAR are written with the training images first."""
+    data = tmp_path / "data"
+    (data / "mnist").mkdir(parents=True)
+    (data / "mnist" / "labels.gz").write_bytes(b"labels")
+    x = np.arange(5, dtype=np.uint8).reshape(5, 1, 1, 1)
+    parts = {"x_train": x[:3], "y_train": [0, 1, 2], "x_test": x[3:], "y_test": [3, 4]}
+    np.savez(data / "cifar10_exact.npz", **parts)
+    study = REPRODUCE["studies"]()["unifed-table2-small"]
+    folder, mirror = REPRODUCE["prepare"](study, data, tmp_path / "build")
+    assert (mirror / "labels.gz").read_bytes() == b"labels"
+    with np.load(folder / "cifar10_part.npz") as made:
+        assert made["x"].ravel().tolist() == made["y"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_unknown_and_lost_reproductions_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [REPRODUCE["main"](name) for name in ("nothing", "benchmark-cifar10c")] == [2, 2]
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("STUDY: nothing is not one of ")
+    assert "fedtan-fig6" in said[0]
+    assert said[1] == "STUDY: benchmark-cifar10c cannot be repeated: the order of its 1,500 images was not recorded"
