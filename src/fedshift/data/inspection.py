@@ -160,17 +160,18 @@ def by_class(kind: pd.Series, label: pd.Series, classes: Sequence[str]) -> str:
     if len(kind) < MANY:
         return ""
     counts = pd.crosstab(kind, label)
-    association = cramers_v(counts.to_numpy())
+    association = cramers_v(counts.to_numpy().tolist())
     if association <= GIVEN_AWAY:
         return ""
-    shares = (counts / counts.sum()).loc[counts.sum(axis=1).idxmax()]
-    if len(shares) > 2:
-        # Of many classes those that differ most.
-        shares = shares.loc[[shares.idxmin(), shares.idxmax()]]
-    listed = ", ".join(f"{100 * share:.0f} % of {classes[int(k)]}" for k, share in shares.items())
+    sizes = kind.value_counts().sort_index()
+    commonest = str(sizes.index[int(sizes.argmax())])
+    share = (100 * (kind == commonest)).groupby(label).mean()
+    if len(share) > 2:
+        share = share.iloc[[int(share.argmin()), int(share.argmax())]]
+    listed = ", ".join(f"{value:.0f} % of {classes[int(k)]}" for k, value in zip(share.index, share, strict=True))
     return (
-        f"{counts.sum(axis=1).idxmax()}: {listed} (Cramér's V {association:.2f}). A network may tell the classes by "
-        "it, and scores do not show that"
+        f"{commonest}: {listed} (Cramér's V {association:.2f}). A network may tell the classes by it, and scores do "
+        "not show that"
     )
 
 

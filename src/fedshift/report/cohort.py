@@ -264,7 +264,7 @@ def _near_copies(rows: pd.DataFrame, images: Path) -> Iterator[Check]:
         (NEAR_WITHIN, together, "Copies count several times, and intervals are then too narrow"),
     ):
         if not found:
-            yield Check(title, "ok", f"none; crops of more than 5 % of a side are mostly not found{some}")
+            yield Check(title, "ok", f"none; crops of more than 5 % of a side are often not found{some}")
             continue
         members = known.iloc[sorted({k for pair in found for k in pair})].groupby("site", sort=False).size()
         first, second = (known["sample"][k] for k in found[0])
