@@ -91,7 +91,7 @@ def arithmetic() -> dict[str, str]:
     """
     import torch
 
-    present = getattr(torch.cpu, "get_capabilities", dict)()
+    present: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
     return {
         "torch": torch.backends.cpu.get_cpu_capability(),

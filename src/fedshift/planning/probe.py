@@ -266,8 +266,9 @@ def images_of(run: Run, paths: Paths) -> Images:
     shape = dataset.shape or (3, getattr(dataset, "size", 96), getattr(dataset, "size", 96))
     channels, *space = shape_after(run.data.prepare, shape)
     array = np.random.default_rng(0).integers(0, 256, (FEW, *space, channels), dtype=np.uint8)
-    samples, faults = dataset.examine(Path())
-    require_none(faults)
+    examined = dataset.examine(Path())
+    require_none(examined.faults)
+    samples = examined.samples
     samples = samples.assign(row=np.arange(len(samples)) % FEW, label=samples["label"].astype("int64"))
     return Images(array, samples, "images of noise in the size of yours")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
+from typing import Any
 
 from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
@@ -45,12 +47,12 @@ def section(results: StudyResults, unit: str) -> Section | None:
     return Section("hypotheses", "Registered hypotheses", lines, [plain(table, marks)], folds)
 
 
-def _row(findings: Findings, row: dict[str, object]) -> tuple[str, ...]:
+def _row(findings: Findings, row: dict[Hashable, Any]) -> tuple[str, ...]:
     """Return the cells of one hypothesis."""
     metric = findings.headline
     names = ("mean", "low", "high", "low_patients", "high_patients")
-    value = Value(**{name: float(row[name]) for name in names})  # type: ignore[arg-type]
-    claimed = f"{_SHOWN[str(row['direction'])]} {number(float(row['margin']), metric)}"  # type: ignore[arg-type]
+    value = Value(**{name: float(row[name]) for name in names})
+    claimed = f"{_SHOWN[str(row['direction'])]} {number(float(row['margin']), metric)}"
     mean = DASH if math.isnan(value.mean) else number(value.mean, metric, sign=True)
     answer = str(row["answer"])
     if answer == NOT_RUN:
