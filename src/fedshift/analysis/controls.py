@@ -52,9 +52,9 @@ def _rows(findings: Findings, study: Estimates) -> Iterator[dict[str, Any]]:
     levels: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     differences: dict[tuple[str, str, str], list[Estimate]] = defaultdict(list)
     titles = {condition.run.partition_id: condition.held_out for condition in findings.conditions}
-    for run, folds in _wholes(study.names.plan.controls.values()):
+    for run, of_folds in _wholes(study.names.plan.controls.values()):
         partition = run.partition_id
-        by_site = _by_site([_of_control(study.predicted.paths, fold) for fold in folds])
+        by_site = _by_site([_of_control(study.predicted.paths, fold) for fold in of_folds])
         about = {"partition": partition, "held_out": titles[partition], "condition_id": "", "inference_id": ""}
         at_sites: dict[Site, Estimate] = {}
         for metric in findings.metrics.values():
