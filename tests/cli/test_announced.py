@@ -74,13 +74,16 @@ def calls() -> Iterator[list[str]]:
     values = {
         **{"study": "tiny", "inference": "source", "figure": "sites", "format": "mlflow", "run": run.id},
         **{"images": "own", "one": "tiny", "other": "tiny", "slides": "slides.csv", "out": "out", "file": "plugin.py"},
+        **{"folder": "own", "site": "A", "reason": "none"},
     }
     for name, command in commands().items():
         if name in QUICK | BY_THEMSELVES:
             continue
         wanted = values | {"id": ids.get(name, run.partition_id)}
         arguments = [wanted[action.dest] for action in command._actions if not action.option_strings]
-        yield [name, *arguments, *(["--reason", "none"] if name == "accept" else [])]
+        required = [action for action in command._actions if action.option_strings and action.required]
+        options = [word for action in required for word in (action.option_strings[-1], wanted[action.dest])]
+        yield [name, *arguments, *options]
 
 
 def test_every_command_that_may_take_long_says_what_it_does_before_it_loads_a_library() -> None:

@@ -111,7 +111,7 @@ def name_of(device: torch.device) -> str:
     import torch
 
     if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+        return str(torch.cuda.get_device_name(device))
     return f"CPU ({platform.machine()})"
 
 
