@@ -272,7 +272,7 @@ def test_check_names_images_that_were_saved_again(capsys: pytest.CaptureFixture[
     lines = capsys.readouterr().out.splitlines()
     assert not [line for line in lines if "PROBLEM" in line]
     (suspect,) = [line for line in lines if "look alike" in line]
-    assert suspect.startswith("  suspect: Images that look alike (saved again, resized or mirrored)")
+    assert suspect.startswith("  suspect: Images that look alike (saved again, resized, mirrored or slightly cropped)")
     found = re.search(r"(\d+) pairs \((\d+) images at A and (\d+) images at B\)", suspect)
     assert found and min(map(int, found.groups())) >= 8
 

@@ -52,9 +52,9 @@ def _rows(findings: Findings, study: Estimates) -> Iterator[dict[str, Any]]:
     levels: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     differences: dict[tuple[str, str, str], list[Estimate]] = defaultdict(list)
     titles = {condition.run.partition_id: condition.held_out for condition in findings.conditions}
-    for run, of_folds in _wholes(study.names.plan.controls.values()):
+    for run, partitions in _wholes(study.names.plan.controls.values()):
         partition = run.partition_id
-        by_site = _by_site([_of_control(study.predicted.paths, fold) for fold in of_folds])
+        by_site = _by_site([_of_control(study.predicted.paths, fold) for fold in partitions])
         about = {"partition": partition, "held_out": titles[partition], "condition_id": "", "inference_id": ""}
         at_sites: dict[Site, Estimate] = {}
         for metric in findings.metrics.values():
@@ -186,9 +186,8 @@ def _differences(
 def _row(
     quantity: str, about: dict[str, str], role: str, site: str, metric: Metric, estimate: Estimate, n: int = 0
 ) -> dict[str, Any]:
-    bounds = estimate.bounded(metric.ends, metric.scale, difference=quantity != "level")
-    numbers = {"mean": estimate.mean, "std": estimate.std, "seeds": len(estimate.values)}
-    numbers |= {"low": bounds.low, "high": bounds.high}
+    low, high = estimate.interval(metric.scale if quantity == "level" else "")
+    numbers = {"mean": estimate.mean, "std": estimate.std, "seeds": len(estimate.values), "low": low, "high": high}
     return {"quantity": quantity, **about, "role": role, "site": site, "metric": metric.name, "n": n, **numbers}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from ..analysis.findings import Findings
@@ -47,11 +47,11 @@ def section(results: StudyResults, unit: str) -> Section | None:
     return Section("hypotheses", "Registered hypotheses", lines, [plain(table, marks)], folds)
 
 
-def _row(findings: Findings, row: dict[Hashable, Any]) -> tuple[str, ...]:
+def _row(findings: Findings, row: Mapping[Hashable, Any]) -> tuple[str, ...]:
     """Return the cells of one hypothesis."""
     metric = findings.headline
     names = ("mean", "low", "high", "low_patients", "high_patients")
-    value = Value(**{name: float(row[name]) for name in names})  # type: ignore[arg-type]
+    value = Value(**{name: float(row[name]) for name in names})
     claimed = f"{_SHOWN[str(row['direction'])]} {number(float(row['margin']), metric)}"
     mean = DASH if math.isnan(value.mean) else number(value.mean, metric, sign=True)
     answer = str(row["answer"])
