@@ -79,7 +79,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def printed(name: str, capsys: pytest.CaptureFixture[str]) -> tuple[list[Rows], str]:
     """The tables of a study that comes with the package, and its notes."""
-    assert main(["ledger", name]) == 0
+    assert main(["ledger", name, "--scale", "paper"]) == 0
     out = capsys.readouterr().out
     return parsed(out), "\n".join(line for line in out.splitlines() if line.startswith("Note: "))
 
