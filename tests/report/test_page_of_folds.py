@@ -14,15 +14,15 @@ from fedshift.report import page
 STUDY = {
     "partition": {"internal": ["a", "b"], "external": ["x"], "split": {"folds": 5, "val": 0.2}},
     "runs": [{"algorithm": "fedavg"}],
-    "figures": [],
+    "figures": ["decision_curve"],
     "metrics": ["auc"],
     "headline": "auc",
 }
 
 
 def test_patients_of_all_folds_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """15 patients at each site, three of whom a fold tests: of the whole they are not few."""
-    monkeypatch.setattr(fake_study, "PATIENTS", 15)
+    """16 patients at each site, three or four of whom a fold tests: of the whole they are not few."""
+    monkeypatch.setattr(fake_study, "PATIENTS", 16)
     plan, paths = summarised(tmp_path, **STUDY)
     context = page.context(load(plan, paths))
     assert [cohort.title for cohort, _ in context["cohorts"]] == [f"x, fold {k}" for k in range(1, 6)]
@@ -31,5 +31,5 @@ def test_patients_of_all_folds_are_counted_together(tmp_path: Path, monkeypatch:
     assert not context["several"]
     assert len(context["sites"]) == 1
     assert [row[0].text for row in context["sites"][0].rows] == ["a", "b", "x"]
-    assert [row[3].text for row in context["sites"][0].rows] == ["15", "15", "15"]
+    assert [row[3].text for row in context["sites"][0].rows] == ["16", "16", "16"]
     assert len(context["missing"]) == 0

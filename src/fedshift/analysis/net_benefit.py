@@ -104,9 +104,19 @@ def _bounds(trainings: Sequence[Benefit], k: int, cluster: np.ndarray, group: Gr
 def _by_site(
     predicted: Predictions, condition: Condition, key: str, patients: Clusters
 ) -> dict[tuple[str, str], list[Scored]]:
-    """Return the test samples of each site and role, as each training that can be read scores them."""
-    parts: dict[tuple[str, str], list[Scored]] = defaultdict(list)
-    for _, test in predicted.by_site(condition.runs.values(), key):
+    """Return the test samples of each site and role, as each training that can be read scores them.
+
+    At an internal site, the trainings of all folds with one seed are one.
+    """
+    parts: dict[tuple[str, str], dict[tuple[int, int], list[Scored]]] = defaultdict(lambda: defaultdict(list))
+    for run, test in predicted.by_site(condition.runs.values(), key):
         for part in test:
-            parts[part.site, part.role].append(scored(predicted.plan.study, part, patients))
-    return parts
+            fold = 0 if part.role == "internal" else run.partition.split.fold or 0
+            parts[part.site, part.role][run.seed, fold].append(scored(predicted.plan.study, part, patients))
+    return {place: [*map(_joined, trainings.values())] for place, trainings in parts.items()}
+
+
+def _joined(folds: list[Scored]) -> Scored:
+    """Return the samples of all folds of a site as one set."""
+    columns = (np.concatenate(column) for column in zip(*(fold[:3] for fold in folds), strict=True))
+    return Scored(*columns, folds[0].group)

@@ -313,8 +313,7 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
     home: dict[str, np.ndarray] = {}
     for role, site in next(iter(trainings.values())).places if trainings else ():
         parts = [training.places[role, site] for training in trainings.values()]
-        counts = np.stack([counted(p.positive, p.score, t) for p, t in zip(parts, thresholds, strict=True)])
-        _, people = np.unique(parts[0].patient, return_inverse=True)
+        counts, people = _stacked(parts, thresholds)
         for name, members in groups.items():
             mean = rates(counts[members].sum(1)).mean(0)
             away = mean - home.setdefault(name, mean)  # validation comes first
@@ -325,10 +324,30 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
                 "rule": study.threshold.label,
                 "positive": study.dataset.classes[positive_class(study)],
                 "threshold": float(thresholds[members].mean()),
-                **{"patients": len(set(parts[0].patient)), "samples": len(parts[0].patient)},
+                "patients": len(np.unique(np.concatenate([parts[n].patient for n in members]))),
+                "samples": len(parts[members[0]].patient),
                 **dict(zip(COUNTS, counts[members].sum(1).mean(0), strict=True)),
                 **dict(zip(RATES, mean, strict=True)),
                 **dict(zip((f"{rate}_low" for rate in RATES), low, strict=True)),
                 **dict(zip((f"{rate}_high" for rate in RATES), high, strict=True)),
                 **{f"{rate}_drift": away[[*RATES].index(rate)] for rate in DRIFTS if role != VALIDATION},
             }
+
+
+def _stacked(parts: Sequence[Scored], thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the counts (trainings, samples, 4) of one place, and the patient of each sample (samples,), from 0.
+
+    Trainings on one fold predict the same samples. Those of another fold count 0 in them.
+    """
+    places: dict[bytes, slice] = {}
+    patients: list[np.ndarray] = []
+    for part in parts:
+        if part.patient.tobytes() not in places:
+            first = sum(map(len, patients))
+            places[part.patient.tobytes()] = slice(first, first + len(part.patient))
+            patients.append(part.patient)
+    _, people = np.unique(np.concatenate(patients), return_inverse=True)
+    stacked = np.zeros((len(parts), len(people), len(COUNTS)))
+    for n, (part, threshold) in enumerate(zip(parts, thresholds, strict=True)):
+        stacked[n, places[part.patient.tobytes()]] = counted(part.positive, part.score, threshold)
+    return stacked, people

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ..core import registry
@@ -95,15 +94,17 @@ def _of_condition(predicted: Predictions, condition: Condition, samples: pd.Data
 def _score(metric: Metric, parts: list[tuple[int, pd.DataFrame]], people: Clusters) -> dict[str, Any]:
     """Return the numbers of a row from the predictions of a group: seed and table of each training."""
     _, first = parts[0]
-    # A group of images may lie at several sites: patients are those of the whole dataset.
-    cluster = people.of(pd.Index(first["sample"]), "")
+    tested: set[int] = set()
     trainings = []
     for seed, part in parts:
         label = part["label"].to_numpy()
         probability = part[predictions.probabilities(part)].to_numpy(float)
         influence = metric.influence(label, probability)
+        # A group of images may lie at several sites: patients are those of the whole dataset.
+        cluster = people.of(pd.Index(part["sample"]), "")
+        tested |= set(cluster)
         trainings.append(estimates.single(metric.value(label, probability), influence, cluster, people.group(""), seed))
     score = estimates.over_trainings(trainings)
     low, high, *_ = score.bounded(metric.ends, metric.scale)
-    counts = {"n": len(first), "clusters": len(np.unique(cluster))}
+    counts = {"n": len(first), "clusters": len(tested)}
     return {**counts, "mean": score.mean, "std": score.std, "seeds": len(parts), "low": low, "high": high}

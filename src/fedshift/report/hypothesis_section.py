@@ -50,8 +50,7 @@ def section(results: StudyResults, unit: str) -> Section | None:
 def _row(findings: Findings, row: Mapping[Hashable, Any]) -> tuple[str, ...]:
     """Return the cells of one hypothesis."""
     metric = findings.headline
-    names = ("mean", "low", "high", "low_patients", "high_patients")
-    value = Value(**{name: float(row[name]) for name in names})
+    value = Value(mean=row["mean"], low=row["low"], high=row["high"])
     claimed = f"{_SHOWN[str(row['direction'])]} {number(float(row['margin']), metric)}"
     mean = DASH if math.isnan(value.mean) else number(value.mean, metric, sign=True)
     answer = str(row["answer"])
