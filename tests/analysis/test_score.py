@@ -64,8 +64,10 @@ def test_summary_is_over_seeds(tmp_path: Path) -> None:
     assert list(table) == SUMMARY.split()
     row = pick(table, site="centre1", inference="source", metric="accuracy", bn="local").iloc[0]
     assert (row["mean"], row["std"], row["seeds"], row["n"]) == pytest.approx((0.6, 0.1, 3, 60))
-    # All patients are alike, so that trainings alone spread: t with 2 degrees of freedom has the quantile 4.302653.
-    assert row["low"] == pytest.approx(0.6 - 4.302653 * 0.1 / math.sqrt(3), abs=1e-6)
+    # All patients are alike: the interval is that of three trainings.
+    half = student.ppf(0.975, 2) * 0.1 / math.sqrt(3)
+    assert (row["low"], row["high"]) == pytest.approx((0.6 - half, 0.6 + half))
+    assert row["se"] == pytest.approx(0, abs=1e-12)
     assert math.isnan(row["published"])
 
 

@@ -113,7 +113,11 @@ def test_the_interval_at_a_site_is_made_of_the_influence_of_patients(tmp_path: P
     se = math.sqrt(k / (k - 1) * (by_patient**2).sum())
     assert row["se"] == pytest.approx(se, abs=1e-6)
     half = student.ppf(0.975, k - 1) * se / (mean * (1 - mean))
-    assert (row["low"], row["high"]) == pytest.approx(tuple(expit(logit(mean) + np.array([-half, half]))), abs=1e-6)
+    effects = results.table("effects").query("quantity == 'level' and bn == 'aggregated' and inference == 'source'")
+    alone = effects[effects["site"] == "centre1"].iloc[0]
+    expected = tuple(expit(logit(mean) + np.array([-half, half])))
+    assert (alone["low_patients"], alone["high_patients"]) == pytest.approx(expected, abs=1e-6)
+    assert (row["low"], row["high"]) == (alone["low"], alone["high"]), "over patients and trainings"
     assert row["chance"] == row["majority"] == 0.5
     compared = results.table("comparisons")[results.table("comparisons")["site"] == "centre1"].iloc[0]
     assert compared["low"] < compared["mean"] < compared["high"]
