@@ -145,3 +145,17 @@ def test_clients_that_train_alone_have_no_mistakes_outside(tmp_path: Path) -> No
     plan, paths = summarised(tmp_path, runs=[{"algorithm": ["local", "fedavg"]}], figures=["mistakes"])
     (first, _) = results.load(plan, paths).for_figures.mistakes(1)
     assert first.condition == "FedAvg, aggregated BN"
+
+
+def test_mistakes_of_each_site_can_be_opened_by_themselves() -> None:
+    """Every part is an SVG of its own, without its heading, which stands above it."""
+    figure = registry.build("figure", "mistakes")
+    svg = figure.draw(with_mistakes(failures(NASTY), failures("east", 0)))
+    (first, one), (second, other) = figure.parts(svg)
+    assert first.startswith(f"{NASTY}: ") and second.startswith("east: ")
+    for n, (title, part) in enumerate(((first, one), (second, other))):
+        root = ElementTree.fromstring(part)
+        assert root[0].text == title and root[0].get("id") == f"mistakes-{n}-title"
+        assert "wrong (" not in "".join(text for element in root[1:] for text in element.itertext())
+    assert one.count("<image") == svg.count("<image") - other.count("<image") > 0
+    assert registry.build("figure", "patches").parts(svg) == []

@@ -89,7 +89,7 @@ rule page:
     input:
         rules.score.output,
         rules.summarise.output,
-        figures=lambda w: [PATHS.study_files(w.study).figure(f) for f in PLANS[w.study].study.figures],
+        figures=lambda w: [PATHS.study_files(w.study).figure(f) for f in PLANS[w.study].figures],
         manifests=lambda w: [PATHS.run_files(run).manifest for run in PLANS[w.study].runs],
     output:
         page=report(

@@ -25,7 +25,7 @@ from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data
-from . import controls, folds, mistakes, net_benefit, operating_point, score, study_tables
+from . import controls, folds, mistakes, net_benefit, operating_point, roc, score, study_tables
 from .findings import Findings
 from .names import Names
 from .predictions import Predictions
@@ -192,6 +192,8 @@ class StudyResults:
             labels={site: labels for site, (_, labels) in shown.items()},
             images=functools.cache(self._images),
             mistakes=self._mistakes,
+            positive=self.plan.study.positive or "",
+            curves=self._curves,
             internal=tuple(dict.fromkeys(s for p in partitions for s in p.internal)),
             external=tuple(dict.fromkeys(s for p in partitions for s in p.external)),
             headline=self.findings.headline,
@@ -209,6 +211,11 @@ class StudyResults:
 
     def _mistakes(self, each: int) -> list[SiteMistakes]:
         return list(mistakes.worst(self.findings, self.predictions, self.samples, each))
+
+    def _curves(self) -> pd.DataFrame:
+        curves = self._titled(roc.table(self.findings, self.predictions))
+        held_out = {key: condition.held_out for key, condition in self.names.conditions.items()}
+        return curves.assign(held_out=curves["condition_id"].map(held_out))
 
     def _titled(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return a table with the columns `condition` and `shown`: the titles of condition and inference."""

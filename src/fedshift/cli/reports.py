@@ -94,7 +94,7 @@ def report(args: argparse.Namespace) -> None:
     if one_plan(args).measures_divergence:
         divergence(args)
     # Each step is the command that Snakemake would call, so that checksums are checked and recorded in the same way.
-    for name in one_plan(args).study.figures:
+    for name in one_plan(args).figures:
         figure(argparse.Namespace(**vars(args) | {"figure": name}))
     page(args)
 

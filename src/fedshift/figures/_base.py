@@ -90,6 +90,13 @@ def no_images(each: int) -> dict[str, np.ndarray]:
     return {}
 
 
+def no_curves() -> pd.DataFrame:
+    """Return no ROC curve: those of results without predictions."""
+    import pandas as pd
+
+    return pd.DataFrame(columns=["condition", "shown", "held_out", "site", "false_positives", "sensitivity"])
+
+
 @dataclass(frozen=True)
 class Results:
     """The numbers and images that a figure may draw.
@@ -110,6 +117,9 @@ class Results:
     images : function that returns at most so many random images of each site, as in `patches`
     mistakes : function that reads the predictions and returns at most so many mistakes of each external site; costly,
         so that `caption` should not call it
+    positive : the positive class of two; empty for the second
+    curves : function that reads the predictions and returns the mean ROC curve of each condition, inference and site,
+        with titles as in `scores`; costly, so that `caption` should not call it
     benefits : net_benefit.csv with titles as in `scores`; None where the study asks for no decision curve
     divergence : divergence.csv with titles as in `scores`; None where the study does not ask for the figure
     ranking : ranks of the conditions over sites
@@ -129,6 +139,8 @@ class Results:
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
     images: Callable[[int], Mapping[str, np.ndarray]] = no_images
     mistakes: Callable[[int], Sequence[SiteMistakes]] = no_mistakes
+    positive: str = ""
+    curves: Callable[[], pd.DataFrame] = no_curves
     benefits: pd.DataFrame | None = None
     divergence: pd.DataFrame | None = None
     ranking: Ranking | None = None
@@ -139,10 +151,13 @@ class Figure(Plugin):
     """A picture for the page.
 
     A plug-in sets `title`, the heading of the figure, and overrides `caption` and `draw`; the other methods are help.
+    `section` is the id of the page's section that shows it; by default, and where a page lacks that section, it stands
+    among the other figures.
     """
 
     kind: ClassVar[str] = "figure"
     title: ClassVar[str] = ""
+    section: ClassVar[str] = "figures"
 
     def caption(self, results: Results) -> str:
         """Return one or two sentences that are true of these results."""
@@ -151,6 +166,13 @@ class Figure(Plugin):
     def draw(self, results: Results) -> str:
         """Return the figure as SVG text."""
         raise TypeError(f"{type(self).__name__} draws nothing")
+
+    def parts(self, svg: str) -> list[tuple[str, str]]:
+        """Return title and SVG text of each part of a drawn figure that a reader opens by itself.
+
+        By default there are none, and the figure is shown whole.
+        """
+        return []
 
     def heading(self, results: Results) -> str:
         """Return title and caption: what describes the figure to readers who cannot see it."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import html
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,6 +29,12 @@ _FONT = 9
 _FEW = 3
 """So few images in a row would be too large on the whole width."""
 _LINE = _FONT + 3
+_QUOTES = {'"': "&quot;"}
+_ROW = re.compile(
+    r'<svg class="row" [^>]*width="(?P<width>[\d.]+)" height="(?P<height>[\d.]+)" data-heading="(?P<heading>[^"]*)">'
+    r"(?P<body>.*?)</svg>",
+    re.DOTALL,
+)
 _LETTER = 0.56 * _FONT
 """Width of a letter, a little more than that of most fonts."""
 
@@ -71,17 +79,39 @@ def grid(name: str, title: str, rows: Sequence[tuple[str, Sequence[Tile]]], colu
     top = 0.0
     for start in range(0, len(rows), columns):
         line = rows[start : start + columns]
-        for k, (heading, row) in enumerate(line):
-            x = k * width / columns
-            body.append(
-                f'<text x="{x:.1f}" y="{top + 13:.1f}" fill="currentColor" font-size="11">{escape(heading)}</text>'
-            )
-            for n, tile in enumerate(row):
-                body += _tile(tile, pngs[id(tile)], x + n * (side + _GAP), top + _HEADING, side)
         shown = [tile for _, row in line for tile in row]
         words = max((len(tile.lines) for tile in shown), default=0)
-        top += _HEADING + side * bool(shown) + words * _LINE + 14
+        height = _HEADING + side * bool(shown) + words * _LINE + 14
+        for k, (heading, row) in enumerate(line):
+            body += _row(heading, row, pngs, side, (k * width / columns, top, width / columns, height))
+        top += height
     return frame(name, title, (width, top), "\n".join(body))
+
+
+def _row(
+    heading: str, row: Sequence[Tile], pngs: dict[int, str], side: float, box: tuple[float, float, float, float]
+) -> Iterator[str]:
+    """Yield the elements of one row: an <svg> element at `box` (x, y, width, height), which `rows_of` finds again."""
+    x, y, width, height = box
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    yield f'<svg class="row" {place} data-heading="{escape(heading, _QUOTES)}">'
+    yield f'<text x="0" y="13" fill="currentColor" font-size="11">{escape(heading)}</text>'
+    for n, tile in enumerate(row):
+        yield from _tile(tile, pngs[id(tile)], n * (side + _GAP), _HEADING, side)
+    yield "</svg>"
+
+
+def rows_of(name: str, svg: str) -> list[tuple[str, str]]:
+    """Return heading and SVG text of each row of a figure that `grid` has made; `name` makes ids unique."""
+    found = []
+    for n, row in enumerate(_ROW.finditer(svg)):
+        heading = html.unescape(row["heading"])
+        size = (float(row["width"]), float(row["height"]) - _HEADING)
+        # the heading stands above the part, so that the picture begins with its images
+        images = row["body"].partition("</text>")[2]
+        body = f'<g transform="translate(0 {-_HEADING})">{images}</g>'
+        found.append((heading, frame(f"{name}-{n}", heading, size, body)))
+    return found
 
 
 def _tile(tile: Tile, data: str, x: float, y: float, side: float) -> Iterator[str]:

@@ -20,6 +20,7 @@ class Calibration(Figure):
     """Observed frequency against predicted probability at each external site, over a histogram of the probabilities."""
 
     title = "Calibration at external sites"
+    section = "calibration"
     samples: int = Field(10, ge=1, description="points of fewer samples are not drawn")
     patients: int = Field(3, ge=1, description="points of fewer patients are not drawn")
 

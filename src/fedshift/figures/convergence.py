@@ -21,6 +21,7 @@ class Convergence(Figure):
     """Validation accuracy and training loss by round: means over clients and runs, with single runs as thin lines."""
 
     title = "Convergence"
+    section = "training"
     most: int = Field(24, ge=0, description="single runs are drawn if there are at most this many")
 
     def caption(self, results: Results) -> str:

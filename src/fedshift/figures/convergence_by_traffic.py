@@ -27,6 +27,7 @@ class ConvergenceByTraffic(Figure):
     """The validation metric by round, and by the traffic of all clients so far: means over clients and runs."""
 
     title = "Convergence by traffic"
+    section = "training"
 
     def caption(self, results: Results) -> str:
         lines = curves(results)

@@ -20,6 +20,7 @@ class CriticalDifference(Figure):
     """
 
     title = "Ranks over sites"
+    section = "comparison"
 
     def caption(self, results: Results) -> str:
         ranking = results.ranking

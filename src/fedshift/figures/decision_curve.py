@@ -23,6 +23,7 @@ class DecisionCurve(Figure):
     """
 
     title = "Decision curve"
+    section = "operating-point"
     most: int = Field(6, ge=1, description="models that are drawn, each a condition under one inference")
 
     def caption(self, results: Results) -> str:

@@ -28,6 +28,7 @@ class LossBySite(Figure):
     """Training loss by round: a panel for each client and one for their mean, a line for each condition."""
 
     title = "Training loss by client"
+    section = "training"
     most: int = Field(24, ge=1, description="number of clients that have a panel: the first ones of the study")
     bands: int = Field(4, ge=0, description="the range over runs is drawn if there are at most this many conditions")
 

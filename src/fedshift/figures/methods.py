@@ -38,6 +38,7 @@ class Methods(Figure):
     """The headline metric of each condition at each site: bars with whiskers, or a table of numbers."""
 
     title = "Methods compared"
+    section = "comparison"
     bars: int = Field(48, ge=0, description="a table is drawn if there would be more bars than this")
     across: int = Field(16, ge=2, description="number of sites side by side in a table; further sites are drawn below")
 

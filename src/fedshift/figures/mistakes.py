@@ -6,13 +6,14 @@ from pydantic import Field
 
 from ._base import Figure, Results, SiteMistakes
 from ._canvas import short
-from ._images import Tile, each_row, grid, private
+from ._images import Tile, each_row, grid, private, rows_of
 
 
 class Mistakes(Figure):
     """Images of each external site with the most confident wrong predictions."""
 
     title = "Worst mistakes"
+    section = "examples"
     each: int = Field(6, ge=1, description="the most images of a site")
 
     def caption(self, results: Results) -> str:
@@ -29,6 +30,9 @@ class Mistakes(Figure):
         images = each_row(self.each, len(sites))
         rows = [(_heading(site), tiles(site, results.classes)[:images]) for site in sites]
         return grid(self.name, self.heading(results), rows, 1)
+
+    def parts(self, svg: str) -> list[tuple[str, str]]:
+        return rows_of(self.name, svg)
 
 
 def tiles(site: SiteMistakes, classes: tuple[str, ...]) -> list[Tile]:

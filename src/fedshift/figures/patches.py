@@ -12,6 +12,7 @@ class Patches(Figure):
     """Random images of each site with their classes, which show the feature shift."""
 
     title = "Example patches"
+    section = "examples"
     each: int = Field(6, ge=1, description="the most images of a site")
 
     def caption(self, results: Results) -> str:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Sites(Figure):
     """The headline metric at each site: one dot for each inference, with single seeds as faint dots."""
 
-    title = "Site by site"
+    title = "Means and single trainings"
+    section = "sites"
     most: int = Field(400, ge=0, description="single seeds are drawn if there are at most this many dots")
 
     def caption(self, results: Results) -> str:

@@ -28,6 +28,7 @@ class Sweep(Figure):
     """The headline metric against each numeric setting that the study varies, with all others equal."""
 
     title = "Settings varied"
+    section = "comparison"
     most: int = Field(
         12, ge=1, description="the most lines of a panel; if there would be more, only the first inference is drawn"
     )

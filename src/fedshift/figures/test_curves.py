@@ -16,6 +16,7 @@ class TestCurves(Figure):
     """Test accuracy and loss at the watched sites, by round and by the traffic of all clients so far."""
 
     title = "Test curves"
+    section = "training"
 
     def caption(self, results: Results) -> str:
         panels = curves(results)

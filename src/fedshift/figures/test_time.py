@@ -25,6 +25,7 @@ class TestTime(Figure):
     """The headline metric at external sites against batch size and momentum of an inference, and over test orders."""
 
     title = "Options at test time"
+    section = "comparison"
     thin: int = Field(40, ge=0, description="single sites are drawn if there are at most this many thin lines")
     boxes: int = Field(6, ge=0, description="boxes are drawn for each site if there are at most this many sites")
 

@@ -53,7 +53,7 @@ def outputs(plan: Plan, paths: Paths) -> Iterator[Output]:
     if plan.measures_divergence:
         yield Output("divergence", (study.divergence,))
     yield Output("summarise", study.summarised)
-    yield from (Output("figure", (study.figure(name),)) for name in plan.study.figures)
+    yield from (Output("figure", (study.figure(name),)) for name in plan.figures)
     yield Output("page", (paths.page(plan.name), study.headline))
 
 
@@ -94,7 +94,7 @@ def read_by(rule: str, plan: Plan, paths: Paths) -> list[Path]:
         "summarise": [*scored, *predicted, *controls, study.ledger, *rounds, *tables, *pixels, *partitions, *cards],
         "figure": [*shown, *predicted, *rounds, *images, *tables, *cards],
         "page": [
-            *(*scored, study.ledger, study.divergence, *study.summarised, *map(study.figure, plan.study.figures)),
+            *(*scored, study.ledger, study.divergence, *study.summarised, *map(study.figure, plan.figures)),
             *(*rounds, *manifests, *images, *tables, *pixels, *cards, *partitions),
         ],
         "export": [*scored, *rounds, *manifests, *(run.spec for run in runs)],

@@ -123,7 +123,7 @@ def job_counts(plans: Mapping[str, Plan]) -> dict[str, int]:
         "ledger": sum(map(of_ledger, plans.values())),
         "divergence": sum(plan.measures_divergence for plan in plans.values()),
         "summarise": len(plans),
-        "figure": sum(len(plan.study.figures) for plan in plans.values()),
+        "figure": sum(len(plan.figures) for plan in plans.values()),
         "page": len(plans),
         "index": 1,
     }

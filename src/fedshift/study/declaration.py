@@ -158,7 +158,8 @@ class Study(Frozen):
         "default: it is where the samples are images",
     )
     figures: tuple[FigureName, ...] = Field(
-        ("convergence", "patches", "sites"), description="figures of the page, in order"
+        ("convergence", "patches", "sites"),
+        description="figures of the page, in order; with two classes, calibration and roc follow unless it is empty",
     )
     subgroups: tuple[str, ...] = Field(
         (),

@@ -26,6 +26,8 @@ from .published import table_path
 from .run import Data, Run
 from .search import Search, options, trainings, varied
 
+OF_TWO_CLASSES = ("calibration", "roc")
+"""Figures that every page of a study with two classes has, after those that the study names."""
 MOST = 20_000
 """The most runs that a study may have."""
 
@@ -170,6 +172,14 @@ class Plan:
     def partitions(self) -> list[Partition]:
         """The partitions of all runs, each once, in the order of the runs."""
         return list(dict.fromkeys(run.partition for run in self.runs.values()))
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The figures of the page: those that the study names, then those of two classes; none if it names none."""
+        named = self.study.figures
+        if not named or len(self.study.dataset.classes) != 2:
+            return named
+        return tuple(dict.fromkeys([*named, *OF_TWO_CLASSES]))
 
     @property
     def controls(self) -> dict[str, Run]:
