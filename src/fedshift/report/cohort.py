@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +68,7 @@ class Cohort:
     patients : True where patients are known
     images, people : number of images and of known patients
     few : what is said of sites whose test samples are of one class, or few of one
+    partition_id, assigned : id of the partition, and sample, site, role and split of each of its samples
     """
 
     title: str
@@ -78,6 +79,8 @@ class Cohort:
     images: int
     people: int
     few: list[str]
+    partition_id: str = ""
+    assigned: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
     @property
     def doubted(self) -> bool:
@@ -104,7 +107,9 @@ def cohorts(results: StudyResults) -> list[Cohort]:
         images = results.paths.data_files(run.data.id).images
         of_folds = tests[run.data.id, run.partition.without_fold()]
         tested = pd.concat(of_folds).drop_duplicates(["site", "sample"]) if len(of_folds) > 1 else of_folds[0]
-        made.append(_cohort(run.partition, rows, tested, results.plan.study.dataset.classes, images))
+        cohort = _cohort(run.partition, rows, tested, results.plan.study.dataset.classes, images)
+        assigned_to = rows[["sample", "site", "role", "split"]]
+        made.append(replace(cohort, partition_id=run.partition_id, assigned=assigned_to))
     return made
 
 
