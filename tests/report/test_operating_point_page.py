@@ -73,7 +73,7 @@ def test_a_hospital_with_one_class_is_in_the_answer(
     """Balanced accuracy and AUC are not defined there, so that it is in no mean and no "worst site"."""
     one_class(monkeypatch)
     found = made(tmp_path, fake_study.helps, change=only_ill, headline=metric)
-    said, _, _ = text(found).partition("Read with care")
+    said, _, _ = text(found).partition("All metrics")
     assert "At centre1, which has only class tumour, sensitivity is 8.7 % (95% interval " in said
     assert "The worst external result is accuracy at centre1: 8.7 % (95% interval " in said
     assert "over patients), against 90.0 % at internal sites. It was picked as the worst of " in said
@@ -138,12 +138,15 @@ def test_the_section_shows_validation_first_and_every_site_at_its_threshold(
     assert column["Specificity"] == ("100.0", "100.0 (0.0)", "100.0 (0.0)", "–", "100.0 (0.0)")
     assert column["Prevalence"] == ("50.0", "50.0", "50.0", "100.0", "50.0")
     assert column["NPV"][3:] == ("0.0", "83.3")
-    counts = [
-        tuple(text.replace("\N{NO-BREAK SPACE}", " ") for text in (row[-1].text, row[-1].below)) for row in table.rows
-    ]
-    assert counts[3:] == [("TP 4, FN 42", "FP 0, TN 0"), ("TP 24, FN 6", "FP 0, TN 30")]
-    assert [(row[4].text, row[4].below) for row in table.rows][3:] == [("5", "46 samples"), ("6", "60 samples")]
-    assert section.last is None
+    names = ("tumour flagged", "tumour missed", "healthy flagged", "healthy cleared")
+    counts = list(zip(*(column[name] for name in names), strict=True))
+    assert counts[3:] == [("4", "42", "0", "0"), ("24", "6", "0", "30")]
+    assert column["Patients"][3:] == ("5", "6")
+    assert "PPV and NPV are at the prevalence of the test samples beside them" in table.caption
+    assert section.lines[0] == (
+        "The model flags 9 of 100 tumour samples at centre1; 80 of 100 tumour and 0 of 100 healthy samples at centre2. "
+        "The second number of each site is that of false alarms."
+    )
     said = text(found)
     assert "The positive class is tumour" in said
     assert "the smallest score with a specificity of 0.95 or more" in said
@@ -157,8 +160,11 @@ def test_predictive_values_at_a_declared_prevalence(tmp_path: Path) -> None:
     rights = {"centre1": 0.8, "centre2": 0.8}
     found = made(tmp_path, lambda run, how, site, role: rights.get(site, 0.9), prevalence=0.1)
     section = operating_point_section.section(found)
-    assert section is not None and section.last is not None
-    shown = {row[1].text: (row[4].text, row[5].text) for row in section.last.rows}
+    assert section is not None
+    (table,) = section.tables
+    assert [name.replace("\N{NO-BREAK SPACE}", " ") for name in table.header[-2:]] == ["PPV at 10 %", "NPV at 10 %"]
+    assert "Prevalence" not in table.header and "Threshold" not in table.header, "both are the same everywhere"
+    shown = {row[0].text: (row[-2].text, row[-1].text) for row in table.rows}
     assert shown["centre2"] == ("30.8", "97.3")
     assert "PPV at 10 %" in text(found)
     assert "where 10 % of samples are positive" in text(found)

@@ -11,8 +11,8 @@ from ..analysis.calibration import BINS, NUMBERS, TOP_LABEL
 from ..analysis.conditions import ALL, Condition
 from ..analysis.findings import Findings
 from ..analysis.values import DASH, Value, listed
-from .html import Fold, PageCell, PageTable, Section
-from .phrases import noun, over
+from .html import Fold, PageCell, PageTable, Section, further
+from .phrases import over
 
 HEADER = ("Site", "Role", "Inference", "Observed / expected", "Intercept", "Slope")
 ERRORS = ("Calibration error", "The same of a perfect model", "Squared error, debiased")
@@ -49,10 +49,9 @@ def section(findings: Findings, rows: pd.DataFrame, unit: str = "patients") -> S
     predicted = str(numbers["of"].iloc[0])
     named = {TOP_LABEL: "the most probable class"}.get(predicted, f"class {predicted}")
     question = f"Can the probability of {named} be taken at its word? {_slopes(findings, values)}"
-    folds = [Fold("How to read these columns", lines=EXPLANATION)]
-    if tables[1:]:
-        folds.insert(0, Fold(f"{len(tables) - 1} further {noun(len(tables) - 1, 'condition')}", tables[1:]))
-    return Section("calibration", "Calibration", [question.rstrip()], tables[:1], folds)
+    shown, folds = further(tables)
+    folds.append(Fold("How to read these columns", lines=EXPLANATION))
+    return Section("calibration", "Calibration", [question.rstrip()], shown, folds)
 
 
 def _table(findings: Findings, condition: Condition, values: Values, unit: str) -> PageTable:

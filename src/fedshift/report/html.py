@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = Path(__file__).parent / "templates"
-OPEN = 6
+OPEN = 1
 """Tables of conditions that a section shows. Further ones are folded."""
 
 
@@ -42,23 +42,23 @@ class PageTable:
 
 @dataclass(frozen=True)
 class Fold:
-    """A part of a section that is folded away under its title."""
+    """A part of a section that is folded away under its title; a `secondary` one is not printed either."""
 
     title: str
     tables: list[PageTable] = field(default_factory=list)
     lines: Sequence[str] = ()
+    secondary: bool = False
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: sentences, tables, and parts that are folded away. `last` is a table below all of them."""
+    """A section of the page: sentences, tables, and parts that are folded away."""
 
     id: str
     title: str
     lines: Sequence[str] = ()
     tables: list[PageTable] = field(default_factory=list)
     folds: list[Fold] = field(default_factory=list)
-    last: PageTable | None = None
 
 
 def plain(table: Table, marks: Mapping[str, str] | None = None) -> PageTable:
@@ -70,10 +70,11 @@ def plain(table: Table, marks: Mapping[str, str] | None = None) -> PageTable:
 
 
 def further(tables: list[PageTable]) -> tuple[list[PageTable], list[Fold]]:
-    """Return the tables of conditions that a section shows, and further ones as a part that is folded away."""
+    """Return the tables of conditions that a section shows, and further ones in a secondary fold."""
     folds = []
     if tables[OPEN:]:
-        folds.append(Fold(f"{len(tables) - OPEN} further conditions", tables[OPEN:]))
+        count = len(tables) - OPEN
+        folds.append(Fold(f"{count} further condition{'s' * (count > 1)}", tables[OPEN:], secondary=True))
     return tables[:OPEN], folds
 
 

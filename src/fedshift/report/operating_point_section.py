@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Iterator
 
 from ..analysis.conditions import ALL, Condition
 from ..analysis.findings import Findings
 from ..analysis.operating_point import (
-    COUNTS,
     DRIFTS,
     VALIDATION,
     Point,
@@ -19,11 +18,16 @@ from ..analysis.operating_point import (
 )
 from ..analysis.results import StudyResults
 from ..analysis.values import DASH, Value, number
+from ..figures._canvas import short
 from ..study.declaration import Study
 from .html import PageCell, PageTable, Section, further
 from .phrases import bounds, metric_named, resampled
 
 AT_HOME = "all internal sites"
+LETTERS = 14
+"""Letters of a class in the head of a column."""
+MOST = 4
+"""Sites whose rates a sentence gives. The table has all."""
 RATE = "sensitivity"
 """A metric in percent, since all rates are written like it."""
 RULES = {
@@ -42,11 +46,36 @@ def section(results: StudyResults, unit: str = "patients") -> Section | None:
     points = results.operating_points
     study = results.plan.study
     tables = [table for table in (_table(findings, c, points, unit) for c in findings.conditions) if table.rows]
-    elsewhere = None
-    if study.prevalence is not None:
-        elsewhere = _elsewhere(findings, points, study.prevalence)
-    lines = [*described(study), *_unchosen(findings, points)]
-    return Section("operating-point", "Operating point", lines, *further(tables), elsewhere)
+    lines = [*_of_a_hundred(findings, points), " ".join(described(study)), *_unchosen(findings, points)]
+    return Section("operating-point", "At a threshold", lines, *further(tables))
+
+
+def _of_a_hundred(findings: Findings, points: Points) -> Iterator[str]:
+    """Yield what the first condition flags at each external site, of a hundred samples of either class."""
+    positive, negative = _classes(findings.plan.study)
+    condition = findings.conditions[0]
+    texts = []
+    for site in condition.partition.external:
+        point = points.get((condition.id, findings.level_inference(condition), "external", site))
+        if point is None:
+            continue
+        rates = {
+            positive: point.rates["sensitivity"].mean,
+            negative: 1 - point.rates["specificity"].mean,
+        }
+        parts = [f"{100 * rate:.0f} of 100 {name}" for name, rate in rates.items() if not math.isnan(rate)]
+        if parts:
+            texts.append(f"{' and '.join(parts)} samples at {site}")
+    if len(texts) > MOST:
+        texts = [*texts[:MOST], f"so on for {len(texts) - MOST} more sites"]
+    if texts:
+        yield f"The model flags {'; '.join(texts)}. The second number of each site is that of false alarms."
+
+
+def _classes(study: Study) -> tuple[str, str]:
+    """Return the positive and the negative class."""
+    positive = positive_class(study)
+    return study.dataset.classes[positive], study.dataset.classes[1 - positive]
 
 
 def described(study: Study) -> list[str]:
@@ -84,65 +113,70 @@ def _unchosen(findings: Findings, points: Points) -> list[str]:
     ]
 
 
-def _elsewhere(findings: Findings, points: Points, prevalence: float) -> PageTable | None:
-    """Return the predictive values of each site at a declared prevalence; None where no site has both rates."""
-    rows = []
-    for condition in findings.conditions:
-        for (role, site), key in itertools.product(condition.sites(), condition.inferences):
-            point = points.get((condition.id, key, role, site))
-            if point is None:
-                continue
-            values = predictive_values(point, prevalence)
-            if any(value.known for value in values):
-                heads = findings.full(condition), site, role, findings.name(key)
-                rows.append([*map(PageCell, heads), *map(_rate, values)])
-    if not rows:
-        return None
-    share = f"{100 * prevalence:g}\N{NO-BREAK SPACE}%"
-    caption = (
-        f"Predictive values (%) where {share} of samples are positive, from the mean sensitivity and specificity of "
-        "each site. Below, those at both lower bounds and at both upper bounds of these rates, which is wider than a "
-        "95% interval. They hold if the rates do not change with the prevalence"
-    )
-    header = ("Condition", "Site", "Role", "Inference", f"PPV at {share}", f"NPV at {share}")
-    return PageTable(caption, header, rows, 4)
-
-
 def _table(findings: Findings, condition: Condition, points: Points, unit: str) -> PageTable:
     """Return the rows of one condition: validation samples first, then each site."""
+    study = findings.plan.study
+    chosen = study.threshold.value is None
     rows = []
     for role, site in [(VALIDATION, ALL), *condition.sites()]:
         for key in condition.inferences:
             point = points.get((condition.id, key, role, site))
             # runs without validation samples have no row for home
             if point is not None and point.samples:
-                rows.append(_row(point, ({ALL: AT_HOME}.get(site, site), role, findings.name(key)), unit))
-    caption = f"{findings.full(condition)}. Rates (%) at the threshold. "
-    if any(len(point.thresholds) > 1 for point in points.values()):
-        caption += "Rates and counts are means over trainings. "
-    caption += (
-        f"Below, the 95% interval {resampled(len(condition.seeds), unit)}. In brackets the drift: points above or "
-        "below the validation samples"
+                heads = [PageCell({ALL: AT_HOME}.get(site, site)), PageCell(role), PageCell(findings.name(key))]
+                if chosen:
+                    heads.append(PageCell(_thresholds(point)))
+                rows.append([*heads, *_row(point, study.prevalence)])
+    positive, negative = (short(name, LETTERS) for name in _classes(study))
+    counts = (f"{positive} flagged", f"{positive} missed", f"{negative} flagged", f"{negative} cleared")
+    values = ("Prevalence", "PPV", "NPV")
+    if study.prevalence is not None:
+        share = f"{100 * study.prevalence:g}\N{NO-BREAK SPACE}%"
+        values = (f"PPV at {share}", f"NPV at {share}")
+    threshold = ("Threshold",) if chosen else ()
+    header = (
+        "Site",
+        "Role",
+        "Inference",
+        *threshold,
+        unit.capitalize(),
+        *counts,
+        "Sensitivity",
+        "Specificity",
+        *values,
     )
-    rates = ("Sensitivity", "Specificity", "Prevalence", "PPV", "NPV", "Flagged")
-    header = ("Site", "Role", "Inference", "Threshold", unit.capitalize(), *rates, "Counts")
-    return PageTable(caption, header, rows, 3)
+    several = any(len(point.thresholds) > 1 for point in points.values())
+    return PageTable(_caption(findings, condition, unit, several), header, rows, 3)
 
 
-def _row(point: Point, heads: tuple[str, ...], unit: str) -> list[PageCell]:
-    counts = {name: f"{name.upper()}\N{NO-BREAK SPACE}{_count(point.counts[name])}" for name in COUNTS}
-    tested = PageCell(f"{point.samples:,}")
-    if unit == "patients":
-        tested = PageCell(f"{point.patients:,}", f"{point.samples:,} samples")
-    return [
-        *map(PageCell, heads),
-        PageCell(_thresholds(point)),
-        tested,
-        *(_drifted(point, name) for name in DRIFTS),
-        PageCell(number(point.rates["prevalence"].mean, metric_named(RATE))),
-        *(_rate(point.rates[name]) for name in ("ppv", "npv", "flag_rate")),
-        PageCell(f"{counts['tp']}, {counts['fn']}", f"{counts['fp']}, {counts['tn']}"),
+def _caption(findings: Findings, condition: Condition, unit: str, several: bool) -> str:
+    caption = f"{findings.full(condition)}. Samples of each class that are flagged or not, and rates (%)"
+    if several:
+        caption += ", means over trainings"
+    caption += (
+        f". Below, the 95% interval {resampled(len(condition.seeds), unit)}. In brackets the drift: points above or "
+        "below the validation samples. "
+    )
+    prevalence = findings.plan.study.prevalence
+    if prevalence is None:
+        return f"{caption}PPV and NPV are at the prevalence of the test samples beside them"
+    return (
+        f"{caption}PPV and NPV are those where {100 * prevalence:g}\N{NO-BREAK SPACE}% of samples are positive, from "
+        "both rates: below, at both lower bounds and at both upper bounds of these, which is wider than a 95% "
+        "interval. They hold if the rates do not change with the prevalence"
+    )
+
+
+def _row(point: Point, prevalence: float | None) -> list[PageCell]:
+    cells = [
+        PageCell(f"{point.patients:,}"),
+        *(PageCell(_count(point.counts[name])) for name in ("tp", "fn", "fp", "tn")),
     ]
+    cells += [_drifted(point, name) for name in DRIFTS]
+    if prevalence is not None:
+        return [*cells, *map(_rate, predictive_values(point, prevalence))]
+    share = PageCell(number(point.rates["prevalence"].mean, metric_named(RATE)))
+    return [*cells, share, *(_rate(point.rates[name]) for name in ("ppv", "npv"))]
 
 
 def _count(n: float) -> str:
