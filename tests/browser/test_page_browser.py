@@ -51,7 +51,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page with all it can have: synthetic data, a missing run, names full of markup."""
     root = tmp_path_factory.mktemp("page")
     plan, paths = summarised(root, without={"bn": "local", "seed": 2})
-    for name in plan.study.figures:
+    for name in plan.figures:
         results.draw(plan, paths, name)
     return page.write(plan, paths).as_uri()
 
@@ -134,11 +134,12 @@ def _ink_at_the_right(png: bytes) -> float:
 def test_letters_of_figures_are_of_one_size(tab: Page, url: str) -> None:
     """Pixels of the screen for a unit of the drawing, in every figure: 60 rem of 16 pixels for 8.4 inches."""
     tab.goto(url)
+    tab.evaluate(OPEN)
     scales = tab.evaluate(
-        "[...document.querySelectorAll('figure:not(.forest) svg')]"
+        "[...document.querySelectorAll('figure:not(.forest):not(.flow) .scroll > svg')]"
         ".map(e => e.getBoundingClientRect().width / e.viewBox.baseVal.width)"
     )
-    assert len(scales) == 3
+    assert len(scales) == 5
     assert max(scales) <= 60 * 16 / (72 * 8.4) + 0.01
 
 
@@ -174,8 +175,12 @@ def test_nothing_is_requested_and_no_script_is_needed(tab: Page, url: str) -> No
     tab.goto(url)
     assert [u for u in asked if not u.startswith(("data:", url))] == []
     assert tab.get_by_role("heading", level=1).inner_text() == "Does it hold up?"
+    assert tab.get_by_text("Two hospitals trained a model together").is_visible()
+    assert tab.get_by_text("TsmoBN adds 20.0 points at external sites").first.is_hidden()
+    tab.get_by_text("With the names of the methods", exact=True).click()
     assert tab.get_by_text("TsmoBN adds 20.0 points at external sites").first.is_visible()
-    assert tab.get_by_role("img").count() == 4
+    # forest, flow, sites, ROC, calibration and patches; the training curve is folded
+    assert tab.get_by_role("img").count() == 6
     assert tab.get_by_text("Brier score").first.is_hidden()
     tab.get_by_text("All metrics", exact=True).click()
     assert tab.get_by_role("columnheader", name="Brier score").first.is_visible()
@@ -202,12 +207,31 @@ def test_a_table_can_be_downloaded(tab: Page, url: str) -> None:
     )
 
 
-def test_it_prints_whole(tab: Page, url: str) -> None:
+def test_it_prints_what_a_reader_needs_and_says_what_it_leaves_out(tab: Page, url: str) -> None:
+    """Folds of the answer are open on paper; secondary ones say that the file has them."""
     tab.goto(url)
     tab.emulate_media(media="print")
     assert tab.pdf(format="A4").startswith(b"%PDF")
-    shown = "getComputedStyle(document.querySelector('#sites details'), '::details-content').contentVisibility"
-    assert tab.evaluate(shown) == "visible"
+    shown = "s => getComputedStyle(document.querySelector(s), '::details-content').contentVisibility"
+    assert tab.evaluate(shown, "#words details") == "visible"
+    assert tab.evaluate(shown, "#protocol details") == "visible"
+    assert tab.evaluate(shown, "#provenance details") == "hidden"
+    secondary = tab.locator("details.secondary > summary").all_inner_texts()
+    assert all("not printed: the file of this page has it" in text for text in secondary)
+    named = [text.partition(" (not printed")[0].strip() for text in secondary]
+    assert {"All metrics", "Training curves", "Provenance", "Reporting checklists"} <= set(named)
+
+
+def test_cells_on_paper_have_7_5_points_or_more(tab: Page, url: str) -> None:
+    tab.goto(url)
+    tab.evaluate(OPEN)
+    tab.emulate_media(media="print")
+    sizes = tab.evaluate(
+        "[...document.querySelectorAll('td, th, td *, th *')].filter(e => e.innerText && e.innerText.trim())"
+        ".map(e => parseFloat(getComputedStyle(e).fontSize) * 72 / 96)"
+    )
+    assert len(sizes) > 200
+    assert min(sizes) >= 7.5 - 1e-6
 
 
 def test_print_leaves_out_specifications_and_repeats_what_a_page_must_say(tab: Page, url: str) -> None:
@@ -215,7 +239,6 @@ def test_print_leaves_out_specifications_and_repeats_what_a_page_must_say(tab: P
     tab.emulate_media(media="print")
     assert tab.get_by_label("Specification:").first.is_hidden()
     assert tab.locator(".hashes").first.is_hidden()
-    assert tab.get_by_text("Checksums and full specifications are in the file of this page.").is_visible()
     assert tab.get_by_text("For research only.").first.is_visible()
     margins = tab.evaluate(
         "[...document.styleSheets].flatMap(s => [...s.cssRules])"
@@ -294,8 +317,10 @@ def test_no_table_is_wider_than_a_sheet_of_paper(tab: Page, url: str) -> None:
 
 def test_words_are_explained_and_open_items_counted(tab: Page, url: str) -> None:
     tab.goto(url)
-    glossary = tab.locator(".glossary")
+    tab.get_by_text("With the names of the methods", exact=True).click()
+    glossary = tab.locator(".glossary").last
     assert glossary.locator("dt").all_inner_texts() == ["BN:", "Aggregated BN:", "Local BN:", "Source:", "TsmoBN:"]
     assert "batch normalisation" in glossary.inner_text()
+    tab.get_by_text("Reporting checklists", exact=True).click()
     tab.get_by_text("CLAIM 2024: prefilled by fedshift; 29 of 44 items need you").click()
     assert tab.get_by_role("rowheader", name="44", exact=True).is_visible()

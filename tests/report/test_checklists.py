@@ -22,7 +22,7 @@ from fedshift.study.declaration import Study
 CLAIM = checklists.items("CLAIM 2024")
 TRIPOD_AI = checklists.items("TRIPOD+AI")
 
-SECTIONS = {"answer", "sites", "cohort", "protocol", "provenance"}
+SECTIONS = {"answer", "words", "care", "sites", "cohort", "protocol", "provenance"}
 """Sections that every page has."""
 
 
@@ -66,7 +66,7 @@ def test_an_item_is_open_until_its_field_has_text(author: dict[str, str], claim:
 
 def shown(author: Author) -> Outline:
     content = {"statements": checklists.statements(author), "checklists": checklists.checklists(author)}
-    return Outline(render("author.html.j2", content))
+    return Outline(render("author.html.j2", content) + render("checklists.html.j2", content))
 
 
 def test_statements_are_shown_as_text() -> None:

@@ -44,7 +44,8 @@ def test_the_page_shows_trends_and_published_values(tmp_path: Path) -> None:
     _, _, text = shown(tmp_path)
     assert "<script" not in text.lower()
     outline = Outline(text)
-    assert text.index('id="trends"') < text.index('id="published"') < text.index('id="sites"')
+    places = [text.index(f'id="{name}"') for name in ("sites", "trends", "published", "cohort")]
+    assert places == sorted(places)
     assert "1 of 1 hold." in outline.text
     assert f"yes Local BN is better {EVIL} (" not in outline.text
     assert (

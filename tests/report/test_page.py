@@ -39,7 +39,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
 def made(root: Path, share_right: ShareRight = fake_study.helps, **changes) -> tuple[Plan, Paths, str]:  # type: ignore[no-untyped-def]
     """A study from predictions to its page."""
     plan, paths = summarised(root, share_right, **changes)
-    for name in plan.study.figures:
+    for name in plan.figures:
         results.draw(plan, paths, name)
     return plan, paths, page.write(plan, paths).read_text(encoding="utf-8")
 
@@ -68,7 +68,7 @@ def test_names_are_text_everywhere(whole: tuple[Plan, Paths, str]) -> None:
     assert "<b>friends" not in html
     assert "<i>markup" not in html
     assert EVIL in Outline(html).text
-    for name in plan.study.figures:
+    for name in plan.figures:
         assert "<script" not in (paths.study(plan.name) / "figures" / f"{name}.svg").read_text()
 
 
@@ -408,7 +408,7 @@ def test_an_inference_without_predictions_is_missing_in_every_run(tmp_path: Path
         paths.predictions(run, "tsmobn").unlink()
     score.score(plan, paths)
     summary.summarise(plan, paths)
-    for name in plan.study.figures:
+    for name in plan.figures:
         results.draw(plan, paths, name)
     text = Outline(page.write(plan, paths).read_text()).text
     assert "Incomplete: 6 entries are missing." in text
@@ -717,7 +717,22 @@ def test_runs_that_recorded_no_arithmetic_have_a_dash(tmp_path: Path) -> None:
     assert "Arithmetic of the CPU –" in Outline(page.write(plan, paths).read_text()).text
 
 
-@pytest.mark.parametrize(("name", "limit"), [("convergence", 150_000), ("sites", 150_000), ("patches", 300_000)])
+def test_the_order_is_that_of_a_reader(whole: tuple[Plan, Paths, str]) -> None:
+    """The answer, what can be wrong, the evidence, and what few readers open; downloads after everything else."""
+    html = whole[2]
+    first = ("answer", "words", "care", "sites", "cohort", "operating-point", "calibration", "new-hospital")
+    last = ("comparison", "examples", "author", "training", "costs", "protocol", "provenance", "checklists", "cite")
+    places = [html.index(f'<section id="{name}"') for name in (*first, *last)]
+    assert places == sorted(places)
+    assert html.index("<footer>") < html.index('class="downloads"')
+    headings = re.findall(r"<h[1-6][^>]*>(.*?)</h", html, re.DOTALL)
+    assert len(headings) == len(set(headings)), "no two headings have the same words"
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("convergence", 150_000), ("sites", 150_000), ("patches", 300_000), ("roc", 150_000), ("calibration", 150_000)],
+)
 def test_figures_are_light_well_formed_and_the_same_each_time(
     whole: tuple[Plan, Paths, str], name: str, limit: int
 ) -> None:

@@ -129,9 +129,10 @@ def test_every_run_went_through_its_rounds(finished_project: Project) -> None:
 
 
 def overview(project: Project) -> list[tuple[str, str]]:
-    """Condition and inference of each row of the page's first table."""
+    """Condition and inference of each row of the first table that compares conditions."""
     page = (project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
-    first = page[: page.index("</table>")]
+    compared = page[page.index('id="comparison"') :]
+    first = compared[: compared.index("</table>")]
     rows = re.findall(r'<th scope="row">(.*?)</th>\s*<td[^>]*>(.*?)</td>', first, re.DOTALL)
     return [(html.unescape(condition), html.unescape(re.sub("<.*?>", " ", cell))) for condition, cell in rows]
 
@@ -142,8 +143,8 @@ def test_the_page_marks_rows_that_use_labels(finished_project: Project) -> None:
     assert len(rows) == sum(map(len, WANTED.values()))
     assert [condition for condition, inference in rows if MARK in inference] == ["Per-FedAvg, aggregated BN"]
     page = (finished_project.root / "reports" / "tiny.html").read_text(encoding="utf-8")
-    care = page[page.index("Read with care") :]
-    (said,) = [line for line in re.findall("<li>(.*?)</li>", care, re.DOTALL) if MARK in line]
+    care = page[page.index('id="care"') :]
+    (said,) = [line for line in re.findall("<li[^>]*>(.*?)</li>", care, re.DOTALL) if MARK in line]
     assert "4 labelled images of the site, which are not scored" in said
     assert "not comparable" in said
 

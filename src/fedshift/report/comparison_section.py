@@ -36,7 +36,7 @@ def section(findings: Findings, unit: str = "patients") -> Section | None:
         return None
     folds = []
     if sites.rows:
-        folds.append(Fold("Site by site", [plain(sites)]))
+        folds.append(Fold("Differences at each site", [plain(sites)]))
     shown = plain(conditions, {BEST: "better", WORSE: "worse"})
     return Section("comparison", "Conditions compared", tables=[shown], folds=folds)
 

@@ -127,10 +127,16 @@ def _more(loss: Value, margin: float, unit: str) -> str:
         "trainings": _times(trainings, patients, room) * loss.seeds,
         unit: _times(patients, trainings, room) * loss.patients,
     }
+    both = (trainings**2 + patients**2) / room**2
+    if both <= 1:
+        # normal errors would fit already: the interval is wide as few trainings hardly tell how much they differ
+        few = counted(loss.seeds, "training")
+        return (
+            f"A few more trainings would settle it, if the loss stays where it is: {few} hardly tell how they differ."
+        )
     possible = [f"{math.ceil(n):,} {what}" for what, n in alone.items() if n < FAR * _now(loss, what, unit)]
     if possible:
         return f"About {' or '.join(possible)} in all would settle it, if the loss stays where it is."
-    both = (trainings**2 + patients**2) / room**2
     if both < FAR:
         count = f"{math.ceil(both * loss.patients):,} {unit} and {math.ceil(both * loss.seeds)} trainings"
         return f"About {count} in all would settle it, if the loss stays where it is."
@@ -174,9 +180,9 @@ def lights(checked: Sequence[Check], late: str, below: Sequence[str], few: Seque
     said = [*few[:SITES], f"{len(few) - SITES} more"] if len(few) > SITES else [*few]
     return [
         Light(
-            "Leaks and copies", worst.lower() if checked else "unknown", joined(*found[:1]) or "nothing found", "cohort"
+            "Leaks and copies", worst.lower() if checked else "unknown", joined(*found[:1]) or "nothing found", "care"
         ),
-        Light("Converged", "suspect" if late else "ok", late or "by validation", "costs"),
+        Light("Converged", "suspect" if late else "ok", late or "by validation", "care"),
         Light("Labels", "problem" if wrong else "ok", listed(wrong) or "no site is worse than guessing", "sites"),
         Light(
             "Classes and events", "suspect" if few else "ok", listed(said) or "enough of each at all sites", "cohort"

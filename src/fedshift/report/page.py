@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..analysis import unseen
 from ..analysis.conditions import ALL, Condition
 from ..analysis.findings import Findings
 from ..analysis.results import StudyResults, load
-from ..analysis.values import inner, listed, spread
+from ..analysis.values import spread
 from ..core import registry
 from ..figures import Figure
 from ..io.disk import atomic
@@ -30,34 +30,39 @@ from . import (
     gallery,
     headline_tables,
     hypothesis_section,
+    in_words,
     new_hospital,
     operating_point_section,
     search_section,
     subgroup_section,
+    who,
     worst,
 )
 from .answer import Answer, Tile, answer
+from .care import concerns
 from .checklists import checklists, statements
+from .citation import Citation, citation
 from .cohort import Cohort, cohorts, events, problems
 from .downloads import Download, download, downloads
 from .first_screen import Screen, lights, screen
 from .forest import WIDTHS, Forest, forest
-from .history import Trained, caveats, costs, facts, runs_table, specs, trained, unfinished
+from .history import costs, facts, runs_table, specs, trained, unfinished
 from .html import PageCell, PageTable, plain, render
-from .phrases import bounds, capital, counted, heading, joined, level, resampled, verb
+from .phrases import bounds, counted, heading, joined, level, resampled
 from .protocol import glossary, protocol
 from .verdict_words import beside_control, shortcut
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure on the page; `svg` is empty where it has not been drawn."""
+    """A figure on the page; `svg` is empty where it has not been drawn, and `parts` are opened one by one."""
 
     name: str
     title: str
     caption: str
     svg: str
     downloads: list[Download]
+    parts: list[tuple[str, str]] = field(default_factory=list)
 
 
 def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
@@ -92,7 +97,10 @@ def context(results: StudyResults) -> dict[str, Any]:
     # Where patients are unknown, their number is, too: nothing is said of how many more would do.
     first = screen(findings, told.condition, told.judged, unit, faulty or not all(cohort.patients for cohort in people))
     late = next(unfinished(findings, runs, results.rounds), "")
-    return {
+    cited = citation(results, runs)
+    listed_concerns = concerns(results, people, runs)
+    tested = findings.compared_inference(told.condition)
+    content = {
         "plan": plan,
         "study": plan.study,
         "synthetic": results.synthetic,
@@ -106,7 +114,10 @@ def context(results: StudyResults) -> dict[str, Any]:
         "answer": told,
         "screen": first,
         "unit": unit,
-        "about": _about(results, people, runs, unit),
+        "about": _about(results, people, cited, unit),
+        "citation": cited,
+        "in_words": in_words.sentences(findings, told.condition, told.judged, unit, bool(faults), results.synthetic),
+        "how_to_read": list(in_words.how_to_read(findings, told.condition, tested is not None, bool(controls))),
         "lights": lights([check for one in people for check in one.checks], late, told.judged.below, few),
         "forests": _forests(results, told, first, unit),
         "tiles": [*told.tiles, *_control_tile(results, told)],
@@ -118,7 +129,8 @@ def context(results: StudyResults) -> dict[str, Any]:
         "claimed": trends.MEANING,
         "compared": [(line, plain(table, {"outside": "worse"})) for table, line in reproduction.tables],
         "within": published.MEANING,
-        "caveats": _caveats(results, people, runs),
+        "concerns": [concern for concern in listed_concerns if concern.status != "ok"],
+        "passed": [concern for concern in listed_concerns if concern.status == "ok"],
         "subgroups": {column: plain(table) for column, table in subgroup_section.tables(results, unit).items()},
         "unseen": plain(not_trained_on) if not_trained_on else None,
         "overview": plain(headline_tables.overview(findings, unit, controls)),
@@ -134,8 +146,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "oracle": search_section.oracle(plan),
         "collapse": collapse_section.section(results),
         "calibration": calibration_section.section(findings, results.table("calibration"), unit),
-        "figures": [_figure(results, name) for name in plan.study.figures],
-        "cohorts": [(cohort, plain(cohort.table)) for cohort in people],
+        "who": who.sections(results, people),
         "protocol": protocol(findings),
         "statements": statements(plan.study.author),
         "checklists": checklists(plan.study.author),
@@ -146,9 +157,63 @@ def context(results: StudyResults) -> dict[str, Any]:
         "downloads": list(downloads(results)),
         "several": findings.several,
     }
+    content["figures"] = _figures(results, content)
+    return content | {"contents": list(_contents(content))}
 
 
-def _about(results: StudyResults, people: list[Cohort], runs: list[Trained], unit: str) -> str:
+SECTIONS = {
+    "missing": "What is missing",
+    "care": "What can be wrong",
+    "hypotheses": "Hypotheses",
+    "sites": "Site by site",
+    "trends": "Trends of papers",
+    "published": "Published numbers",
+    "cohort": "Who was in it",
+    "operating_point": "At a threshold",
+    "calibration": "Calibration",
+    "new_hospital": "Another hospital",
+    "comparison": "Conditions",
+    "subgroups": "Subgroups",
+    "collapse": "Adaptation",
+    "examples": "Examples",
+    "author": "Authors",
+    "costs": "Communication",
+    "protocol": "Protocol",
+    "search": "Search",
+    "provenance": "Provenance",
+    "checklists": "Checklists",
+    "cite": "Cite",
+}
+"""The sections of the page that its table of contents names, in their order, by the names of their content."""
+ILLUSTRATED = ("sites", "operating-point", "calibration", "comparison", "examples", "training", "figures")
+"""The sections of the page that show figures."""
+
+
+def _contents(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield id and short title of each section that the page has."""
+    there = content | {
+        **dict.fromkeys(("care", "cohort", "comparison", "author", "provenance", "cite"), True),
+        "trends": content["reproduction"].claims,
+        "published": content["compared"],
+        "examples": content["figures"]["examples"],
+    }
+    for name, title in SECTIONS.items():
+        if there[name]:
+            yield name.replace("_", "-"), title
+
+
+def _figures(results: StudyResults, content: dict[str, Any]) -> dict[str, list[Drawn]]:
+    """Return the figures of each section of the page; those of a section that it lacks are among the further ones."""
+    placed: dict[str, list[Drawn]] = {name: [] for name in ILLUSTRATED}
+    for name in results.plan.figures:
+        section = registry.get("figure", name).section
+        if section not in placed or content.get(section.replace("-", "_"), True) is None:
+            section = "figures"
+        placed[section].append(_figure(results, name))
+    return placed
+
+
+def _about(results: StudyResults, people: list[Cohort], cited: Citation, unit: str) -> str:
     """Return the facts of a study in a line: name, numbers, date, version and commit."""
     plan = results.plan
     parts = [plan.name]
@@ -160,13 +225,7 @@ def _about(results: StudyResults, people: list[Cohort], runs: list[Trained], uni
         if unit == "patients":
             parts.append(counted(people[0].people, "patient"))
         parts.append(counted(len(sites), "hospital"))
-    manifests = [run.manifest for run in runs if run.manifest]
-    if manifests:
-        parts.append(max(str(manifest.get("started", ""))[:10] for manifest in manifests))
-    parts.append(f"fedshift {__version__}")
-    commits = {str((manifest.get("git") or {}).get("commit") or "")[:7] for manifest in manifests} - {""}
-    if len(commits) == 1:
-        parts.append(commits.pop())
+    parts += [cited.date, f"fedshift {__version__}", cited.commit]
     return " · ".join(filter(None, parts))
 
 
@@ -229,72 +288,6 @@ def _missing(results: StudyResults) -> list[dict[str, str]]:
     ]
 
 
-def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -> list[str]:
-    """Return each caveat once: the notes of the study, then the caveats that data and runs give rise to."""
-    findings = results.findings
-    plan = results.plan
-    lines = [*plan.study.notes]
-    if plan.scale == "mini" and plan.scaled:
-        lines.append("Mini scale: a small model of the study, to show that it runs; not its result.")
-    lines += [note for card in results.cards for note in card.get("notes", ())]
-    lines += [line for cohort in people for line in cohort.caveats]
-    lines += [metric.caveat for metric in findings.metrics.values() if metric.caveat]
-    lines += [*_left_out(findings), *_untested(findings)]
-    with_labels = (inference.caveat(findings.name(key)) for key, inference in plan.inferences.items())
-    lines += [caveat for caveat in with_labels if caveat]
-    lines += [*_alone(findings), *_two_networks(findings), *caveats(findings, runs, results.rounds)]
-    # partitions and data often share a caveat
-    return list(dict.fromkeys(lines))
-
-
-def _alone(findings: Findings) -> Iterator[str]:
-    """Yield a caveat for each reason, with the conditions that have no model for external sites for this reason."""
-    titles: dict[str, dict[str, None]] = {}
-    for condition in findings.conditions:
-        together = condition.run.algorithm.collaboration
-        if not together.has_global_model:
-            titles.setdefault(together.apart, {})[condition.title] = None
-    for reason, names in titles.items():
-        yield f"{listed(list(names))}: {reason}, so there is no model for external sites."
-
-
-def _two_networks(findings: Findings) -> Iterator[str]:
-    """Yield a caveat that names the conditions whose losses outside compare two networks."""
-    conditions = [c for c in findings.conditions if c.partition.external and c.run.algorithm.external]
-    names = dict.fromkeys(c.title for c in conditions if c.run.algorithm.collaboration.has_global_model)
-    if names:
-        yield (
-            f"{listed(list(names))}: internal sites are predicted with networks or layers of their own, and external "
-            "sites with common ones, so that a loss outside compares two networks. An inference with network: global "
-            "predicts all sites with one."
-        )
-
-
-def _untested(findings: Findings) -> Iterator[str]:
-    """Yield a caveat for the sites that train and are not tested."""
-    for condition in findings.conditions:
-        if not condition.tests_inside:
-            training = f"With {condition.held_out} held out, training" if findings.several else "Training"
-            yield (
-                f"{training} is at {listed(list(condition.partition.internal))}, where all samples train or validate: "
-                "there is no test result for them, and no gap to external sites."
-            )
-
-
-def _left_out(findings: Findings) -> Iterator[str]:
-    """Yield a caveat for the sites that count in no mean, with the metrics that are not defined there."""
-    where: dict[tuple[str, ...], list[str]] = {}
-    for name, metric in findings.metrics.items():
-        where.setdefault(tuple(findings.left_out(metric=name)), []).append(inner(metric))
-    for sites, titles in where.items():
-        if sites:
-            yield (
-                f"{capital(listed(titles))} {verb(len(titles), 'are')} not defined at {listed(list(sites))}, or "
-                f"{verb(len(titles), 'mean')} something else where all test samples have one class: left out of means "
-                "over sites."
-            )
-
-
 def _metrics(findings: Findings, condition: Condition, unit: str) -> PageTable:
     """Return all metrics of one condition."""
     rows = []
@@ -307,7 +300,7 @@ def _metrics(findings: Findings, condition: Condition, unit: str) -> PageTable:
             rows.append([*map(PageCell, (site, role, findings.name(key), people)), *cells])
     caption = f"{findings.full(condition)}. All metrics: mean ± standard deviation over seeds"
     if any(cell.below for row in rows for cell in row):
-        caption += f"; below, the 95% interval {resampled(len(condition.runs), unit)}"
+        caption += f"; below, the 95% interval {resampled(len(condition.seeds), unit)}"
     header = ("Site", "Role", "Inference", unit.capitalize(), *map(heading, metrics))
     return PageTable(caption, header, rows, 3)
 
@@ -324,4 +317,5 @@ def _figure(results: StudyResults, name: str) -> Drawn:
         svg = path.read_text(encoding="utf-8")
     # its texts were escaped when it was drawn; the page's content policy lets nothing in a forged one run or load
     link = download(results, f"{name}.svg", svg.encode())
-    return Drawn(name, figure.title, figure.caption(results.for_figures), Markup(svg), [link])
+    parts = [(title, Markup(part)) for title, part in figure.parts(svg)]
+    return Drawn(name, figure.title, figure.caption(results.for_figures), Markup(svg), [link], parts)

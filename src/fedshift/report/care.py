@@ -1,0 +1,115 @@
+"""What can be wrong with a study: the checks of its data and the caveats of its runs, as one list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..analysis.findings import Findings
+from ..analysis.results import StudyResults
+from ..analysis.values import inner, listed
+from .cohort import Cohort
+from .history import Trained, caveats, unfinished
+from .phrases import capital, verb
+
+ICONS = {"PROBLEM": "✕", "suspect": "!", "unknown": "?", "caveat": "i", "ok": "✓"}
+"""The sign of each status, the gravest first."""
+
+
+@dataclass(frozen=True)
+class Concern:
+    """One line of the list: PROBLEM, suspect, unknown, caveat or ok, and what it is about."""
+
+    status: str
+    text: str
+
+    @property
+    def icon(self) -> str:
+        """The sign of the status, for readers who do not see its colour."""
+        return ICONS[self.status]
+
+
+def concerns(results: StudyResults, people: list[Cohort], runs: list[Trained]) -> list[Concern]:
+    """Return every check of the data and every caveat once, the gravest first."""
+    late = list(unfinished(results.findings, runs, results.rounds))
+    told = [*_checks(people), *(Concern("suspect", line) for line in late)]
+    texts = {concern.text for concern in told}
+    told += [Concern("caveat", line) for line in _caveats(results, people, runs) if line not in texts]
+    # partitions and data often share a caveat
+    return sorted(dict.fromkeys(told), key=lambda concern: list(ICONS).index(concern.status))
+
+
+def _checks(people: Iterable[Cohort]) -> Iterator[Concern]:
+    """Yield each check of the data; it names its partitions where these differ in it."""
+    people = list(people)
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for cohort in people:
+        for check in cohort.checks:
+            found.setdefault((check.status, check.what, check.detail), []).append(cohort.title)
+    for (status, what, detail), titles in found.items():
+        where = "" if len(titles) == len(people) else f" (held out: {listed(titles)})"
+        yield Concern(status, f"{what}: {detail}{where}")
+
+
+def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -> list[str]:
+    """Return the notes of the study, then the caveats that data and runs give rise to."""
+    findings = results.findings
+    plan = results.plan
+    lines = [*plan.study.notes]
+    if plan.scale == "mini" and plan.scaled:
+        lines.append("Mini scale: a small model of the study, to show that it runs; not its result.")
+    lines += [note for card in results.cards for note in card.get("notes", ())]
+    lines += [line for cohort in people for line in cohort.caveats]
+    lines += [metric.caveat for metric in findings.metrics.values() if metric.caveat]
+    lines += [*_left_out(findings), *_untested(findings)]
+    with_labels = (inference.caveat(findings.name(key)) for key, inference in plan.inferences.items())
+    lines += [caveat for caveat in with_labels if caveat]
+    return [*lines, *_alone(findings), *_two_networks(findings), *caveats(findings, runs, results.rounds)]
+
+
+def _alone(findings: Findings) -> Iterator[str]:
+    """Yield a caveat for each reason, with the conditions that have no model for external sites for this reason."""
+    titles: dict[str, dict[str, None]] = {}
+    for condition in findings.conditions:
+        together = condition.run.algorithm.collaboration
+        if not together.has_global_model:
+            titles.setdefault(together.apart, {})[condition.title] = None
+    for reason, names in titles.items():
+        yield f"{listed(list(names))}: {reason}, so there is no model for external sites."
+
+
+def _two_networks(findings: Findings) -> Iterator[str]:
+    """Yield a caveat that names the conditions whose losses outside compare two networks."""
+    conditions = [c for c in findings.conditions if c.partition.external and c.run.algorithm.external]
+    names = dict.fromkeys(c.title for c in conditions if c.run.algorithm.collaboration.has_global_model)
+    if names:
+        yield (
+            f"{listed(list(names))}: internal sites are predicted with networks or layers of their own, and external "
+            "sites with common ones, so that a loss outside compares two networks. An inference with network: global "
+            "predicts all sites with one."
+        )
+
+
+def _untested(findings: Findings) -> Iterator[str]:
+    """Yield a caveat for the sites that train and are not tested."""
+    for condition in findings.conditions:
+        if not condition.tests_inside:
+            training = f"With {condition.held_out} held out, training" if findings.several else "Training"
+            yield (
+                f"{training} is at {listed(list(condition.partition.internal))}, where all samples train or validate: "
+                "there is no test result for them, and no gap to external sites."
+            )
+
+
+def _left_out(findings: Findings) -> Iterator[str]:
+    """Yield a caveat for the sites that count in no mean, with the metrics that are not defined there."""
+    where: dict[tuple[str, ...], list[str]] = {}
+    for name, metric in findings.metrics.items():
+        where.setdefault(tuple(findings.left_out(metric=name)), []).append(inner(metric))
+    for sites, titles in where.items():
+        if sites:
+            yield (
+                f"{capital(listed(titles))} {verb(len(titles), 'are')} not defined at {listed(list(sites))}, or "
+                f"{verb(len(titles), 'mean')} something else where all test samples have one class: left out of means "
+                "over sites."
+            )
