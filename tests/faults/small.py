@@ -49,7 +49,7 @@ def commands(plan: Plan, name: str) -> list[list[str]]:
         ["ledger", name, "--write"],
         *([["divergence", name]] if plan.measures_divergence else []),
         ["summarise", name],
-        *(["figure", name, figure] for figure in plan.study.figures),
+        *(["figure", name, figure] for figure in plan.figures),
         ["page", name],
         ["index"],
     ]

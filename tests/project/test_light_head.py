@@ -35,7 +35,7 @@ for inference in plan.inferences.values():
     study.code("jobs.predict", inference)
 for name in plan.study.metrics:
     study.code("analysis.score", registry.get("metric", name))
-for name in plan.study.figures:
+for name in plan.figures:
     study.code("analysis.results", registry.get("figure", name))
 study.code("jobs.prepare", plan.study.dataset)
 study.code("report.page")

@@ -94,6 +94,18 @@ def test_what_would_settle_it(std: float, patients: float, words: str, tmp_path:
     assert screen(found, found.conditions[0], wide(std, patients), "patients", faults=True).settle == ""
 
 
+def test_where_few_trainings_alone_leave_it_open_no_smaller_number_is_named(tmp_path: Path) -> None:
+    """Errors of 2 and 2 points fit under 12 / 1.96 = 6.1 points, but three trainings have a wide t interval."""
+    found = loaded(tmp_path, 0.9, 0.8).findings
+    loss = wide(0.02, 0.02, mean=0.12).loss._replace(low=-0.01, high=0.25)
+    judged_ = Verdict(Word.CANNOT_TELL, Value(mean=0.9), loss, Reason.TOO_WIDE)
+    said = screen(found, found.conditions[0], judged_, "patients", faults=False)
+    assert said.settle == (
+        "A few more trainings would settle it, if the loss stays where it is: 3 trainings hardly tell their spread. "
+        "A loss under 13.0 points could not have been seen."
+    )
+
+
 def test_labels_that_are_turned_round_outside_are_asked_for(tmp_path: Path) -> None:
     """10 % right outside: the balanced accuracy is surely below a half."""
     found = loaded(tmp_path, 0.9, 0.1)

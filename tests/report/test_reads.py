@@ -52,14 +52,14 @@ def test_each_file_of_results_is_read_once_for_a_page(tmp_path: Path, opened: Co
     trend = {"claim": "c", "better": {"bn": "local"}, "than": {"bn": "aggregated"}}
     rows = "FedAvg,base,H4,61.5,10 FedBN,base,H4,20,1"
     plan, paths = beside_paper(tmp_path, rows, trends=[trend], figures=["convergence", "patches", "sites"])
-    for name in plan.study.figures:
+    for name in plan.figures:
         results.draw(plan, paths, name)
     opened.clear()
     page.write(plan, paths)
     folder = paths.study(plan.name)
     names = ("scores", "summary", "effects", "comparisons", "comparison", "trends", "unseen", "subgroups")
     files = [folder / f"{name}.csv" for name in (*names, "operating_points", "controls", "calibration", "collapse")]
-    files += [folder / "missing.json", *(folder / "figures" / f"{name}.svg" for name in plan.study.figures)]
+    files += [folder / "missing.json", *(folder / "figures" / f"{name}.svg" for name in plan.figures)]
     files += [paths.run(run) / name for run in plan.runs for name in ("manifest.json", "rounds.parquet")]
     files += [paths.data_files(data).samples for data in plan.data]
     files += [paths.partition(partition) for partition in {run.partition_id for run in plan.runs.values()}]

@@ -46,6 +46,6 @@ def carry_out(file: Path, scale: str, calls: Counter[str]) -> None:
     step(files.summary, "summarise")
     if plan.measures_divergence:
         step(files.divergence, "divergence")
-    for figure in plan.study.figures:
+    for figure in plan.figures:
         step(files.figure(figure), "figure", figure)
     step(paths.page(plan.name), "page")

@@ -84,7 +84,7 @@ def test_a_study_ends_with_its_page(ran: Path, name: str) -> None:
     scores = pd.read_csv(folder / "scores.csv")
     assert set(scores["run"]) == set(plan.runs)
     assert scores.loc[scores["metric"] == "accuracy", "value"].between(0, 1).all()
-    for figure in plan.study.figures:
+    for figure in plan.figures:
         assert (folder / "figures" / f"{figure}.svg").stat().st_size > 0
     verdicts = pd.read_csv(folder / "comparison.csv")["verdict"] if plan.published else pd.Series(dtype=str)
     assert set(verdicts) <= {"not comparable", "not run"}, "nothing at mini scale counts beside what was published"
