@@ -13,7 +13,6 @@ from scored_study import summarised
 
 from fedshift.analysis import results
 from fedshift.analysis.findings import Findings
-from fedshift.analysis.values import Value
 from fedshift.core import registry
 from fedshift.report import answer
 from fedshift.study import calls
@@ -24,14 +23,6 @@ NAN = math.nan
 def findings(root: Path, **changes: object) -> Findings:
     plan, paths = summarised(root, **changes)  # type: ignore[arg-type]
     return results.load(plan, paths).findings
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "tone"),
-    [(0.01, 0.2, "good"), (-0.2, -0.01, "bad"), (-0.1, 0.2, "plain"), (NAN, NAN, "plain")],
-)
-def test_a_change_is_good_or_bad_only_if_its_interval_says_so(low: float, high: float, tone: str) -> None:
-    assert answer._tone(Value(mean=0.07, std=0.35, low=low, high=high)) == tone
 
 
 def test_without_patients_enough_the_answer_says_that_there_is_no_interval(tmp_path: Path) -> None:

@@ -72,7 +72,6 @@ def test_a_constant_classifier_is_not_shown_to_work_at_home(tmp_path: Path, monk
     assert "chance level 50.0, commonest class 70.0" in lead
     assert "hold" not in lead and "no loss" not in lead
     assert "Chance level: 50.0; always giving the commonest class: 70.0 at internal sites" in overview(found).caption
-    assert all("chance level 50.0, commonest class 70.0" in tile.note for tile in answer(found).tiles[:2])
 
 
 def test_chance_at_home_tells_nothing_of_outside(tmp_path: Path) -> None:

@@ -118,5 +118,5 @@ def _by_site(
 
 def _joined(folds: list[Scored]) -> Scored:
     """Return the samples of all folds of a site as one set."""
-    columns = (np.concatenate(column) for column in zip(*(fold[:3] for fold in folds), strict=True))
-    return Scored(*columns, folds[0].group)
+    positive, score, patient = (np.concatenate(column) for column in zip(*(fold[:3] for fold in folds), strict=True))
+    return Scored(positive, score, patient, folds[0].group)

@@ -12,8 +12,7 @@ from ..analysis.findings import Findings
 from ..analysis.values import DASH, Share, Value, inner, listed, number, spread
 from ..analysis.verdict import Reason, Verdict, Word, verdict
 from . import comparison_section
-from .headline_tables import LOSS_RECOVERED, sure
-from .phrases import blind, capital, change_interval, joined, level, level_interval, percent, points, why_none
+from .phrases import capital, change_interval, joined, level, level_interval, percent, points, why_none
 from .verdict_words import NO_EXTERNAL_SITE, all_of, distinct, sentence, these_only
 
 IN_WORDS = 6
@@ -24,12 +23,11 @@ ONE_BY_ONE = 3
 
 @dataclass(frozen=True)
 class Tile:
-    """One number of the headline: `tone` is good, bad or plain."""
+    """One number of the headline, with a note below it."""
 
     label: str
     value: str
     note: str
-    tone: str = "plain"
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def answer(findings: Findings, unit: str = "patients", faulty: bool = False) -> 
                 texts[n] = joined(texts[n], NO_EXTERNAL_SITE)
                 break
     texts[0] = joined(texts[0], these_only(judged[0]))
-    numbers = tiles(findings, conditions[0], judged[0], unit)
+    numbers = tiles(findings, conditions[0], unit)
     further = len(conditions) - len(texts)
     return Answer(opening, compared, texts[0], texts[1:], numbers, further, conditions[0], judged[0])
 
@@ -196,8 +194,8 @@ def _inside(findings: Findings, condition: Condition, named: bool) -> Iterator[s
     yield f"{text}."
 
 
-def tiles(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> list[Tile]:
-    """Return the numbers behind the headline sentence."""
+def tiles(findings: Findings, condition: Condition, unit: str) -> list[Tile]:
+    """Return the levels behind the headline sentence, each with its interval; how they differ, sentences say."""
     key = findings.level_inference(condition)
     compared = findings.compared_inference(condition)
 
@@ -206,12 +204,10 @@ def tiles(findings: Findings, condition: Condition, judged: Verdict, unit: str) 
         text = DASH
         if value.known:
             text = level(value.mean, findings.headline)
-        notes = _notes(findings, condition, value, unit)
-        notes.append(blind(findings.blind(condition, inference, role), findings))
         label = "At home" if role == "internal" else "Outside"
         if inference != findings.baseline:
             label += f", with {findings.name(inference)}"
-        return Tile(label, text, "; ".join(filter(None, notes)))
+        return Tile(label, text, "; ".join(_notes(findings, condition, value, unit)))
 
     made = []
     if condition.tests_inside:
@@ -219,43 +215,15 @@ def tiles(findings: Findings, condition: Condition, judged: Verdict, unit: str) 
     if condition.partition.external:
         made.append(level_tile("external", key))
         if findings.baseline in condition.inferences and compared is not None:
-            made += [level_tile("external", compared), _change_tile(findings, condition, compared, judged, unit)]
+            made.append(level_tile("external", compared))
     return made
 
 
-def _change_tile(findings: Findings, condition: Condition, key: str, judged: Verdict, unit: str) -> Tile:
-    """Return what an inference changes outside, as a share of the loss where both are established."""
-    gain = findings.gain(condition, key, "external", across=findings.averaged)
-    label = "Change outside"
-    figure = DASH
-    notes = _notes(findings, condition, gain, unit, sign=True)
-    if gain.known:
-        figure = points(gain.mean, findings, sign=True)
-    share = _share(findings, condition, key, judged)
-    if share.known:
-        # with one seed there is no spread that the mean could stand before
-        if math.isnan(gain.std):
-            notes.insert(0, figure)
-        else:
-            notes[0] = f"{figure} {notes[0]}"
-        label = LOSS_RECOVERED
-        figure = share.text
-    return Tile(f"{label}, with {findings.name(key)}", figure, "; ".join(notes), _tone(gain))
-
-
-def _tone(gain: Value) -> str:
-    """Return good or bad if the interval of a change excludes zero, and otherwise plain."""
-    return {"better": "good", "worse": "bad"}.get(sure(gain), "plain")
-
-
-def _notes(findings: Findings, condition: Condition, value: Value, unit: str, sign: bool = False) -> list[str]:
-    """Return spread, interval and missing seeds of a value. Changes have a `sign`."""
-    notes = []
-    if not math.isnan(value.std):
-        notes.append(f"± {number(value.std, findings.headline)} over {value.seeds} seeds")
+def _notes(findings: Findings, condition: Condition, value: Value, unit: str) -> list[str]:
+    """Return the interval of a value, and how many of its seeds are there if some are missing."""
     if not value.known:
-        return notes
-    notes.append(level_interval(value, findings, unit, sign))
+        return []
+    notes = [level_interval(value, findings, unit)]
     if value.seeds != len(condition.seeds):
         notes.append(f"{value.seeds} of {len(condition.seeds)} seeds")
     return notes

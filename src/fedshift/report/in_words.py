@@ -104,6 +104,8 @@ def _came_out(findings: Findings, judged: Verdict) -> str:
             f"or another training it may be {points(loss.high, findings)} worse, or {none}."
         )
     return {
+        Reason.NOT_COMPARABLE: f"At the hospitals that trained it, {home}; outside, all images of a hospital are of "
+        "one class, and a score there means something else.",
         Reason.BELOW_CHANCE: f"At {listed(list(judged.below))} it was wrong more often than a guess would be.",
         Reason.HOME_FAILS: f"Even at the hospitals that trained it, {home}, and giving everybody the same answer, or "
         f"guessing, would have reached {blind}.",
@@ -116,7 +118,7 @@ def _came_out(findings: Findings, judged: Verdict) -> str:
         Reason.HOME_UNTESTED: "The hospitals that trained it kept no images for a test, so that there is nothing to "
         "compare with.",
     }.get(
-        judged.reason,
+        judged.reason or Reason.WITHOUT_INTERVAL,
         f"At the hospitals that trained it, {home}, but too few patients were tested to say how sure the result is.",
     )
 
@@ -137,6 +139,7 @@ def _concluded(judged: Verdict) -> str:
     return {
         Reason.TOO_WIDE: f"you may conclude neither that it holds up in {these} nor that it fails there, and nothing "
         "about other hospitals.",
+        Reason.NOT_COMPARABLE: "you may not compare the scores at home with those outside, and conclude nothing.",
         Reason.BELOW_CHANCE: "you may conclude nothing until somebody has checked how the labels are coded there.",
         Reason.HOME_FAILS: "you may conclude that it does not work, and need not ask how it does elsewhere.",
         Reason.HOME_IN_DOUBT: "you may not conclude that it has learnt anything, at home or elsewhere.",
@@ -145,7 +148,10 @@ def _concluded(judged: Verdict) -> str:
         Reason.HOME_UNTESTED: "you may read the scores outside as they are, but not conclude that anything was lost.",
         Reason.NO_EXTERNAL_SITE: "you may not conclude how it would do in a hospital that took no part.",
         Reason.ALONE: "you may not conclude how any of these models would do in another hospital.",
-    }.get(judged.reason, "you may conclude nothing, other than that more patients must be tested.")
+    }.get(
+        judged.reason or Reason.WITHOUT_INTERVAL,
+        "you may conclude nothing, other than that more patients must be tested.",
+    )
 
 
 def how_to_read(findings: Findings, condition: Condition, adapted: bool, control: bool) -> Iterator[tuple[str, str]]:

@@ -129,7 +129,7 @@ def _table(findings: Findings, condition: Condition, points: Points, unit: str) 
                 rows.append([*heads, *_row(point, study.prevalence)])
     positive, negative = (short(name, LETTERS) for name in _classes(study))
     counts = (f"{positive} flagged", f"{positive} missed", f"{negative} flagged", f"{negative} cleared")
-    values = ("Prevalence", "PPV", "NPV")
+    values: tuple[str, ...] = ("Prevalence", "PPV", "NPV")
     if study.prevalence is not None:
         share = f"{100 * study.prevalence:g}\N{NO-BREAK SPACE}%"
         values = (f"PPV at {share}", f"NPV at {share}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ class Drawn:
     caption: str
     svg: str
     downloads: list[Download]
-    parts: list[tuple[str, str]] = field(default_factory=list)
+    parts: Sequence[tuple[str, str]] = ()
 
 
 def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
@@ -206,7 +206,8 @@ def _figures(results: StudyResults, content: dict[str, Any]) -> dict[str, list[D
     """Return the figures of each section of the page; those of a section that it lacks are among the further ones."""
     placed: dict[str, list[Drawn]] = {name: [] for name in ILLUSTRATED}
     for name in results.plan.figures:
-        section = registry.get("figure", name).section
+        figure: Figure = registry.build("figure", name)
+        section = figure.section
         if section not in placed or content.get(section.replace("-", "_"), True) is None:
             section = "figures"
         placed[section].append(_figure(results, name))

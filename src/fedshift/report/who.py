@@ -137,12 +137,10 @@ def _further(rows: pd.DataFrame) -> PageTable | None:
     names = [str(name) for name in rows.columns if name not in own and rows[name].notna().any()]
     if not names:
         return None
-    groups = rows.groupby(["role", "site"], sort=False)
-    order = sorted(groups.groups, key=lambda place: place[0] != "internal")
     cells = []
-    for role, site in order:
-        part = groups.get_group((role, site))
-        cells.append([PageCell(str(site)), PageCell(str(role)), *(PageCell(_values(part[n])) for n in names[:COLUMNS])])
+    for role in ("internal", "external"):
+        for site, part in rows[rows["role"] == role].groupby("site", sort=False):
+            cells.append([PageCell(str(site)), PageCell(role), *(PageCell(_values(part[n])) for n in names[:COLUMNS])])
     caption = "Further columns of the table of images, by images of each site"
     if len(names) > COLUMNS:
         caption += f"; {len(names) - COLUMNS} more columns are left out"
