@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedshift import Federation, Training
 from fedshift.addons import Addon
-from fedshift.algorithms import Algorithm, Images, Local, Mean, Phase, Server, cross_entropy
+from fedshift.algorithms import Algorithm, Images, Local, Mean, Phase, Server, task_loss
 from fedshift.core.errors import UserError
 
 SIZES = {"a": 6, "b": 10, "c": 4, "d": 8}
@@ -211,7 +211,7 @@ class _Anchored(Addon):
     def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         if not local.steps:
             local.state["anchored_rounds"] += 1
-        return cross_entropy(local, x, y)
+        return task_loss(local, x, y)
 
 
 def test_an_addon_keeps_state_at_clients() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from ..algorithms import Local, cross_entropy
+from ..algorithms import Local, task_loss
 from ._base import Addon
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class FedFA(Addon):
                 if key not in local.scratch:
                     local.scratch[key] = _gamma(place.module, name)
         with changed(at, functools.partial(self._drawn, local, at)):
-            return cross_entropy(local, x, y)
+            return task_loss(local, x, y)
 
     def _drawn(self, local: Local, at: Sequence[Place], number: int, x: Tensor) -> Tensor:
         """Return features (batch, channels, height, width) with styles as drawn, or unchanged."""

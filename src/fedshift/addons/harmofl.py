@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ..algorithms import Local, cross_entropy
+from ..algorithms import Local, task_loss
 from ..core.errors import UserError
 from ._base import Addon
 
@@ -70,7 +70,7 @@ class HarmoFL(Addon):
             mean = amplitudes(x, self.half_width).mean(0).to(reference.dtype)
             first = unknown or (local.round == 1 and local.steps == 0)
             reference.lerp_(mean, 1.0 if first else self.momentum)
-        return cross_entropy(local, x, y)
+        return task_loss(local, x, y)
 
 
 def _harmonised(half_width: int) -> Callable[[Any, tuple[Tensor, ...]], tuple[Tensor, ...]]:

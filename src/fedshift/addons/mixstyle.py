@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ..algorithms import Local, cross_entropy
+from ..algorithms import Local, task_loss
 from ._base import Addon
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class MixStyle(Addon):
         from ._places import changed, places
 
         with changed(places(local.model, self.places, last=False), self._mixed):
-            return cross_entropy(local, x, y)
+            return task_loss(local, x, y)
 
     def _mixed(self, _: int, x: Tensor) -> Tensor:
         """Return features (batch, channels, height, width) with mixed styles, or unchanged, as drawn."""

@@ -17,7 +17,7 @@ from ._base import (
     Phase,
     Server,
     class_loss,
-    cross_entropy,
+    task_loss,
 )
 from ._collaboration import Collaboration
 from ._training import ADAM, Training
@@ -38,5 +38,5 @@ __all__ = [
     "Server",
     "Training",
     "class_loss",
-    "cross_entropy",
+    "task_loss",
 ]

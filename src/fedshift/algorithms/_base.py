@@ -16,6 +16,7 @@ from ..core.registry import Plugin, build
 from ..core.rng import Draws
 from ..nn.bn_policy import POLICIES
 from ..nn.layer_policy import LAYERS
+from ..tasks import Task
 from ._collaboration import Collaboration
 
 if TYPE_CHECKING:
@@ -154,7 +155,8 @@ class Local:
     offers : tensors that clients sent once, before the first round, by client (see `Addon.offer`)
     scratch, networks : tensors and networks that are forgotten after the round
     logged : numbers that hooks want to be seen, by name: columns `log_NAME` of the history and of rounds.parquet
-    objective : the local objective of the add-on, or cross-entropy
+    task : what targets are, and how outputs become a loss
+    objective : the local objective of the add-on, or the loss of the task
     class_weights : weight of each class in `class_loss`, (classes,); None if all count alike
     autocast : context in which the forward pass runs, for lower precision
     """
@@ -183,6 +185,7 @@ class Local:
     scratch: dict[str, Tensor]
     networks: dict[str, nn.Module]
     logged: dict[str, float]
+    task: Task
     objective: Objective
     class_weights: Tensor | None = None
     autocast: AbstractContextManager[None]
@@ -256,21 +259,16 @@ Objective = Callable[[Local, "Tensor", "Tensor"], "tuple[Tensor, Tensor]"]
 
 
 def class_loss(local: Local, logits: Tensor, y: Tensor, reduction: Literal["mean", "none"] = "mean") -> Tensor:
-    """Return the cross-entropy of a batch, each image with the weight of its class: its mean, or (batch,) with `none`.
+    """Return the task's loss of a batch with the weights of classes: its mean over images, or (batch,) with `none`.
 
-    The mean divides by the number of images. If it divided by the sum of weights, as torch's does, weights would cancel
-    in a batch of one class, and so at a client that has one class only.
+    For classification it is the cross-entropy. The mean divides by the number of images. If it divided by the sum of
+    weights, as torch's does, weights would cancel in a batch of one class, and so at a client that has one class only.
     """
-    from torch.nn.functional import cross_entropy as loss
-
-    if local.class_weights is None:
-        return loss(logits, y, reduction=reduction)
-    losses = local.class_weights.index_select(0, y) * loss(logits, y, reduction="none")
-    return losses.mean() if reduction == "mean" else losses
+    return local.task.batch_loss(logits, y, local.class_weights, reduction)
 
 
-def cross_entropy(local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the objective without an add-on: `class_loss` of a batch, and its logits (batch, classes)."""
+def task_loss(local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the objective without an add-on: `class_loss` of a batch, and its logits (batch, classes, ...)."""
     logits = local.model(x)
     return class_loss(local, logits, y), logits
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from ..core.errors import UserError
 from ._base import Algorithm, Local
 
 if TYPE_CHECKING:
@@ -46,17 +47,18 @@ class FedRoD(Algorithm):
         local.scratch["prior"] = torch.log(len(weight) * counts / counts.sum())
 
     def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        from ..nn.features import classifier, inputs_of
+        from ..nn.features import head, inputs_of
 
-        head, generic = classifier(local.model), []
+        last, generic = head(local.model), []
 
         def with_prior(_: nn.Module, __: object, logits: Tensor) -> Tensor:
             generic.append(logits)
-            return logits + local.scratch["prior"]
+            prior = local.scratch["prior"]
+            return logits + prior.view(-1, *[1] * (logits.dim() - 2))
 
-        handle = head.register_forward_hook(with_prior)
+        handle = last.register_forward_hook(with_prior)
         try:
-            with inputs_of(head) as features:
+            with inputs_of(last) as features:
                 loss, _ = super().loss(local, x, y)
         finally:
             handle.remove()
@@ -69,12 +71,14 @@ class FedRoD(Algorithm):
 
         logits = super().gradient(local, x, y)
         weight, bias = _split(local)
-        z = local.scratch["features"].to(weight.dtype)
-        p = (logits.to(weight.dtype) + linear(z, weight, bias)).softmax(1)
+        z = _rows(local.scratch["features"]).to(weight.dtype)
+        weight = weight.flatten(1)
+        labels = y.flatten()
+        p = (_rows(logits).to(weight.dtype) + linear(z, weight, bias)).softmax(1)
         # The gradient of the mean cross-entropy with respect to the logits; no pass through the network is needed.
-        error = (p - one_hot(y, len(weight))) / len(y)
+        error = (p - one_hot(labels, len(weight))) / len(labels)
         if local.class_weights is not None:
-            error = error * local.class_weights.index_select(0, y)[:, None]
+            error = error * local.class_weights.index_select(0, labels)[:, None]
         grad = torch.cat([(error.T @ z).flatten(), *([] if bias is None else [error.sum(0)])])
         local.descend("head", local.state["head"], grad)
         return logits
@@ -93,11 +97,22 @@ class FedRoD(Algorithm):
 
 
 def _tensors(model: nn.Module) -> tuple[Tensor, Tensor | None]:
-    """Return weight (classes, features) and bias (classes,) of the last linear layer; it may have no bias."""
-    from ..nn.features import classifier
+    """Return weight (classes, features, ...) and bias (classes,) of the head; it may have no bias.
 
-    head = classifier(model)
-    return head.weight, head.bias
+    Raises UserError for a head that is a convolution over several pixels.
+    """
+    from ..nn.features import head
+
+    last: Any = head(model)
+    if last.weight[0].numel() != last.weight.shape[1]:
+        problem = "ends in a convolution over several pixels, and FedRoD adds a personal head to a linear one"
+        raise UserError("model", problem, "use a network that ends in a linear layer or a 1x1 convolution")
+    return last.weight, last.bias
+
+
+def _rows(outputs: Tensor) -> Tensor:
+    """Return outputs (batch, numbers, ...) as rows (positions, numbers), one for each image or pixel."""
+    return outputs.movedim(1, -1).flatten(0, -2)
 
 
 def _split(local: Local) -> tuple[Tensor, Tensor | None]:

@@ -69,17 +69,17 @@ class Moon(Algorithm):
         import torch
         from torch.nn.functional import cosine_similarity, cross_entropy
 
-        from ..nn.features import classifier, inputs_of
+        from ..nn.features import head, inputs_of
 
         # `images` are those that the network sees, after an add-on has changed them.
-        with inputs_of(local.model) as images, inputs_of(classifier(local.model)) as features:
+        with inputs_of(local.model) as images, inputs_of(head(local.model)) as features:
             loss, logits = super().loss(local, x, y)
         similar = []
         for network in local.networks.values():
-            with torch.no_grad(), inputs_of(classifier(network)) as frozen_features:
+            with torch.no_grad(), inputs_of(head(network)) as frozen_features:
                 network(images[0])
-            similar.append(cosine_similarity(features[0], frozen_features[0]) / self.temperature)
-        towards_global = torch.zeros_like(y)
+            similar.append(cosine_similarity(features[0].flatten(1), frozen_features[0].flatten(1)) / self.temperature)
+        towards_global = y.new_zeros(len(y))
         return loss + self.mu * cross_entropy(torch.stack(similar, 1), towards_global), logits
 
     def report(self, local: Local) -> dict[str, Tensor]:

@@ -166,7 +166,7 @@ def _package(folder: Path) -> str:
 
 def _plugins(module: ModuleType) -> list[type[Plugin]]:
     """Return the plug-ins that a module defines. Classes whose names begin with an underscore are none."""
-    classes = [c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, Plugin) and c.kind in KINDS]
+    classes = [c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, Plugin) and c.kind]
     return [c for c in dict.fromkeys(classes) if c.__module__ == module.__name__ and not c.__name__.startswith("_")]
 
 

@@ -26,7 +26,9 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Return inputs (batch, ...), float32, and labels (batch,), int64, of the samples at `index`.
+        """Return inputs (batch, ...), float32, and targets, int64, of the samples at `index`.
+
+        Targets are labels (batch,), or masks (batch, height, width), which are augmented with their images.
 
         Inputs are augmented with random numbers from `rng`; without it they are not augmented.
         """
@@ -39,7 +41,7 @@ class TensorSamples:
     Parameters
     ----------
     x : inputs, (n, ...) float tensor
-    y : labels, (n,) integer tensor
+    y : labels (n,), or masks (n, height, width), integer tensor
 
     Raises ValueError where their lengths differ.
     """
@@ -142,6 +144,11 @@ def labels_of(samples: Samples) -> Tensor:
         return (samples.y if isinstance(samples, TensorSamples) else samples.labels).cpu()
     parts = np.array_split(np.arange(len(samples)), -(-len(samples) // 256))
     return torch.cat([samples.batch(part)[1].cpu() for part in parts])
+
+
+def class_counts(samples: Samples, classes: int = 0) -> Tensor:
+    """Return how many labels, or pixels of masks, there are of each class (classes,), int64; of more if there are."""
+    return torch.bincount(labels_of(samples).flatten(), minlength=classes)
 
 
 def shape_of(samples: Samples) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import torch
 
 from ..algorithms import Collaboration, Training
 from ..core.errors import UserError
-from ..data.samples import labels_of
+from ..data.samples import class_counts
 from .client import Client
 from .ledger import Traffic
 
@@ -23,8 +23,8 @@ def weigh_classes(clients: Sequence[Client], training: Training, collaboration: 
     """
     if training.class_weights is None:
         return Traffic()
-    labels = [labels_of(client.train).numpy() for client in clients]
-    classes = max(int(y.max()) for y in labels) + 1
+    counted = [class_counts(client.train).numpy() for client in clients]
+    classes = max(map(len, counted))
     if isinstance(training.class_weights, tuple):
         if classes > len(training.class_weights):
             problem = f"has {len(training.class_weights)} weights, and there is a label {classes - 1}"
@@ -32,7 +32,7 @@ def weigh_classes(clients: Sequence[Client], training: Training, collaboration: 
         weights = np.tile(training.class_weights, (len(clients), 1))
         traffic = Traffic()
     else:
-        counts = np.stack([np.bincount(y, minlength=classes) for y in labels])
+        counts = np.stack([np.pad(count, (0, classes - len(count))) for count in counted])
         weights = balanced(collaboration.class_counts(counts))
         traffic = Traffic.summed_up(classes, [client.name for client in clients], collaboration)
     for client, own in zip(clients, weights, strict=True):

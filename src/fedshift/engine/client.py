@@ -15,13 +15,13 @@ from ..algorithms import Algorithm, Server, Training
 from ..core.errors import UserError, did_you_mean
 from ..core.rng import undisturbed
 from ..data.samples import Pooled, Samples, TensorSamples, labels_of
+from ..tasks import Task
 from .ledger import Traffic
 
 if TYPE_CHECKING:
     from .flat_network import FlatNetwork
 
 SamplesBySite = Mapping[str, Samples | tuple[Any, Any]]
-CLASS_NUMBERS = "give class numbers 0, 1, ... as integers, one for each input"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -122,10 +122,10 @@ class Sites:
     elsewhere: dict[str, Samples]
     watched: dict[str, Samples]
 
-    def require_classes(self, model: nn.Module) -> None:
-        """Raise UserError for a label that has no output of the network; see `require_classes`."""
+    def require_classes(self, model: nn.Module, task: Task) -> None:
+        """Raise UserError for a class that has no output of the network; see `require_classes`."""
         validation = self.validation | self.elsewhere
-        require_classes(model, {"client": self.train, "validation": validation, "watched": self.watched})
+        require_classes(model, task, {"client": self.train, "validation": validation, "watched": self.watched})
 
 
 def open_sites(
@@ -134,13 +134,14 @@ def open_sites(
     watched: SamplesBySite,
     training: Training,
     algorithm: Algorithm,
+    task: Task,
 ) -> Sites:
     """Return the samples of all sites.
 
     Raises UserError if a site of `training.select_at` has no samples or is a client, or if no network predicts it.
     """
-    train = samples_by_site(clients, "client")
-    val = samples_by_site(validation, "validation")
+    train = samples_by_site(clients, "client", task)
+    val = samples_by_site(validation, "validation", task)
     elsewhere = {site: val.pop(site) for site in training.select_at if site in val}
     elsewhere = {site: samples for site, samples in elsewhere.items() if len(samples)}
     for site in training.select_at:
@@ -151,7 +152,7 @@ def open_sites(
     if training.select_at and not algorithm.collaboration.has_global_model:
         problem = f"needs a global network, and with {algorithm.name} {algorithm.collaboration.apart}"
         raise UserError("training.select_at", problem, "leave it out for this algorithm")
-    return Sites(train, val, elsewhere, samples_by_site(watched, "watched"))
+    return Sites(train, val, elsewhere, samples_by_site(watched, "watched", task))
 
 
 def give_tensors(
@@ -176,7 +177,7 @@ def collect_offers(clients: Sequence[Client], algorithm: Algorithm, server: Serv
     """
     if type(algorithm).offer is Algorithm.offer:
         return Traffic()
-    offers = [algorithm.offer(server, client.train, labels_of(client.train)) for client in clients]
+    offers = [algorithm.offer(server, client.train, labels_of(client.train).flatten()) for client in clients]
     for client, offer in zip(clients, offers, strict=True):
         if {k: v.shape for k, v in offer.items()} != {k: v.shape for k, v in offers[0].items()}:
             problem = f"client {client.name!r} and {clients[0].name!r} send tensors of other names or shapes"
@@ -200,32 +201,30 @@ def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {k: v.detach().cpu() for k, v in state.items()}
 
 
-def samples_by_site(sites: SamplesBySite, what: str) -> dict[str, Samples]:
+def samples_by_site(sites: SamplesBySite, what: str, task: Task) -> dict[str, Samples]:
     """Return the samples of each site, in the order of names.
 
-    Raises UserError for labels that are not class numbers; the message names `what` (such as client) and the site.
+    Raises UserError for targets that are not those of the task, or no class numbers; the message names `what` (such as
+    client) and the site.
     """
     return {
-        name: _tensor_samples(f"{what} {name!r}", *samples) if isinstance(samples, tuple) else samples
+        name: _tensor_samples(f"{what} {name!r}", task, *samples) if isinstance(samples, tuple) else samples
         for name, samples in sorted(sites.items())
     }
 
 
-def _tensor_samples(where: str, x: Any, y: Any) -> TensorSamples:
+def _tensor_samples(where: str, task: Task, x: Any, y: Any) -> TensorSamples:
     x, y = torch.as_tensor(x), torch.as_tensor(y)
-    if y.dim() != 1:
-        raise UserError(where, f"labels of shape {tuple(y.shape)} are not class numbers", CLASS_NUMBERS)
-    if len(x) != len(y):
-        raise UserError(where, f"{len(x)} inputs, but {len(y)} labels", "give one label for each input")
+    task.require_targets(where, x, y)
     if y.is_floating_point() or y.is_complex():
-        raise UserError(where, f"labels of type {y.dtype} are not class numbers", CLASS_NUMBERS)
+        raise UserError(where, f"{task.target}s of type {y.dtype} are not class numbers", task.remedy)
     if len(y) and int(y.min()) < 0:
-        raise UserError(where, f"label {int(y.min())} is not a class number", CLASS_NUMBERS)
+        raise UserError(where, f"{task.target} {int(y.min())} is not a class number", task.remedy)
     return TensorSamples(x, y)
 
 
-def require_classes(model: nn.Module, by_kind: Mapping[str, Mapping[str, Samples]]) -> None:
-    """Raise UserError for a label that has no output of the network, or for a network that gives no class scores.
+def require_classes(model: nn.Module, task: Task, by_kind: Mapping[str, Mapping[str, Samples]]) -> None:
+    """Raise UserError for a class that has no output of the network, or for outputs that are not those of the task.
 
     `by_kind` holds the samples of sites under client, validation and watched; only samples given as tensors are
     checked. The network runs once, with one input, in evaluation mode, on a copy.
@@ -238,7 +237,7 @@ def require_classes(model: nn.Module, by_kind: Mapping[str, Mapping[str, Samples
     }
     if not labelled:
         return
-    classes = outputs(model, next(iter(labelled.values())).x[:1])
+    classes = outputs(model, task, next(iter(labelled.values())).x[:1])
     for where, samples in labelled.items():
         label = int(samples.y.max())
         if label >= classes:
@@ -246,11 +245,8 @@ def require_classes(model: nn.Module, by_kind: Mapping[str, Mapping[str, Samples
             raise UserError(where, problem, "number classes from 0, or give the network more outputs")
 
 
-def outputs(model: nn.Module, x: Tensor) -> int:
+def outputs(model: nn.Module, task: Task, x: Tensor) -> int:
     """Return the number of classes of a network's logits for one input. Raises UserError for other outputs."""
     with undisturbed(), torch.no_grad():
         logits = copy.deepcopy(model).to(x.device).eval()(x)
-    if not isinstance(logits, Tensor) or logits.dim() != 2:
-        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise UserError("model", f"returns {shape} for one input", "return logits of shape (batch, classes)")
-    return logits.shape[1]
+    return task.require_outputs(x, logits)

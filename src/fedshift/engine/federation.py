@@ -26,6 +26,7 @@ from ..nn.blend import Outputs
 from ..nn.bn_policy import POLICIES
 from ..nn.features import classifier
 from ..nn.memory_format import channels_last
+from ..tasks import CLASSIFICATION, Task
 from . import checkpoint
 from .batches import equal_steps
 from .class_weights import weigh_classes
@@ -91,6 +92,7 @@ class Federation:
         device: torch.device | str = "cpu",
         ranks: Ranks = ALONE,
         beforehand: Traffic | None = None,
+        task: str | dict[str, Any] | Task = CLASSIFICATION,
     ) -> None:
         if not clients:
             raise UserError("clients", "there are none", "give at least one")
@@ -99,12 +101,13 @@ class Federation:
         bn = bn or requested.policies[0]
         requested.require(settings, bn)
         self.algorithm = requested.canonical()
+        self.task: Task = build("task", task)
         self.addon: Addon | None = self._plugin("addon", addon) if addon else None
         if self.addon:
             self.addon.require(settings)
         self.seed = seed
         self.ranks = ranks
-        sites = open_sites(clients, validation or {}, watched or {}, settings, self.algorithm)
+        sites = open_sites(clients, validation or {}, watched or {}, settings, self.algorithm, self.task)
         members = open_clients(sites.train, sites.validation, settings.weights == "size", self.algorithm)
         self.beforehand = weigh_classes(members, settings, self.algorithm.collaboration)
         if beforehand:
@@ -118,7 +121,7 @@ class Federation:
         model = extended(self.algorithm, model, seed)
         self._features = features_of(model)
         model = extended(self.addon, model, seed)
-        sites.require_classes(model)
+        sites.require_classes(model, self.task)
         device = torch.device(device)
         self.trainer = LocalTrainer(
             model,
@@ -129,6 +132,7 @@ class Federation:
             seed=seed,
             device=device,
             channels_last=channels_last(settings.channels_last, model, shape_of(members[0].train), device),
+            task=self.task,
         )
         self.rounds = self._open_rounds(members)
         self.selection = Selection(self.rounds, self.trainer, ranks, sites.elsewhere, sites.watched)
@@ -158,7 +162,7 @@ class Federation:
         server.losses = [math.nan] * len(clients)
         server.rounds = self.training.rounds
         server.features = self._features
-        server.classes = outputs(trainer.model, example_of(clients[0].train).to(trainer.device))
+        server.classes = outputs(trainer.model, self.task, example_of(clients[0].train).to(trainer.device))
         server.channels = [len(layer.running_mean) for layer in trainer.batch_norms if layer.running_mean is not None]
         self.beforehand += collect_offers(clients, self.algorithm, server)
         server.state = self.algorithm.server_state(server)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from ..algorithms import Algorithm, Blend, Training
 from ..nn.batchnorm import batch_norms
@@ -18,6 +17,7 @@ from ..nn.blend import Blended
 from ..nn.bn_policy import BNPolicy
 from ..nn.flat_state import Layout
 from ..nn.transfer import to_device
+from ..tasks import CLASSIFICATION, Task
 from .batches import batch_indices
 from .read_ahead import read_ahead
 from .running_variance import RunningVariances
@@ -42,6 +42,7 @@ class FlatNetwork:
     params, grad : the shared trainable part as a view, and its gradient
     counters : integer buffers of batch norm, kept beside the state vector
     variances : the running variances among the tensors that travel
+    task : what targets are, and how outputs become a loss
     channels_last : whether images and convolutions have the channels last in memory
     answering : what `evaluate` asks for logits: the network, unless several networks were loaded to predict together
     """
@@ -55,7 +56,9 @@ class FlatNetwork:
         device: torch.device,
         stays: Collection[str] = (),
         channels_last: bool = False,
+        task: Task = CLASSIFICATION,
     ) -> None:
+        self.task = task
         self.training = training
         self.device = device
         self.channels_last = channels_last
@@ -174,22 +177,23 @@ class FlatNetwork:
             rows = np.arange(len(samples))
         self.mode(train=False)
         loss_sum = self.state_vector.new_zeros(())
-        correct = self.counters.new_zeros(())
+        correct = self.state_vector.new_zeros((), dtype=torch.float64)
         outputs = list[Tensor]()
         labels = list[Tensor]()
         batches = (self.to_device(*samples.batch(index)) for index in batch_indices(rows, batch_size))
         for x, y in read_ahead(batches, self.device):
             with self.autocast:
                 logits = self.answering(x)
-            loss_sum += cross_entropy(logits.to(loss_sum.dtype), y, reduction="sum")
-            correct += (logits.argmax(1) == y).sum()
+            loss, right = self.task.sums(logits.to(loss_sum.dtype), y)
+            loss_sum += loss
+            correct += right
             if metric:
-                outputs.append(logits.double().softmax(1))
+                outputs.append(self.task.predictions(logits, y, final=False))
                 labels.append(y)
         value = None
         if metric:
             value = metric.value(torch.cat(labels).cpu().numpy(), torch.cat(outputs).cpu().numpy())
-        return float(loss_sum) / len(rows), int(correct) / len(rows), value
+        return float(loss_sum) / len(rows), float(correct) / len(rows), value
 
     def mode(self, train: bool, frozen_statistics: bool = False) -> None:
         """Set training or evaluation mode; with `frozen_statistics`, BN stays in evaluation mode."""

@@ -78,7 +78,7 @@ class LocalRound:
         Raises UserError if a loss or a weight is not finite, and Interrupted if `should_stop` returns True between
         batches.
         """
-        tally = Tally(self.number)
+        tally = Tally(self.number, self.trainer.task)
         costs = [
             self._train(client, weight, batches, first, should_stop, tally)
             for client, weight, batches, first in zip(self.clients, self.weights, self.batches, self.first, strict=True)
@@ -128,7 +128,7 @@ def finish(trainer: LocalTrainer, rounds: RoundState, should_stop: Callable[[], 
 
     Nothing is sent: only what stays at the client changes. Raises as `LocalRound.run` does.
     """
-    tally = Tally(rounds.round)
+    tally = Tally(rounds.round, trainer.task)
     broadcast = trainer.algorithm.broadcast(rounds.server)
     for client in rounds.here:
         with trainer.turn(client, rounds, broadcast, finishing=True):

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from ..addons import Addon, home_names
-from ..algorithms import Algorithm, Blend, Local, Phase, Training, cross_entropy
+from ..algorithms import Algorithm, Blend, Local, Phase, Training, task_loss
 from ..core.errors import Interrupted
 from ..core.rng import Draws, generator_state, reseed, seed_of, set_generators, stream, torch_stream, undisturbed
-from ..data.samples import Samples, labels_of
+from ..data.samples import Samples, class_counts
 from ..nn.batchnorm import untracked
 from ..nn.bn_policy import BNPolicy
+from ..tasks import CLASSIFICATION, Task
 from .batches import batch_indices, batch_stream, phase_steps
 from .client import Client, at_home
 from .flat_network import Batch, FlatNetwork
@@ -53,13 +54,15 @@ class LocalTrainer(FlatNetwork, Local):
         seed: int = 0,
         device: torch.device | None = None,
         channels_last: bool = False,
+        task: Task = CLASSIFICATION,
     ) -> None:
         stays = home_names(addon, algorithm, model)
-        super().__init__(model, algorithm, policy, training, device or torch.device("cpu"), stays, channels_last)
+        device = device or torch.device("cpu")
+        super().__init__(model, algorithm, policy, training, device, stays, channels_last, task)
         self.algorithm = algorithm
         self.seed = seed
         self.momentum = training.momentum
-        self.objective = addon.loss if addon else cross_entropy
+        self.objective = addon.loss if addon else task_loss
         self._leaves = [(p, p.grad) for p in self.model.parameters() if p.requires_grad]
         large = len(self.all_grad) > LARGE * len(self._leaves)
         self._flat_gradient = not large or algorithm.needs_flat_gradient or training.clip_norm is not None
@@ -298,7 +301,7 @@ class LocalTrainer(FlatNetwork, Local):
 
     def class_counts(self, classes: int) -> Tensor:
         """Return the number of the client's samples of each class; see `Local.class_counts`."""
-        return torch.bincount(labels_of(self.samples), minlength=classes).to(self.device)
+        return class_counts(self.samples, classes).to(self.device)
 
     @contextmanager
     def holding(self, state_vector: Tensor, draws: Draws | None = None) -> Iterator[None]:

@@ -17,16 +17,21 @@ from ..core.rng import keyed, stream
 from ..data.samples import Samples
 from ..inferences import Inference, Predict, Site
 from ..nn.transfer import to_device
+from ..tasks import CLASSIFICATION, Task
 from .read_ahead import read_ahead
 
 
 @contextmanager
 def site_predictor(
-    model: nn.Module, inference: Inference, batches: Callable[[], Iterator[Tensor]] | Site
+    model: nn.Module,
+    inference: Inference,
+    batches: Callable[[], Iterator[Tensor]] | Site,
+    task: Task = CLASSIFICATION,
 ) -> Iterator[Predict]:
-    """Yield the function from a batch (batch, ...) to logits (batch, classes) for one site; they need no gradients.
+    """Yield the function from a batch (batch, ...) to logits (batch, classes, ...) for one site, without gradients.
 
-    The inference works on a copy of the network in evaluation mode. Whatever it does there, also if it fails, `model`
+    The inference works on a copy of the network in evaluation mode. To it each pixel of a dense output is a sample of
+    its own: it sees logits (batch * height * width, classes). Whatever it does there, also if it fails, `model`
     keeps every bit of its parameters, buffers, gradients, modes and hooks, and torch's default generators keep their
     state. `batches` begins a pass over the site's inputs each time that it is called; it may be a whole `Site`.
     """
@@ -34,13 +39,19 @@ def site_predictor(
     device = next((p.device for p in model.parameters()), None)
     with keyed("test time", device=device), ExitStack() as site:
         with torch.set_grad_enabled(inference.gradients):
-            predict = site.enter_context(inference.on_site(copy.deepcopy(model).eval(), place))
+            network, restored = task.by_sample(copy.deepcopy(model).eval())
+            predict = site.enter_context(inference.on_site(network, place))
 
         def logits(x: Tensor) -> Tensor:
             with torch.set_grad_enabled(inference.gradients):
-                return predict(x).detach()
+                return restored(predict(x).detach())
 
         yield logits
+
+
+def class_probabilities(logits: Tensor, y: Tensor) -> Tensor:
+    """Return the softmax of logits (batch, classes, ...), float64, whatever the targets."""
+    return logits.double().softmax(1)
 
 
 def probabilities(
@@ -50,28 +61,35 @@ def probabilities(
     device: torch.device | str = "cpu",
     bar: Progress | None = None,
     site: Site | None = None,
+    task: Task = CLASSIFICATION,
+    read: Callable[[Tensor, Tensor], Tensor] = class_probabilities,
 ) -> np.ndarray:
-    """Return class probabilities (n, classes), float64, of one site's samples, and leave the model as it is.
+    """Return what `read` makes of logits and targets (n, ...), float64, of one site's samples.
 
-    Rows are in stored order, whatever the test order; without samples the shape is (0, 0). `site` tells the inference
-    what else it may know, and holds afterwards what the inference has counted.
+    By default that is class probabilities (n, classes, ...). Rows are in stored order, whatever the test order; without
+    samples the shape is (0, 0). `site` tells the inference what else it may know, and holds afterwards what the
+    inference has counted. The model is left as it is.
     """
     order = inference.image_order(len(samples))
     indices = [order[start : start + inference.batch_size] for start in range(0, len(order), inference.batch_size)]
 
-    def batches() -> Iterator[Tensor]:
-        return read_ahead((to_device(samples.batch(index)[0], device) for index in indices), torch.device(device))
+    def labelled() -> Iterator[tuple[Tensor, Tensor]]:
+        batches = (samples.batch(index) for index in indices)
+        return read_ahead(((to_device(x, device), y) for x, y in batches), torch.device(device))
+
+    def unlabelled() -> Iterator[Tensor]:
+        return (x for x, _ in labelled())
 
     parts = []
-    with site_predictor(model, inference, replace(site or Site(), batches=batches)) as predict:
-        for index, x in zip(indices, batches(), strict=True):
-            parts.append(predict(x).double().softmax(1).cpu().numpy())
+    with site_predictor(model, inference, replace(site or Site(), batches=unlabelled), task) as predict:
+        for index, (x, y) in zip(indices, labelled(), strict=True):
+            parts.append(read(predict(x), y).cpu().numpy())
             if bar:
                 bar.update(len(index))
     if not parts:
         return np.empty((0, 0))
     # Predicted in test order, returned in stored order.
-    out = np.empty((len(order), parts[0].shape[1]))
+    out = np.empty((len(order), *parts[0].shape[1:]))
     out[order] = np.concatenate(parts)
     return out
 
@@ -85,6 +103,8 @@ def adapted_probabilities(
     device: torch.device | str = "cpu",
     bar: Progress | None = None,
     known: Site | None = None,
+    task: Task = CLASSIFICATION,
+    read: Callable[[Tensor, Tensor], Tensor] = class_probabilities,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `probabilities` of test samples by a network that was first adapted to labelled images of the site.
 
@@ -96,11 +116,15 @@ def adapted_probabilities(
     if adapted.all():
         problem = f"all {len(test)} test images would be adapted to, and none left to score"
         raise UserError(f"site {site!r}", problem, "adapt to fewer labelled images")
-    return probabilities(model, test, inference, device, bar, known), adapted
+    return probabilities(model, test, inference, device, bar, known, task, read), adapted
 
 
 def client_answer(
-    model: nn.Module, samples: Samples, inference: Inference, device: torch.device | str = "cpu"
+    model: nn.Module,
+    samples: Samples,
+    inference: Inference,
+    device: torch.device | str = "cpu",
+    task: Task = CLASSIFICATION,
 ) -> Tensor:
     """Return what an internal site sends for an inference after the training (see `Inference.at_client`), on the CPU.
 
@@ -116,7 +140,8 @@ def client_answer(
 
     first = next((p.device for p in model.parameters()), None)
     with keyed("at client", device=first), torch.set_grad_enabled(inference.gradients):
-        return inference.at_client(copy.deepcopy(model).eval(), batches).detach().cpu()
+        network, _ = task.by_sample(copy.deepcopy(model).eval())
+        return inference.at_client(network, batches).detach().cpu()
 
 
 def mean_answer(answers: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:

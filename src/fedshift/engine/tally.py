@@ -10,9 +10,9 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from ..core.errors import UserError
+from ..tasks import CLASSIFICATION, Task
 
 EVERY = 64
 """Number of steps after which results are read from the device: a loss that is not finite may be noticed so late."""
@@ -24,15 +24,16 @@ class Tally:
     Penalties and losses of add-ons are left out, so that algorithms can be compared.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, task: Task = CLASSIFICATION) -> None:
         self.round = number
+        self.task = task
         self.steps: list[tuple[str, Tensor, Tensor]] = []
         self.weights: list[tuple[str, Tensor]] = []
         self.sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
 
     def add(self, client: str, logits: Tensor, y: Tensor) -> None:
-        """Add one step: logits (batch, classes) and labels (batch,)."""
-        self.steps.append((client, logits, y))
+        """Add one step: logits (batch, classes, ...) and targets (batch, ...)."""
+        self.steps.append((client, *self.task.kept(logits, y)))
         if len(self.steps) == EVERY:
             self.read()
 
@@ -54,13 +55,7 @@ class Tally:
     def _read_steps(self) -> None:
         clients, outputs, labels = zip(*self.steps, strict=True)
         self.steps = []
-        logits = torch.cat(outputs)
-        truth = torch.cat(labels)
-        if logits.dtype.itemsize < 4:
-            logits = logits.float()
-        # The samples take the place of pixels, since a softmax over a short last dimension is slow on the CPU.
-        losses = cross_entropy(logits.t()[None], truth[None], reduction="none")[0]
-        measured = torch.stack([losses.double(), (logits.argmax(1) == truth).double()]).cpu().numpy()
+        measured = self.task.measured((torch.cat(outputs), torch.cat(labels))).cpu().numpy()
         sizes = [len(y) for y in labels]
         starts = list(itertools.accumulate(sizes[:-1], initial=0))
         sums_by_step = np.add.reduceat(measured, starts, axis=1).tolist()

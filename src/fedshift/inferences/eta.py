@@ -64,7 +64,7 @@ class ETA(Steps):
             if q is not None and largest < 1:
                 counts &= cosine_similarity(p, q[None]).abs() < largest
             chosen = h[counts]
-            site.counts.update(seen=len(x), kept=len(chosen), steps=int(len(chosen) > 0))
+            site.counts.update(seen=len(h), kept=len(chosen), steps=int(len(chosen) > 0))
             if not len(chosen):
                 return logits.detach()
             optimiser.zero_grad()

@@ -57,7 +57,7 @@ class SAR(Steps):
             h = entropies(logits)
             log_k = math.log(logits.size(1))
             counts = h.detach() < self.threshold * log_k
-            site.counts.update(seen=len(x), kept=0, steps=0, resets=0)
+            site.counts.update(seen=len(h), kept=0, steps=0, resets=0)
             if not counts.any():
                 return logits.detach()
             gradients = torch.autograd.grad(h[counts].mean(), parameters)

@@ -38,11 +38,11 @@ class ShotIM(Steps):
     )
 
     def adapted(self, model: nn.Module) -> list[nn.Parameter]:
-        from ..nn.features import classifier
+        from ..nn.features import head
 
         if self.parameters == "bn":
             return super().adapted(model)
-        frozen = {id(parameter) for parameter in classifier(model).parameters()}
+        frozen = {id(parameter) for parameter in head(model).parameters()}
         return [parameter for parameter in model.parameters() if id(parameter) not in frozen]
 
     def stepping(self, model: nn.Module, parameters: list[nn.Parameter], site: Site) -> Predict:

@@ -13,6 +13,7 @@ from ..core import registry
 from ..core.errors import UserError, did_you_mean
 from ..inferences import Inference
 from ..metrics import Metric
+from ..tasks import CLASSIFICATION, Task
 
 InferenceSpec = str | dict[str, Any] | Inference
 """An inference: its name, a mapping with `name` and settings, or an object."""
@@ -42,11 +43,14 @@ def require_network(client: str, collaboration: Collaboration, clients: Iterable
 class Predictor(ABC):
     """Trained networks of some sites, which predict data of any site and are scored on them."""
 
+    task: Task = CLASSIFICATION
+
     @abstractmethod
     def _predicted(self, x: Any, y: Any, inference: Inference, site: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return probabilities (n, classes), and which inputs (n,), bool, an inference has seen the labels of.
+        """Return predictions (n, ...), and which inputs (n,), bool, an inference has seen the labels of.
 
-        `y` is None where no labels are given. Raises UserError for inputs and labels that do not fit the networks.
+        These are class probabilities where no `y` is given (None), and else what the task keeps of each input. Raises
+        UserError for inputs and labels that do not fit the networks.
         """
 
     def predict(
@@ -69,7 +73,8 @@ class Predictor(ABC):
 
         Returns
         -------
-        Probabilities (n, classes), float64, in the order of `x`.
+        Probabilities (n, classes), float64, in the order of `x`; of each pixel, (n, classes, height, width), for
+        segmentation.
 
         Raises
         ------
@@ -107,7 +112,7 @@ class Predictor(ABC):
         Parameters
         ----------
         x, inference, site, batch_size : as for `predict`
-        y : labels (n,), class numbers 0, 1, ..., integer
+        y : labels (n,), class numbers 0, 1, ..., integer, or masks of them (n, height, width)
         metrics : metrics, by name (`fedshift list metrics`) or as objects
 
         Returns
@@ -138,4 +143,9 @@ class Predictor(ABC):
         chosen: dict[str, Metric] = {
             spec if isinstance(spec, str) else spec.name: registry.build("metric", spec) for spec in specs
         }
+        for name, metric in chosen.items():
+            if metric.task != self.task.name:
+                fitting = [m for m in registry.names("metric") if registry.get("metric", m).task == self.task.name]
+                problem = f"{name} is a score of {metric.task}, and this is {self.task.name}"
+                raise UserError("metrics", problem, f"choose among {', '.join(fitting)}")
         return {name: float(metric.value(label, probability[~seen])) for name, metric in chosen.items()}

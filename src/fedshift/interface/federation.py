@@ -14,7 +14,7 @@ from ..core.errors import UserError
 from ..data.samples import Samples, TensorSamples
 from ..engine import federation as engine
 from ..engine.client import Client, require_classes, samples_by_site
-from ..engine.prediction import adapted_probabilities, client_answer, mean_answer
+from ..engine.prediction import adapted_probabilities, class_probabilities, client_answer, mean_answer
 from ..inferences import Inference, Site
 from ..nn.blend import Blended
 from .evaluation import Predictor, require_network, require_site
@@ -30,8 +30,10 @@ class Federation(Predictor, engine.Federation):
 
     Parameters
     ----------
-    model : any network that maps a batch to (batch, classes) logits; it is copied once and not changed
-    clients : name -> `(x, y)`, or `Samples`; x are float tensors (n, ...), y class numbers 0, 1, ... (n,), integer
+    model : any network that maps a batch to logits (batch, classes), or for segmentation (batch, classes, height,
+        width); it is copied once and not changed
+    clients : name -> `(x, y)`, or `Samples`; x are float tensors (n, ...), y class numbers 0, 1, ... (n,), integer, or
+        for segmentation masks of them (n, height, width)
     validation : validation samples of any of the clients, in the same form
     watched : samples of any sites on which the global network is tested every `training.watch_every` rounds, for
         curves; nothing depends on these tests
@@ -42,6 +44,7 @@ class Federation(Predictor, engine.Federation):
     training : settings of local training and of the rounds, a mapping or a Training
     seed : seed of everything random: batches, augmentation, dropout, choice of participants
     device : device of the training
+    task : `classification`, `segmentation`, a mapping with `name` and settings, or a Task
 
     Raises
     ------
@@ -131,8 +134,8 @@ class Federation(Predictor, engine.Federation):
             inputs = torch.as_tensor(x)
             samples: Samples = TensorSamples(inputs, torch.zeros(len(inputs), dtype=torch.long))
         else:
-            samples = samples_by_site({name: (x, y)}, "samples of")[name]
-            require_classes(self.trainer.model, {"samples of": {name: samples}})
+            samples = samples_by_site({name: (x, y)}, "samples of", self.task)[name]
+            require_classes(self.trainer.model, self.task, {"samples of": {name: samples}})
         if not len(samples):
             raise UserError("x", "holds no samples", "give at least one")
         self._require(site)
@@ -141,7 +144,10 @@ class Federation(Predictor, engine.Federation):
         empty = TensorSamples(torch.empty(0), torch.empty(0))
         knowledge = replace(self._knowledge(inference, site), greys=_greys(torch.as_tensor(x)))
         device = self.trainer.device
-        return adapted_probabilities(model, samples, val or empty, inference, name, device, known=knowledge)
+        read = class_probabilities if y is None else self.task.predictions
+        return adapted_probabilities(
+            model, samples, val or empty, inference, name, device, known=knowledge, task=self.task, read=read
+        )
 
     def _knowledge(self, inference: Inference, site: str | None) -> Site:
         """Return what an inference may know at a site besides the inputs: what it has asked of the clients."""
@@ -149,7 +155,9 @@ class Federation(Predictor, engine.Federation):
             return Site()
         device = self.trainer.device
         members = self._members
-        answers = {name: client_answer(self.model(name), c.train, inference, device) for name, c in members.items()}
+        answers = {
+            name: client_answer(self.model(name), c.train, inference, device, self.task) for name, c in members.items()
+        }
         if self.algorithm.collaboration.has_global_model:
             return Site(answer=mean_answer(answers, {name: client.weight for name, client in members.items()}))
         return Site(answer=answers[inference.client or site or ""])

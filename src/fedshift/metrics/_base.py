@@ -20,6 +20,8 @@ class Metric(Plugin):
     """
 
     kind: ClassVar[str] = "metric"
+    task: ClassVar[str] = "classification"
+    """The task whose predictions it scores."""
     title: ClassVar[str] = ""
     higher_is_better: ClassVar[bool] = True
     percent: ClassVar[bool] = True

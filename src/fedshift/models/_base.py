@@ -20,9 +20,14 @@ class Model(Plugin):
     """A network architecture. `build` runs in a keyed random state, so it may draw initial weights freely."""
 
     kind: ClassVar[str] = "model"
+    task: ClassVar[str] = "classification"
+    """The task that its outputs are for."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Build a network for inputs of `shape` (channels, height, width) that returns logits (batch, classes)."""
+        """Build a network for inputs of `shape` (channels, height, width).
+
+        It returns logits (batch, classes), or for segmentation (batch, classes, height, width).
+        """
         raise TypeError(f"{type(self).__name__} does not build a network")
 
 

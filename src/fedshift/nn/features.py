@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from ..core.errors import UserError
 from .blend import Blended
@@ -23,6 +24,18 @@ def classifier(model: nn.Module) -> nn.Linear:
     if not layers:
         raise UserError("model", "has no linear layer, whose input would be its features", "use one that ends in one")
     return layers[-1]
+
+
+def head(model: nn.Module) -> nn.Module:
+    """Return the last linear layer or, in a network without one, the last convolution.
+
+    Raises UserError for a network without both, and for several networks that predict together.
+    """
+    if not isinstance(model, Blended) and not any(isinstance(m, nn.Linear) for m in model.modules()):
+        convolutions = [m for m in model.modules() if isinstance(m, _ConvNd)]
+        if convolutions:
+            return convolutions[-1]
+    return classifier(model)
 
 
 @contextmanager

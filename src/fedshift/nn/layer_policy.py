@@ -1,6 +1,6 @@
 """Layer policies: which layers of a network are aggregated and which stay at home, beside what the BN policy keeps.
 
-| policy | last linear layer (head) | all other layers (body) | used by |
+| policy | last linear layer, or else convolution (head) | all other layers (body) | used by |
 |---|---|---|---|
 | full | travels | travels | FedAvg and most other algorithms |
 | head_home | stays | travels | FedPer, FedRep, FedBABU |
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerPolicy:
-    """Choice of the layers that are aggregated: the last linear layer and the layers before it, each True or False."""
+    """Choice of the layers that are aggregated: the head and the layers before it, each True or False."""
 
     head: bool
     body: bool
@@ -30,15 +30,15 @@ class LayerPolicy:
 
         The head is found as a module, never by name; parameters that an add-on put into it belong to it. In a flat
         state `[private | affine | weights | statistics]` they are private, so that what travels is still one slice.
-        Raises UserError if the network has no linear layer to be its head.
+        Raises UserError if the network has neither a linear layer nor a convolution to be its head.
         """
         if self.head and self.body:
             return []
-        from .features import classifier
+        from .features import head
 
-        head = {id(parameter) for parameter in classifier(model).parameters()}
+        last = {id(parameter) for parameter in head(model).parameters()}
         travels = {True: self.head, False: self.body}
-        return [name for name, parameter in model.named_parameters() if not travels[id(parameter) in head]]
+        return [name for name, parameter in model.named_parameters() if not travels[id(parameter) in last]]
 
 
 LAYERS: dict[str, LayerPolicy] = {

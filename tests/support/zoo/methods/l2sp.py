@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from fedshift.addons import Addon
-from fedshift.algorithms import Local, cross_entropy
+from fedshift.algorithms import Local, task_loss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ class L2SP(Addon):
     def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         import torch
 
-        loss, logits = cross_entropy(local, x, y)
+        loss, logits = task_loss(local, x, y)
         weights = torch.cat([parameter.flatten() for parameter in local.model.parameters()])
         start = local.state.setdefault("l2sp_start", weights.detach().clone())
         return loss + self.alpha * (weights - start).square().sum(), logits

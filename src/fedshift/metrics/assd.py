@@ -1,0 +1,23 @@
+"""The average symmetric surface distance."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._masks import MaskMetric
+
+
+class ASSD(MaskMetric):
+    """The mean distance of the edge pixels of mask and reference to the other edge, in pixels.
+
+    A missed structure and a false alarm count as the diagonal of the image, so that they cannot improve the mean.
+    """
+
+    display_name = "ASSD"
+    title = "ASSD (pixels)"
+    higher_is_better = False
+    percent = False
+    caveat = "HD95 and ASSD of a missed structure, and of a false alarm, are the diagonal of the image."
+
+    def of_structure(self, assd: np.ndarray, **_: np.ndarray) -> np.ndarray:
+        return assd

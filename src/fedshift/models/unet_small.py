@@ -1,0 +1,12 @@
+"""A U-Net for laptops."""
+
+from __future__ import annotations
+
+from .unet import UNet
+
+
+class UNetSmall(UNet):
+    """The network of `unet` with few channels: 0.1 million parameters."""
+
+    display_name = "UNet, small"
+    features: tuple[int, int, int, int, int, int] = (8, 8, 16, 32, 64, 8)

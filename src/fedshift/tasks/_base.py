@@ -1,0 +1,85 @@
+"""The base class of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from ..core.errors import UserError
+from ..core.registry import Plugin
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Reduction = Literal["mean", "none"]
+
+
+class Task(Plugin):
+    """What a network says of an image: what a target is, and how outputs become a loss and predictions.
+
+    Outputs have the shape (batch, classes, ...), and a target has that of the outputs without the classes. All losses
+    and accuracies of an image are means over its positions, so that images of all sizes count alike.
+    """
+
+    kind: ClassVar[str] = "task"
+    target: ClassVar[str] = ""
+    """What a target of one image is, in the words of messages."""
+    remedy: ClassVar[str] = ""
+    """What to give as targets, in the words of messages."""
+
+    def require_targets(self, where: str, x: Tensor, y: Tensor) -> None:
+        """Raise UserError for targets (n, ...) that do not have the shape that inputs (n, ...) ask for."""
+        raise NotImplementedError
+
+    def require_outputs(self, x: Tensor, outputs: Any) -> int:
+        """Return the number of classes of outputs for inputs (n, ...). Raises UserError for outputs of other shapes."""
+        raise NotImplementedError
+
+    def batch_loss(self, logits: Tensor, y: Tensor, weights: Tensor | None, reduction: Reduction = "mean") -> Tensor:
+        """Return the loss of a batch: its mean over images, or that of each image (batch,) with `none`.
+
+        `weights` (classes,) are factors on the loss of single classes; None if all count alike. The mean divides by the
+        number of images. If it divided by the sum of weights, as torch's does, weights would cancel in a batch of one
+        class, and so at a client that has one class only.
+        """
+        raise NotImplementedError
+
+    def by_sample(self, model: nn.Module) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+        """Return a network of logits (samples, classes), and the function from these back to the network's outputs.
+
+        Test-time methods work on samples. By default that is the network itself.
+        """
+        return model, _unchanged
+
+    def sums(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums over the images of a batch of cross-entropy and of accuracy, two scalars."""
+        raise NotImplementedError
+
+    def kept(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what is kept of a training step, (batch, ...) each, until `measured` reads many steps at once."""
+        raise NotImplementedError
+
+    def measured(self, kept: tuple[Tensor, Tensor]) -> Tensor:
+        """Return cross-entropy and accuracy of each image (2, n), float64, of steps that were kept and joined."""
+        raise NotImplementedError
+
+    def columns(self, classes: Sequence[str]) -> list[str]:
+        """Return the names of the numbers that are kept as predictions of an image."""
+        raise NotImplementedError
+
+    def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
+        """Return the numbers that are kept as predictions (batch, columns), float64; see `columns`.
+
+        Without `final`, as in the validation of a round, numbers that take long to compute are NaN.
+        """
+        raise NotImplementedError
+
+
+def _unchanged(logits: Tensor) -> Tensor:
+    return logits
+
+
+def require_same_number(where: str, x: Tensor, y: Tensor, target: str) -> None:
+    """Raise UserError where there is not one target for each input."""
+    if len(x) != len(y):
+        raise UserError(where, f"{len(x)} inputs, but {len(y)} {target}s", f"give one {target} for each input")

@@ -1,0 +1,65 @@
+"""Classification: one class for each image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import UserError
+from ._base import Reduction, Task, require_same_number
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Classification(Task):
+    """One class for each image: targets are class numbers (n,), predictions are class probabilities (n, classes)."""
+
+    target = "label"
+    remedy = "give class numbers 0, 1, ... as integers, one for each input"
+
+    def require_targets(self, where: str, x: Tensor, y: Tensor) -> None:
+        if y.dim() != 1:
+            raise UserError(where, f"labels of shape {tuple(y.shape)} are not class numbers", self.remedy)
+        require_same_number(where, x, y, self.target)
+
+    def require_outputs(self, x: Tensor, outputs: Any) -> int:
+        from torch import Tensor
+
+        if not isinstance(outputs, Tensor) or outputs.dim() != 2:
+            shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+            raise UserError("model", f"returns {shape} for one input", "return logits of shape (batch, classes)")
+        return outputs.shape[1]
+
+    def batch_loss(self, logits: Tensor, y: Tensor, weights: Tensor | None, reduction: Reduction = "mean") -> Tensor:
+        from torch.nn.functional import cross_entropy
+
+        if weights is None:
+            return cross_entropy(logits, y, reduction=reduction)
+        losses = weights.index_select(0, y) * cross_entropy(logits, y, reduction="none")
+        return losses.mean() if reduction == "mean" else losses
+
+    def sums(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(logits, y, reduction="sum"), (logits.argmax(1) == y).sum()
+
+    def kept(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return logits, y
+
+    def measured(self, kept: tuple[Tensor, Tensor]) -> Tensor:
+        import torch
+        from torch.nn.functional import cross_entropy
+
+        logits, y = kept
+        if logits.dtype.itemsize < 4:
+            logits = logits.float()
+        # The samples take the place of pixels, since a softmax over a short last dimension is slow on the CPU.
+        losses = cross_entropy(logits.t()[None], y[None], reduction="none")[0]
+        return torch.stack([losses.double(), (logits.argmax(1) == y).double()])
+
+    def columns(self, classes: Sequence[str]) -> list[str]:
+        return [f"p{k}" for k in range(len(classes))]
+
+    def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
+        return logits.double().softmax(1)

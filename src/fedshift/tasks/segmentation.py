@@ -1,0 +1,142 @@
+"""Segmentation: one class for each pixel."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from ..core.errors import UserError
+from ._base import Reduction, Task, require_same_number
+from ._surfaces import distances
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+COUNTS = ("tp", "fp", "fn")
+"""Pixels of a structure that are predicted and there, predicted and not there, and there and not predicted."""
+DISTANCES = ("hd95", "assd", "nsd")
+NUMBERS = (*COUNTS, *DISTANCES)
+"""What is kept of each image and structure, in this order."""
+
+
+class Segmentation(Task):
+    """One class for each pixel: targets are masks of class numbers (n, height, width); class 0 is the background.
+
+    Kept as predictions are, for each image and structure, the pixels that are rightly predicted, wrongly predicted and
+    missed, and distances between surfaces in pixels of the prepared image; no masks.
+    """
+
+    target = "mask"
+    remedy = "give masks (n, height, width) of class numbers 0, 1, ... as integers, one for each input"
+    loss: Literal["dice_ce", "dice", "cross_entropy"] = Field(
+        "dice_ce", description="soft Dice (MONAI's) and cross-entropy added up, or one of the two"
+    )
+    structures: dict[str, tuple[int, ...]] = Field(
+        {},
+        description="what is scored: numbers of the classes that together are a structure, such as disc: [1, 2] and "
+        "cup: [2]; default: each class but the background, 0",
+    )
+    tolerance: float = Field(2, ge=0, description="distance in pixels up to which surfaces agree, for nsd")
+
+    def require_targets(self, where: str, x: Tensor, y: Tensor) -> None:
+        if y.dim() != 3:
+            problem = f"masks of shape {tuple(y.shape)} are not class numbers of pixels"
+            raise UserError(where, problem, self.remedy)
+        require_same_number(where, x, y, self.target)
+        if x.shape[2:] != y.shape[1:]:
+            sizes = ("x".join(map(str, shape)) for shape in (x.shape[2:], y.shape[1:]))
+            raise UserError(where, "images have {} pixels, and masks {}".format(*sizes), "bring both to one size")
+
+    def require_outputs(self, x: Tensor, outputs: Any) -> int:
+        from torch import Tensor
+
+        if not isinstance(outputs, Tensor) or outputs.dim() != 4 or outputs.shape[2:] != x.shape[2:]:
+            shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+            problem = f"returns {shape} for one input {tuple(x.shape)}"
+            remedy = "return logits of shape (batch, classes, height, width), with the size of the image"
+            raise UserError("model", problem, remedy)
+        return outputs.shape[1]
+
+    def batch_loss(self, logits: Tensor, y: Tensor, weights: Tensor | None, reduction: Reduction = "mean") -> Tensor:
+        losses = [_pixelwise(logits, y, weights)] if self.loss != "dice" else []
+        if self.loss != "cross_entropy":
+            losses.append(_soft_dice(logits, y, weights))
+        total = losses[0] if len(losses) == 1 else losses[0] + losses[1]
+        return total.mean() if reduction == "mean" else total
+
+    def by_sample(self, model: nn.Module) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+        from ..nn.pixels import Pixelwise
+
+        network = Pixelwise(model)
+        return network, network.as_images
+
+    def sums(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return _pixelwise(logits, y).sum(), _right(logits, y).sum()
+
+    def kept(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        # Two numbers an image: the outputs of many steps would fill the memory.
+        import torch
+
+        numbers = torch.stack([_pixelwise(logits.float(), y), _right(logits, y)], 1)
+        return numbers, y[:, 0, 0]
+
+    def measured(self, kept: tuple[Tensor, Tensor]) -> Tensor:
+        return kept[0].double().t()
+
+    def scored(self, classes: int) -> list[tuple[int, ...]]:
+        """Return the classes that make up each structure. Raises UserError for a class that is not there."""
+        parts = list(self.structures.values()) or [(k,) for k in range(1, classes)]
+        for number in itertools.chain(*parts):
+            if not 0 <= number < classes:
+                remedy = f"name classes from 0 to {classes - 1}"
+                raise UserError("task.structures", f"there is no class {number}", remedy)
+        return parts
+
+    def columns(self, classes: Sequence[str]) -> list[str]:
+        names = list(self.structures) or classes[1:]
+        return [f"{number}_{name}" for name in names for number in NUMBERS]
+
+    def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
+        import numpy as np
+        import torch
+
+        predicted = logits.argmax(1).cpu().numpy()
+        reference = y.cpu().numpy()
+        parts = self.scored(logits.shape[1])
+        rows = np.empty((len(reference), len(parts), len(NUMBERS)))
+        for structure, numbers in enumerate(parts):
+            found, there = np.isin(predicted, numbers), np.isin(reference, numbers)
+            for k, mask in enumerate((found & there, found & ~there, there & ~found)):
+                rows[:, structure, k] = mask.sum((1, 2))
+            for i in range(len(reference)):
+                rows[i, structure, len(COUNTS) :] = np.nan
+                if final:
+                    rows[i, structure, len(COUNTS) :] = distances(found[i], there[i], self.tolerance)
+        return torch.from_numpy(rows.reshape(len(reference), -1))
+
+
+def _pixelwise(logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return the mean cross-entropy over the pixels of each image (batch,), with factors on classes if given."""
+    from torch.nn.functional import cross_entropy
+
+    losses = cross_entropy(logits, y, reduction="none")
+    if weights is not None:
+        losses = weights[y] * losses
+    return losses.flatten(1).mean(1)
+
+
+def _soft_dice(logits: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the soft Dice loss of each image (batch,): the mean over classes, the background among them."""
+    from monai.losses import DiceLoss
+
+    dice = DiceLoss(softmax=True, to_onehot_y=True, weight=weights, reduction="none")
+    losses: Tensor = dice(logits, y[:, None])
+    return losses.flatten(1).mean(1)
+
+
+def _right(logits: Tensor, y: Tensor) -> Tensor:
+    """Return the share of the pixels of each image whose most probable class is theirs (batch,)."""
+    return (logits.argmax(1) == y).to(logits.dtype).flatten(1).mean(1)
