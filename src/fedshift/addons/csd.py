@@ -30,6 +30,7 @@ class CSD(Addon):
     domain. Defaults: both weights are 1, as in the paper; the values of TsmoBN's federated version are not known.
     """
 
+    tasks = ("classification",)
     paper = "Piratla et al. 2020"
     weighs_classes = True
     specific: float = Field(1.0, ge=0, description="weight of the cross-entropy of the client-specific logits")

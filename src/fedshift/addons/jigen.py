@@ -42,6 +42,7 @@ class JiGen(Addon):
     federated version are not known. `classify_only_sane` follows the paper's text, which its code does only on request.
     """
 
+    tasks = ("classification",)
     paper = "Carlucci et al. 2019"
     weighs_classes = True
     grid: int = Field(3, ge=2, le=3, description="number of tiles along a side of the image")

@@ -35,6 +35,7 @@ class FedProto(Algorithm):
     Default: `weight` 1, as in the code. With 0 the networks are those of `local`.
     """
 
+    tasks = ("classification",)
     paper = "Tan et al. 2022"
     policies = ("local",)
     why = "no tensor of the network is aggregated"

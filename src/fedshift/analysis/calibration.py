@@ -298,7 +298,8 @@ def table(findings: Findings, names: Names, predicted: Predictions, samples: Sam
     if len(classes) == 2:
         of = classes[1]
     rows = []
-    for condition in findings.conditions:
+    conditions = findings.conditions if findings.plan.study.task.has_probabilities else ()
+    for condition in conditions:
         for key in inferences(findings, condition):
             ids = {"condition_id": condition.id, "inference_id": key, "of": of}
             rows += [ids | row for row in _rows(_measured(predicted, samples, condition, key))]

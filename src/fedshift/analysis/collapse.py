@@ -82,7 +82,8 @@ def table(names: Names, predicted: Predictions) -> pd.DataFrame:
     empty where something is not known.
     """
     rows = []
-    for condition in names.conditions.values():
+    conditions = names.conditions.values() if names.plan.study.task.has_probabilities else ()
+    for condition in conditions:
         ids = {"condition_id": condition.id}
         for run in condition.runs.values():
             rows += [ids | row for row in _of_run(predicted, run, condition.inferences)]

@@ -152,8 +152,8 @@ def positive_class(study: Study) -> int:
 
 
 def two_classes(plan: Plan) -> bool:
-    """Return whether the dataset of a study has two classes."""
-    return len(plan.study.dataset.classes) == 2
+    """Return whether the predictions of a study are the probabilities of two classes."""
+    return plan.study.task.has_probabilities and len(plan.study.dataset.classes) == 2
 
 
 def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:

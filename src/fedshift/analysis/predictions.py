@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..core.errors import UserError
-from ..data.prepared import read_partition
+from ..data.prepared import read_partition, read_samples
 from ..inferences import COUNT
 from ..io import identity
 from ..io.paths import Paths
@@ -29,8 +29,6 @@ TYPES = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}
 SITE = ["site", "role"]
 Samples = Callable[[str], "pd.DataFrame"]
 """Returns samples.parquet of prepared data by their id, with sample and site as text, or raises UserError."""
-ROUNDING = 1e-4
-"""The most by which the probabilities of a sample may add up to something else than 1: networks predict in float32."""
 SPLITS = ("test", "val")
 """The splits of which predictions are kept."""
 
@@ -72,7 +70,7 @@ class Part(NamedTuple):
     site, role : name of the site and its role in the partition
     samples : names of the samples (n,); the same object for all runs that predict these samples
     label : classes of the samples (n,)
-    probability : predicted probabilities (n, classes)
+    probability : predicted probabilities (n, classes); of a task with masks, its numbers (n, columns), a row a patient
     counted : what the inference counted at the site, by name
     """
 
@@ -207,19 +205,18 @@ class Predictions:
         if "split" in table or split != "test":
             table = table[table["split"] == split] if "split" in table else table[:0]
             table = table.drop(columns="split", errors="ignore")
-        classes = probabilities(table)
+        columns = self.plan.study.task.columns(run.data.dataset.classes)
         if absent := [c for c in ("sample", *SITE, "label") if c not in table]:
             raise UserError(path, f"no column {', '.join(absent)}")
-        if len(classes) < 2 or not len(table):
-            none = "holds no predictions" if split == "test" else f"holds no predictions of the split {split}"
-            raise Missing(path, none if not len(table) else "has no probability columns p0, p1, ...")
-        probability = table[classes].to_numpy(dtype=float)
-        if not np.isfinite(probability).all():
-            raise Missing(path, "a probability is NaN or infinite")
-        if (probability < 0).any() or (np.abs(probability.sum(1) - 1) > ROUNDING).any():
-            raise Missing(path, "the probabilities of a sample do not add up to 1")
-        if not table["label"].isin(range(len(classes))).all():
-            raise Missing(path, f"a label is outside of 0 to {len(classes) - 1}")
+        if not len(table):
+            raise Missing(
+                path, "holds no predictions" if split == "test" else f"holds no predictions of the split {split}"
+            )
+        if absent := [c for c in columns if c not in table]:
+            raise Missing(path, f"has no column {absent[0]} of predictions")
+        fault = self.plan.study.task.fault(table[columns].to_numpy(dtype=float), table["label"].to_numpy())
+        if fault:
+            raise Missing(path, fault)
         table = table.astype({"sample": str, "site": str, "role": str, "label": int})
         # In one order for all runs, so that equal columns are equal objects and can be shared.
         table = table.sort_values(["site", "sample"], ignore_index=True)
@@ -254,7 +251,20 @@ class Predictions:
                 return f"a sample has another {column} than in the partition"
         return ""
 
+    def _by_patient(self, run: Run, rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+        """Return a row for each patient, named after its first image; an image of an unknown patient stands alone."""
+        samples = read_samples(self.paths.data_files(run.data.id).samples).set_index("sample")["patient"]
+        patient = samples.reindex(rows["sample"]).astype(object).reset_index(drop=True)
+        names = rows["site"] + "/" + patient.where(patient.notna(), rows["sample"]).astype(str)
+        number = names.map({name: k for k, name in enumerate(dict.fromkeys(names))}).to_numpy()
+        out = rows[~names.duplicated()].reset_index(drop=True)
+        out[columns] = self.plan.study.task.of_patients(rows[columns].to_numpy(dtype=float), number)
+        return out
+
     def _shared(self, run: Run, split: str, rows: pd.DataFrame) -> _Kept:
+        columns = self.plan.study.task.columns(run.data.dataset.classes)
+        if self.plan.study.task.has_masks:
+            rows = self._by_patient(run, rows, columns)
         counted = [column for column in rows.columns if column.startswith(COUNT)]
         table = rows[["sample", *SITE, "label", *counted]]
         alike = self._about[run.partition_id, split]
@@ -262,7 +272,7 @@ class Predictions:
         if about is None:
             about = _divided(table, counted)
             alike.append(about)
-        return _Kept(about, rows[probabilities(rows)].to_numpy(dtype=float))
+        return _Kept(about, rows[columns].to_numpy(dtype=float))
 
 
 def _divided(table: pd.DataFrame, counted: Sequence[str]) -> _About:

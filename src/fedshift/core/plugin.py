@@ -22,6 +22,8 @@ class Plugin(Frozen, allow_inf_nan=False):
     """The name on pages, by default that of its class. It is part of no identity."""
     libraries: ClassVar[tuple[str, ...]] = ()
     """Slow modules of other packages that it uses in a training: they are imported once for all local trainings."""
+    tasks: ClassVar[tuple[str, ...]] = ("classification", "segmentation")
+    """The tasks that it is for: a study of another task refuses it."""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Earlier names, oldest first, which studies and old specifications may still use."""
     identity_name: ClassVar[str] = ""
@@ -43,6 +45,13 @@ class Plugin(Frozen, allow_inf_nan=False):
         helper = module.rpartition(".")[2].startswith("_") and module != "__main__"
         if not (helper or cls.__name__.startswith("_") or module.startswith("fedshift.")):
             cls.require_hooks()
+
+    @classmethod
+    def require_task(cls, task: str, where: str) -> None:
+        """Raise UserError, at the place `where`, if the plug-in is not for a task."""
+        if task not in cls.tasks:
+            problem = f"{cls.kind} {cls.name} is for {' and '.join(cls.tasks)}, and this is {task}"
+            raise UserError(where, problem, f"choose another {cls.kind}")
 
     @classmethod
     def require_hooks(cls) -> None:

@@ -61,6 +61,7 @@ class Prepared:
         self.card = read_card(files.card)
         self.samples = read_samples(files.samples)
         self.images = map_array(files.images)
+        self.masks = map_array(files.masks) if files.masks.exists() else None
         self.classes: tuple[str, ...] = tuple(self.card["classes"])
         if self.images.ndim not in (2, 4) or self.images.dtype not in ("uint8", "float32"):
             problem = f"is an array {self.images.shape} of {self.images.dtype}, and no images or vectors"

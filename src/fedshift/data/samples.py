@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -124,23 +124,57 @@ class MappedSamples:
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return transformed inputs (batch, channels, height, width) or (batch, features), and labels (batch,)."""
+        x = self._stored(index)
+        for transform, draws in self._acting(rng):
+            x = transform.apply(x, draws)
+        return x, to_device(self.labels[torch.from_numpy(index)], self.device)
+
+    def _stored(self, index: np.ndarray) -> Tensor:
+        """Return images (batch, channels, height, width), or vectors (batch, features), as they are stored, float32."""
         x = to_device(torch.from_numpy(self.images[self.rows[index]]), self.device)
         if x.dim() == 4:
             x = x.permute(0, 3, 1, 2).contiguous()
-        x = x.float()
+        return x.float()
+
+    def _acting(self, rng: np.random.Generator | None) -> Iterator[tuple[Transform, np.random.Generator]]:
+        """Yield the transforms that act, with what they draw from; without `rng` those of training do not act."""
         for transform in self.transforms:
             if transform.when == "always":
-                x = transform.apply(x, rng or _NO_RANDOMNESS)
+                yield transform, rng or _NO_RANDOMNESS
             elif rng is not None:
-                x = transform.apply(x, rng)
-        return x, to_device(self.labels[torch.from_numpy(index)], self.device)
+                yield transform, rng
+
+
+class MaskedSamples(MappedSamples):
+    """Images of a memory-mapped array with their masks (n, height, width), uint8, which move with them.
+
+    Parameters
+    ----------
+    masks : the masks of all sites; the other parameters are those of `MappedSamples`
+    """
+
+    def __init__(self, images: np.ndarray, rows: np.ndarray, masks: np.ndarray, *further: Any) -> None:
+        super().__init__(images, rows, np.zeros(len(rows)), *further)
+        self.masks = masks
+
+    def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return transformed inputs (batch, channels, height, width), and masks (batch, height, width), int64."""
+        x = self._stored(index)
+        y = to_device(torch.from_numpy(self.masks[self.rows[index]]), self.device)[:, None].float()
+        for transform, draws in self._acting(rng):
+            if transform.mask == "moves":
+                # As one more channel, a mask moves with its image, whatever is drawn.
+                x, y = transform.apply(torch.cat([x, y], 1), draws).split([x.shape[1], 1], 1)
+            else:
+                x = transform.apply(x, draws)
+        return x.contiguous(), y[:, 0].round().long()
 
 
 def labels_of(samples: Samples) -> Tensor:
     """Return the labels (n,), int64, of all samples on the CPU, without reading an image where they are in memory."""
     if isinstance(samples, Pooled):
         return torch.cat([labels_of(part) for part in samples.parts])
-    if isinstance(samples, TensorSamples | MappedSamples):
+    if isinstance(samples, TensorSamples | MappedSamples) and not isinstance(samples, MaskedSamples):
         return (samples.y if isinstance(samples, TensorSamples) else samples.labels).cpu()
     parts = np.array_split(np.arange(len(samples)), -(-len(samples) // 256))
     return torch.cat([samples.batch(part)[1].cpu() for part in parts])

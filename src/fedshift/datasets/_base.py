@@ -53,7 +53,8 @@ class Opened:
     cannot be read. With `skip_unreadable`, such images are left out, and counted. `reduction(i)`, where there is one,
     returns how many times smaller the image of row i is than its file shows it, along a side. `further` names columns
     of `samples` that are kept beside these, as text: facts about an image, such as the scanner, by which a study may
-    look at its results. `remarks` are sentences about the files that the page shows.
+    look at its results. `remarks` are sentences about the files that the page shows. `mask(i)`, in a dataset with
+    masks, returns the class of each pixel of the image of row i: (height, width), uint8, of the size of the image.
     """
 
     samples: pd.DataFrame
@@ -62,6 +63,7 @@ class Opened:
     reduction: Callable[[int], float] | None = None
     further: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    mask: Callable[[int], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,11 @@ class Dataset(Plugin):
             licence="that of fedshift",
             citation=f"none; same layout as {real.citation}",
         )
+
+    @property
+    def has_masks(self) -> bool:
+        """Return whether images have masks, as segmentation needs."""
+        return False
 
     @property
     def has_miniature(self) -> bool:

@@ -31,6 +31,7 @@ class LAME(Inference):
     authors say so; 64 % error against 43 % on CIFAR-10-C): here it is a control, not a contender.
     """
 
+    tasks = ("classification",)
     needs_one_network: ClassVar[bool] = True
     order: int | None = ORDERED
     affinity: Literal["rbf", "knn", "linear"] = Field("rbf", description="how alike two images of a batch are")

@@ -28,6 +28,7 @@ class T3A(Inference):
     the authors' code takes the predicted class, and drops one support too many where all are kept).
     """
 
+    tasks = ("classification",)
     needs_one_network: ClassVar[bool] = True
     order: int | None = ORDERED
     supports: int | None = Field(100, ge=1, description="number of supports that a class keeps (M); null keeps all")

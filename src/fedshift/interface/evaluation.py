@@ -143,9 +143,6 @@ class Predictor(ABC):
         chosen: dict[str, Metric] = {
             spec if isinstance(spec, str) else spec.name: registry.build("metric", spec) for spec in specs
         }
-        for name, metric in chosen.items():
-            if metric.task != self.task.name:
-                fitting = [m for m in registry.names("metric") if registry.get("metric", m).task == self.task.name]
-                problem = f"{name} is a score of {metric.task}, and this is {self.task.name}"
-                raise UserError("metrics", problem, f"choose among {', '.join(fitting)}")
+        for metric in chosen.values():
+            metric.require_task(self.task.name, "metrics")
         return {name: float(metric.value(label, probability[~seen])) for name, metric in chosen.items()}

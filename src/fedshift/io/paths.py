@@ -57,6 +57,11 @@ class DataFiles(_Files):
         return self.folder / "images.npy"
 
     @property
+    def masks(self) -> Path:
+        """The masks of all images as one array, in a dataset that is prepared for segmentation."""
+        return self.folder / "masks.npy"
+
+    @property
     def samples(self) -> Path:
         """The table of samples: a row for each image, with its site, label, patient and, where known, base."""
         return self.folder / "samples.parquet"

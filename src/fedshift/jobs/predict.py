@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
@@ -68,7 +68,9 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
     network = Network(run, folder, images.prepared.shape, device)
     tests = images.by_site("test", run.tested)
     vals = images.by_site("val", run.partition.internal)
-    thresholds = vals if len(run.data.dataset.classes) == 2 else {}
+    task = run.data.task
+    names = task.columns(run.data.dataset.classes)
+    thresholds = vals if task.has_probabilities and len(run.data.dataset.classes) == 2 else {}
     unlabelled = [name for name, inference in inferences.items() if not inference.uses_labels]
     total = len(inferences) * sum(map(len, tests.values())) + len(unlabelled) * sum(map(len, thresholds.values()))
     frames = []
@@ -83,17 +85,19 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
                 place = knowledge(site)
                 if inference.uses_labels:
                     val = images.samples(vals.get(site, rows[:0]))
-                    p, adapted = adapted_probabilities(model, test, val, inference, site, device, bar, place)
-                    frames.append(_table(rows, test, p, **columns, adapted=adapted, **_counted(place)))
+                    p, adapted = adapted_probabilities(
+                        model, test, val, inference, site, device, bar, place, task, task.predictions
+                    )
+                    frames.append(_table(rows, test, names, p, **columns, adapted=adapted, **_counted(place)))
                 else:
-                    p = probabilities(model, test, inference, device, bar, place)
-                    frames.append(_table(rows, test, p, **columns, **_counted(place)))
+                    p = probabilities(model, test, inference, device, bar, place, task, task.predictions)
+                    frames.append(_table(rows, test, names, p, **columns, **_counted(place)))
             for site, rows in thresholds.items() if name in unlabelled else ():
                 model = network.at(inference.network_at(site), inference.external_bn)
                 val = images.samples(rows)
                 try:
                     p = probabilities(model, val, inference, device, bar, knowledge(site))
-                    frames.append(_table(rows, val, p, **columns))
+                    frames.append(_table(rows, val, names, p, **columns))
                 except UserError as error:
                     # Too few images for statistics of the batch: the test images of the site are still scored.
                     say(f"{name}: validation images of {site} are left out: {error.what}")
@@ -116,7 +120,8 @@ def site_knowledge(inference: Inference, network: Network, images: RunImages) ->
         return lambda site: Site(greys=greys)
     trains = images.by_site("train", run.partition.internal)
     answers = {
-        site: client_answer(network.at(site), images.samples(rows), inference, device) for site, rows in trains.items()
+        site: client_answer(network.at(site), images.samples(rows), inference, device, run.data.task)
+        for site, rows in trains.items()
     }
     sizes = [len(rows) if run.training.weights == "size" else 1 for rows in trains.values()]
     weights = run.algorithm.weights([size / sum(sizes) for size in sizes])
@@ -136,9 +141,11 @@ def _counted(site: Site) -> dict[str, int]:
     return {f"{COUNT}{name}": number for name, number in sorted(site.counts.items())}
 
 
-def _table(rows: pd.DataFrame, samples: MappedSamples, probability: np.ndarray, **columns: Any) -> pd.DataFrame:
-    """Return the predictions of some samples: where they belong, labels, and probabilities (n, classes)."""
-    columns = {**columns, **{f"p{k}": column for k, column in enumerate(probability.T)}}
+def _table(
+    rows: pd.DataFrame, samples: MappedSamples, names: Sequence[str], predictions: np.ndarray, **columns: Any
+) -> pd.DataFrame:
+    """Return the predictions of some samples: where they belong, labels, and predictions (n, columns) by name."""
+    columns = {**columns, **dict(zip(names, predictions.T, strict=True))}
     return rows[["sample", "site", "role", "split"]].assign(label=samples.labels.numpy(), **columns)
 
 

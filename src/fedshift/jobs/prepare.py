@@ -89,6 +89,8 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
         with atomic_folder(out) as new:
             files = DataFiles(new)
             array.move(files.images)
+            if data.task.has_masks:
+                samples["label"] = _write_masks(reader, opened.mask, files.masks, threads)
             samples.attrs = {"data": data.id}
             write_table(files.samples, samples)
             pixels, flat, grey, looks = zip(*seen, strict=True)
@@ -145,6 +147,40 @@ class _Reader:
             except UserError as error:
                 faults = [*faults, error][:SHOWN]
         raise UserErrors(shortened(faults, len(self.samples), "images"))
+
+
+def _write_masks(reader: _Reader, raw: Callable[[int], np.ndarray] | None, out: Path, threads: int) -> np.ndarray:
+    """Write the masks (n, height, width), uint8, of all images, and return whether any structure is there (n,), 0 or 1.
+
+    Raises UserErrors that name masks that cannot be read, have another size than their image, or unknown classes.
+    """
+    assert raw is not None
+    number, height, width = reader.shape[:3]
+    classes = len(reader.data.dataset.classes)
+    masks = np.lib.format.open_memmap(out, "w+", np.uint8, (number, height, width))
+
+    def attempt(i: int) -> UserError | None:
+        where = f"mask of {reader.samples['sample'][i]!r}"
+        try:
+            mask = raw(int(reader.rows[i]))
+            for transform in reader.data.prepare:
+                mask = transform.prepare_mask(mask)
+        except UserError as error:
+            return error
+        if mask.shape != (height, width):
+            sizes = [f"{shape[1]}x{shape[0]}" for shape in (mask.shape, (height, width))]
+            return UserError(where, f"is {sizes[0]}, its image {sizes[1]}", "give mask and image the same size")
+        if mask.max() >= classes:
+            problem = f"has class {mask.max()}, and there are {classes} classes"
+            return UserError(where, problem, "say which value of a mask is which class, or name more classes")
+        masks[i] = mask
+        return None
+
+    with ThreadPoolExecutor(max(threads, 1)) as pool:
+        faults = [fault for fault in pool.map(attempt, range(number)) if fault]
+    require_none(shortened(faults[:SHOWN], len(faults), "masks"))
+    masks.flush()
+    return np.array([mask.any() for mask in masks], dtype=np.int64)
 
 
 def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError], threads: int) -> list[Seen]:
@@ -251,5 +287,9 @@ def _card(data: Data, samples: pd.DataFrame, files: DataFiles) -> dict[str, obje
         "prepare": [t.spec() for t in data.prepare],
         "classes": list(data.dataset.classes),
         "sites": sites,
-        "checksums": {path.name: f"sha256:{digest.of_file(path)}" for path in (files.images, files.samples)},
+        "checksums": {
+            path.name: f"sha256:{digest.of_file(path)}"
+            for path in (files.images, files.samples, files.masks)
+            if path.exists()
+        },
     }

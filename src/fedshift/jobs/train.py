@@ -120,6 +120,7 @@ def _federation(run: Run, images: RunImages, ranks: Ranks) -> Federation:
         device=images.device,
         ranks=ranks,
         beforehand=beforehand,
+        task=run.data.task,
     )
 
 

@@ -20,8 +20,7 @@ class Metric(Plugin):
     """
 
     kind: ClassVar[str] = "metric"
-    task: ClassVar[str] = "classification"
-    """The task whose predictions it scores."""
+    tasks: ClassVar[tuple[str, ...]] = ("classification",)
     title: ClassVar[str] = ""
     higher_is_better: ClassVar[bool] = True
     percent: ClassVar[bool] = True

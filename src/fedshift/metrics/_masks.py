@@ -17,7 +17,7 @@ class MaskMetric(Metric):
     subclass overrides `of_structure`.
     """
 
-    task: ClassVar[str] = "segmentation"
+    tasks: ClassVar[tuple[str, ...]] = ("segmentation",)
 
     def of_structure(self, **numbers: np.ndarray) -> np.ndarray:
         """Return the score of each image or patient and structure (n, structures); NaN where it is not defined.

@@ -20,8 +20,7 @@ class Model(Plugin):
     """A network architecture. `build` runs in a keyed random state, so it may draw initial weights freely."""
 
     kind: ClassVar[str] = "model"
-    task: ClassVar[str] = "classification"
-    """The task that its outputs are for."""
+    tasks: ClassVar[tuple[str, ...]] = ("classification",)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build a network for inputs of `shape` (channels, height, width).

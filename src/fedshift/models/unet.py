@@ -19,7 +19,7 @@ class UNet(Model):
     act on it. Images of any size from 16x16 pixels fit: odd sides are padded inside by their last row or column.
     """
 
-    task = "segmentation"
+    tasks = ("segmentation",)
     libraries = ("monai.networks.nets",)
     features: tuple[int, int, int, int, int, int] = Field(
         (32, 32, 64, 128, 256, 32), description="channels of the five levels, and of the layers before the last"

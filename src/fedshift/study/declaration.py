@@ -14,6 +14,7 @@ from ..core.registry import validated
 from ..data.partition import Partition
 from ..datasets import Scale
 from ..io.yaml import read_yaml
+from ..tasks import CLASSIFICATION
 from .author import Author
 from .fields import (
     MANY,
@@ -25,6 +26,7 @@ from .fields import (
     InferenceField,
     MetricName,
     ModelField,
+    TaskField,
     TransformField,
 )
 from .hypothesis import Hypothesis
@@ -81,6 +83,9 @@ class Study(Frozen):
     notes: tuple[str, ...] = Field((), description="caveats and decisions, shown on the page")
     author: Author = Field(
         Author(), description="what only the authors know, for the checklists CLAIM 2024 and TRIPOD+AI on the page"
+    )
+    task: TaskField = Field(
+        CLASSIFICATION, description="what the network says of an image: classification, or segmentation with settings"
     )
     dataset: DatasetField = Field(description="the dataset, by name or with settings")
     partition: Annotated[tuple[Partition, ...], *MANY] = Field(

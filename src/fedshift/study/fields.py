@@ -17,6 +17,7 @@ from ..datasets import Dataset
 from ..inferences import Inference
 from ..models import Model
 from ..nn.bn_policy import POLICIES
+from ..tasks import Task
 from ..transforms import Transform
 
 MOST = 1000
@@ -188,6 +189,7 @@ InferenceField = Annotated[
     LazySchema(lambda: _sweep_schema("inference")),
 ]
 """One inference, or several that one job predicts: a list of inferences, or of values of a setting."""
+TaskField = Annotated[Task, *_named("task")]
 TransformField = Annotated[Transform, *_named("transform")]
 MetricName = Annotated[str, *_checked_name("metric")]
 FigureName = Annotated[str, *_checked_name("figure")]

@@ -14,7 +14,7 @@ from typing import Any
 from ..algorithms import Algorithm, Training
 from ..core import digest, registry
 from ..core.errors import UserError, UserErrors, did_you_mean
-from ..core.registry import validated
+from ..core.registry import Plugin, validated
 from ..data.partition import Partition
 from ..datasets import Dataset, Scale
 from ..inferences import Inference
@@ -134,13 +134,38 @@ class Plan:
         if grid.dataset:
             dataset = registry.build("dataset", merge(dataset.spec(), grid.dataset), f"{where}.dataset")
         dataset = dataset.located(self.path.parent)
+        if study.task.has_masks and not dataset.has_masks:
+            problem = f"{study.task.name} needs masks, and {dataset.name} has none"
+            raise UserError(f"{self.path}.task", problem, "choose a dataset with masks, or leave task out")
         if study.control and not _has_images(dataset):
             problem = f"the samples of {dataset.name} are vectors, and a control sees colour and texture of images"
             raise UserError(f"{self.path}.control", problem, "leave it out")
+        self._require_task(grid, where)
         prepare = tuple(t for t in _transforms(study, grid) if t.when == "prepare")
-        data = Data(dataset=dataset, synthetic=self.scale == "mini" and dataset.has_miniature, prepare=prepare)
+        synthetic = self.scale == "mini" and dataset.has_miniature
+        data = Data(dataset=dataset, synthetic=synthetic, prepare=prepare, task=study.task)
         self.data[data.id] = data
         return data
+
+    def _require_task(self, grid: Grid, where: str) -> None:
+        """Raise UserError for a plug-in that is not for the task of the study."""
+        study = self.study
+        plugins: list[Plugin] = [grid.model or study.model, *itertools.chain(*grid.algorithm)]
+        plugins += [addon for addon in grid.addon if addon]
+        plugins += itertools.chain(*(grid.inferences or study.inferences))
+        for plugin in plugins:
+            plugin.require_task(study.task.name, f"{where}.{plugin.kind}")
+        for key, kind, names in (
+            ("headline", "metric", [study.headline]),
+            ("metrics", "metric", study.metrics),
+            ("figures", "figure", study.figures),
+        ):
+            for name in names:
+                registry.get(kind, name).require_task(study.task.name, f"{self.path}.{key}")
+        for transform in _transforms(study, grid):
+            if study.task.has_masks and not transform.mask:
+                problem = f"{transform.name} may move pixels in a way that a mask cannot follow"
+                raise UserError(f"{self.path}.transforms", problem, "leave it out, or resize images when they are read")
 
     def _sweep(self, sweep: tuple[Inference, ...]) -> str:
         """Add the inferences of one prediction job. Returns its id, which names its file."""

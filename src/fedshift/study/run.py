@@ -14,7 +14,8 @@ from ..core.frozen import Frozen
 from ..core.registry import Plugin
 from ..data.partition import Partition
 from ..datasets import Card
-from .fields import AddonField, AlgorithmField, BNName, DatasetField, ModelField, TransformField
+from ..tasks import CLASSIFICATION
+from .fields import AddonField, AlgorithmField, BNName, DatasetField, ModelField, TaskField, TransformField
 from .search import OPTION, Search
 
 
@@ -29,6 +30,7 @@ class Data(Frozen):
     dataset: DatasetField
     synthetic: bool
     prepare: tuple[TransformField, ...] = ()
+    task: TaskField = CLASSIFICATION
 
     @property
     def card(self) -> Card:
@@ -56,11 +58,14 @@ class Data(Frozen):
         settings = self.dataset.identity()
         if not self.synthetic:
             settings = {key: value for key, value in settings.items() if key not in self.dataset.miniature_fields}
-        return {"synthetic": self.synthetic, **settings}
+        # Masks are prepared beside images. A key that says classification would change the ids of all data.
+        masks = {"masks": True} if self.task.has_masks else {}
+        return {"synthetic": self.synthetic, **settings, **masks}
 
     @functools.cached_property
     def _files(self) -> dict[str, Any]:
-        return {k: v for k, v in self._source.items() if k not in self.dataset.reading_fields}
+        not_raw = {*self.dataset.reading_fields, "masks"}
+        return {k: v for k, v in self._source.items() if k not in not_raw}
 
 
 class Run(Frozen):
@@ -86,6 +91,8 @@ class Run(Frozen):
     def spec(self) -> dict[str, Any]:
         """All fields, defaults included, as plain data. Settings that a search varies have a list of values."""
         plain = self.model_dump(mode="json", exclude={"search"})
+        if self.data.task == CLASSIFICATION:
+            del plain["data"]["task"]
         if self.search:
             for key, values in self.search.values.items():
                 part = "algorithm" if key.startswith(OPTION) else "training"
@@ -160,6 +167,8 @@ class Run(Frozen):
             "addon": self.addon and self.addon.identity(),
             "training": self.training.identity(),
         }
+        if self.data.task != CLASSIFICATION:
+            parts["task"] = self.data.task.identity()
         # A key of null would change the ids of all runs without a search.
         if self.search:
             parts["search"] = self.search.model_dump(mode="json")
@@ -179,6 +188,8 @@ class Run(Frozen):
     def plugins(self) -> list[Plugin]:
         """All plug-ins that shape the trained network: a metric too, if rounds are selected by it."""
         plugins = [self.model, self.algorithm, *self.transforms]
+        if self.data.task != CLASSIFICATION:
+            plugins.append(self.data.task)
         if self.addon:
             plugins.append(self.addon)
         if self.training.criterion:

@@ -9,6 +9,7 @@ from ..core.errors import UserError
 from ..core.registry import Plugin
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor, nn
 
 Reduction = Literal["mean", "none"]
@@ -22,6 +23,10 @@ class Task(Plugin):
     """
 
     kind: ClassVar[str] = "task"
+    has_masks: ClassVar[bool] = False
+    """True if targets are masks, which are prepared beside images and move with them."""
+    has_probabilities: ClassVar[bool] = True
+    """True if predictions are class probabilities of images, as thresholds, calibration and mistakes need."""
     target: ClassVar[str] = ""
     """What a target of one image is, in the words of messages."""
     remedy: ClassVar[str] = ""
@@ -71,6 +76,17 @@ class Task(Plugin):
         """Return the numbers that are kept as predictions (batch, columns), float64; see `columns`.
 
         Without `final`, as in the validation of a round, numbers that take long to compute are NaN.
+        """
+        raise NotImplementedError
+
+    def fault(self, predictions: np.ndarray, label: np.ndarray) -> str:
+        """Return what is wrong with predictions (n, columns) of samples with labels (n,); empty for nothing."""
+        raise NotImplementedError
+
+    def of_patients(self, predictions: np.ndarray, patient: np.ndarray) -> np.ndarray:
+        """Return the predictions of each patient (patients, columns) from those of images, for a task with masks.
+
+        `patient` (n,) are numbers of patients from 0, each of whom has an image.
         """
         raise NotImplementedError
 

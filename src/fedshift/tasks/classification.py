@@ -9,7 +9,12 @@ from ..core.errors import UserError
 from ._base import Reduction, Task, require_same_number
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
+
+
+ROUNDING = 1e-4
+"""The most by which the probabilities of a sample may add up to something else than 1: networks predict in float32."""
 
 
 class Classification(Task):
@@ -60,6 +65,18 @@ class Classification(Task):
 
     def columns(self, classes: Sequence[str]) -> list[str]:
         return [f"p{k}" for k in range(len(classes))]
+
+    def fault(self, predictions: np.ndarray, label: np.ndarray) -> str:
+        import numpy as np
+
+        classes = predictions.shape[1]
+        if not np.isfinite(predictions).all():
+            return "a probability is NaN or infinite"
+        if (predictions < 0).any() or (np.abs(predictions.sum(1) - 1) > ROUNDING).any():
+            return "the probabilities of a sample do not add up to 1"
+        if not np.isin(label, range(classes)).all():
+            return f"a label is outside of 0 to {classes - 1}"
+        return ""
 
     def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
         return logits.double().softmax(1)

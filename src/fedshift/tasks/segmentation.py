@@ -13,6 +13,7 @@ from ._base import Reduction, Task, require_same_number
 from ._surfaces import distances
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor, nn
 
 COUNTS = ("tp", "fp", "fn")
@@ -29,6 +30,8 @@ class Segmentation(Task):
     missed, and distances between surfaces in pixels of the prepared image; no masks.
     """
 
+    has_masks = True
+    has_probabilities = False
     target = "mask"
     remedy = "give masks (n, height, width) of class numbers 0, 1, ... as integers, one for each input"
     loss: Literal["dice_ce", "dice", "cross_entropy"] = Field(
@@ -98,6 +101,28 @@ class Segmentation(Task):
     def columns(self, classes: Sequence[str]) -> list[str]:
         names = list(self.structures) or classes[1:]
         return [f"{number}_{name}" for name in names for number in NUMBERS]
+
+    def fault(self, predictions: np.ndarray, label: np.ndarray) -> str:
+        import numpy as np
+
+        counts = predictions.reshape(len(predictions), -1, len(NUMBERS))[:, :, : len(COUNTS)]
+        if not np.isfinite(counts).all() or (counts < 0).any() or (counts % 1).any():
+            return "a count of pixels is no whole number"
+        return ""
+
+    def of_patients(self, predictions: np.ndarray, patient: np.ndarray) -> np.ndarray:
+        """Return the counts of all images of each patient added up, and the mean of the distances of its images."""
+        import numpy as np
+
+        table = predictions.reshape(len(predictions), -1, len(NUMBERS))
+        sums = np.zeros((patient.max(initial=-1) + 1, *table.shape[1:]))
+        images = np.zeros_like(sums)
+        # An image without a structure and without a prediction of it has no distance.
+        np.add.at(sums, patient, np.nan_to_num(table))
+        np.add.at(images, patient, ~np.isnan(table))
+        with np.errstate(invalid="ignore"):
+            sums[:, :, len(COUNTS) :] /= images[:, :, len(COUNTS) :]
+        return sums.reshape(len(sums), -1)
 
     def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
         import numpy as np

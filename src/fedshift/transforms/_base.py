@@ -28,6 +28,10 @@ class Transform(Plugin):
 
     kind: ClassVar[str] = "transform"
     when: ClassVar[Literal["prepare", "train", "always"]] = "always"
+    mask: ClassVar[Literal["", "stays", "moves"]] = ""
+    """What happens to the mask of an image. `moves`: `apply` moves pixels without mixing their values, and so moves a
+    mask that is given as a further channel. `stays`: it changes values alone. Empty where unknown: a study with masks
+    refuses it."""
     per_site: ClassVar[bool] = False
     """True if it adapts to a site by `fit` and `fitted`."""
 
@@ -48,6 +52,10 @@ class Transform(Plugin):
     def prepare(self, image: np.ndarray) -> np.ndarray:
         """Transform one stored image (height, width, channels), uint8, into another such image."""
         return image
+
+    def prepare_mask(self, mask: np.ndarray) -> np.ndarray:
+        """Transform the mask (height, width), uint8, of a stored image as `prepare` moves the image."""
+        return mask
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """Transform a batch (batch, channels, height, width), float, into another; all randomness is from `rng`."""

@@ -35,6 +35,7 @@ class FedRDN(Transform):
     client, or equal statistics, it is an ordinary normalisation.
     """
 
+    mask = "stays"
     per_site: ClassVar[bool] = True
 
     def fit(self, batches: Iterable[Tensor]) -> Tensor:

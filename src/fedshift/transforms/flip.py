@@ -17,6 +17,7 @@ class RandomFlip(Transform):
     """Random flips of each image, up-down and, independently, left-right (`monai.transforms.Flip`)."""
 
     when = "train"
+    mask = "moves"
     libraries = ("monai.transforms",)
     probability: float = Field(0.5, ge=0, le=1, description="probability of each flip")
     vertical: bool = Field(True, description="whether up-down flips are made: sensible for tissue, not for photographs")

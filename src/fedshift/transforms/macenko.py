@@ -19,6 +19,7 @@ class Macenko(Transform):
     """
 
     when = "prepare"
+    mask = "stays"
     transmitted_light: int = Field(240, ge=1, le=255, description="grey level of the empty glass (Io)")
     alpha: float = Field(1.0, gt=0, lt=50, description="percentile of angles that is used as extreme stain direction")
     beta: float = Field(0.15, gt=0, description="optical density below which a pixel counts as glass")

@@ -50,6 +50,11 @@ class Monai(Transform):
         """Return when the transform applies: `always`, or `train` for training batches only."""
         return "always" if self.always else "train"
 
+    @property
+    def mask(self) -> Literal["", "stays"]:  # type: ignore[override]
+        """Return `stays` for a class that changes grey levels alone, and nothing for one that may move pixels."""
+        return "stays" if type(self._built).__module__.startswith("monai.transforms.intensity") else ""
+
     def __hash__(self) -> int:
         return hash(digest.canonical(self.spec()))
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class Normalize(Transform):
     """Normalisation of each channel, (x - mean) / std, after scale_intensity, which maps grey levels to 0..1."""
 
+    mask = "stays"
     mean: tuple[float, ...] = Field(
         (0.485, 0.456, 0.406), description="means of the channels, or one for all; default: ImageNet's"
     )

@@ -17,6 +17,7 @@ class RandomCrop(Transform):
     """Random shifts of each image along both axes, up to `padding` pixels in either direction; the outside is black."""
 
     when = "train"
+    mask = "moves"
     padding: int = Field(4, ge=1, description="largest shift, in pixels")
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:

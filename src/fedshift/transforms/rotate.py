@@ -21,6 +21,7 @@ class RandomRotation(Transform):
     """
 
     when = "train"
+    mask = "moves"
     degrees: float = Field(30, gt=0, le=180, description="largest angle in either direction, in degrees")
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:

@@ -16,6 +16,7 @@ class RandomRotate90(Transform):
     """Random rotation of square images by 0, 90, 180 or 270 degrees (`monai.transforms.Rotate90`)."""
 
     when = "train"
+    mask = "moves"
     libraries = ("monai.transforms",)
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:

@@ -20,6 +20,7 @@ class ScaleIntensity(Transform):
     every image goes through this transform each time it is read.
     """
 
+    mask = "stays"
     low: float = Field(0.0, description="value of grey level 0")
     high: float = Field(1.0, description="value of grey level 255")
 
