@@ -9,8 +9,10 @@ from functools import partial
 import torch
 
 from ..core.errors import UserError
+from ..core.registry import build
 from ..engine.federation import Federation
 from ..models import Model, initialise
+from ..tasks import Task
 from .case import Broken, Case, Generators, made, require
 from .fixtures import BATCH_NORMS, CLASSES, are_probabilities, differing
 
@@ -44,7 +46,8 @@ def maps(cls: Kind) -> None:
         logits = model(x)
         require(isinstance(logits, torch.Tensor), f"it returns a {type(logits).__name__}, and must return a tensor")
         again = model(x)
-    require(logits.shape == (2, CLASSES), f"two images give {tuple(logits.shape)} logits and not {(2, CLASSES)}")
+    expected = (2, CLASSES, *shape[1:]) if _task(cls).has_masks else (2, CLASSES)
+    require(logits.shape == expected, f"two images give {tuple(logits.shape)} logits and not {expected}")
     require(not are_probabilities(logits), "it returns probabilities; return logits: losses and scores apply softmax")
     words = "in evaluation mode the same images have other logits the second time; keep in buffers what must last"
     require(torch.equal(again, logits), words)
@@ -65,6 +68,12 @@ def starts_from_the_seed(cls: Kind) -> None:
     require(bool(different), "another seed gives the same weights")
 
 
+def _task(cls: Kind) -> Task:
+    """Return the task that the model is for."""
+    task: Task = build("task", cls.tasks[0])
+    return task
+
+
 def batch_norm_stays(cls: Kind) -> None:
     """Check that tensors of batch norm are found by the type of their layers."""
     shape = accepted(cls)
@@ -82,6 +91,7 @@ def batch_norm_stays(cls: Kind) -> None:
         if isinstance(layer, BATCH_NORMS)
         for leaf in layer.state_dict()
     }
-    data = {"a": (torch.zeros(2, *shape), torch.arange(2))}
-    kept = set(Federation(model, data, bn="local").trainer.own_names)
+    task = _task(cls)
+    y = torch.zeros(2, *shape[1:], dtype=torch.long) if task.has_masks else torch.arange(2)
+    kept = set(Federation(model, {"a": (torch.zeros(2, *shape), y)}, bn="local", task=task).trainer.own_names)
     require(kept == expected, f"under bn local these tensors are wrong: {sorted(kept ^ expected)}")

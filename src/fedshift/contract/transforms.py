@@ -28,6 +28,20 @@ def cases(cls: Kind) -> Iterator[Case]:
     yield Case("it keeps the form of stored images", partial(keeps_stored_images, cls))
     yield Case("if it always acts, it draws nothing", partial(draws_nothing, cls))
     yield Case("it changes images", partial(changes_images, cls))
+    yield Case("a mask stays with its image", partial(keeps_masks_aligned, cls))
+
+
+def keeps_masks_aligned(cls: Kind) -> None:
+    """Check that a mask that is given as a further channel moves with its image, if the class says so."""
+    transform = made(cls, **GIVEN.get(cls.name, {}))
+    if transform.mask != "moves":
+        require(transform.mask in ("", "stays"), f"`mask` is {transform.mask!r}, and must be moves, stays or empty")
+        return
+    mask = torch.randint(0, 4, (8, 1, 12, 12), generator=torch.Generator().manual_seed(0)).float()
+    for number in range(20):
+        image, moved = transform.apply(torch.cat([mask * 50, mask], 1), stream(number, "masks")).split(1, 1)
+        require(torch.equal(image, moved * 50), "a mask that equals its image does not equal it afterwards")
+        require(bool(torch.isin(moved, mask).all()), "it mixes the values of a mask")
 
 
 def keeps_shape_and_type(cls: Kind, shape: tuple[int, ...]) -> None:
