@@ -283,6 +283,10 @@ class Lockstep(Tensor):
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Call a torch function for each client in turn, and return the results together."""
+        name = getattr(func, "__name__", "")
+        if name.endswith("_") and not name.endswith("__") and args and not isinstance(args[0], Lockstep):
+            problem = f"{name} writes into a tensor that all clients would share"
+            raise UserError("joint step", problem, "write what is differentiated without changes in place")
         arguments = (args, kwargs or {})
         clients = len(_first(arguments).parts)
         results = [func(*a, **k) for a, k in (_of(arguments, i) for i in range(clients))]

@@ -69,7 +69,11 @@ class CoTTA(Steps):
     def on_site(self, model: nn.Module, batches: Site) -> Iterator[Predict]:
         """Yield the teacher, which the student follows while it predicts."""
         from ..nn.batchnorm import batch_norm_by, by_batch
+        from ..nn.pixels import Pixelwise
 
+        if self.sure > 0 and isinstance(model, Pixelwise):
+            problem = "averages over images that it moves, and the outlines on these would not fit"
+            raise UserError(self.name, problem, "set sure: 0, which leaves these images out")
         parameters = self.alone(model)
         teacher, anchor = (copy.deepcopy(model).requires_grad_(False) for _ in range(2))
         with batch_norm_by(model, by_batch), batch_norm_by(teacher, by_batch), batch_norm_by(anchor, by_batch):

@@ -19,14 +19,6 @@ InferenceSpec = str | dict[str, Any] | Inference
 """An inference: its name, a mapping with `name` and settings, or an object."""
 
 
-def _chosen(spec: InferenceSpec, batch_size: int | None) -> Inference:
-    """Return an inference, with another batch size if one is given. Raises UserErrors for an unknown one."""
-    inference: Inference = registry.build("inference", spec)
-    if batch_size is not None:
-        inference = registry.build("inference", inference.spec() | {"batch_size": batch_size})
-    return inference
-
-
 def require_site(site: str, sites: Collection[str]) -> None:
     """Raise UserError for a name that is none of the sites."""
     if site not in sites:
@@ -44,6 +36,14 @@ class Predictor(ABC):
     """Trained networks of some sites, which predict data of any site and are scored on them."""
 
     task: Task = CLASSIFICATION
+
+    def _chosen(self, spec: InferenceSpec, batch_size: int | None) -> Inference:
+        """Return an inference, with another batch size if one is given. Raises UserErrors for one that does not fit."""
+        inference: Inference = registry.build("inference", spec)
+        inference.require_task(self.task.name, "inference")
+        if batch_size is not None:
+            inference = registry.build("inference", inference.spec() | {"batch_size": batch_size})
+        return inference
 
     @abstractmethod
     def _predicted(self, x: Any, y: Any, inference: Inference, site: str | None) -> tuple[np.ndarray, np.ndarray]:
@@ -92,7 +92,7 @@ class Predictor(ABC):
         >>> p.shape, p.dtype, p.sum(axis=1).round(9).tolist()[:3]
         ((40, 2), dtype('float64'), [1.0, 1.0, 1.0])
         """
-        chosen = _chosen(inference, batch_size)
+        chosen = self._chosen(inference, batch_size)
         if chosen.uses_labels:
             raise UserError("inference", f"{chosen.name} adapts to labelled inputs", "call evaluate with their labels")
         return self._predicted(x, None, chosen, site)[0]
@@ -137,7 +137,7 @@ class Predictor(ABC):
         Traceback (most recent call last):
         fedshift.core.errors.UserError: site: unknown site 'c'; known: a
         """
-        probability, seen = self._predicted(x, y, _chosen(inference, batch_size), site)
+        probability, seen = self._predicted(x, y, self._chosen(inference, batch_size), site)
         label = np.asarray(y.cpu() if hasattr(y, "cpu") else y)[~seen]
         specs = [metrics] if isinstance(metrics, str) else metrics
         chosen: dict[str, Metric] = {

@@ -156,9 +156,11 @@ def _pixelwise(logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tens
 def _soft_dice(logits: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
     """Return the soft Dice loss of each image (batch,): the mean over classes, the background among them."""
     from monai.losses import DiceLoss
+    from torch.nn.functional import one_hot
 
-    dice = DiceLoss(softmax=True, to_onehot_y=True, weight=weights, reduction="none")
-    losses: Tensor = dice(logits, y[:, None])
+    dice = DiceLoss(softmax=True, weight=weights, reduction="none")
+    # MONAI's own one-hot writes into a new tensor, which the clients of a joint step would share.
+    losses: Tensor = dice(logits, one_hot(y, logits.shape[1]).movedim(-1, 1))
     return losses.flatten(1).mean(1)
 
 
