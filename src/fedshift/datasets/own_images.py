@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from ..io.scan import Reading, Scan, Window
 from ..io.scan_files import is_scan, located, open_scan
 from ..io.tables import read_texts
 from ._base import SAMPLE_COLUMNS, Card, Dataset, Examined, Opened
+from ._mask_files import mask_faults, read_classes
 from ._scan_rows import ScanRows, Slices, scan_rows
 
 if TYPE_CHECKING:
@@ -48,12 +50,15 @@ class OwnImages(Dataset):
     rotated according to their EXIF orientation. Then the shorter side is scaled to `size` and the centre is cropped.
     Scans are DICOM and NIfTI files. Their values, and those of grey images with 16 bits and more, become 8 bits by a
     `window`. `cine.dcm#12` and `brain.nii.gz#57` name a frame or a slice, from 1.
+
+    For segmentation `masks` is given, and a column mask names an image file of the size of each image, with a value for
+    each class. The column label is then not needed.
     """
 
     aliases = ("manifest",)
     documentation_fields = frozenset({"title", "licence", "citation", "caveat"})
-    reading_fields = frozenset({"skip_unreadable", *SCANS})
-    later_fields = frozenset({"skip_unreadable", *SCANS})
+    reading_fields = frozenset({"skip_unreadable", "masks", *SCANS})
+    later_fields = frozenset({"skip_unreadable", "masks", *SCANS})
     table: Path = Field(
         description="path of the CSV, from the folder of the study, or from the top of the archive if there is one"
     )
@@ -85,6 +90,11 @@ class OwnImages(Dataset):
         gt=0,
         description="millimetres per pixel to which scans are scaled; their centre is then cut out, or black is added",
     )
+    masks: dict[int | str, int] | None = Field(
+        None,
+        description="for segmentation: the class of each value of the masks, such as {0: 0, 255: 1}, or of each "
+        "colour, such as {'#000000': 0, '#ff0000': 1}",
+    )
     title: str = Field("Own images", description="title on the page")
     licence: str = Field("not stated", description="licence of the images")
     citation: str = Field("", description="citation of the images")
@@ -96,6 +106,18 @@ class OwnImages(Dataset):
         if window is not None and not window[0] < window[1]:
             raise ValueError("the first value must be less than the second: [LOW, HIGH]")
         return window
+
+    @field_validator("masks")
+    @classmethod
+    def _values(cls, masks: dict[int | str, int] | None) -> dict[int | str, int] | None:
+        for value in masks or ():
+            if isinstance(value, str) and not re.fullmatch("#[0-9a-fA-F]{6}", value):
+                raise ValueError(f"{value!r} is neither a grey value nor a colour such as '#ff0000'")
+        return masks
+
+    @property
+    def has_masks(self) -> bool:
+        return self.masks is not None
 
     @field_validator("slices")
     @classmethod
@@ -136,6 +158,8 @@ class OwnImages(Dataset):
         files = {path: located(self.table.parent, path) for path in paths}
         # all frames of a file are one file, under the name before the number
         named = {path if k is None else path.rpartition("#")[0]: file for path, (file, k) in files.items()}
+        if self.has_masks and "mask" in rows:
+            named |= {mask: self.table.parent / mask for mask in rows["mask"].dropna().unique()}
         return named | {TABLE: self.table}
 
     def sources(self) -> Sequence[Source]:
@@ -159,7 +183,16 @@ class OwnImages(Dataset):
             lambda i: self._shorter_side(folder, samples["path"][i]) / self.size,
             further_columns(samples),
             tuple(_burnt_in(found)),
+            (lambda i: self._mask(folder, samples["path"][i], samples["mask"][i])) if self.has_masks else None,
         )
+
+    def _mask(self, folder: Path, image: str, mask: str) -> np.ndarray:
+        """Return the classes of the pixels of an image (height, width), uint8, cut and scaled as the image is."""
+        from PIL import Image, ImageOps
+
+        height, width = self._image(folder, image).shape[:2]
+        classes = read_classes(folder / mask, (width, height), self.masks or {}, self._remedy)
+        return np.asarray(ImageOps.fit(classes, (self.size, self.size), Image.Resampling.NEAREST))
 
     @property
     def _reading(self) -> Reading:
@@ -217,8 +250,13 @@ class OwnImages(Dataset):
         Raises UserError for an unreadable file, and one without rows or without a column that it needs.
         """
         table = self._table(raw)
-        rows = read_rows(table, ("path", "label", "site"), "list each image in a row")
+        columns = ("path", "mask", "site") if self.has_masks else ("path", "label", "site")
+        rows = read_rows(table, columns, "list each image in a row")
+        if self.has_masks:
+            # Preparation says where a structure is: before it, no image has any.
+            rows["label"] = "0"
         label, faults = self._labels(rows["label"], table)
+        faults += [*mask_faults(table, rows)] if self.has_masks else []
         samples = rows.assign(
             site=rows["site"].astype(str).where(rows["site"].notna(), None),
             label=label,
@@ -296,7 +334,7 @@ def one_spelling(file: Path) -> str:
 
 def further_columns(samples: pd.DataFrame) -> tuple[str, ...]:
     """Return the columns of a table of own images that only the user knows the meaning of, such as the scanner."""
-    return tuple(name for name in map(str, samples) if name not in ("path", *SAMPLE_COLUMNS))
+    return tuple(name for name in map(str, samples) if name not in ("path", "mask", *SAMPLE_COLUMNS))
 
 
 def read_rows(table: Path, needed: Sequence[str] = (), remedy: str = "") -> pd.DataFrame:

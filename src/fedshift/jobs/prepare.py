@@ -8,7 +8,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 BLOCK = 1024
 """Number of images that are held in memory at once."""
 
+MOST_OF_IT = 0.9
+"""A mask with a larger share of structure may be inverted."""
 Seen = tuple[str, bool, bool, bytes]
 PROBE = 48
 """Number of images that are read to estimate the total time."""
@@ -90,7 +92,9 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             files = DataFiles(new)
             array.move(files.images)
             if data.task.has_masks:
-                samples["label"] = _write_masks(reader, opened.mask, files.masks, threads)
+                shares = _write_masks(reader, opened.mask, files.masks, threads)
+                samples["label"] = (shares > 0).astype(np.int64)
+                remarks += _about_masks(samples["site"], shares)
             samples.attrs = {"data": data.id}
             write_table(files.samples, samples)
             pixels, flat, grey, looks = zip(*seen, strict=True)
@@ -150,7 +154,7 @@ class _Reader:
 
 
 def _write_masks(reader: _Reader, raw: Callable[[int], np.ndarray] | None, out: Path, threads: int) -> np.ndarray:
-    """Write the masks (n, height, width), uint8, of all images, and return whether any structure is there (n,), 0 or 1.
+    """Write the masks (n, height, width), uint8, of all images, and return the share of each that is no background.
 
     Raises UserErrors that name masks that cannot be read, have another size than their image, or unknown classes.
     """
@@ -180,7 +184,18 @@ def _write_masks(reader: _Reader, raw: Callable[[int], np.ndarray] | None, out: 
         faults = [fault for fault in pool.map(attempt, range(number)) if fault]
     require_none(shortened(faults[:SHOWN], len(faults), "masks"))
     masks.flush()
-    return np.array([mask.any() for mask in masks], dtype=np.int64)
+    return np.array([(mask > 0).mean() for mask in masks])
+
+
+def _about_masks(site: pd.Series, shares: np.ndarray) -> Iterator[str]:
+    """Yield what is odd about masks, given the share (n,) of each that is no background, with counts by site."""
+    for wrong, words in (
+        (shares == 0, "masks show no structure, which counts as a false alarm where one is predicted"),
+        (shares > MOST_OF_IT, f"masks are structure in more than {MOST_OF_IT:.0%} of their pixels: are they inverted?"),
+    ):
+        if wrong.any():
+            at = ", ".join(f"{count:,} at {name}" for name, count in site[wrong].value_counts(sort=False).items())
+            yield f"{wrong.sum():,} {words} ({at})"
 
 
 def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError], threads: int) -> list[Seen]:

@@ -1,0 +1,81 @@
+"""Masks beside images: their files, and the classes that their values stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..core.errors import UserError
+from ..io.guards import require_regular
+from ..io.images import DAMAGE
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from PIL import Image
+
+NAMED = 5
+"""Unknown values of a mask that a message names."""
+
+
+def read_classes(file: Path, image: tuple[int, int], values: Mapping[int | str, int], remedy: str) -> Image.Image:
+    """Return the mask in a file as an image of class numbers, uint8.
+
+    `image` is the size of its image (width, height), and `values` the class of each grey value or colour. Raises
+    UserError for a file that cannot be read, another size, and a value without a class.
+    """
+    from PIL import Image
+
+    require_regular(file)
+    try:
+        with Image.open(file) as opened:
+            found = _numbers(opened)
+    except FileNotFoundError:
+        raise UserError(file, "no such mask", remedy) from None
+    except (*DAMAGE, Image.DecompressionBombError) as error:
+        raise UserError(file, f"cannot be read as a mask ({error})", remedy) from None
+    if found.shape[::-1] != image:
+        sizes = [f"{width}x{height}" for width, height in (found.shape[::-1], image)]
+        raise UserError(file, f"has {sizes[0]} pixels, and its image {sizes[1]}", "give both the same size")
+    classes = np.zeros(found.shape, dtype=np.uint8)
+    named = np.zeros(found.shape, dtype=bool)
+    for value, number in values.items():
+        here = found == (int(value[1:], 16) if isinstance(value, str) else value)
+        classes[here] = number
+        named |= here
+    if not named.all():
+        unknown, counts = np.unique(found[~named], return_counts=True)
+        texts = [f"{value} ({count:,} pixels)" for value, count in zip(unknown[:NAMED], counts, strict=False)]
+        more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
+        problem = f"has values without a class: {', '.join(texts)}{more}"
+        raise UserError(file, problem, "name each value in dataset.masks; a mask saved as JPEG has values of its own")
+    return Image.fromarray(classes)
+
+
+def _numbers(opened: Image.Image) -> np.ndarray:
+    """Return grey values (height, width) or, of a colour image, 65536 red + 256 green + blue."""
+    if opened.mode in ("1", "L", "P", "I", "I;16"):
+        # Masks of one bit are written with 255 for true, as all others of two values are.
+        return np.asarray(opened).astype(np.int64) * (255 if opened.mode == "1" else 1)
+    colours = np.asarray(opened.convert("RGB")).astype(np.int64)
+    return colours @ np.array([65536, 256, 1])
+
+
+def mask_faults(table: Path, rows: pd.DataFrame) -> Iterator[UserError]:
+    """Yield an error for each row whose mask is not named, not there, that of another row, or the image itself."""
+    seen: dict[str, object] = {}
+    for number, (path, mask) in rows[["path", "mask"]].iterrows():
+        where = f"{table}, {rows.index.name} {number}"
+        if not isinstance(mask, str) or not mask:
+            yield UserError(where, "mask is empty", "name the mask of the image, or remove the row")
+        elif mask == path:
+            yield UserError(where, f"the mask {mask!r} is the image itself", "name its mask")
+        elif mask in seen:
+            problem = f"{mask!r} is the mask of {rows.index.name} {seen[mask]} too"
+            yield UserError(where, problem, "give each image its own mask")
+        elif not (table.parent / mask).is_file():
+            yield UserError(where, f"no such mask: {table.parent / mask}", "correct the path, or remove the row")
+        else:
+            seen[mask] = number
