@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from monai.metrics import compute_dice, compute_iou
 from torch.nn.functional import cross_entropy
 
 from fedshift import UserError
@@ -127,6 +128,40 @@ def test_empty_masks(predicted: np.ndarray, reference: np.ndarray, expected: dic
             else "both there"
         ]
     )
+
+
+def test_dice_of_a_square_with_three_columns_too_many() -> None:
+    """Of 16 and 28 pixels, 16 are common: 32 / 44."""
+    reference, predicted = np.zeros((2, 10, 10), dtype=np.int64)
+    reference[1:5, 1:5] = 1
+    predicted[1:5, 1:8] = 1
+    assert metric("dice", rows(predicted, reference)) == pytest.approx(32 / 44, rel=1e-15)
+
+
+def test_overlaps_of_random_masks_are_those_of_sets_of_pixels_and_of_monai() -> None:
+    """MONAI computes in float32, whose numbers are 1.2e-7 of their size apart."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        reference = (rng.random((7, 9)) < rng.uniform(0.1, 0.7)).astype(np.int64)
+        predicted = reference ^ (rng.random((7, 9)) < 0.2)
+        a, b = ({*zip(*np.nonzero(mask), strict=True)} for mask in (reference, predicted))
+        table = rows(predicted, reference)
+        dice, iou = metric("dice", table), metric("iou", table)
+        assert dice == pytest.approx(2 * len(a & b) / (len(a) + len(b)), rel=1e-15)
+        assert iou == pytest.approx(len(a & b) / len(a | b), rel=1e-15)
+        pair = {"y_pred": torch.from_numpy(predicted)[None, None], "y": torch.from_numpy(reference)[None, None]}
+        assert dice == pytest.approx(compute_dice(**pair).item(), rel=1e-6)
+        assert iou == pytest.approx(compute_iou(**pair).item(), rel=1e-6)
+
+
+def test_counts_of_a_patient_are_those_of_the_volume_of_its_slices() -> None:
+    """So that what is invented in a slice without the structure counts."""
+    reference, predicted = (np.random.default_rng(1).random((2, 5, 8, 8)) < 0.3).astype(np.int64)
+    reference[:2] = 0
+    predicted[0] = 0
+    slices = np.concatenate([rows(predicted[k], reference[k]) for k in range(5)])
+    whole = rows(predicted.reshape(40, 8), reference.reshape(40, 8))
+    np.testing.assert_array_equal(Segmentation().of_patients(slices, np.zeros(5, dtype=int))[:, :3], whole[:, :3])
 
 
 def test_structures_are_unions_of_classes() -> None:

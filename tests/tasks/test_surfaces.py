@@ -30,6 +30,16 @@ def blob(rng: np.random.Generator) -> np.ndarray:
     return mask
 
 
+def ragged(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Two random masks of one random size, in which most pixels are edges; the second flips a fifth of the first."""
+    shape = rng.integers(5, 16, 2)
+    reference = rng.random(shape) < rng.uniform(0.05, 0.7)
+    reference[0, 0] = True
+    predicted = reference ^ (rng.random(shape) < 0.2)
+    predicted[-1, -1] = True
+    return predicted, reference
+
+
 def edge(mask: np.ndarray) -> np.ndarray:
     """Positions (n, 2) of the pixels of a mask that have a neighbour outside of it, or outside of the image."""
     padded = np.pad(mask, 1)
@@ -71,6 +81,19 @@ def test_random_masks_agree_with_all_pairs_of_edge_pixels(spacing: tuple[float, 
         predicted, reference = blob(rng), blob(rng)
         found = distances(predicted, reference, 2.0, spacing)
         np.testing.assert_allclose(found, by_force(predicted, reference, 2.0, spacing), rtol=1e-12)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 1.0, 2.5])
+def test_ragged_masks_agree_and_are_never_worse_than_a_missed_structure(tolerance: float) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        predicted, reference = ragged(rng)
+        spacing = float(rng.uniform(0.3, 4)), float(rng.uniform(0.3, 4))
+        found = distances(predicted, reference, tolerance, spacing)
+        np.testing.assert_allclose(found, by_force(predicted, reference, tolerance, spacing), rtol=1e-12)
+        missed = distances(np.zeros_like(reference), reference, tolerance, spacing)
+        assert max(found.hd95, found.assd) < missed.hd95
+        assert found.nsd >= missed.nsd == 0
 
 
 def test_random_masks_agree_with_monai() -> None:
