@@ -18,20 +18,26 @@ if TYPE_CHECKING:
 
 NAMED = 5
 """Unknown values of a mask that a message names."""
+GREY = ("1", "L", "P", "I", "I;16")
+"""Pillow's modes of images with one number for each pixel; a palette's are the numbers of its colours."""
 
 
 def read_classes(file: Path, image: tuple[int, int], values: Mapping[int | str, int], remedy: str) -> Image.Image:
     """Return the mask in a file as an image of class numbers, uint8.
 
-    `image` is the size of its image (width, height), and `values` the class of each grey value or colour. Raises
-    UserError for a file that cannot be read, another size, and a value without a class.
+    `image` is the size of its image (width, height), and `values` the class of each grey value or colour, such as
+    '#ff0000'. Where colours are given, masks of all modes are read as colours. Raises UserError for a file that cannot
+    be read, another size, and a value without a class.
     """
     from PIL import Image
+
+    coloured = any(isinstance(value, str) for value in values)
 
     require_regular(file)
     try:
         with Image.open(file) as opened:
-            found = _numbers(opened)
+            coloured |= opened.mode not in GREY
+            found = _colours(opened) if coloured else _greys(opened)
     except FileNotFoundError:
         raise UserError(file, "no such mask", remedy) from None
     except (*DAMAGE, Image.DecompressionBombError) as error:
@@ -47,20 +53,23 @@ def read_classes(file: Path, image: tuple[int, int], values: Mapping[int | str, 
         named |= here
     if not named.all():
         unknown, counts = np.unique(found[~named], return_counts=True)
-        texts = [f"{value} ({count:,} pixels)" for value, count in zip(unknown[:NAMED], counts, strict=False)]
+        names = [f"#{value:06x}" if coloured else str(value) for value in unknown[:NAMED]]
+        texts = [f"{name} ({count:,} pixels)" for name, count in zip(names, counts, strict=False)]
         more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
         problem = f"has values without a class: {', '.join(texts)}{more}"
         raise UserError(file, problem, "name each value in dataset.masks; a mask saved as JPEG has values of its own")
     return Image.fromarray(classes)
 
 
-def _numbers(opened: Image.Image) -> np.ndarray:
-    """Return grey values (height, width) or, of a colour image, 65536 red + 256 green + blue."""
-    if opened.mode in ("1", "L", "P", "I", "I;16"):
-        # Masks of one bit are written with 255 for true, as all others of two values are.
-        return np.asarray(opened).astype(np.int64) * (255 if opened.mode == "1" else 1)
-    colours = np.asarray(opened.convert("RGB")).astype(np.int64)
-    return colours @ np.array([65536, 256, 1])
+def _greys(opened: Image.Image) -> np.ndarray:
+    """Return the values of an image (height, width), int64."""
+    # Masks of one bit are written with 255 for true, as all others of two values are.
+    return np.asarray(opened).astype(np.int64) * (255 if opened.mode == "1" else 1)
+
+
+def _colours(opened: Image.Image) -> np.ndarray:
+    """Return the colours of an image (height, width), int64: 65536 red + 256 green + blue."""
+    return np.asarray(opened.convert("RGB")).astype(np.int64) @ np.array([65536, 256, 1])
 
 
 def mask_faults(table: Path, rows: pd.DataFrame) -> Iterator[UserError]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from ..core.errors import UserError, require_none, shortened
 from ..core.spelling import plain, quoted
@@ -109,10 +109,14 @@ class OwnImages(Dataset):
 
     @field_validator("masks")
     @classmethod
-    def _values(cls, masks: dict[int | str, int] | None) -> dict[int | str, int] | None:
+    def _values(cls, masks: dict[int | str, int] | None, info: ValidationInfo) -> dict[int | str, int] | None:
+        if masks is not None and info.data.get("slices") is not None:
+            raise ValueError("a mask belongs to one frame: name it in path, such as brain.nii.gz#57, not by slices")
         for value in masks or ():
             if isinstance(value, str) and not re.fullmatch("#[0-9a-fA-F]{6}", value):
                 raise ValueError(f"{value!r} is neither a grey value nor a colour such as '#ff0000'")
+        if len({type(value) for value in masks or ()}) > 1:
+            raise ValueError("give grey values or colours, not both")
         return masks
 
     @property
@@ -188,11 +192,11 @@ class OwnImages(Dataset):
 
     def _mask(self, folder: Path, image: str, mask: str) -> np.ndarray:
         """Return the classes of the pixels of an image (height, width), uint8, cut and scaled as the image is."""
-        from PIL import Image, ImageOps
+        from PIL import Image
 
         height, width = self._image(folder, image).shape[:2]
         classes = read_classes(folder / mask, (width, height), self.masks or {}, self._remedy)
-        return np.asarray(ImageOps.fit(classes, (self.size, self.size), Image.Resampling.NEAREST))
+        return self._square(np.asarray(classes), Image.Resampling.NEAREST)
 
     @property
     def _reading(self) -> Reading:
@@ -296,7 +300,8 @@ class OwnImages(Dataset):
             return f"{runs}: write 0 for {self.classes[0]}, and so on, or the names of classes"
         return f"write 0 to {last} or the name of a class, or name all classes in dataset.classes"
 
-    def _square(self, image: np.ndarray) -> np.ndarray:
+    def _square(self, image: np.ndarray, resampling: int | None = None) -> np.ndarray:
+        """Return an image (height, width, ...) as a square of `size` pixels; by default scaled by Lanczos."""
         if image.shape[:2] == (self.size, self.size):
             return image
         from PIL import Image, ImageOps
@@ -305,7 +310,8 @@ class OwnImages(Dataset):
             # a box that is larger than the image adds black
             top, left = ((side - self.size) // 2 for side in image.shape[:2])
             return np.asarray(Image.fromarray(image).crop((left, top, left + self.size, top + self.size)))
-        return np.asarray(ImageOps.fit(Image.fromarray(image), (self.size, self.size), Image.Resampling.LANCZOS))
+        chosen = Image.Resampling.LANCZOS if resampling is None else resampling
+        return np.asarray(ImageOps.fit(Image.fromarray(image), (self.size, self.size), chosen))
 
 
 def _burnt_in(found: ScanRows) -> Iterator[str]:

@@ -191,11 +191,12 @@ def _about_masks(site: pd.Series, shares: np.ndarray) -> Iterator[str]:
     """Yield what is odd about masks, given the share (n,) of each that is no background, with counts by site."""
     for wrong, words in (
         (shares == 0, "masks show no structure, which counts as a false alarm where one is predicted"),
-        (shares > MOST_OF_IT, f"masks are structure in more than {MOST_OF_IT:.0%} of their pixels: are they inverted?"),
+        (shares > MOST_OF_IT, f"masks are structure in more than {MOST_OF_IT * 100:.0f} % of their pixels: are they inverted?"),
     ):
         if wrong.any():
-            at = ", ".join(f"{count:,} at {name}" for name, count in site[wrong].value_counts(sort=False).items())
-            yield f"{wrong.sum():,} {words} ({at})"
+            counts = site[wrong].value_counts(sort=False)
+            at = ", ".join(f"{count:,} at {name}" for name, count in counts.items())
+            yield f"{wrong.sum():,} {words} ({at})."
 
 
 def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError], threads: int) -> list[Seen]:

@@ -137,6 +137,9 @@ class Plan:
         if study.task.has_masks and not dataset.has_masks:
             problem = f"{study.task.name} needs masks, and {dataset.name} has none"
             raise UserError(f"{self.path}.task", problem, "choose a dataset with masks, or leave task out")
+        if dataset.has_masks and not study.task.has_masks:
+            problem = f"{dataset.name} has masks, and {study.task.name} needs a class of each image"
+            raise UserError(f"{self.path}.task", problem, "say task: segmentation, or leave out masks")
         if study.control and not _has_images(dataset):
             problem = f"the samples of {dataset.name} are vectors, and a control sees colour and texture of images"
             raise UserError(f"{self.path}.control", problem, "leave it out")
