@@ -15,6 +15,7 @@ from PIL import Image
 from scan_files import copied, dicom
 
 from fedshift import study
+from fedshift.cli import main
 from fedshift.core import registry
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.data.prepared import Prepared
@@ -204,8 +205,8 @@ def test_preparation_names_masks_and_counts_odd_ones_by_site(tmp_path: Path) -> 
     made = prepared(own(tmp_path, rows), tmp_path)
     assert made.samples["label"].tolist() == [1, 0, 0, 1]
     assert made.card["notes"] == [
-        "2 masks show no structure, which counts as a false alarm where one is predicted (1 at B, 1 at A).",
-        "1 masks are structure in more than 90 % of their pixels: are they inverted? (1 at B).",
+        "2 masks show no structure: all that is predicted there is wrong (1 at B, 1 at A).",
+        "1 masks are structure in over 90 % of their area: are they inverted? (1 at B).",
     ]
 
 
@@ -273,7 +274,7 @@ task: segmentation
 dataset: discs
 partition: { internal: [north, south], external: [east] }
 model: unet_small
-training: { rounds: 2 }
+training: { rounds: 2, batch_size: 8 }
 runs: [{ algorithm: fedavg }]
 headline: dice
 metrics: [dice]
@@ -281,6 +282,18 @@ inferences: [source]
 control: false
 figures: []
 """
+
+
+def test_a_check_says_nothing_of_classes_of_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [(path, saved(tmp_path / f"m{n}.png")) for n, path in enumerate(images(tmp_path, 40))]
+    own(tmp_path, rows)
+    table = "dataset: { name: own_images, table: t.csv, masks: { 0: 0, 255: 1 }, classes: [ground, disc], size: 16 }"
+    sites = STUDY.replace("dataset: discs", table).replace("[north, south], external: [east]", "[A], external: [B]")
+    (tmp_path / "s.yaml").write_text(sites, encoding="utf-8")
+    assert main(["check", str(tmp_path / "s.yaml"), "--scale", "paper"]) == 0
+    out = capsys.readouterr().out
+    assert "A (internal): 20 images, 20 patients\n" in out
+    assert not any(word in out for word in ("disc", "positive class", "no image of class", "classes go with sites"))
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def judged(
     np.save(folder / "images.npy", images)
     pixels, flat, grey, looks = zip(*map(seen, images), strict=True)
     table = table.assign(pixels=pixels, flat=flat, grey=grey, look=looks, row=np.arange(len(table)))
-    return cohort._cohort(PARTITION, table, classes, folder / "images.npy")
+    return cohort._cohort(PARTITION, table, table[table["split"] == "test"], classes, folder / "images.npy")
 
 
 def check(made: Cohort, title: str) -> Check:
@@ -217,7 +217,7 @@ def test_codes_of_an_earlier_version_are_left_alone(tmp_path: Path) -> None:
     table = rows(
         look="0" * 16, row=range(3 * EACH), pixels=[hashlib.sha256(bytes([n])).hexdigest() for n in range(120)]
     )
-    made = cohort._cohort(PARTITION, table, CLASSES, tmp_path / "images.npy")
+    made = cohort._cohort(PARTITION, table, table[table["split"] == "test"], CLASSES, tmp_path / "images.npy")
     assert not any(one.what == cohort.NEAR for one in made.checks)
 
 
@@ -266,3 +266,13 @@ def test_too_few_rounds_under_a_falling_rate_are_said(tmp_path: Path) -> None:
     ]
     (said,) = unfinished(found.findings, runs, found.rounds)
     assert said.startswith("3 of 3 runs kept their last round, after fewer than 10 of them")
+
+
+def test_images_without_a_class_have_no_share_and_no_doubts_about_classes(tmp_path: Path) -> None:
+    """As those of a study of masks."""
+    table = rows().drop(columns="label")
+    made = judged(table, tmp_path)
+    assert made.table.caption == "Images and patients of each site, and images of each split"
+    assert not any("%" in cell for row in made.table.rows for cell in row)
+    assert made.few == []
+    assert not any("class" in text for text in [*made.caveats, *(check.what for check in made.checks)])

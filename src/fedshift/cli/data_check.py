@@ -31,7 +31,9 @@ def inspected(plan: Plan) -> list[str]:
             from ..analysis import subgroups  # imports the statistics of SciPy
 
             subgroups.require(plan, ", ".join(map(str, tables)), further_columns(examined.samples))
-        inspection = inspect(examined.samples, data.dataset.classes, list(uses.values()))
+        # Classes of masks are those of pixels: images have none.
+        classes = data.dataset.classes if data.task.has_probabilities else ()
+        inspection = inspect(examined.samples, classes, list(uses.values()))
         faults |= {str(fault): fault for fault in (*examined.faults, *inspection.faults)}
         about = [f"    {fact}" for fact in examined.facts] + [f"  warning: {text}" for text in examined.warnings]
         texts.append("\n".join([*lines(", ".join(map(str, tables)), inspection), *about]))
@@ -84,7 +86,9 @@ def _line(site: SiteSamples, classes: tuple[str, ...]) -> str:
     # Classes that are named by numbers would read like counts.
     names = [quoted(name) if name[:1].isdigit() else name for name in classes]
     counts = ", ".join(f"{number:,} {name}" for name, number in zip(names, site.classes, strict=True))
-    return f"{site.name} ({' or '.join(site.roles) or 'no role'}): {site.samples:,} images, {people}; {counts}"
+    if counts:
+        people += f"; {counts}"
+    return f"{site.name} ({' or '.join(site.roles) or 'no role'}): {site.samples:,} images, {people}"
 
 
 def _patients(number: int) -> str:

@@ -19,6 +19,7 @@ from ..engine.prediction import adapted_probabilities
 from ..inferences import Inference, Site
 from ..io.checksums import require
 from ..io.paths import Paths, RunFiles
+from ..jobs.apply import require_probabilities
 from ..jobs.predict import Network, load_run, site_knowledge
 from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
@@ -221,6 +222,7 @@ class TrainedRun(Predictor):
         return np.asarray(images.prepared.images[rows]), np.asarray(images.labels[rows], dtype=np.int64)
 
     def _predicted(self, x: Any, y: Any, inference: Inference, site: str | None) -> tuple[np.ndarray, np.ndarray]:
+        require_probabilities(self.run)
         label = np.zeros(len(x), dtype=np.int64) if y is None else self._labels(y, len(x))
         stored = self._stored(x)
         place = self._place(site)

@@ -181,8 +181,20 @@ def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
     return inference
 
 
+def require_probabilities(run: Run) -> None:
+    """Raise UserError for a run whose predictions are not class probabilities of images."""
+    task = run.data.task
+    if not task.has_probabilities:
+        fault = f"was trained for {task.name}, and only class probabilities of images are predicted here"
+        raise UserError(f"run {run.id}", fault, "take its network: fedshift.open_run(RUN).model()")
+
+
 def require_network(run: Run, inference: Inference) -> None:
-    """Raise UserError where a run has no network for this inference at a site outside of its study."""
+    """Raise UserError where a run has no network for this inference at a site outside of its study.
+
+    Also for a task whose predictions are not class probabilities, which all that is written here holds.
+    """
+    require_probabilities(run)
     if inference.uses_labels:
         fault = f"{inference.name} is to be adapted to labelled images of a site, and no labels are taken here"
         raise UserError("--inference", fault, "leave out the settings that ask for it")

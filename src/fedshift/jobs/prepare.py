@@ -190,8 +190,11 @@ def _write_masks(reader: _Reader, raw: Callable[[int], np.ndarray] | None, out: 
 def _about_masks(site: pd.Series, shares: np.ndarray) -> Iterator[str]:
     """Yield what is odd about masks, given the share (n,) of each that is no background, with counts by site."""
     for wrong, words in (
-        (shares == 0, "masks show no structure, which counts as a false alarm where one is predicted"),
-        (shares > MOST_OF_IT, f"masks are structure in more than {MOST_OF_IT * 100:.0f} % of their pixels: are they inverted?"),
+        (shares == 0, "masks show no structure: all that is predicted there is wrong"),
+        (
+            shares > MOST_OF_IT,
+            f"masks are structure in over {100 * MOST_OF_IT:.0f} % of their area: are they inverted?",
+        ),
     ):
         if wrong.any():
             counts = site[wrong].value_counts(sort=False)

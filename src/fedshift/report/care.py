@@ -60,6 +60,7 @@ def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
         lines.append("Mini scale: a small model of the study, to show that it runs; not its result.")
     lines += [note for card in results.cards for note in card.get("notes", ())]
     lines += [line for cohort in people for line in cohort.caveats]
+    lines += plan.study.task.caveats()
     lines += [metric.caveat for metric in findings.metrics.values() if metric.caveat]
     lines += [*_left_out(findings), *_untested(findings)]
     with_labels = (inference.caveat(findings.name(key)) for key, inference in plan.inferences.items())
@@ -108,8 +109,10 @@ def _left_out(findings: Findings) -> Iterator[str]:
         where.setdefault(tuple(findings.left_out(metric=name)), []).append(inner(metric))
     for sites, titles in where.items():
         if sites:
+            otherwise = ""
+            if findings.plan.study.task.has_probabilities:
+                otherwise = f", or {verb(len(titles), 'mean')} something else where all test samples have one class"
             yield (
-                f"{capital(listed(titles))} {verb(len(titles), 'are')} not defined at {listed(list(sites))}, or "
-                f"{verb(len(titles), 'mean')} something else where all test samples have one class: left out of means "
-                "over sites."
+                f"{capital(listed(titles))} {verb(len(titles), 'are')} not defined at {listed(list(sites))}"
+                f"{otherwise}: left out of means over sites."
             )

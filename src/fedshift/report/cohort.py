@@ -125,12 +125,18 @@ def events(cohorts: Iterable[Cohort]) -> list[str]:
 
 
 def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.DataFrame:
-    """Return every sample of a partition with its label, patient, base and pixels, where these are known."""
+    """Return every sample of a partition with its label, patient, base and pixels, where these are known.
+
+    Images of a task without class probabilities have no label: what is said of classes has no meaning for them.
+    """
     assigned = read_partition(results.paths.partition(partition))[["sample", "site", "role", "split"]]
     files = results.paths.data_files(data)
     text = {"sample": str}
     samples = results.samples(data)
-    columns = samples.columns.intersection(["sample", "label", "patient", "base"])
+    wanted = ["sample", "patient", "base"]
+    if results.plan.study.task.has_probabilities:
+        wanted.append("label")
+    columns = samples.columns.intersection(wanted)
     rows = assigned.astype({**text, "site": str}).merge(samples[columns], on="sample", how="left")
     if files.pixels.exists():
         rows = rows.merge(read_table(files.pixels).astype(text), on="sample", how="left")
@@ -147,9 +153,12 @@ def _cohort(
         for role, sites in (("internal", partition.internal), ("external", partition.external))
         for site in sites
     ]
-    share = f"share of {classes[1]} (%)" if len(classes) == 2 else "share of the commonest class (%)"
+    title = "Images and patients of each site, and images of each split"
+    if "label" in rows:
+        share = f"share of {classes[1]} (%)" if len(classes) == 2 else "share of the commonest class (%)"
+        title = f"Images and patients of each site; each split with its {share}"
     header = ("Site", "Role", "Images", "Patients", *(split.title() for split in SPLITS))
-    table = Table(f"Images and patients of each site; each split with its {share}", header, tuple(cells), 2)
+    table = Table(title, header, tuple(cells), 2)
     patients = _patients_known(rows[rows["split"] == "test"])
     checks = [*_checks(rows), *_near_copies(rows, images), *_contrast(rows), *_by_class(rows, classes)]
     people = int(rows["patient"].nunique()) if "patient" in rows else 0
@@ -179,8 +188,10 @@ def _site(role: str, site: str, rows: pd.DataFrame, classes: int) -> tuple[str, 
 
 def _split(rows: pd.DataFrame, classes: int) -> str:
     """Return images and the share of class 1, or of the commonest of several classes: `1,200 (50.0 %)`."""
-    if rows.empty or "label" not in rows:
+    if rows.empty:
         return DASH
+    if "label" not in rows:
+        return f"{len(rows):,}"
     share = (rows["label"] == 1).mean() if classes == 2 else rows["label"].value_counts(normalize=True).max()
     return f"{len(rows):,} ({100 * share:.1f} %)"
 

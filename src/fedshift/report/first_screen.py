@@ -163,7 +163,9 @@ class Light:
     place: str
 
 
-def lights(checked: Sequence[Check], late: str, below: Sequence[str], few: Sequence[str]) -> list[Light]:
+def lights(
+    checked: Sequence[Check], late: str, below: Sequence[str], few: Sequence[str], overlooked: Light | None = None
+) -> list[Light]:
     """Return what readers ask first of a study.
 
     Parameters
@@ -172,17 +174,23 @@ def lights(checked: Sequence[Check], late: str, below: Sequence[str], few: Seque
     late : what is said of trainings that may not have converged; empty if all have
     below : sites that are surely predicted worse than by guessing
     few : what is said of sites with one class, or with few samples of one
+    overlooked : for a task without classes of images, what stands in the place of the lights about these
     """
     torn = [check for check in checked if check.what == TORN and check.status == "PROBLEM"]
     worst = next((s for s in ("PROBLEM", "suspect", "unknown") if any(check.status == s for check in checked)), "ok")
     found = [f"{check.what}: {check.detail}" for check in checked if check.status == worst and worst != "ok"]
     wrong = [*(f"worse than guessing at {site}" for site in below), *(f"{c.what}: {c.detail}" for c in torn)]
     said = [*few[:SITES], f"{len(few) - SITES} more"] if len(few) > SITES else [*few]
-    return [
+    first = [
         Light(
             "Leaks and copies", worst.lower() if checked else "unknown", joined(*found[:1]) or "nothing found", "care"
         ),
         Light("Converged", "suspect" if late else "ok", late or "by validation", "care"),
+    ]
+    if overlooked:
+        return [*first, overlooked]
+    return [
+        *first,
         Light("Labels", "problem" if wrong else "ok", listed(wrong) or "no site is worse than guessing", "sites"),
         Light(
             "Classes and events", "suspect" if few else "ok", listed(said) or "enough of each at all sites", "cohort"

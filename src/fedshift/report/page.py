@@ -33,6 +33,7 @@ from . import (
     in_words,
     new_hospital,
     operating_point_section,
+    overlooked,
     search_section,
     subgroup_section,
     who,
@@ -91,6 +92,8 @@ def context(results: StudyResults) -> dict[str, Any]:
     sites = [headline_tables.sites_on_page(findings, c, unit, controls) for c in findings.conditions]
     not_trained_on = unseen.shown(findings, results.table("unseen"))
     few = events(people)
+    counts = overlooked.counts(results)
+    checks = [check for cohort in people for check in cohort.checks]
     faults = problems(people)
     faulty = bool(faults or few) or any(cohort.doubted for cohort in people)
     told = answer(findings, unit, faulty)
@@ -118,7 +121,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "citation": cited,
         "in_words": in_words.sentences(findings, told.condition, told.judged, unit, bool(faults), results.synthetic),
         "how_to_read": list(in_words.how_to_read(findings, told.condition, tested is not None, bool(controls))),
-        "lights": lights([check for one in people for check in one.checks], late, told.judged.below, few),
+        "lights": lights(checks, late, told.judged.below, few, overlooked.light(counts)),
         "forests": _forests(results, told, first, unit),
         "tiles": [*told.tiles, *_control_tile(results, told)],
         "glossary": glossary(findings),
@@ -137,7 +140,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "hypotheses": hypothesis_section.section(results, unit),
         "comparison": comparison_section.section(findings, unit),
         "new_hospital": new_hospital.section(findings, unit),
-        "worst": worst.sentences(results, unit),
+        "worst": [*worst.sentences(results, unit), *overlooked.sentences(counts, unit)],
         "operating_point": operating_point_section.section(results, unit),
         "sites": sites,
         "coloured": any(cell.mark in ("better", "worse") for table in sites for row in table.rows for cell in row),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..core.errors import UserError
@@ -27,6 +27,8 @@ class Task(Plugin):
     """True if targets are masks, which are prepared beside images and move with them."""
     has_probabilities: ClassVar[bool] = True
     """True if predictions are class probabilities of images, as thresholds, calibration and mistakes need."""
+    counted: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Metrics whose counts the page says in words, since means hide them: of what, and what happens to it."""
     target: ClassVar[str] = ""
     """What a target of one image is, in the words of messages."""
     remedy: ClassVar[str] = ""
@@ -82,6 +84,10 @@ class Task(Plugin):
     def fault(self, predictions: np.ndarray, label: np.ndarray) -> str:
         """Return what is wrong with predictions (n, columns) of samples with labels (n,); empty for nothing."""
         raise NotImplementedError
+
+    def caveats(self) -> Sequence[str]:
+        """Return what readers must know of how predictions are scored, in sentences."""
+        return ()
 
     def of_patients(self, predictions: np.ndarray, patient: np.ndarray) -> np.ndarray:
         """Return the predictions of each patient (patients, columns) from those of images, for a task with masks.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -32,6 +32,10 @@ class Segmentation(Task):
 
     has_masks = True
     has_probabilities = False
+    counted: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "missed": ("structures", "are missed"),
+        "false_alarms": ("masks without a structure", "have a false alarm"),
+    }
     target = "mask"
     remedy = "give masks (n, height, width) of class numbers 0, 1, ... as integers, one for each input"
     loss: Literal["dice_ce", "dice", "cross_entropy"] = Field(
@@ -109,6 +113,14 @@ class Segmentation(Task):
         if not np.isfinite(counts).all() or (counts < 0).any() or (counts % 1).any():
             return "a count of pixels is no whole number"
         return ""
+
+    def caveats(self) -> Sequence[str]:
+        return (
+            "Distances are in pixels of the prepared image, not in millimetres. Surface Dice counts edges up to "
+            f"{self.tolerance:g} pixels apart as agreeing.",
+            "Pixels are added up over the images of a patient before a score is made of them; distances are means over "
+            "these images. A patient with neither a structure nor a prediction of it has no score.",
+        )
 
     def of_patients(self, predictions: np.ndarray, patient: np.ndarray) -> np.ndarray:
         """Return the counts of all images of each patient added up, and the mean of the distances of its images."""
