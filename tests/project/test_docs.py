@@ -55,6 +55,17 @@ def test_the_study_of_the_docs(tmp_path: Path) -> None:
     assert len(plan.searches) == 3 * 2 and len(plan.trainings) == 3 * (2 * 3 + 1)
 
 
+def test_the_study_of_masks_of_the_docs(tmp_path: Path) -> None:
+    text, nested = blocks("docs/segmentation.md", "yaml")
+    path = tmp_path / "masks.yaml"
+    path.write_text(text, encoding="utf-8")
+    plan = study.load(path, "paper")
+    assert len(plan.runs) == 2 * 3
+    assert {data.task.columns(("background", "vessel"))[0] for data in plan.data.values()} == {"tp_vessel"}
+    path.write_text(yaml.safe_dump(yaml.safe_load(text) | yaml.safe_load(nested), sort_keys=False), encoding="utf-8")
+    assert study.load(path, "paper").study.task.columns(("ground", "rim", "cup"))[6] == "tp_cup"
+
+
 def test_five_lines_of_an_own_hospital(tmp_path: Path) -> None:
     (lines,) = blocks("README.md", "yaml")
     example = yaml.safe_load((ROOT / "config/studies/own-hospitals-example.yaml").read_text(encoding="utf-8"))
