@@ -38,6 +38,10 @@ class Discs(Dataset):
     reading_fields: ClassVar[frozenset[str]] = frozenset({"classes"})
 
     @property
+    def shape(self) -> tuple[int, int, int]:  # type: ignore[override]
+        return 1, self.size, self.size
+
+    @property
     def has_masks(self) -> bool:
         return True
 
