@@ -260,6 +260,21 @@ def test_every_inference_predicts_pixels_or_says_that_it_cannot(name: str) -> No
         np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", sorted(registry.discover("addon")))
+def test_every_addon_trains_on_masks_or_says_that_it_cannot(name: str) -> None:
+    def run() -> Federation:
+        return Federation(unet(), data(), training=SETTINGS, task="segmentation", addon=name).run()
+
+    if "segmentation" not in registry.get("addon", name).tasks:
+        with pytest.raises(UserError, match="has no linear layer"):
+            run()
+        return
+    before = unet().state_dict()
+    after = run().model("a").state_dict()
+    assert all(tensor.isfinite().all() for tensor in after.values())
+    assert any(not torch.equal(after[key], before[key]) for key in before)
+
+
 def test_tent_takes_its_steps_on_the_mean_entropy_of_all_pixels() -> None:
     federation = Federation(unet(), data(), training=SETTINGS, task="segmentation").run()
     x, _ = data({"c": 4})["c"]

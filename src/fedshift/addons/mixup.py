@@ -36,7 +36,8 @@ class Mixup(Addon):
         lam = 1.0
         if self.alpha:
             lam = float(Beta(self.alpha, self.alpha).sample())
-        order = torch.rand_like(y, dtype=torch.float32).argsort()
+        # A draw for each image: y may be masks.
+        order = torch.rand_like(y.reshape(len(y), -1)[:, 0], dtype=torch.float32).argsort()
         logits = local.model(torch.lerp(x.index_select(0, order), x, lam))
         other_loss = class_loss(local, logits, y.index_select(0, order))
         return torch.lerp(other_loss, class_loss(local, logits, y), lam), logits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class MaskMetric(Metric):
 
     tasks: ClassVar[tuple[str, ...]] = ("segmentation",)
 
-    def of_structure(self, **numbers: np.ndarray) -> np.ndarray:
+    def of_structure(self, *_: Any, **numbers: Any) -> np.ndarray:
         """Return the score of each image or patient and structure (n, structures); NaN where it is not defined.
 
         Parameters
