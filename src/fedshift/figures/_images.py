@@ -94,7 +94,7 @@ def _row(
     """Yield the elements of one row: an <svg> element at `box` (x, y, width, height), which `rows_of` finds again."""
     x, y, width, height = box
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    yield f'<svg class="row" {place} data-heading="{escape(heading, _QUOTES)}">'
+    yield f'<svg class="row" role="presentation" {place} data-heading="{escape(heading, _QUOTES)}">'
     yield f'<text x="0" y="13" fill="currentColor" font-size="11">{escape(heading)}</text>'
     for n, tile in enumerate(row):
         yield from _tile(tile, pngs[id(tile)], n * (side + _GAP), _HEADING, side)

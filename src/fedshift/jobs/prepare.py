@@ -100,7 +100,7 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             pixels, flat, grey, looks = zip(*seen, strict=True)
             write_table(files.pixels, samples[["sample"]].assign(pixels=pixels, flat=flat, grey=grey, look=looks))
             record = _card(data, samples, files) | _received(raw)
-            lost = listed["site"].drop(index=list(rows)).value_counts(sort=False)
+            lost = listed["site"][~listed.index.isin(rows)].value_counts().sort_index()
             if len(lost):
                 record["unreadable"] = {str(site): int(count) for site, count in lost.items()}
             write_json(files.card, {**record, "data": data.id, "notes": remarks, "code": code})

@@ -103,7 +103,7 @@ def _came_out(findings: Findings, judged: Verdict) -> str:
             f"Outside, {its} came out {points(abs(loss.mean), findings)} {side} than at home, but with other patients "
             f"or another training it may be {points(loss.high, findings)} worse, or {none}."
         )
-    return {
+    reasons: dict[Reason | None, str] = {
         Reason.NOT_COMPARABLE: f"At the hospitals that trained it, {home}; outside, all images of a hospital are of "
         "one class, and a score there means something else.",
         Reason.BELOW_CHANCE: f"At {listed(list(judged.below))} it was wrong more often than a guess would be.",
@@ -117,10 +117,9 @@ def _came_out(findings: Findings, judged: Verdict) -> str:
         Reason.ALONE: f"There, {home}.",
         Reason.HOME_UNTESTED: "The hospitals that trained it kept no images for a test, so that there is nothing to "
         "compare with.",
-    }.get(
-        judged.reason or Reason.WITHOUT_INTERVAL,
-        f"At the hospitals that trained it, {home}, but too few patients were tested to say how sure the result is.",
-    )
+    }
+    few = f"At the hospitals that trained it, {home}, but too few patients were tested to say how sure the result is."
+    return reasons.get(judged.reason, few)
 
 
 def _concluded(judged: Verdict) -> str:
@@ -136,7 +135,7 @@ def _concluded(judged: Verdict) -> str:
             f"you may conclude that it works less well in {these} than at home, but not how it would do in any other "
             "hospital."
         )
-    return {
+    reasons: dict[Reason | None, str] = {
         Reason.TOO_WIDE: f"you may conclude neither that it holds up in {these} nor that it fails there, and nothing "
         "about other hospitals.",
         Reason.NOT_COMPARABLE: "you may not compare the scores at home with those outside, and conclude nothing.",
@@ -148,10 +147,8 @@ def _concluded(judged: Verdict) -> str:
         Reason.HOME_UNTESTED: "you may read the scores outside as they are, but not conclude that anything was lost.",
         Reason.NO_EXTERNAL_SITE: "you may not conclude how it would do in a hospital that took no part.",
         Reason.ALONE: "you may not conclude how any of these models would do in another hospital.",
-    }.get(
-        judged.reason or Reason.WITHOUT_INTERVAL,
-        "you may conclude nothing, other than that more patients must be tested.",
-    )
+    }
+    return reasons.get(judged.reason, "you may conclude nothing, other than that more patients must be tested.")
 
 
 def how_to_read(findings: Findings, condition: Condition, adapted: bool, control: bool) -> Iterator[tuple[str, str]]:

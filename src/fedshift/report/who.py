@@ -140,7 +140,8 @@ def _further(rows: pd.DataFrame) -> PageTable | None:
     cells = []
     for role in ("internal", "external"):
         for site, part in rows[rows["role"] == role].groupby("site", sort=False):
-            cells.append([PageCell(str(site)), PageCell(role), *(PageCell(_values(part[n])) for n in names[:COLUMNS])])
+            shown = (PageCell(_values(part[name])) for name in names[:COLUMNS])
+            cells.append([PageCell(str(site)), PageCell(role), *shown])
     caption = "Further columns of the table of images, by images of each site"
     if len(names) > COLUMNS:
         caption += f"; {len(names) - COLUMNS} more columns are left out"
