@@ -28,7 +28,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def accuracy(demo: Path) -> pd.DataFrame:
     """Mean over sites and seeds, by BN policy, role and inference; from the raw scores alone."""
     scores = pd.read_csv(demo / "results" / "studies" / "demo" / "scores.csv")
-    assert scores["seed"].nunique() == 3
+    assert scores["seed"].nunique() == 4
     return scores[scores["metric"] == "accuracy"].groupby(["bn", "role", "inference"])["value"].mean().unstack()
 
 
@@ -54,7 +54,7 @@ def test_the_demo_answers_its_own_question(demo: Path) -> None:
     loss = rows[(rows["quantity"] == "gap") & (rows["inference"] == "source")]
     gain = rows[(rows["quantity"] == "gain") & (rows["role"] == "external") & (rows["site"] == "*")]
     assert len(loss) == len(gain) == 1
-    assert loss["low"].item() > 0.08, "the interval is far from zero, where the verdict changes"
+    assert loss["low"].item() > 0.05, "the interval is a margin away from zero, where the verdict changes"
     assert gain["low"].item() > 0.05
 
 
