@@ -206,9 +206,22 @@ def test_preparation_names_masks_and_counts_odd_ones_by_site(tmp_path: Path) -> 
     made = prepared(own(tmp_path, rows), tmp_path)
     assert made.samples["label"].tolist() == [1, 0, 0, 1]
     assert made.card["notes"] == [
-        "2 masks show no structure: all that is predicted there is wrong (1 at B, 1 at A).",
-        "1 masks are structure in over 90 % of their area: are they inverted? (1 at B).",
+        "2 masks without a structure, where all that is predicted is wrong (1 at B, 1 at A).",
+        "1 mask with structure in over 90 % of the area: is it inverted? (1 at B).",
     ]
+
+
+@pytest.mark.parametrize("content", [b"", b"no array", np.zeros((1, 2, 3), dtype=np.uint8), np.zeros(4)])
+def test_damaged_masks_end_in_one_line(tmp_path: Path, content: Any) -> None:
+    names = images(tmp_path, 2)
+    made = prepared(own(tmp_path, [(name, saved(tmp_path / f"mask{k}.png")) for k, name in enumerate(names)]), tmp_path)
+    path = made.folder / "masks.npy"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        np.save(path, content)
+    with pytest.raises(UserError, match="masks.npy"):
+        Prepared(made.folder)
 
 
 def test_preparation_names_all_faulty_masks_at_once(tmp_path: Path) -> None:

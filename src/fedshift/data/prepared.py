@@ -69,6 +69,9 @@ class Prepared:
         if len(self.images) != len(self.samples):
             problem = f"has {len(self.images)} images, but samples.parquet has {len(self.samples)} rows"
             raise UserError(files.images, problem, AGAIN)
+        if self.masks is not None and (self.masks.shape != self.images.shape[:3] or self.masks.dtype != "uint8"):
+            problem = f"is an array {self.masks.shape} of {self.masks.dtype}, and no masks of these images"
+            raise UserError(files.masks, problem, AGAIN)
         if not self.samples["label"].between(0, len(self.classes) - 1).all():
             raise UserError(files.samples, f"has labels beyond the {len(self.classes)} classes of card.json", AGAIN)
 

@@ -18,6 +18,7 @@ import numpy as np
 from ..core import digest
 from ..core.console import Progress, duration, say
 from ..core.errors import SHOWN, UserError, UserErrors, require_none, shortened
+from ..core.spelling import counted
 from ..data.looks import is_flat, is_grey, look
 from ..io.arrays import GrowingArray
 from ..io.disk import atomic_folder, locked, require_space
@@ -190,16 +191,16 @@ def _write_masks(reader: _Reader, raw: Callable[[int], np.ndarray] | None, out: 
 def _about_masks(site: pd.Series, shares: np.ndarray) -> Iterator[str]:
     """Yield what is odd about masks, given the share (n,) of each that is no background, with counts by site."""
     for wrong, words in (
-        (shares == 0, "masks show no structure: all that is predicted there is wrong"),
+        (shares == 0, "without a structure, where all that is predicted is wrong"),
         (
             shares > MOST_OF_IT,
-            f"masks are structure in over {100 * MOST_OF_IT:.0f} % of their area: are they inverted?",
+            f"with structure in over {100 * MOST_OF_IT:.0f} % of the area: is it inverted?",
         ),
     ):
         if wrong.any():
             counts = site[wrong].value_counts(sort=False)
             at = ", ".join(f"{count:,} at {name}" for name, count in counts.items())
-            yield f"{wrong.sum():,} {words} ({at})."
+            yield f"{counted(int(wrong.sum()), 'mask')} {words} ({at})."
 
 
 def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError], threads: int) -> list[Seen]:
