@@ -220,7 +220,7 @@ def test_damaged_masks_end_in_one_line(tmp_path: Path, content: Any) -> None:
         path.write_bytes(content)
     else:
         np.save(path, content)
-    with pytest.raises(UserError, match="masks.npy"):
+    with pytest.raises(UserError, match=r"masks\.npy"):
         Prepared(made.folder)
 
 
