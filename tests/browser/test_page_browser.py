@@ -182,7 +182,7 @@ def test_nothing_is_requested_and_no_script_is_needed(tab: Page, url: str) -> No
     # forest, flow, sites, ROC, calibration and patches; the training curve is folded
     assert tab.get_by_role("img").count() == 6
     assert tab.get_by_text("Brier score").first.is_hidden()
-    tab.get_by_text("All metrics", exact=True).click()
+    tab.locator("summary", has_text="All metrics").click()
     assert tab.get_by_role("columnheader", name="Brier score").first.is_visible()
 
 

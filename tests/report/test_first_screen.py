@@ -101,7 +101,7 @@ def test_where_few_trainings_alone_leave_it_open_no_smaller_number_is_named(tmp_
     judged_ = Verdict(Word.CANNOT_TELL, Value(mean=0.9), loss, Reason.TOO_WIDE)
     said = screen(found, found.conditions[0], judged_, "patients", faults=False)
     assert said.settle == (
-        "A few more trainings would settle it, if the loss stays where it is: 3 trainings hardly tell their spread. "
+        "A few more trainings would settle it, if the loss stays where it is: 3 trainings hardly tell how they differ. "
         "A loss under 13.0 points could not have been seen."
     )
 

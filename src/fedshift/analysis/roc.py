@@ -51,8 +51,9 @@ def table(findings: Findings, predicted: Predictions) -> pd.DataFrame:
     Without external sites the internal ones have curves. The inferences are that of the levels and the one compared
     with it. A site of one class has no curve, and neither has a study with more than two classes.
     """
-    conditions = findings.conditions if two_classes(findings.plan) else ()
-    rows = [row for condition in conditions for row in _rows(findings, condition, predicted)]
+    rows = []
+    if two_classes(findings.plan):
+        rows = [row for condition in findings.conditions for row in _rows(findings, condition, predicted)]
     if rows:
         return pd.concat(rows, ignore_index=True)
     return pd.DataFrame(columns=COLUMNS)

@@ -25,7 +25,8 @@ PARTITION = {"sample": "text", "site": "text", "role": "text", "split": "text"}
 def read_card(path: Path) -> dict[str, Any]:
     """Return the data card of a prepared dataset. Raises UserError for a file that is none."""
     needed = {"classes": "a list of texts", "checksums": "a mapping", "synthetic": "true or false"}
-    return require_object(path, read_json(path), needed, {"sites": "a mapping", "code": "text"}, AGAIN)
+    optional = {"sites": "a mapping", "code": "text", "unreadable": "a whole number"}
+    return require_object(path, read_json(path), needed, optional, AGAIN)
 
 
 def read_samples(path: Path) -> pd.DataFrame:

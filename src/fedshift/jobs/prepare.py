@@ -101,9 +101,8 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             pixels, flat, grey, looks = zip(*seen, strict=True)
             write_table(files.pixels, samples[["sample"]].assign(pixels=pixels, flat=flat, grey=grey, look=looks))
             record = _card(data, samples, files) | _received(raw)
-            lost = listed["site"][~listed.index.isin(rows)].value_counts().sort_index()
-            if len(lost):
-                record["unreadable"] = {str(site): int(count) for site, count in lost.items()}
+            if len(rows) < len(listed):
+                record["unreadable"] = len(listed) - len(rows)
             write_json(files.card, {**record, "data": data.id, "notes": remarks, "code": code})
     shutil.rmtree(partial, ignore_errors=True)
     for remark in remarks:

@@ -47,7 +47,9 @@ def _checks(people: Iterable[Cohort]) -> Iterator[Concern]:
         for check in cohort.checks:
             found.setdefault((check.status, check.what, check.detail), []).append(cohort.title)
     for (status, what, detail), titles in found.items():
-        where = "" if len(titles) == len(people) else f" (held out: {listed(titles)})"
+        where = ""
+        if len(titles) < len(people):
+            where = f" (held out: {listed(titles)})"
         yield Concern(status, f"{what}: {detail}{where}")
 
 

@@ -41,7 +41,9 @@ class Side:
         """What is listed: each site with the images of its splits."""
         shown = [(short(site, _LETTERS), " / ".join(f"{n:,}" for n in counts)) for site, counts in self.sites[:MOST]]
         more = len(self.sites) - MOST
-        return [*shown, (f"{more} more sites", "")] if more > 0 else shown
+        if more > 0:
+            shown.append((f"{more} more sites", ""))
+        return shown
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,9 @@ def _totals(side: Side) -> list[str]:
 
 def _counted(images: int, patients: int) -> str:
     text = counted(images, "image")
-    return f"{text}, {counted(patients, 'patient')}" if patients else text
+    if patients:
+        text += f", {counted(patients, 'patient')}"
+    return text
 
 
 def _box(

@@ -52,7 +52,10 @@ def _tested(findings: Findings, condition: Condition, unit: str) -> str:
     """Return who trained the model, and on whose images it was tested."""
     inside = condition.partition.internal
     outside = list(dict.fromkeys(site for member in findings.alike(condition) for site in member.partition.external))
-    people = _people(findings, condition, "external" if outside else "internal", unit)
+    role = "internal"
+    if outside:
+        role = "external"
+    people = _people(findings, condition, role, unit)
     together = condition.run.algorithm.collaboration.has_global_model
     if findings.averaged:
         return (
@@ -64,7 +67,9 @@ def _tested(findings: Findings, condition: Condition, unit: str) -> str:
         trained = f"{capital(_hospitals(len(inside)))} trained models of their own"
     if not outside:
         return f"{trained}; it was tested on {people} of the same {noun(len(inside), 'hospital')}."
-    names = f" ({listed(outside)})" if len(outside) <= NAMED else ""
+    names = ""
+    if len(outside) <= NAMED:
+        names = f" ({listed(outside)})"
     return f"{trained}; it was tested on {people} of {_hospitals(len(outside))} that took no part{names}."
 
 
@@ -97,11 +102,12 @@ def _came_out(findings: Findings, judged: Verdict) -> str:
             "hardly chance."
         )
     if judged.reason is Reason.TOO_WIDE:
-        side = "worse" if loss.mean >= 0 else "better"
-        none = "no worse at all" if loss.mean >= 0 else "clearly better"
+        side, or_else = "worse", "no worse at all"
+        if loss.mean < 0:
+            side, or_else = "better", "clearly better"
         return (
             f"Outside, {its} came out {points(abs(loss.mean), findings)} {side} than at home, but with other patients "
-            f"or another training it may be {points(loss.high, findings)} worse, or {none}."
+            f"or another training it may be {points(loss.high, findings)} worse, or {or_else}."
         )
     reasons: dict[Reason | None, str] = {
         Reason.NOT_COMPARABLE: f"At the hospitals that trained it, {home}; outside, all images of a hospital are of "
@@ -124,7 +130,9 @@ def _came_out(findings: Findings, judged: Verdict) -> str:
 
 def _concluded(judged: Verdict) -> str:
     """Return what a reader may conclude, and what not, as the rest of a sentence."""
-    these = "this hospital" if len(judged.sites) == 1 else "these hospitals"
+    these = "these hospitals"
+    if len(judged.sites) == 1:
+        these = "this hospital"
     if judged.word is Word.HOLDS:
         return (
             f"you may expect it to work about as well in {these} as at home, but this says nothing about other "

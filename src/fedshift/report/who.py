@@ -55,7 +55,7 @@ def _who(results: StudyResults, cohort: Cohort, run: Run, cards: dict[str, dict[
 
 def _flow(partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card: dict[str, Any]) -> Flow:
     """Return the way of images into the splits. Only reasons that follow from the records are named."""
-    unreadable = sum(card.get("unreadable", {}).values())
+    unreadable = card.get("unreadable") or 0
     left = samples[~samples["sample"].isin(rows["sample"])]
     used = left["site"].isin([*partition.sources, *partition.external])
     reasons = [
@@ -92,7 +92,9 @@ def _left_out_by(partition: Partition) -> str:
         "parts of a cut that no client has": partition.cut is not None and partition.cut.clients < partition.cut.parts,
     }
     by = [words for words, there in settings.items() if there]
-    return f"left out by {listed(by)}" if by else "otherwise left out"
+    if by:
+        return f"left out by {listed(by)}"
+    return "otherwise left out"
 
 
 def _patients(rows: pd.DataFrame) -> int:
@@ -103,7 +105,9 @@ def _patients(rows: pd.DataFrame) -> int:
 def _with_events(cohort: Cohort, rows: pd.DataFrame, classes: tuple[str, ...]) -> PageTable:
     """Return the table of a cohort with the patients of each class below the images of each split."""
     table = plain(cohort.table)
-    unit = "patient" if cohort.patients else "sample"
+    unit, counted_units = "sample", "images"
+    if cohort.patients:
+        unit, counted_units = "patient", "patients"
     filled = []
     for cells in table.rows:
         site, role = cells[0].text, cells[1].text
@@ -112,8 +116,7 @@ def _with_events(cohort: Cohort, rows: pd.DataFrame, classes: tuple[str, ...]) -
         below = [_events(part, unit, classes) for part in of_splits]
         splits = [replace(cell, below=text) for cell, text in zip(cells[-len(SPLITS) :], below, strict=True)]
         filled.append([*cells[: -len(SPLITS)], *splits])
-    what = "patients" if cohort.patients else "images"
-    return replace(table, caption=f"{table.caption}; below, {what} of each class", rows=filled)
+    return replace(table, caption=f"{table.caption}; below, {counted_units} of each class", rows=filled)
 
 
 def _events(rows: pd.DataFrame, unit: str, classes: tuple[str, ...]) -> str:
@@ -163,4 +166,6 @@ def _values(column: pd.Series) -> str:
         if len(ordered) > VALUES:
             text += f", {len(ordered) - VALUES} others {sum(count for _, count in ordered[VALUES:]):,}"
     missing = len(column) - len(known)
-    return f"{text}; not stated {missing:,}" if missing else text
+    if missing:
+        text += f"; not stated {missing:,}"
+    return text
