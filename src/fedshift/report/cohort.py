@@ -343,7 +343,7 @@ def _few(test: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
             yield f"one class only at {site} ({classes[list(counts > 0).index(True)]})"
         elif len(classes) == 2 and counts.min() < EVENTS:
             rare = int(counts.to_numpy().argmin())
-            yield f"{counted(int(counts.min()), noun)} of {classes[rare]} at {site}"
+            yield f"only {counted(int(counts.min()), noun)} of class {classes[rare]} at {site}"
 
 
 def _few_said(few: Sequence[str]) -> Iterator[str]:

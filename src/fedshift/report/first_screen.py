@@ -68,7 +68,8 @@ def _said(findings: Findings, condition: Condition, judged: Verdict) -> tuple[st
             return "Cannot tell", "plain", text
         case _, Reason.BELOW_CHANCE:
             where = listed(list(judged.below))
-            return "Worse than guessing", "bad", f"At {where}. Are the labels coded the other way round there?"
+            text = f"At {where} it does worse than a guess. Are the labels coded the other way round there?"
+            return "Worse than guessing", "bad", text
         case _, Reason.HOME_FAILS:
             return (
                 "Does not work at home",
@@ -76,7 +77,7 @@ def _said(findings: Findings, condition: Condition, judged: Verdict) -> tuple[st
                 f"{at_home}; always giving the commonest class, or guessing, has {reference}.",
             )
         case _, Reason.HOME_IN_DOUBT:
-            text = f"{at_home}, which may be no better than the {reference} of the commonest class or of guessing."
+            text = f"{at_home}, which may be no better than guessing or the commonest class ({reference} there)."
             return "Not shown to work at home", "plain", text
         case _, Reason.SITES_DISAGREE:
             text = "Outside it is surely worse at one hospital and surely better at another."
@@ -110,6 +111,8 @@ def _settle(findings: Findings, judged: Verdict, unit: str) -> str:
     """Return what would decide an open question, and the smallest loss that the study could have seen."""
     loss = judged.loss
     half = (loss.high - loss.low) / 2
+    if judged.reason is Reason.HOME_IN_DOUBT:
+        return f"More test {unit} at home would settle it."
     if math.isnan(half) or judged.reason is not Reason.TOO_WIDE:
         return ""
     seen = f"A loss under {points(half, findings)} could not have been seen."

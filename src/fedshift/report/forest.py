@@ -168,9 +168,8 @@ def _levels(axes: Any, rows: list[Row], findings: Findings, condition: Condition
                 ends = [scale * value.low, scale * value.high]
                 axes.plot(ends, [y + shift] * 2, color=look["color"], linewidth=1.6 - 0.7 * n, solid_capstyle="butt")
             axes.plot([scale * value.mean], [y + shift], linestyle="none", **look)
-    shown = [label for label, there in zip(labels, (True, True, True), strict=False) if there]
     marks = {MODEL: ("o", COLOURS[0]), CONTROL: ("s", COLOURS[5])}
-    for label in shown:
+    for label in labels:
         marker, colour = marks.get(label, ("D", COLOURS[1]))
         axes.plot([], [], linestyle="none", marker=marker, color=colour, label=label)
     blind = findings.blind(condition, findings.level_inference(condition), "external")
@@ -178,11 +177,13 @@ def _levels(axes: Any, rows: list[Row], findings: Findings, condition: Condition
         blind = findings.blind(condition, findings.level_inference(condition), "internal")
     names: dict[float, list[str]] = {}
     for level, name in ((blind.chance, "guess"), (blind.majority, "commonest class")):
-        names.setdefault(level, []).append(name)
-    for level, known in names.items():
         if not math.isnan(level):
-            axes.axvline(scale * level, color=INK, linewidth=0.8, linestyle=":")
-            _name(axes, ", ".join(known), scale * level, "center")
+            names.setdefault(level, []).append(name)
+    # two names stand on either side of their two lines, so that they never overlap
+    sides = ("right", "left") if len(names) > 1 else ("center",)
+    for (level, known), side in zip(sorted(names.items()), sides, strict=False):
+        axes.axvline(scale * level, color=INK, linewidth=0.8, linestyle=":")
+        _name(axes, ", ".join(known), scale * level, side)
     internal = sum(row.role == "internal" for row in rows)
     if 0 < internal < len(rows):
         axes.axhline(internal - 0.5, color=INK, linewidth=0.6, alpha=0.6)

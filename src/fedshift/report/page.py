@@ -51,7 +51,7 @@ from .history import costs, facts, runs_table, specs, trained, unfinished
 from .html import PageCell, PageTable, plain, render
 from .phrases import bounds, counted, heading, joined, level, resampled
 from .protocol import glossary, protocol
-from .verdict_words import beside_control, shortcut
+from .verdict_words import beside_control, no_better_at_home, shortcut
 
 
 @dataclass(frozen=True)
@@ -269,6 +269,8 @@ def _control_tile(results: StudyResults, told: Answer) -> Iterator[Tile]:
     home, outside = (controls.level(partition, role) for role in ("internal", "external"))
     if outside.known:
         note = f"{level(home.mean, findings.headline)} at home" if home.known else ""
+        if note and no_better_at_home(controls, told.condition, findings.level_inference(told.condition)):
+            note += ", where the network is not shown to see more"
         yield Tile("Outside, by colour and texture only", level(outside.mean, findings.headline), note)
 
 

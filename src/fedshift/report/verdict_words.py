@@ -185,10 +185,15 @@ def shortcut(controls: Controls, condition: Condition, key: str) -> str:
             f"{seen} tell the classes apart at home ({at_home}) and much less outside ({elsewhere}). The network may "
             "have learnt the same shortcut: a stain, a scanner, or a mark that goes with the class."
         )
-    difference = controls.difference(condition.family if across else condition.id, key, "internal")
-    if difference.low <= 0:
+    if no_better_at_home(controls, condition, key):
         parts.append("At home the network is not shown to see more than colour and texture alone.")
     return " ".join(parts)
+
+
+def no_better_at_home(controls: Controls, condition: Condition, key: str) -> bool:
+    """Return whether the network is not surely better at home than the control; False where nobody can tell."""
+    which = condition.family if controls.findings.averaged else condition.id
+    return controls.difference(which, key, "internal").low <= 0
 
 
 def _differences(controls: Controls) -> Iterator[tuple[Condition, str, Value]]:
