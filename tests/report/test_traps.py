@@ -161,7 +161,7 @@ def test_few_events_are_a_caveat(tmp_path: Path) -> None:
     outside = table["site"] == "east"
     table.loc[outside, "label"] = (table[outside].groupby("site").cumcount() < 4).astype(int)
     made = judged(table, tmp_path)
-    assert "1 patient of tumour at east" in made.few
+    assert "only 1 patient of class tumour at east" in made.few
     assert any("1 patient of tumour at east" in text and "rough there" in text for text in made.caveats)
 
 
