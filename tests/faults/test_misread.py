@@ -35,7 +35,7 @@ def test_every_file_of_a_study_is_damaged(campaign: misread.Campaign) -> None:
     ]
     tables = [StudyFiles(folder).result(table.name) for table in SUMMARISED]
     every = {path.name for path in [*properties, *tables] if isinstance(path, Path)}
-    # A study of masks alone has it: tests/datasets/test_masks.py damages it.
+    # A study of masks alone has it: tests/datasets/test_own_masks.py damages it.
     every.remove(DataFiles(folder).masks.name)
     assert every <= {path.name for path in campaign.files}
 
