@@ -27,6 +27,7 @@ from fedshift.addons.randconv import RandConv
 from fedshift.core.registry import build
 from fedshift.core.rng import keyed
 from fedshift.nn.features import classifier, inputs_of
+from fedshift.tasks import CLASSIFICATION
 
 EXTRA = {
     "csd": {"specific_weight", "specific_bias", "common", "embedding"},
@@ -56,7 +57,7 @@ def batch(n: int = 8, shape: tuple[int, ...] = SHAPE) -> tuple[Tensor, Tensor]:
 def value(addon: Any, model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, np.ndarray]:
     """The objective of a batch, backward pass included, and the class logits."""
     with keyed(7):
-        loss, logits = addon.loss(SimpleNamespace(model=model, class_weights=None), x, y)
+        loss, logits = addon.loss(SimpleNamespace(model=model, class_weights=None, task=CLASSIFICATION), x, y)
     loss.backward()
     return loss.item(), logits.detach().numpy()
 

@@ -235,8 +235,12 @@ def test_the_head_is_found_by_its_place_in_the_network() -> None:
     for layers, home in {"full": [], "head_home": ["bn"], "body_home": ["head"]}.items():
         expected = [f"{layer}.{leaf}" for layer in home for leaf in ("weight", "bias")]
         assert LAYERS[layers].stays(Misnamed()) == expected
-    with pytest.raises(UserError, match="no linear layer"):
-        LAYERS["head_home"].stays(nn.Conv2d(1, 1, 1))
+    convolution = nn.Sequential(nn.Conv2d(1, 1, 1))
+    assert LAYERS["head_home"].stays(convolution) == ["0.weight", "0.bias"], (
+        "without a linear layer, the last convolution"
+    )
+    with pytest.raises(UserError, match="head"):
+        LAYERS["head_home"].stays(nn.BatchNorm2d(1))
 
 
 def test_an_external_site_is_predicted_with_the_mean_of_the_clients_logits() -> None:

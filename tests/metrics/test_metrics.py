@@ -11,6 +11,7 @@ from fedshift.core import registry
 LABEL = np.array([1, 1, 0, 0])
 P1 = np.array([0.9, 0.6, 0.7, 0.2])
 BINARY = np.stack([1 - P1, P1], 1)
+OF_LABELS = sorted(name for name, metric in registry.discover("metric").items() if "classification" in metric.tasks)
 THREE = np.array([[0.7, 0.2, 0.1], [0.1, 0.5, 0.4], [0.3, 0.5, 0.2]])
 
 
@@ -81,7 +82,7 @@ def test_balanced_accuracy_is_that_of_scikit_learn() -> None:
     assert value("balanced_accuracy", label, probability) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("name", sorted(registry.discover("metric")))
+@pytest.mark.parametrize("name", OF_LABELS)
 def test_value_is_the_mean_of_what_each_sample_adds(name: str) -> None:
     metric = registry.build("metric", name)
     each, influence = metric.per_sample(LABEL, BINARY), metric.influence(LABEL, BINARY)
