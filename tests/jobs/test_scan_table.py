@@ -147,7 +147,7 @@ def test_files_that_cannot_be_read_are_named_and_left_out(capsys: pytest.Capture
     assert len(rows()) == 4
     told = capsys.readouterr().err
     assert "scans/s1/cut.dcm: is not DICOM: the mark DICM is missing; get it again, or leave it out" in told
-    assert "scans: 1 files are neither images by their ending nor DICOM, and are passed over" in told
+    assert "scans: passed over, neither an image by its ending nor DICOM: 1 file" in told
 
 
 def test_volumes_and_images_belong_to_the_first_folder(capsys: pytest.CaptureFixture[str]) -> None:

@@ -211,8 +211,11 @@ def write(
         if not run.algorithm.collaboration.has_global_model:
             known = known[known["role"] == "internal"]
         splits = [known[known["split"] == split] for split in ("test", "val") if split in set(known["split"])]
+        others = {f"p{label}": 0.0 for label in range(2, len(made.study.dataset.classes))}
         tables = {
-            how: pd.concat([predict(part, run, called(i), share_right).assign(split=part["split"]) for part in splits])
+            how: pd.concat(
+                [predict(part, run, called(i), share_right).assign(split=part["split"], **others) for part in splits]
+            )
             for how, i in made.inferences.items()
         }
         for sweep in made.prediction_jobs[name]:
