@@ -311,7 +311,7 @@ def test_the_page_names_what_uses_labels_and_says_that_it_is_not_comparable(made
     assert [LABELS in name for name in names] == [True, False, True, True, True]
     assert len(set(names)) == 5
     assert {row[1] for row in overview(findings).rows} == set(names)
-    told = page.context(results.load(plan, paths))["caveats"]
+    told = [concern.text for concern in page.context(results.load(plan, paths))["concerns"]]
     for name, (key, inference) in zip(names, plan.inferences.items(), strict=True):
         mine = [line for line in told if line.startswith(f"{name} first takes")]
         assert len(mine) == bool(inference.personalise), key
