@@ -153,9 +153,8 @@ def _row(plan: Plan, number: int, metric: Metric, scores: Scores) -> dict[str, A
     if not metric.higher_is_better:
         levels.reverse()
     difference = estimates.minus(levels[0], levels[1])
-    low, high = difference.interval()
-    low_patients, high_patients = difference.interval_over_patients()
-    answer, reason = judged(hypothesis, low, high, len(difference.values))
+    bounds = difference.bounded(metric.ends, difference=True)
+    answer, reason = judged(hypothesis, bounds.low, bounds.high, len(difference.values))
     return row | {
         "answer": answer,
         "reason": reason,
@@ -163,7 +162,7 @@ def _row(plan: Plan, number: int, metric: Metric, scores: Scores) -> dict[str, A
         "std": difference.std,
         "seeds": len(difference.values),
         "patients": sum(difference.patients.values()),
-        **{"low": low, "high": high, "low_patients": low_patients, "high_patients": high_patients},
+        **bounds._asdict(),
     }
 
 
