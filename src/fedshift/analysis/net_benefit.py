@@ -14,7 +14,7 @@ from .clusters import Clusters, clusters
 from .conditions import CONDITION, Condition
 from .estimates import Estimate, Group
 from .names import IDS, Names
-from .operating_point import Scored, scored, two_classes
+from .operating_point import Scored, scored
 from .predictions import INFERENCE, Predictions, Samples
 
 FIGURE = "decision_curve"
@@ -66,7 +66,7 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
     """
     plan = names.plan
     rows = list[dict[str, Any]]()
-    wanted = two_classes(plan) and FIGURE in plan.study.figures
+    wanted = plan.study.two_classes and FIGURE in plan.study.figures
     for condition in names.conditions.values() if wanted else ():
         patients = clusters(samples, condition.run.data.id)
         for key in condition.inferences:

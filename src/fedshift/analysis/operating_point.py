@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from ..study.declaration import Study
-from ..study.plan import Plan
 from ..study.threshold import Threshold
 from . import estimates
 from .clusters import Clusters, clusters
@@ -151,11 +150,6 @@ def positive_class(study: Study) -> int:
     return 1
 
 
-def two_classes(plan: Plan) -> bool:
-    """Return whether the predictions of a study are the probabilities of two classes."""
-    return plan.study.task.has_probabilities and len(plan.study.dataset.classes) == 2
-
-
 def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
     """Return operating_points.csv: counts and rates at the threshold of each training, by inference and site.
 
@@ -165,7 +159,7 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
     is empty for studies with more than two classes.
     """
     rows: list[dict[str, Any]] = []
-    for condition in names.conditions.values() if two_classes(names.plan) else ():
+    for condition in names.conditions.values() if names.plan.study.two_classes else ():
         patients = clusters(samples, condition.run.data.id)
         for key in condition.inferences:
             rows += _rows(predicted, condition, key, patients)

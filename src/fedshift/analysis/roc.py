@@ -10,7 +10,7 @@ import pandas as pd
 
 from .conditions import Condition
 from .findings import Findings
-from .operating_point import positive_class, two_classes
+from .operating_point import positive_class
 from .predictions import Predictions
 
 GRID = np.linspace(0, 1, 101)
@@ -52,7 +52,7 @@ def table(findings: Findings, predicted: Predictions) -> pd.DataFrame:
     with it. A site of one class has no curve, and neither has a study with more than two classes.
     """
     rows = []
-    if two_classes(findings.plan):
+    if findings.plan.study.two_classes:
         rows = [row for condition in findings.conditions for row in _rows(findings, condition, predicted)]
     if rows:
         return pd.concat(rows, ignore_index=True)

@@ -106,7 +106,7 @@ def _hints(plan: study.Plan) -> list[str]:
     """Return a line for each setting that switches an inference off, and for a headline that was perhaps forgotten."""
     declared = plan.study
     hints = [(i.name, i.hint(len(declared.dataset.classes))) for i in plan.inferences.values()]
-    if declared.task.has_probabilities and len(declared.dataset.classes) == 2:
+    if declared.two_classes:
         positive = declared.positive or declared.dataset.classes[1]
         hints.append(("positive", f"{positive!r} is the positive class: sensitivity is the share of it that is found"))
     first, leads = declared.metrics[0], declared.headline

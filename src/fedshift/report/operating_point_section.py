@@ -14,7 +14,6 @@ from ..analysis.operating_point import (
     Points,
     positive_class,
     predictive_values,
-    two_classes,
 )
 from ..analysis.results import StudyResults
 from ..analysis.values import DASH, Value, number
@@ -40,7 +39,7 @@ RULES = {
 
 def section(results: StudyResults, unit: str = "patients") -> Section | None:
     """Return the section of the page; None for studies with more than two classes, or without any prediction."""
-    if not two_classes(results.plan) or not results.operating_points:
+    if not results.plan.study.two_classes or not results.operating_points:
         return None
     findings = results.findings
     points = results.operating_points

@@ -9,7 +9,6 @@ from ..addons import Addon
 from ..algorithms import ADAM, Algorithm, Training
 from ..analysis.estimates import FEWEST, LEVEL
 from ..analysis.findings import Findings
-from ..analysis.operating_point import two_classes
 from ..analysis.values import inner, listed
 from ..core.registry import Plugin
 from ..data.partition import Partition
@@ -85,7 +84,7 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
         "Seeds": [", ".join(map(str, study.seeds))],
         "Inference": [line for key in findings.keys for line in _inference(findings, key)],
         "Model selection": _distinct(map(_selection, runs)),
-        "Operating point": described(study) if two_classes(findings.plan) else [],
+        "Operating point": described(study) if findings.plan.study.two_classes else [],
         "Standard deviation": ["Over seeds, of one value a run (sample standard deviation, n - 1)."],
         "Intervals": _intervals(findings),
         "Mean over sites": [_mean_over_sites(findings)],

@@ -194,6 +194,11 @@ class Study(Frozen):
             raise UserError("decision_range", "its first threshold is not below its second", "give [lowest, highest]")
         return self
 
+    @property
+    def two_classes(self) -> bool:
+        """True if predictions are the probabilities of two classes, as thresholds, ROC and decision curves need."""
+        return self.task.has_probabilities and len(self.dataset.classes) == 2
+
 
 def read(path: Path, scale: Scale) -> Study:
     """Read a study at a scale and check it. Raises UserErrors that name the file and every wrong key."""

@@ -205,7 +205,7 @@ class Plan:
     def figures(self) -> tuple[str, ...]:
         """The figures of the page: those that the study names, then those of two classes; none if it names none."""
         named = self.study.figures
-        if not named or len(self.study.dataset.classes) != 2:
+        if not named or not self.study.two_classes:
             return named
         return tuple(dict.fromkeys([*named, *OF_TWO_CLASSES]))
 
