@@ -45,6 +45,15 @@ def test_the_interval_is_that_of_the_difference_to_the_better_default() -> None:
         assert found == pytest.approx((each.mean() - half, each.mean() + half))
 
 
+def test_trainings_widen_the_interval() -> None:
+    """Patients who all gain alike leave the t interval of three trainings, with 2 degrees of freedom."""
+    gains = np.array([0.1, 0.2, 0.4])
+    trainings = [net_benefit.Benefit(np.full((6, 1), gain), np.full((6, 1), -1.0)) for gain in gains]
+    found = net_benefit._bounds(trainings, 0, np.arange(6), ("data", "site"))
+    half = student.ppf(0.975, 2) * gains.std(ddof=1) / math.sqrt(3)
+    assert found == pytest.approx((gains.mean() - half, gains.mean() + half))
+
+
 def test_a_study_that_asks_for_it_draws_it(tmp_path: Path) -> None:
     """60 % of the samples are right outside, in equal parts: 3 of 5 of either class at any threshold up to 0.5."""
     plan, paths = fake_study.build(

@@ -186,8 +186,9 @@ def _differences(
 def _row(
     quantity: str, about: dict[str, str], role: str, site: str, metric: Metric, estimate: Estimate, n: int = 0
 ) -> dict[str, Any]:
-    low, high = estimate.interval(metric.scale if quantity == "level" else "")
-    numbers = {"mean": estimate.mean, "std": estimate.std, "seeds": len(estimate.values), "low": low, "high": high}
+    bounds = estimate.bounded(metric.ends, metric.scale, difference=quantity != "level")
+    numbers = {"mean": estimate.mean, "std": estimate.std, "seeds": len(estimate.values)}
+    numbers |= {"low": bounds.low, "high": bounds.high}
     return {"quantity": quantity, **about, "role": role, "site": site, "metric": metric.name, "n": n, **numbers}
 
 

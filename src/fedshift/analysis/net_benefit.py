@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +46,7 @@ def benefit(positive: np.ndarray, score: np.ndarray, thresholds: np.ndarray) -> 
     return Benefit(np.where(score[:, None] >= thresholds, everyone, 0.0), everyone)
 
 
-def difference(given: Benefit, cluster: np.ndarray, group: Group) -> Estimate:
+def difference(given: Benefit, cluster: np.ndarray, group: Group, seed: int | None = None) -> Estimate:
     """Return the net benefit of the model minus that of the better default, at one threshold of `given` (n,).
 
     The better of treating all and treating none is that of these samples.
@@ -54,15 +54,15 @@ def difference(given: Benefit, cluster: np.ndarray, group: Group) -> Estimate:
     gained = given.model
     if given.everyone.mean() > 0:  # else treating none, whose net benefit is 0, is the better default
         gained = given.model - given.everyone
-    return estimates.single(float(gained.mean()), (gained - gained.mean()) / len(gained), cluster, group)
+    return estimates.single(float(gained.mean()), (gained - gained.mean()) / len(gained), cluster, group, seed)
 
 
 def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
     """Return net_benefit.csv: a row for each condition, inference, site and threshold of the declared range.
 
     `model` is a mean over trainings, and `all` the net benefit of treating everyone. `low` and `high` are the bounds of
-    the difference between the model and the better default (see `difference`), with trainings fixed. The table is empty
-    for studies that do not ask for the figure, or have more than two classes.
+    the difference between the model and the better default (see `difference`), over patients and trainings. The table
+    is empty for studies that do not ask for the figure, or have more than two classes.
     """
     plan = names.plan
     rows = list[dict[str, Any]]()
@@ -84,13 +84,21 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
         model = np.mean([training.model for training in trainings], axis=0)
         everyone = trainings[0].everyone  # the same for all trainings
         people = parts[0].patient, parts[0].group
-        benefits = [Benefit(*columns) for columns in zip(model.T, everyone.T, strict=True)]
-        low, high = zip(*(difference(given, *people).interval_over_patients() for given in benefits), strict=True)
+        low, high = zip(*(_bounds(trainings, k, *people) for k in range(POINTS)), strict=True)
         about: dict[str, Any] = {"condition_id": condition.id, "inference_id": key, "role": role, "site": site}
         about |= {"patients": len(np.unique(parts[0].patient)), "samples": len(model)}
         about |= {"prevalence": parts[0].positive.mean()}
         columns = {"threshold": thresholds, "model": model.mean(0), "all": everyone.mean(0), "low": low, "high": high}
         yield from ({**about, **dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True))
+
+
+def _bounds(trainings: Sequence[Benefit], k: int, cluster: np.ndarray, group: Group) -> tuple[float, float]:
+    """Return the interval of the difference at threshold k over patients and trainings."""
+    each = [
+        difference(Benefit(training.model[:, k], training.everyone[:, k]), cluster, group, n)
+        for n, training in enumerate(trainings)
+    ]
+    return estimates.over_trainings(each).interval()
 
 
 def _by_site(
