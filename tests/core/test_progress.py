@@ -5,19 +5,10 @@ from __future__ import annotations
 import io
 
 import pytest
+from clock import Clock
 
 from fedshift.core import console
 from fedshift.core.console import Progress
-
-
-class Clock:
-    """Time that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.fixture

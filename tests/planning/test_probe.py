@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from clock import Clock
 from PIL import Image
 
 from fedshift import study
 from fedshift.cli import parser as cli
-from fedshift.io.paths import Paths
+from fedshift.io.paths import STUDIES, Paths
 from fedshift.planning import probe
 from fedshift.planning.probe import FORWARD, WARM_UP, Images, Prober, images_of, steps
 from fedshift.study import Plan
@@ -80,16 +81,6 @@ def test_pooled_images_are_those_of_one_client() -> None:
 # ---- times
 
 
-class Clock:
-    """Time that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
@@ -151,6 +142,17 @@ def test_images_of_noise_have_the_size_and_the_sites_of_the_table() -> None:
     assert images.array.shape == (probe.FEW, 8, 8, 3)
     assert images.samples is not None
     assert images.samples["site"].value_counts().to_dict() == {"A": 20, "B": 20, "C": 20}
+
+
+def test_masks_and_data_that_are_drawn_can_be_probed() -> None:
+    """Neither names files of the user; the network is trained on masks, and hours need the number of images."""
+    run = next(iter(study.load(study.find("discs", STUDIES), "mini").runs.values()))
+    images = images_of(run, Paths())
+    assert images.masks is not None
+    assert images.array.shape == (*images.masks.shape, 1) == (probe.FEW, 32, 32, 1)
+    need = Prober(Paths(), seconds=0.0).train(run, 10)
+    assert need.amount is None
+    assert need.source.endswith("s a step in a probe, but the number of images is known once they are prepared")
 
 
 def test_the_command_says_how_to_get_hours(capsys: pytest.CaptureFixture[str]) -> None:

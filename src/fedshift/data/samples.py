@@ -170,6 +170,20 @@ class MaskedSamples(MappedSamples):
         return x.contiguous(), y[:, 0].round().long()
 
 
+def mapped(
+    images: np.ndarray,
+    rows: np.ndarray,
+    labels: np.ndarray,
+    masks: np.ndarray | None,
+    transforms: Sequence[Transform] = (),
+    device: torch.device | str = "cpu",
+) -> MappedSamples:
+    """Return rows of memory-mapped images with their labels (n,) or, where there are masks, with these."""
+    if masks is not None:
+        return MaskedSamples(images, rows, masks, transforms, device)
+    return MappedSamples(images, rows, labels, transforms, device)
+
+
 def labels_of(samples: Samples) -> Tensor:
     """Return the labels (n,), int64, of all samples on the CPU, without reading an image where they are in memory."""
     if isinstance(samples, Pooled):

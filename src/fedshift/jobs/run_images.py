@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.errors import UserError, did_you_mean
 from ..data.prepared import Prepared, read_partition
-from ..data.samples import MappedSamples, MaskedSamples
+from ..data.samples import MappedSamples, mapped
 from ..data.site_transforms import Statistics, at_site, site_statistics
 from ..io import identity
 from ..io.paths import Paths
@@ -74,6 +74,4 @@ class RunImages:
         return self._opened(rows, at_site(self.run.transforms, statistics))
 
     def _opened(self, rows: np.ndarray, transforms: Sequence[Transform]) -> MappedSamples:
-        if self.prepared.masks is not None:
-            return MaskedSamples(self.prepared.images, rows, self.prepared.masks, transforms, self.device)
-        return MappedSamples(self.prepared.images, rows, self.labels[rows], transforms, self.device)
+        return mapped(self.prepared.images, rows, self.labels[rows], self.prepared.masks, transforms, self.device)

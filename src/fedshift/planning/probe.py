@@ -19,7 +19,7 @@ from ..core import digest
 from ..core.console import say
 from ..core.errors import Interrupted, require_none
 from ..data.prepared import Prepared
-from ..data.samples import MappedSamples
+from ..data.samples import MappedSamples, mapped
 from ..data.site_transforms import at_site, site_statistics
 from ..engine.batches import equal_steps, phase_steps
 from ..engine.federation import Federation
@@ -58,11 +58,13 @@ class Images:
     samples : a row for each image of the run's sites, with site, split and label, and `row` of the array; None where
         their number is not known before they are prepared
     words : what they are
+    masks : the classes of their pixels (n, height, width), uint8; None where images have a class each
     """
 
     array: np.ndarray
     samples: pd.DataFrame | None
     words: str
+    masks: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -135,10 +137,10 @@ class Prober:
 
         def samples(rows: np.ndarray, labels: np.ndarray) -> MappedSamples:
             def opened(transforms: Any) -> MappedSamples:
-                return MappedSamples(images.array, rows[:FEW], labels[:FEW], transforms, device)
+                return mapped(images.array, rows[:FEW], labels[:FEW], images.masks, transforms, device)
 
             own = site_statistics(run.transforms, opened)
-            return MappedSamples(images.array, rows, labels, at_site(run.transforms, own, [own]), device)
+            return mapped(images.array, rows, labels, images.masks, at_site(run.transforms, own, [own]), device)
 
         validation = dict[str, MappedSamples]()
         if images.samples is None:
@@ -163,6 +165,7 @@ class Prober:
             training=run.training.model_copy(update={"patience": None, "select_at": (), "watch_every": None}),
             seed=run.seed,
             device=device,
+            task=run.data.task,
         )
 
 
@@ -256,7 +259,7 @@ def images_of(run: Run, paths: Paths) -> Images:
     if paths.data_files(run.data.id).card.exists():
         prepared = Prepared(paths.data(run.data.id))
         rows = np.arange(len(prepared.samples))
-        return Images(prepared.images, prepared.samples.assign(row=rows), "the prepared images")
+        return Images(prepared.images, prepared.samples.assign(row=rows), "the prepared images", prepared.masks)
     dataset = run.data.dataset
     if dataset.has_miniature:
         array, samples = _miniature(run)
@@ -265,12 +268,16 @@ def images_of(run: Run, paths: Paths) -> Images:
         return Images(array, None, "images of the miniature")
     shape = dataset.shape or (3, getattr(dataset, "size", 96), getattr(dataset, "size", 96))
     channels, *space = shape_after(run.data.prepare, shape)
-    array = np.random.default_rng(0).integers(0, 256, (FEW, *space, channels), dtype=np.uint8)
+    rng = np.random.default_rng(0)
+    array = rng.integers(0, 256, (FEW, *space, channels), dtype=np.uint8)
+    masks = rng.integers(0, len(dataset.classes), (FEW, *space), dtype=np.uint8) if run.data.task.has_masks else None
+    if not dataset.inputs():
+        return Images(array, None, "images of noise", masks)
     examined = dataset.examine(Path())
     require_none(examined.faults)
     samples = examined.samples
     samples = samples.assign(row=np.arange(len(samples)) % FEW, label=samples["label"].astype("int64"))
-    return Images(array, samples, "images of noise in the size of yours")
+    return Images(array, samples, "images of noise in the size of yours", masks)
 
 
 def _miniature(run: Run) -> tuple[np.ndarray, pd.DataFrame]:
