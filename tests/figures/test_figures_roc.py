@@ -11,8 +11,10 @@ import pytest
 from invented import made
 from scored_study import summarised
 
+from fedshift import study
 from fedshift.analysis import results, roc
 from fedshift.core import registry
+from fedshift.io.paths import STUDIES
 
 POSITIVE = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0]) == 1
 SCORE = np.array([0.9, 0.8, 0.4, 0.3, 0.8, 0.5, 0.3, 0.2, 0.1])
@@ -94,3 +96,7 @@ def test_pages_of_two_classes_show_calibration_and_roc(
     plan = fake_study.plan(tmp_path, figures=figures, dataset=fake_study.Fake(classes=classes))
     assert plan.figures == wanted
     assert plan.runs.keys() == fake_study.plan(tmp_path, dataset=fake_study.Fake(classes=classes)).runs.keys()
+
+
+def test_masks_of_two_classes_have_neither() -> None:
+    assert study.load(study.find("discs", STUDIES), "mini").figures == ("convergence",)

@@ -33,6 +33,13 @@ def made(root: Path, card: dict[str, Any] | None = None, **changes: Any) -> tupl
     return who.sections(loaded, cohorts(loaded)), page.write(plan, paths).read_text(encoding="utf-8")
 
 
+def test_images_of_masks_have_no_class() -> None:
+    rows = pd.DataFrame({"sample": ["1", "2", "3"], "patient": ["a", "a", "b"], "label": [0, 1, 1]})
+    assert who._events(rows, "patient", ()) == "2 patients"
+    assert who._events(rows, "patient", CLASSES) == "2 patients: 1 healthy, 2 tumour"
+    assert who._events(rows, "sample", ()) == ""
+
+
 def words(picture: str) -> str:
     """What the diagram says to readers who cannot see it."""
     return ElementTree.fromstring(picture)[0].text or ""

@@ -49,7 +49,9 @@ def _who(results: StudyResults, cohort: Cohort, run: Run, cards: dict[str, dict[
     samples = results.samples(run.data.id)
     rows = cohort.assigned.merge(samples.drop(columns="site"), on="sample", how="left")
     way = _flow(run.partition, samples, rows, cards[run.data.id])
-    table = _with_events(cohort, rows, results.plan.study.dataset.classes)
+    # Classes of masks are those of pixels: images have none.
+    classes = run.data.dataset.classes if run.data.task.has_probabilities else ()
+    table = _with_events(cohort, rows, classes)
     return Who(cohort.title, flow.svg(f"flow-{number}", way), table, _further(rows))
 
 
@@ -103,7 +105,7 @@ def _patients(rows: pd.DataFrame) -> int:
 
 
 def _with_events(cohort: Cohort, rows: pd.DataFrame, classes: tuple[str, ...]) -> PageTable:
-    """Return the table of a cohort with the patients of each class below the images of each split."""
+    """Return the table of a cohort with the patients, of each class if images have one, below the images of a split."""
     table = plain(cohort.table)
     unit, counted_units = "sample", "images"
     if cohort.patients:
@@ -116,22 +118,28 @@ def _with_events(cohort: Cohort, rows: pd.DataFrame, classes: tuple[str, ...]) -
         below = [_events(part, unit, classes) for part in of_splits]
         splits = [replace(cell, below=text) for cell, text in zip(cells[-len(SPLITS) :], below, strict=True)]
         filled.append([*cells[: -len(SPLITS)], *splits])
-    return replace(table, caption=f"{table.caption}; below, {counted_units} of each class", rows=filled)
+    caption = table.caption
+    if classes:
+        caption += f"; below, {counted_units} of each class"
+    elif cohort.patients:
+        caption += "; below, patients"
+    return replace(table, caption=caption, rows=filled)
 
 
 def _events(rows: pd.DataFrame, unit: str, classes: tuple[str, ...]) -> str:
     """Return how many patients, or samples where these are unknown, have each class."""
     if rows.empty or "label" not in rows:
         return ""
+    people = "" if unit == "sample" else counted(int(rows["patient"].nunique()), "patient")
+    if not classes:
+        return people
     counts = rows.groupby("label")[unit].nunique().reindex(range(len(classes)), fill_value=0)
     if len(classes) > CLASSES:
         rare = int(counts.to_numpy().argmin())
         texts = [f"fewest: {counts[rare]:,} {classes[rare]}"]
     else:
         texts = [f"{count:,} {name}" for name, count in zip(classes, counts, strict=True)]
-    if unit == "sample":
-        return ", ".join(texts)
-    return f"{counted(int(rows['patient'].nunique()), 'patient')}: {', '.join(texts)}"
+    return ": ".join(filter(None, [people, ", ".join(texts)]))
 
 
 def _further(rows: pd.DataFrame) -> PageTable | None:
