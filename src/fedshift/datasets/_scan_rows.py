@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..core.errors import UserError
+from ..core.spelling import counted
 from ..io.scan import NO_WINDOW, Reading, Scan
 from ..io.scan_files import is_scan, located, open_scan
 
@@ -102,8 +103,7 @@ class _Headers:
             scans = [scan for scan in sound if scan.kind == kind]
             sizes = sorted({scan.size for scan in scans}, key=lambda size: (size[0] * size[1], size))
             span = " to ".join(f"{width}x{height}" for height, width in dict.fromkeys([sizes[0], sizes[-1]]))
-            files = "file" if len(scans) == 1 else "files"
-            text = f"{len(scans):,} {kind} {files} of {span} pixels"
+            text = f"{counted(len(scans), f'{kind} file')} of {span} pixels"
             most = max(scan.frames for scan in scans)
             if most > 1:
                 text += f", with up to {most} frames"

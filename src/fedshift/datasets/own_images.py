@@ -58,7 +58,7 @@ class OwnImages(Dataset):
     aliases = ("manifest",)
     documentation_fields = frozenset({"title", "licence", "citation", "caveat"})
     reading_fields = frozenset({"skip_unreadable", "masks", *SCANS})
-    later_fields = frozenset({"skip_unreadable", "masks", *SCANS})
+    later_fields = reading_fields
     table: Path = Field(
         description="path of the CSV, from the folder of the study, or from the top of the archive if there is one"
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 INK = "#010203"
@@ -145,6 +146,28 @@ def panels(figure: Figure, count: int, columns: int, **options: Any) -> list[Any
     for axes in grid[count:]:
         axes.set_visible(False)
     return grid[:count]
+
+
+def site_panels(
+    figure: Figure,
+    table: pd.DataFrame,
+    sites: Sequence[str],
+    draw: Callable[[Any, pd.DataFrame], None],
+    names: tuple[str, str],
+) -> None:
+    """Draw a panel for each site, three in a row; all have the same axes, and `names` (x, y) stand at the rim.
+
+    `draw` takes the axes of a panel, and the rows of `table` at its site.
+    """
+    columns = min(3, len(sites))
+    grid = panels(figure, len(sites), columns, sharex=True, sharey=True)
+    for axes, site in zip(grid, sites, strict=True):
+        draw(axes, table[table["site"] == site])
+        axes.set_title(short(site))
+    for axes in grid[::columns]:
+        axes.set_ylabel(names[1])
+    for axes in figure.axes[-columns:]:
+        axes.set_xlabel(names[0])
 
 
 def round_axis(axes: Any) -> None:

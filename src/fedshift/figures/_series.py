@@ -56,6 +56,12 @@ def axis(results: Results) -> str:
     return results.headline.title + unit
 
 
+def sites_of(results: Results, table: pd.DataFrame) -> list[str]:
+    """Return the sites that a table has, in the order of the study, external ones first."""
+    there = set(table["site"])
+    return [site for site in dict.fromkeys((*results.external, *results.internal)) if site in there]
+
+
 def inside(results: Results) -> tuple[str, ...]:
     """Return the internal sites that have test samples in some run, and those that no run names."""
     trained, tested = set[str](), set[str]()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import INK, WIDTH, panels, short, style
-from ._series import by_partition
+from ._canvas import INK, WIDTH, site_panels, style
+from ._series import by_partition, sites_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ class DecisionCurve(Figure):
         if table.empty:
             return "There is no net benefit to show: it needs two classes, and predictions."
         prevalence = table.groupby("site")["prevalence"].first()
-        shares = ", ".join(f"{site} {100 * prevalence[site]:.1f} %" for site in _sites(results, table))
+        shares = ", ".join(f"{site} {100 * prevalence[site]:.1f} %" for site in sites_of(results, table))
         more = table["line"].nunique() - self.most
         left_out = f"{more} further models are left out here. " if more > 0 else ""
         return (
@@ -46,20 +46,13 @@ class DecisionCurve(Figure):
         table = _shown(results)
         if table.empty:
             return self.nothing(results)
-        sites = _sites(results, table)
+        sites = sites_of(results, table)
         lines = list(dict.fromkeys(table["line"]))[: self.most]
-        columns = min(3, len(sites))
-        rows = -(-len(sites) // columns)
+        rows = -(-len(sites) // min(3, len(sites)))
 
         def paint(figure: Any) -> None:
-            grid = panels(figure, len(sites), columns, sharex=True, sharey=True)
-            for axes, site in zip(grid, sites, strict=True):
-                _panel(axes, table[table["site"] == site], lines)
-                axes.set_title(short(site))
-            for axes in grid[::columns]:
-                axes.set_ylabel("Net benefit")
-            for axes in figure.axes[-columns:]:
-                axes.set_xlabel("Threshold probability")
+            names = "Threshold probability", "Net benefit"
+            site_panels(figure, table, sites, lambda axes, part: _panel(axes, part, lines), names)
 
         return self.picture(results, (WIDTH, 0.4 + 2.3 * rows), paint, [*lines, "Treat all", "Treat none"])
 
@@ -78,11 +71,6 @@ def _panel(axes: Any, table: pd.DataFrame, lines: list[str]) -> None:
     top = max(table["prevalence"].max(), 0.05)
     low, high = axes.get_ylim()
     axes.set_ylim(min(-0.1 * top, max(low, -0.5 * top)), max(high, top))
-
-
-def _sites(results: Results, table: pd.DataFrame) -> list[str]:
-    """Return the sites that have curves, in the order of the study."""
-    return [site for site in dict.fromkeys((*results.external, *results.internal)) if site in set(table["site"])]
 
 
 def _shown(results: Results) -> pd.DataFrame:

@@ -74,14 +74,14 @@ def places(table: pd.DataFrame) -> pd.DataFrame:
 
     A place is an external site under a condition; with more than MOST of them, it is a condition.
     """
+    import pandas as pd
+
     outside = table[table["role"] == "external"]
     several = table["condition"].nunique() > 1
     each = len(outside[["condition", "site"]].drop_duplicates()) <= MOST
     words = outside["condition"] if several or not each else outside["site"]
     if several and each:
         words = outside["condition"] + ": " + outside["site"]
-    import pandas as pd
-
     measures = list(MEASURES)
     points = outside.assign(place=words).rename(columns={"shown": "label"})
     home = table[table["role"] == "internal"].groupby("condition", sort=False)[measures].mean()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import INK, WIDTH, panels, short, style
-from ._series import by_partition
+from ._canvas import INK, WIDTH, short, site_panels, style
+from ._series import by_partition, sites_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,20 +40,15 @@ class Roc(Figure):
         if table.empty:
             return self.nothing(results)
         table = table.assign(line=table["condition"] + ", " + table["shown"])
-        sites = [site for site in (*results.external, *results.internal) if site in set(table["site"])]
+        sites = sites_of(results, table)
         lines = list(dict.fromkeys(table["line"]))[: self.most]
         columns = min(3, len(sites))
         rows = -(-len(sites) // columns)
 
         def paint(figure: Any) -> None:
-            grid = panels(figure, len(sites), columns, sharex=True, sharey=True)
-            for axes, site in zip(grid, sites, strict=True):
-                _panel(axes, table[table["site"] == site], lines)
-                axes.set_title(short(site))
-            for axes in grid[::columns]:
-                axes.set_ylabel(short(f"Share of {_positive(results)} flagged", 40))
-            for axes in figure.axes[-columns:]:
-                axes.set_xlabel(short(f"Share of {_negative(results)} flagged", 40))
+            classes = _negative(results), _positive(results)
+            negative, positive = (short(f"Share of {name} flagged", 40) for name in classes)
+            site_panels(figure, table, sites, lambda axes, part: _panel(axes, part, lines), (negative, positive))
 
         width = WIDTH if columns == 3 else 0.6 + 2.6 * columns
         return self.picture(results, (width, 0.5 + 2.4 * rows), paint, lines)

@@ -11,6 +11,7 @@ from pydantic import Field
 from ..core.errors import UserError
 from ..core.frozen import Frozen
 from ..core.rng import keyed, stream
+from ..core.spelling import counted
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -116,6 +117,6 @@ class Personalise(Frozen, allow_inf_nan=False):
         if self.source == "test_included":
             leak = ", and these images are scored too: it has seen their answers"
         return (
-            f"{name} first takes {self.steps} gradient step{'s' * (self.steps > 1)} on up to "
+            f"{name} first takes {counted(self.steps, 'gradient step')} on up to "
             f"{self.batch_size} labelled images of the site{leak}. It is not comparable with what needs no labels."
         )

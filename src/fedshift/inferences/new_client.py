@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from ..core.errors import UserError
 from ..core.rng import stream
+from ..core.spelling import counted
 from ._base import Inference
 from ._personalise import Labelled, steps_on
 
@@ -84,7 +85,7 @@ class NewClient(Inference):
     def caveat(self, name: str) -> str:
         """Return what a report must say of this inference, which it calls `name`."""
         return (
-            f"{name} first takes {self.steps} gradient step{'s' * (self.steps > 1)} on {self.images} labelled images "
+            f"{name} first takes {counted(self.steps, 'gradient step')} on {self.images} labelled images "
             "of the site, which are not scored, so that its gain is not over the same images. It is not comparable "
             "with what needs no labels."
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import UserError
+from ..core.spelling import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -122,7 +123,7 @@ class Scan(ABC):
             raise UserError(self.path, problem, "make a volume of its series (dcm2niix), or remove dataset.neighbours")
         if named is None and self.frames == 1:
             return 1
-        several = f"{self.frames} frames" if self.frames > 1 else "1 frame"
+        several = counted(self.frames, "frame")
         if named is None:
             example = f"{self.path.name}#{(self.frames + 1) // 2}"
             remedy = f"name one in its path, such as {example}, or some for all files: dataset.slices: [0.5]"

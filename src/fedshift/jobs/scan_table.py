@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..core.console import Progress
 from ..core.errors import UserError, require_none, shortened
+from ..core.spelling import counted
 from ..io.dicom import DEVICE, PERSON, read_header
 from ..io.images import PLAIN
 from ..io.pseudonyms import Pseudonyms
@@ -54,8 +55,7 @@ class Listed:
         if self.unused:
             yield f"{self.unused:,} labels have a patient or a study that no file has"
         for trait, number in self.counts.items():
-            files = "1 file" if number == 1 else f"{number:,} files"
-            yield f"{files} {trait}"
+            yield f"{counted(number, 'file')} {trait}"
         yield from map(str, shortened(self.faults, len(self.faults), "other files"))
 
 

@@ -15,7 +15,8 @@ class Metric(Plugin):
     `title` is its name on pages, `higher_is_better` orders tables, and `percent` says whether values are shown in
     percent. `by_class` means that the score consists of scores of single classes, so that an interval needs enough
     patients of each of these classes. `logit` means that the interval of a value is made on the logit scale, which
-    keeps it between 0 and 1; a value of 0 or 1 then has none. `interval_note` says for the methods of a page how the
+    keeps it between 0 and 1; a value of 0 or 1 then has none. `least` is the lowest value, where intervals end; with
+    `percent` it is 0. `interval_note` says for the methods of a page how the
     interval is made where that is special, and `caveat` what readers of the score must know.
     """
 
@@ -26,6 +27,7 @@ class Metric(Plugin):
     percent: ClassVar[bool] = True
     by_class: ClassVar[bool] = False
     logit: ClassVar[bool] = False
+    least: ClassVar[float] = -np.inf
     interval_note: ClassVar[str] = ""
     caveat: ClassVar[str] = ""
 
@@ -115,7 +117,7 @@ class Metric(Plugin):
         """The lowest and the highest value that the score can have; infinite where it has none."""
         if self.percent or self.logit:
             return 0.0, 1.0
-        return -np.inf, np.inf
+        return self.least, np.inf
 
     @property
     def has_interval(self) -> bool:

@@ -36,3 +36,15 @@ class MaskMetric(Metric):
         table = probability.reshape(len(probability), -1, len(NUMBERS))
         with np.errstate(invalid="ignore", divide="ignore"):  # an empty structure has no score: NaN
             return self.of_structure(**{name: table[:, :, k] for k, name in enumerate(NUMBERS)})
+
+
+class SurfaceDistance(MaskMetric):
+    """A distance between the edges of mask and reference, in pixels.
+
+    A missed structure and a false alarm count as the diagonal of the image, so that they cannot improve the mean.
+    """
+
+    higher_is_better = False
+    percent = False
+    least = 0.0
+    caveat = "HD95 and ASSD of a missed structure, and of a false alarm, are the diagonal of the image."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._masks import MaskMetric
+from ._masks import SurfaceDistance
 
 
-class ASSD(MaskMetric):
+class ASSD(SurfaceDistance):
     """The mean distance of the edge pixels of mask and reference to the other edge, in pixels.
 
     A missed structure and a false alarm count as the diagonal of the image, so that they cannot improve the mean.
@@ -15,9 +15,6 @@ class ASSD(MaskMetric):
 
     display_name = "ASSD"
     title = "ASSD (pixels)"
-    higher_is_better = False
-    percent = False
-    caveat = "HD95 and ASSD of a missed structure, and of a false alarm, are the diagonal of the image."
 
     def of_structure(self, assd: np.ndarray, **_: np.ndarray) -> np.ndarray:
         return assd

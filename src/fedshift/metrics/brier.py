@@ -16,13 +16,9 @@ class Brier(Metric):
     title = "Brier score"
     higher_is_better = False
     percent = False
+    least = 0.0
 
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
         if probability.shape[1] == 2:
             return (probability[:, 1] - label) ** 2
         return ((probability - np.eye(probability.shape[1])[label]) ** 2).sum(1)
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The lowest and the highest value: an error is never below zero."""
-        return 0.0, np.inf

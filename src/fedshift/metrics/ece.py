@@ -17,6 +17,7 @@ class ECE(Metric):
     title = "ECE"
     higher_is_better = False
     percent = False
+    least = 0.0
     bins: int = Field(15, ge=1, description="number of bins of equal width between 0 and 1")
 
     def value(self, label: np.ndarray, probability: np.ndarray) -> float:
@@ -24,8 +25,3 @@ class ECE(Metric):
         excess = (probability.argmax(1) == label) - confidence
         member = np.clip(np.ceil(confidence * self.bins).astype(int) - 1, 0, self.bins - 1)
         return float(np.abs(np.bincount(member, excess)).sum() / len(label))
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The lowest and the highest value: an error is never below zero."""
-        return 0.0, np.inf

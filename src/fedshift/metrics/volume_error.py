@@ -13,6 +13,7 @@ class VolumeError(MaskMetric):
     title = "Volume error"
     higher_is_better = False
     percent = False
+    least = 0.0
 
     def of_structure(self, tp: np.ndarray, fp: np.ndarray, fn: np.ndarray, **_: np.ndarray) -> np.ndarray:
         return np.where(tp + fn > 0, np.abs(fp - fn) / (tp + fn), np.nan)

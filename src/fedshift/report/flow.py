@@ -58,20 +58,20 @@ class Flow:
 
 def described(flow: Flow) -> str:
     """Return the diagram in words, for readers who cannot see it."""
-    parts = [f"Flow of images. Table: {_counted(flow.images, flow.patients)}."]
+    parts = [f"Flow of images. Table: {', '.join(_totals(flow))}."]
     parts.append(f"Left out: {', '.join(f'{r.images:,} {r.words}' for r in flow.left_out) or 'none'}.")
     for side in flow.sides:
         sites = "; ".join(
             f"{site} {', '.join(f'{split} {n:,}' for split, n in zip(side.splits, counts, strict=True))}"
             for site, counts in side.sites
         )
-        parts.append(f"{side.title}: {_counted(side.images, side.patients)} ({sites}).")
+        parts.append(f"{side.title}: {', '.join(_totals(side))} ({sites}).")
     return " ".join(parts)
 
 
 def svg(name: str, flow: Flow) -> str:
     """Return the diagram; `name` makes its ids unique."""
-    body = list(_box(0, 0, WIDTH, ["Table of images", _counted(flow.images, flow.patients)]))
+    body = list(_box(0, 0, WIDTH, ["Table of images", ", ".join(_totals(flow))]))
     top = 2 * _LINE + _PAD
     reasons = [f"{reason.images:,} {reason.words}" for reason in flow.left_out]
     lines = ["Left out", *(short(text, 46) for text in reasons or ["none"])]
@@ -92,17 +92,10 @@ def svg(name: str, flow: Flow) -> str:
     return frame(name, described(flow), (WIDTH, top + max(heights, default=0.0) + 2), "\n".join(body))
 
 
-def _totals(side: Side) -> list[str]:
-    if side.patients:
-        return [counted(side.images, "image"), counted(side.patients, "patient")]
-    return [counted(side.images, "image")]
-
-
-def _counted(images: int, patients: int) -> str:
-    text = counted(images, "image")
-    if patients:
-        text += f", {counted(patients, 'patient')}"
-    return text
+def _totals(part: Flow | Side) -> list[str]:
+    """Return the numbers of images and of patients, where these are known."""
+    patients = [counted(part.patients, "patient")] if part.patients else []
+    return [counted(part.images, "image"), *patients]
 
 
 def _box(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.table import Table
+from ..core.spelling import counted
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -73,8 +74,7 @@ def further(tables: list[PageTable]) -> tuple[list[PageTable], list[Fold]]:
     """Return the tables of conditions that a section shows, and further ones in a secondary fold."""
     folds = []
     if tables[OPEN:]:
-        count = len(tables) - OPEN
-        folds.append(Fold(f"{count} further condition{'s' * (count > 1)}", tables[OPEN:], secondary=True))
+        folds.append(Fold(counted(len(tables) - OPEN, "further condition"), tables[OPEN:], secondary=True))
     return tables[:OPEN], folds
 
 
@@ -83,7 +83,7 @@ def _environment() -> Environment:
     """Return what templates are filled by; it compiles each of them once."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("fedshift.report"),
         autoescape=True,
         # a name that the page lacks is an error, not an empty text
@@ -92,6 +92,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.globals["counted"] = counted
+    return environment
 
 
 def render(template: str, content: dict[str, Any]) -> str:

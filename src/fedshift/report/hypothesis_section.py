@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, Value, between, number
 from ..papers.hypotheses import CANNOT_TELL, NO, NOT_RUN, YES
-from .html import Fold, Section, plain
+from .html import Fold, PageTable, Section, plain
 from .phrases import capital
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MEANING = (
     "These claims and their margins stand in the file of the study, where they are to be before its results are seen. "
@@ -32,19 +35,22 @@ def section(results: StudyResults, unit: str) -> Section | None:
     counts = {answer: int((rows["answer"] == answer).sum()) for answer in (YES, NO, CANNOT_TELL, NOT_RUN)}
     told = ", ".join(f"{answer}: {count}" for answer, count in counts.items() if count)
     lines = [f"Registered: {len(rows)}. {capital(told)}.", MEANING]
-    body = tuple(_row(results.findings, row) for row in rows.to_dict("records"))
-    header = ("Claim", "Claimed difference", "Found", f"95% interval ({unit} and trainings)", "Answer")
     caption = f"{results.findings.headline.title}: the differences that the claims are about; positive is better"
-    table = Table(caption, header, body, 1)
-    marks = {NO: "worse", YES: "better"}
     folds = []
     for without, fewer in every[every["without"] > 0].groupby("without"):
-        body = tuple(_row(results.findings, row) for row in fewer.to_dict("records"))
         title = f"Without the {without} {unit} with most test images of each site"
         same = int((fewer["answer"].to_numpy() == rows["answer"].to_numpy()).sum())
-        told = f"Whether a few {unit} decide: {same} of {len(fewer)} answers are the same without them."
-        folds.append(Fold(title, [plain(Table(f"{caption}. {title}", header, body, 1), marks)], [told]))
-    return Section("hypotheses", "Registered hypotheses", lines, [plain(table, marks)], folds)
+        whether = f"Whether a few {unit} decide: {same} of {len(fewer)} answers are the same without them."
+        folds.append(Fold(title, [_answers(results.findings, fewer, unit, f"{caption}. {title}")], [whether]))
+    shown = _answers(results.findings, rows, unit, caption)
+    return Section("hypotheses", "Registered hypotheses", lines, [shown], folds)
+
+
+def _answers(findings: Findings, rows: pd.DataFrame, unit: str, caption: str) -> PageTable:
+    """Return the table of the answers to some hypotheses."""
+    header = ("Claim", "Claimed difference", "Found", f"95% interval ({unit} and trainings)", "Answer")
+    body = tuple(_row(findings, row) for row in rows.to_dict("records"))
+    return plain(Table(caption, header, body, 1), {NO: "worse", YES: "better"})
 
 
 def _row(findings: Findings, row: Mapping[Hashable, Any]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, Value, spread
-from .phrases import bounds, heading
+from .phrases import bounds, heading, resampled
 
 NOT_STATED = "not stated"
 """The name of the group of images without a value in the column."""
@@ -46,7 +46,8 @@ def _table(results: StudyResults, column: str, rows: pd.DataFrame, unit: str) ->
         cells.append(tuple(row))
     column_of_units = {"patients": "Patients"}.get(unit, "Resampled")
     header = ("Group", "Role", "Condition", "Images", column_of_units, *map(findings.name, keys))
-    return Table(_caption(results, column, unit), header, tuple(cells), 3)
+    over = resampled(int(rows["seeds"].max()) if len(rows) else 1, unit)
+    return Table(_caption(results, column, unit, over), header, tuple(cells), 3)
 
 
 def shown(findings: Findings, condition: Condition) -> list[str]:
@@ -55,7 +56,7 @@ def shown(findings: Findings, condition: Condition) -> list[str]:
     return [key for key in keys if key in condition.inferences]
 
 
-def _caption(results: StudyResults, column: str, unit: str) -> str:
+def _caption(results: StudyResults, column: str, unit: str, over: str) -> str:
     groups = [subgroups.groups(results.plan, data, results.samples(data))[column] for data in results.plan.data]
     most = max((group.nunique() for group in groups), default=0)
     largest = ""
@@ -63,5 +64,5 @@ def _caption(results: StudyResults, column: str, unit: str) -> str:
         largest = f"; the {subgroups.MOST} largest of {most} groups"
     return (
         f"{heading(results.findings.headline)} of test images by {column}{largest}: mean ± standard deviation "
-        f"over seeds, with the 95% interval over {unit} and trainings in parentheses; none under {FEWEST} {unit}"
+        f"over seeds, with the 95% interval {over} in parentheses; none under {FEWEST} {unit}"
     )
