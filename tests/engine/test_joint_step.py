@@ -413,6 +413,27 @@ class Viewing(nn.Module):
         return self.head(x)
 
 
+class Scattering(nn.Module):
+    """A network that writes what it has computed into a new tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm2d(2), nn.Linear(72, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.head(self.norm(x).flatten(1))
+        return torch.zeros(16, 3, dtype=x.dtype).copy_(logits)
+
+
+def test_what_clients_would_share_is_refused() -> None:
+    """The clients' logits would be those of the last one."""
+    with keyed(0):
+        model = Scattering().double()
+    data = {name: (x[:16], y[:16]) for name, (x, y) in clients().items()}
+    with pytest.raises(UserError, match="copy_ writes into a tensor that all clients would share"):
+        Federation(model, data, algorithm="fedtan", training={**ONE, "batch_size": 16}).run()
+
+
 @pytest.mark.parametrize("equal", [True, False], ids=["an error of the network's", "unequal batches"])
 def test_an_error_in_the_joint_step_leaves_no_trace(equal: bool) -> None:
     """One line says where batches differ in size. A federation goes on after an error that is no more."""

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
 
 from ..algorithms import Bessel, Joint
 from ..core.errors import UserError
@@ -90,7 +91,8 @@ def joint_step(
     exchange : the means over clients
     key : random key of dropout, equal for all clients
 
-    Raises UserError if the network depends on the size of a batch and the batches differ in size.
+    Raises UserError if the network depends on the size of a batch and the batches differ in size, and for numbers of
+    the clients that are written into a tensor which is not the network's.
     """
     before = network.counters.clone()
     grads = [torch.zeros_like(network.all_grad) for _ in own]
@@ -99,7 +101,7 @@ def joint_step(
     network.mode(train=True)
     coupled = batch_norm_by(network.model, lambda layer, _: functools.partial(_normalise, layer, exchange))
     with keyed(*key, device=network.device), _in_place_of(network.model, parameters), coupled:
-        with network.autocast:
+        with network.autocast, _NoSharedWrites(network):
             losses, logits = map(_parts, objective(Lockstep(xs), Lockstep(ys)))
         # One backward pass of the sum: gradients of a client's loss reach other clients through the BN layers.
         torch.stack(losses).sum().backward()
@@ -283,14 +285,34 @@ class Lockstep(Tensor):
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Call a torch function for each client in turn, and return the results together."""
-        name = getattr(func, "__name__", "")
-        if name.endswith("_") and not name.endswith("__") and args and not isinstance(args[0], Lockstep):
-            problem = f"{name} writes into a tensor that all clients would share"
-            raise UserError("joint step", problem, "write what is differentiated without changes in place")
         arguments = (args, kwargs or {})
         clients = len(_first(arguments).parts)
         results = [func(*a, **k) for a, k in (_of(arguments, i) for i in range(clients))]
         return _together(results)
+
+
+class _NoSharedWrites(TorchFunctionMode):
+    """Refuses changes in place that would make clients share a new tensor; buffers of the network are shared."""
+
+    def __init__(self, network: FlatNetwork) -> None:
+        super().__init__()
+        self.memory = {_address(network.state_vector), _address(network.counters)}
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call a torch function. Raises UserError if it writes tensors in lockstep into one that is not."""
+        name = getattr(func, "__name__", "")
+        in_place = name.endswith("_") and not name.endswith("__")
+        mixed = in_place and Lockstep in types and not isinstance(args[0], Lockstep)
+        if mixed and _address(args[0]) not in self.memory:
+            problem = f"{name} writes into a tensor that all clients would share"
+            raise UserError("joint step", problem, "write what is differentiated without changes in place")
+        return func(*args, **kwargs or {})
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _first(argument: Any) -> Lockstep:
