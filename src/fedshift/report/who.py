@@ -47,7 +47,9 @@ def sections(results: StudyResults, people: Iterable[Cohort]) -> list[Who]:
 
 def _who(results: StudyResults, cohort: Cohort, run: Run, cards: dict[str, dict[str, Any]], number: int) -> Who:
     samples = results.samples(run.data.id)
-    rows = cohort.assigned.merge(samples.drop(columns="site"), on="sample", how="left")
+    # A column of the user's table may have the name of one that the partition adds.
+    further = samples[["sample", *samples.columns.difference(cohort.assigned.columns, sort=False)]]
+    rows = cohort.assigned.merge(further, on="sample", how="left")
     way = _flow(run.partition, samples, rows, cards[run.data.id])
     # Classes of masks are those of pixels: images have none.
     classes = run.data.dataset.classes if run.data.task.has_probabilities else ()
