@@ -24,6 +24,7 @@ from fedshift.core.rng import keyed
 from fedshift.models import initialise
 from fedshift.models.alexnet_bn import AlexNetBN
 from fedshift.models.resnet20 import ResNet20
+from fedshift.tasks import CLASSIFICATION
 
 SETTINGS: dict[str, Any] = {"rounds": 3, "local_epochs": 2, "batch_size": 4, "lr": 0.02, "select": "last"}
 
@@ -37,7 +38,8 @@ def features(n: int = 5, channels: int = 4, seed: int = 0) -> Tensor:
 
 
 def local(model: nn.Module | None = None, **more: Any) -> Any:
-    return SimpleNamespace(model=model or network(), class_weights=None, scratch={}, round=1, steps=0, **more)
+    state = {"class_weights": None, "task": CLASSIFICATION, "scratch": {}, "round": 1, "steps": 0}
+    return SimpleNamespace(model=model or network(), **state, **more)
 
 
 # ---- all of them

@@ -239,7 +239,7 @@ def test_the_head_is_found_by_its_place_in_the_network() -> None:
     assert LAYERS["head_home"].stays(convolution) == ["0.weight", "0.bias"], (
         "without a linear layer, the last convolution"
     )
-    with pytest.raises(UserError, match="head"):
+    with pytest.raises(UserError, match="no linear layer"):
         LAYERS["head_home"].stays(nn.BatchNorm2d(1))
 
 

@@ -136,7 +136,7 @@ def test_a_partial_file_is_missing_not_averaged(tmp_path: Path) -> None:
     ("change", "words"),
     [
         (lambda t: t.drop(columns="label"), "no column label"),
-        (lambda t: t.drop(columns=["p0", "p1"]), "no probability columns"),
+        (lambda t: t.drop(columns=["p0", "p1"]), "no column p0 of predictions"),
         (lambda t: t.assign(p1=math.nan), "NaN or infinite"),
         (lambda t: t.assign(p1=t["p1"] + 0.01), "do not add up to 1"),
         (lambda t: t.assign(p0=1.5, p1=-0.5), "do not add up to 1"),

@@ -10,6 +10,7 @@ from scored_study import summarised
 
 from fedshift.analysis.results import load
 from fedshift.report import page
+from fedshift.report.cohort import cohorts
 
 STUDY = {
     "partition": {"internal": ["a", "b"], "external": ["x"], "split": {"folds": 5, "val": 0.2}},
@@ -24,10 +25,12 @@ def test_patients_of_all_folds_are_counted_together(tmp_path: Path, monkeypatch:
     """16 patients at each site, three or four of whom a fold tests: of the whole they are not few."""
     monkeypatch.setattr(fake_study, "PATIENTS", 16)
     plan, paths = summarised(tmp_path, **STUDY)
-    context = page.context(load(plan, paths))
-    assert [cohort.title for cohort, _ in context["cohorts"]] == [f"x, fold {k}" for k in range(1, 6)]
-    assert not any(cohort.few for cohort, _ in context["cohorts"])
-    assert not any("Fewer than ten" in caveat for caveat in context["caveats"])
+    loaded = load(plan, paths)
+    context = page.context(loaded)
+    people = cohorts(loaded)
+    assert [cohort.title for cohort in people] == [f"x, fold {k}" for k in range(1, 6)]
+    assert not any(cohort.few for cohort in people)
+    assert not any("Few to test on" in concern.text for concern in context["concerns"])
     assert not context["several"]
     assert len(context["sites"]) == 1
     assert [row[0].text for row in context["sites"][0].rows] == ["a", "b", "x"]

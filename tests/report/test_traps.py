@@ -162,7 +162,7 @@ def test_few_events_are_a_caveat(tmp_path: Path) -> None:
     table.loc[outside, "label"] = (table[outside].groupby("site").cumcount() < 4).astype(int)
     made = judged(table, tmp_path)
     assert "only 1 patient of class tumour at east" in made.few
-    assert any("1 patient of tumour at east" in text and "rough there" in text for text in made.caveats)
+    assert any("only 1 patient of class tumour at east" in text and "rough there" in text for text in made.caveats)
 
 
 def test_classes_that_sites_lack_are_listed(tmp_path: Path) -> None:

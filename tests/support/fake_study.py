@@ -87,7 +87,8 @@ def predict(table: pd.DataFrame, run: Run, inference: str, share_right: ShareRig
     correct = order < np.round(np.array(share) * PER_PATIENT)
     table["p1"] = np.where(correct == (table["label"] == 1), 0.8, 0.2)
     table["p0"] = 1 - table["p1"]
-    return table[["sample", "site", "role", "label", "p0", "p1"]]
+    further = {f"p{label}": 0.0 for label in range(2, len(run.data.dataset.classes))}
+    return table[["sample", "site", "role", "label", "p0", "p1"]].assign(**further)
 
 
 def called(inference: Inference) -> str:
@@ -211,11 +212,8 @@ def write(
         if not run.algorithm.collaboration.has_global_model:
             known = known[known["role"] == "internal"]
         splits = [known[known["split"] == split] for split in ("test", "val") if split in set(known["split"])]
-        others = {f"p{label}": 0.0 for label in range(2, len(made.study.dataset.classes))}
         tables = {
-            how: pd.concat(
-                [predict(part, run, called(i), share_right).assign(split=part["split"], **others) for part in splits]
-            )
+            how: pd.concat([predict(part, run, called(i), share_right).assign(split=part["split"]) for part in splits])
             for how, i in made.inferences.items()
         }
         for sweep in made.prediction_jobs[name]:
