@@ -43,7 +43,7 @@ def loaded(root: Path, inside: float, outside: float, tsmobn: float = 0.9, **cha
 
 def judged(found: StudyResults, **changes: Any) -> Any:
     told = answer(found.findings)
-    return screen(found.findings, told.condition, told.judged, "patients", faults=False)
+    return screen(found.findings, told.condition, told.judged, "patients")
 
 
 def test_a_loss_is_a_word_and_three_numbers(tmp_path: Path) -> None:
@@ -86,12 +86,13 @@ def wide(std: float, patients: float, mean: float = 0.02) -> Verdict:
 )
 def test_what_would_settle_it(std: float, patients: float, words: str, tmp_path: Path) -> None:
     found = loaded(tmp_path, 0.9, 0.8).findings
-    said = screen(found, found.conditions[0], wide(std, patients), "patients", faults=False)
+    said = screen(found, found.conditions[0], wide(std, patients), "patients")
     assert said.word == "Cannot tell"
     assert words in said.settle
     seen = 100 * 1.96 * math.hypot(std, patients)
     assert said.settle.endswith(f"A loss under {seen:.1f} points could not have been seen.")
-    assert screen(found, found.conditions[0], wide(std, patients), "patients", faults=True).settle == ""
+    first = "First correct the data."
+    assert screen(found, found.conditions[0], wide(std, patients), "patients", first).settle == first
 
 
 def test_where_few_trainings_alone_leave_it_open_no_smaller_number_is_named(tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_where_few_trainings_alone_leave_it_open_no_smaller_number_is_named(tmp_
     found = loaded(tmp_path, 0.9, 0.8).findings
     loss = wide(0.02, 0.02, mean=0.12).loss._replace(low=-0.01, high=0.25)
     judged_ = Verdict(Word.CANNOT_TELL, Value(mean=0.9), loss, Reason.TOO_WIDE)
-    said = screen(found, found.conditions[0], judged_, "patients", faults=False)
+    said = screen(found, found.conditions[0], judged_, "patients")
     assert said.settle == (
         "A few more trainings would settle it, if the loss stays where it is: 3 trainings hardly tell how they differ. "
         "A loss under 13.0 points could not have been seen."

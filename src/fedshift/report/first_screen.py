@@ -30,7 +30,7 @@ class Screen:
     word, tone : the verdict, and whether it is good, bad or plain
     sentence : what it means, with three numbers at most and without names of methods
     whom : the sites that it holds for
-    settle : how many more patients or trainings would decide it; empty where they would not
+    settle : what would decide it: how many more patients or trainings, or what must come first; may be empty
     """
 
     word: str
@@ -40,10 +40,12 @@ class Screen:
     settle: str
 
 
-def screen(findings: Findings, condition: Condition, judged: Verdict, unit: str, faults: bool) -> Screen:
-    """Return the verdict on a condition. With `faults` of the data, nothing is said of what would settle it."""
+def screen(findings: Findings, condition: Condition, judged: Verdict, unit: str, first: str = "") -> Screen:
+    """Return the verdict on a condition. `first` is what to do before more patients or trainings could settle it."""
     word, tone, sentence = _said(findings, condition, judged)
-    settle = "" if faults else _settle(findings, judged, unit)
+    settle = ""
+    if judged.word is Word.CANNOT_TELL:
+        settle = first or _settle(findings, judged, unit)
     return Screen(word, tone, sentence, _whom(findings, condition, judged), settle)
 
 

@@ -43,7 +43,7 @@ from .answer import Answer, Tile, answer
 from .care import concerns
 from .checklists import checklists, statements
 from .citation import Citation, citation
-from .cohort import Cohort, cohorts, events, problems
+from .cohort import EVENTS, Cohort, cohorts, events, problems
 from .downloads import Download, download, downloads
 from .first_screen import Screen, lights, screen
 from .forest import WIDTHS, Forest, forest
@@ -80,6 +80,17 @@ def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     return out
 
 
+def _to_do_first(people: Sequence[Cohort], faults: Sequence[str], few: Sequence[str], unit: str) -> str:
+    """Return what must be done before anybody can tell how many more patients would settle a question."""
+    if faults:
+        return "First correct the data: see the problems above."
+    if few:
+        return f"First it takes {EVENTS} test {unit} of each class at every site."
+    if any(cohort.doubted or not cohort.patients for cohort in people):
+        return "First the table must say which images are of one patient."
+    return ""
+
+
 def context(results: StudyResults) -> dict[str, Any]:
     """Return everything that the template shows."""
     plan = results.plan
@@ -97,8 +108,7 @@ def context(results: StudyResults) -> dict[str, Any]:
     faults = problems(people)
     faulty = bool(faults or few) or any(cohort.doubted for cohort in people)
     told = answer(findings, unit, faulty)
-    # Where patients are unknown, their number is, too: nothing is said of how many more would do.
-    first = screen(findings, told.condition, told.judged, unit, faulty or not all(cohort.patients for cohort in people))
+    first = screen(findings, told.condition, told.judged, unit, _to_do_first(people, faults, few, unit))
     late = next(unfinished(findings, runs, results.rounds), "")
     cited = citation(results, runs)
     listed_concerns = concerns(results, people, runs)
