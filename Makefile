@@ -17,7 +17,7 @@ CUDA := torch|torchvision|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+
 SYNC = $(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python
 INSTALL = $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python
 
-.PHONY: help setup exports docs demo test test-all coverage lint format faults bench lock schema reproduce claims clean
+.PHONY: help setup exports docs demo test test-all coverage lint format faults bench lock schema reproduce claims gallery clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -138,6 +138,9 @@ reproduce: $(STAMP) ## repeat a reproduction from the archives in FEDSHIFT_TEST_
 
 claims: $(STAMP)  ## write the table of the papers' claims into docs/reproductions.md
 	@$(BIN)/python docs/claims.py
+
+gallery: $(STAMP) ## put the page of a study into the documentation: make gallery STUDY=demo
+	@$(BIN)/python docs/gallery.py "$(STUDY)" "$(PAGE)"
 
 clean:          ## remove results and reports (resources/ stays)
 	rm -rf results reports/*.html .snakemake

@@ -10,6 +10,7 @@ import fake_study
 import numpy as np
 import pandas as pd
 import pytest
+from near_copies import with_copies
 from PIL import Image
 from scored_study import summarised
 
@@ -102,6 +103,27 @@ def test_no_accessibility_violations_on_a_phone_nor_in_print(tab: Page, url: str
     tab.emulate_media(media="print")
     found = Axe().run(tab)
     assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("tab", [WIDE, NARROW], indirect=True, ids=["1280", "390"])
+def test_pictures_of_near_copies_are_accessible_side_by_side_and_on_paper(tab: Page, tmp_path: Path) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab.goto(with_copies(tmp_path)[0].as_uri())
+    pairs = tab.locator(".pairs figure")
+    assert pairs.count() == 3
+    assert pairs.first.is_hidden()
+    tab.locator("summary", has_text="3 pairs as pictures").click()
+    first, second = (box.bounding_box() for box in pairs.first.locator("img").all())
+    assert first is not None and second is not None
+    assert first["y"] == second["y"] and first["x"] + first["width"] < second["x"]
+    assert second["x"] + second["width"] <= tab.evaluate("innerWidth")
+    found = Axe().run(tab, "#care")
+    assert found.violations_count == 0, found.generate_report()
+    tab.locator("summary", has_text="3 pairs as pictures").click()
+    tab.emulate_media(media="print")
+    assert pairs.first.is_visible()
+    assert Axe().run(tab, "#care").violations_count == 0
 
 
 @pytest.mark.parametrize("tab", [WIDE], indirect=True, ids=["1280"])

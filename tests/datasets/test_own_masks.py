@@ -22,6 +22,7 @@ from fedshift.data.prepared import Prepared
 from fedshift.data.samples import MaskedSamples, Pooled, TensorSamples, class_counts, labels_of
 from fedshift.datasets._mask_files import read_classes
 from fedshift.datasets.own_images import OwnImages
+from fedshift.io.images import read_image
 from fedshift.jobs.apply import require_network
 from fedshift.jobs.prepare import prepare
 from fedshift.study.run import Data
@@ -372,3 +373,24 @@ def test_the_shape_of_discs_is_stated(tmp_path: Path) -> None:
     dataset.download(tmp_path, None)
     height, width, channels = dataset.open(tmp_path).image(0).shape
     assert dataset.shape == (channels, height, width)
+
+
+def test_an_image_is_not_read_again_for_its_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preparation that goes on has masks of images that it has not read itself."""
+    mask = saved(tmp_path / "m.png")
+    dataset = own(tmp_path, [(images(tmp_path, 1)[0], mask)]).dataset
+    read: list[str] = []
+
+    def counted(path: Path, **options: Any) -> np.ndarray:
+        read.append(path.name)
+        return read_image(path, **options)
+
+    monkeypatch.setattr("fedshift.datasets.own_images.read_image", counted)
+    for first in (True, False):
+        opened = dataset.open(tmp_path)
+        assert opened.mask is not None
+        if first:
+            opened.image(0)
+        np.testing.assert_array_equal(opened.mask(0), HALF > 0)
+        assert read == ["0.png"]
+        read.clear()

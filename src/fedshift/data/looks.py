@@ -164,35 +164,37 @@ def alike(codes: np.ndarray) -> Iterator[tuple[int, int, int]]:
 
 def near_copies(
     codes: np.ndarray, image: Callable[[int], np.ndarray], asked: Callable[[int, int], bool] = lambda i, j: True
-) -> tuple[list[tuple[int, int]], bool]:
+) -> tuple[dict[tuple[int, int], float], bool]:
     """Return the pairs of images (n) that look alike, also mirrored or cropped, and whether all pairs were looked at.
 
     `codes` are those of the images (n, crops), and `image(i)` reads an image (height, width, channels). Only pairs that
-    are `asked` for are looked at, and at most MOST of them.
+    are `asked` for are looked at, and at most MOST of them. Pairs come in ascending order, each with its `likeness`.
     """
 
     @functools.lru_cache(maxsize=KEPT)
     def read(i: int) -> np.ndarray:
         return reduced(image(i), FINE)
 
-    found: set[tuple[int, int]] = set()
+    found: dict[tuple[int, int], float] = {}
     looked_at = 0
     for i, j, crop in alike(codes):
         pair = (min(i, j), max(i, j))
         if pair in found or not asked(*pair):
             continue
         if looked_at == MOST:
-            return sorted(found), False
+            return dict(sorted(found.items())), False
         looked_at += 1
-        if likeness(read(i), read(j), CROPS[crop]) >= ALIKE:
-            found.add(pair)
-    return sorted(found), True
+        correlation = likeness(read(i), read(j), CROPS[crop])
+        if correlation >= ALIKE:
+            found[pair] = correlation
+    return dict(sorted(found.items())), True
 
 
 def likeness(image: np.ndarray, source: np.ndarray, start: Box) -> float:
     """Return the largest correlation of an image, or of its mirror image, with a crop of another one near `start`.
 
-    Both are grey levels (FINE, FINE). The edges of the crop are moved by STEPS while the correlation grows.
+    Both are grey levels (FINE, FINE). The edges of the crop are moved by STEPS while the correlation grows, and no more
+    once it has reached ALIKE.
     """
     edge = whole(SIDE, FINE)
     target = edge @ image @ edge.T

@@ -180,22 +180,33 @@ class OwnImages(Dataset):
         folder = self._table(raw).parent
         scans = functools.lru_cache(maxsize=KEPT)(self._scan)
         samples = found.rows.astype({"label": "int64"}).reset_index(drop=True)
+        shapes: dict[str, tuple[int, ...]] = {}
+
+        def image(path: str) -> np.ndarray:
+            read = self._image(folder, path, scans)
+            if self.has_masks:
+                shapes[path] = read.shape[:2]
+            return read
+
+        def mask(path: str, file: str) -> np.ndarray:
+            # a preparation that goes on has not read the images of before
+            return self._mask(folder / file, shapes.get(path) or image(path).shape[:2])
+
         return Opened(
             samples,
-            lambda i: self._square(self._image(folder, samples["path"][i], scans)),
+            lambda i: self._square(image(samples["path"][i])),
             self.skip_unreadable,
             lambda i: self._shorter_side(folder, samples["path"][i]) / self.size,
             further_columns(samples),
             tuple(_burnt_in(found)),
-            (lambda i: self._mask(folder, samples["path"][i], samples["mask"][i])) if self.has_masks else None,
+            (lambda i: mask(samples["path"][i], samples["mask"][i])) if self.has_masks else None,
         )
 
-    def _mask(self, folder: Path, image: str, mask: str) -> np.ndarray:
-        """Return the classes of the pixels of an image (height, width), uint8, cut and scaled as the image is."""
+    def _mask(self, file: Path, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the classes of the pixels of an image of `shape` (height, width), uint8, cut and scaled as it is."""
         from PIL import Image
 
-        height, width = self._image(folder, image).shape[:2]
-        classes = read_classes(folder / mask, (width, height), self.masks or {}, self._remedy)
+        classes = read_classes(file, (shape[1], shape[0]), self.masks or {}, self._remedy)
         return self._square(np.asarray(classes), Image.Resampling.NEAREST)
 
     @property

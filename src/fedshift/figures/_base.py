@@ -151,6 +151,7 @@ class Figure(Plugin):
     """A picture for the page.
 
     A plug-in sets `title`, the heading of the figure, and overrides `caption` and `draw`; the other methods are help.
+    `shows_images` is True for a figure that shows images of the data. A page whose figures show none has no images.
     `section` is the id of the page's section that shows it; by default, and where a page lacks that section, it stands
     among the other figures.
     """
@@ -158,6 +159,7 @@ class Figure(Plugin):
     kind: ClassVar[str] = "figure"
     title: ClassVar[str] = ""
     section: ClassVar[str] = "figures"
+    shows_images: ClassVar[bool] = False
 
     def caption(self, results: Results) -> str:
         """Return one or two sentences that are true of these results."""

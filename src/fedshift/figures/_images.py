@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from ._base import Results
 from ._canvas import frame, short
 
 if TYPE_CHECKING:
@@ -47,9 +46,9 @@ class Tile:
     lines: tuple[str, ...] = ()
 
 
-def private(results: Results) -> str:
-    """Return the sentence, after a space, that says whose images a figure shows and how to share a page without."""
-    if results.synthetic:
+def private(synthetic: bool) -> str:
+    """Return the sentence, after a space, that says whose images a page shows and how to share it without."""
+    if synthetic:
         return " The images are synthetic: no hospital made them."
     return (
         " The page contains these images: to share it without them, write figures: [convergence, sites] in the study, "
@@ -65,11 +64,7 @@ def each_row(most: int, rows: int) -> int:
 def grid(name: str, title: str, rows: Sequence[tuple[str, Sequence[Tile]]], columns: int) -> str:
     """Return rows of images in so many columns, each below its heading; `title` describes the figure."""
     tiles = [tile for _, row in rows for tile in row]
-    # The largest images with which the figure stays light; many small ones if need be.
-    for edge in EDGES:
-        pngs = {id(tile): png(tile.image, edge) for tile in tiles}
-        if sum(map(len, pngs.values())) < _LIMIT:
-            break
+    pngs = dict(zip(map(id, tiles), light([tile.image for tile in tiles]), strict=True))
     most = max((len(row) for _, row in rows), default=1) or 1
     width: float = _WIDTH
     if columns == 1 and most <= _FEW:
@@ -121,6 +116,16 @@ def _tile(tile: Tile, data: str, x: float, y: float, side: float) -> Iterator[st
     for n, text in enumerate(tile.lines, 1):
         words = escape(short(text, max(3, int(side / _LETTER))))
         yield f'<text x="{x:.1f}" y="{y + side + n * _LINE:.1f}" fill="currentColor" font-size="{_FONT}">{words}</text>'
+
+
+def light(images: Sequence[np.ndarray], limit: int = _LIMIT) -> list[str]:
+    """Return images (height, width, channels) as base64 PNGs, so small that together they have `limit` characters."""
+    pngs: list[str] = []
+    for edge in EDGES:
+        pngs = [png(image, edge) for image in images]
+        if sum(map(len, pngs)) < limit:
+            break
+    return pngs
 
 
 def png(image: np.ndarray, edge: int) -> str:

@@ -14,13 +14,14 @@ class Mistakes(Figure):
 
     title = "Worst mistakes"
     section = "examples"
+    shows_images = True
     each: int = Field(6, ge=1, description="the most images of a site")
 
     def caption(self, results: Results) -> str:
         return (
             "The images of each external site whose wrong prediction had the highest probability: below each the "
             "predicted class with its probability, mean over trainings, and the true class. Picking the worst shows "
-            f"failures, not typical cases.{private(results)}"
+            f"failures, not typical cases.{private(results.synthetic)}"
         )
 
     def draw(self, results: Results) -> str:

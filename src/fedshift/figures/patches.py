@@ -13,12 +13,13 @@ class Patches(Figure):
 
     title = "Example patches"
     section = "examples"
+    shows_images = True
     each: int = Field(6, ge=1, description="the most images of a site")
 
     def caption(self, results: Results) -> str:
         return (
             "Drawn at random from all images of each site, of any class and split, and shown class by class. The "
-            f"differences between the rows are the feature shift of this study.{private(results)}"
+            f"differences between the rows are the feature shift of this study.{private(results.synthetic)}"
         )
 
     def draw(self, results: Results) -> str:

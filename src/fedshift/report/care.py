@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
 from ..analysis.values import inner, listed
-from .cohort import Cohort
+from ..core import registry
+from ..data.looks import ALIKE
+from ..figures._images import light, private
+from .cohort import Check, Cohort, NearCopies
 from .history import Trained, caveats, unfinished
 from .phrases import capital, verb
 
 ICONS = {"PROBLEM": "✕", "suspect": "!", "unknown": "?", "caveat": "i", "ok": "✓"}
 """The sign of each status, the gravest first."""
+LIGHT = 100_000
+"""Characters of the pictures of near copies that one check may have."""
+
+
+@dataclass(frozen=True)
+class PicturedPair:
+    """Two images that look alike: of each a base64 PNG and lines of text, and how alike they are, in words."""
+
+    images: Sequence[tuple[str, Sequence[str]]]
+    likeness: str
 
 
 @dataclass(frozen=True)
 class Concern:
-    """One line of the list: PROBLEM, suspect, unknown, caveat or ok, and what it is about."""
+    """One line of the list: PROBLEM, suspect, unknown, caveat or ok, what it is about, and pairs of near copies."""
 
     status: str
     text: str
+    pairs: Sequence[PicturedPair] = field(default=(), compare=False)
 
     @property
     def icon(self) -> str:
@@ -32,25 +46,53 @@ class Concern:
 def concerns(results: StudyResults, people: list[Cohort], runs: list[Trained]) -> list[Concern]:
     """Return every check of the data and every caveat once, the gravest first."""
     late = list(unfinished(results.findings, runs, results.rounds))
-    told = [*_checks(people), *(Concern("suspect", line) for line in late)]
+    told = [*_checks(people, shows_images(results)), *(Concern("suspect", line) for line in late)]
     texts = {concern.text for concern in told}
     told += [Concern("caveat", line) for line in _caveats(results, people, runs) if line not in texts]
     # partitions and data often share a caveat
     return sorted(dict.fromkeys(told), key=lambda concern: list(ICONS).index(concern.status))
 
 
-def _checks(people: Iterable[Cohort]) -> Iterator[Concern]:
-    """Yield each check of the data; it names its partitions where these differ in it."""
+def shows_images(results: StudyResults) -> bool:
+    """Return whether the page of a study may show images of its data: where one of its figures does."""
+    return any(registry.build("figure", name).shows_images for name in results.plan.figures)
+
+
+def about_pairs(synthetic: bool) -> str:
+    """Return what is said of the pictures of near copies."""
+    return (
+        "The most alike pairs, prepared as for the network. The correlation is that of both as small grey images, "
+        f"mirrored or cropped where they agree better then; the search ends where it reaches {ALIKE}."
+        f"{private(synthetic)}"
+    )
+
+
+def _checks(people: Iterable[Cohort], pictures: bool) -> Iterator[Concern]:
+    """Yield each check of the data; it names its partitions where these differ in it.
+
+    With `pictures`, the first check of each kind that finds near copies has images of the nearest.
+    """
     people = list(people)
-    found: dict[tuple[str, str, str], list[str]] = {}
+    found: dict[Check, list[str]] = {}
     for cohort in people:
         for check in cohort.checks:
-            found.setdefault((check.status, check.what, check.detail), []).append(cohort.title)
-    for (status, what, detail), titles in found.items():
+            found.setdefault(check, []).append(cohort.title)
+    pictured = set[str]()
+    for check, titles in found.items():
         where = ""
         if len(titles) < len(people):
             where = f" (held out: {listed(titles)})"
-        yield Concern(status, f"{what}: {detail}{where}")
+        pairs: list[PicturedPair] = []
+        if pictures and check.nearest and check.what not in pictured:
+            pictured.add(check.what)
+            pairs = _pictured(check.nearest)
+        yield Concern(check.status, f"{check.what}: {check.detail}{where}", pairs)
+
+
+def _pictured(nearest: Sequence[NearCopies]) -> list[PicturedPair]:
+    """Return pairs with PNGs that are light together."""
+    pngs = iter(light([tile.image for pair in nearest for tile in pair.images], LIGHT))
+    return [PicturedPair([(next(pngs), tile.lines) for tile in pair.images], pair.likeness) for pair in nearest]
 
 
 def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -> list[str]:

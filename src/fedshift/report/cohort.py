@@ -23,6 +23,7 @@ from ..data.inspection import TOGETHER, by_class, cramers_v, formats, leading_ze
 from ..data.looks import CROPS, MOST, near_copies
 from ..data.partition import Partition
 from ..data.prepared import read_partition
+from ..figures._images import Tile
 from ..io.arrays import map_array
 from ..io.tables import read_table
 from ..study.run import Run
@@ -33,6 +34,8 @@ MANY = 20
 """With fewer images, it is no wonder that each has a patient of its own."""
 NAMED = 4
 """The most sites or classes that a sentence names."""
+PICTURED = 3
+"""Pairs of near copies that the page shows as pictures."""
 EVENTS = 10
 """With fewer patients of a class at a site, scores of that class are rough there."""
 NEAR = "Images that look alike (saved again, resized, mirrored or slightly cropped) on two sides of a split"
@@ -50,12 +53,24 @@ UNKNOWN = {
 
 
 @dataclass(frozen=True)
+class NearCopies:
+    """Two prepared images that look alike, each with its site, split and sample, and how alike they are, in words."""
+
+    images: tuple[Tile, Tile]
+    likeness: str
+
+
+@dataclass(frozen=True)
 class Check:
-    """One check of the data. `status` is ok, PROBLEM, suspect, unknown, or caveat where an overlap is by design."""
+    """One check of the data. `status` is ok, PROBLEM, suspect, unknown, or caveat where an overlap is by design.
+
+    `nearest` are the most alike of the pairs that the check has found, if it is about near copies.
+    """
 
     what: str
     status: str
     detail: str = ""
+    nearest: tuple[NearCopies, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -252,7 +267,8 @@ def _near_copies(rows: pd.DataFrame, images: Path) -> Iterator[Check]:
         return
     known = rows[usable].reset_index(drop=True)
     codes = np.frombuffer(b"".join(known["look"]), dtype="<u8").astype(np.uint64).reshape(len(known), -1)
-    sides = np.where(known["role"] == "external", "external " + known["site"], known["split"])
+    external = known["role"] == "external"
+    sides = np.where(external, "external " + known["site"], known["split"])
     sites, pixels, places = (known[column].to_numpy() for column in ("site", "pixels", "row"))
     patients = np.full(len(known), None)
     if "patient" in known:
@@ -267,10 +283,25 @@ def _near_copies(rows: pd.DataFrame, images: Path) -> Iterator[Check]:
             return False
         return sides[i] != sides[j] or (sites[i] == sites[j] and not one_person(i, j))
 
-    pairs, complete = near_copies(codes, lambda i: np.asarray(array[places[i]]), asked)
+    def image(i: int) -> np.ndarray:
+        return np.asarray(array[places[i]])
+
+    def pictured(i: int, j: int) -> NearCopies:
+        first, second = (
+            Tile(image(k), (f"{sites[k]}, {'external' if external[k] else known['split'][k]}", known["sample"][k]))
+            for k in (i, j)
+        )
+        people = "patients unknown"
+        if patients[i] is not None and patients[j] is not None:
+            people = "one patient" if one_person(i, j) else "two patients"
+        return NearCopies((first, second), f"Correlation {pairs[i, j]:.3f}, {people}")
+
+    pairs, complete = near_copies(codes, image, asked)
+    # Rounded, so that the order does not depend on the machine.
+    nearest = sorted(pairs, key=lambda pair: (-round(pairs[pair], 3), pair))
     some = "" if complete else f"; only {MOST:,} pairs that might be copies were looked at"
-    apart = [(i, j) for i, j in pairs if sides[i] != sides[j]]
-    together = [(i, j) for i, j in pairs if sides[i] == sides[j]]
+    apart = [(i, j) for i, j in nearest if sides[i] != sides[j]]
+    together = [(i, j) for i, j in nearest if sides[i] == sides[j]]
     same = sum(one_person(i, j) for i, j in apart)
     overlap = "Copies, or neighbours that overlap"
     if same:
@@ -286,7 +317,8 @@ def _near_copies(rows: pd.DataFrame, images: Path) -> Iterator[Check]:
         first, second = (known["sample"][k] for k in found[0])
         counts = listed([f"{counted(n, 'image')} at {site}" for site, n in members.items()])
         detail = f"{counted(len(found), 'pair')} ({counts}), such as {first} and {second}{some}. {meaning}"
-        yield Check(title, "suspect", detail)
+        shown = found[:PICTURED] if array.dtype == np.uint8 else []
+        yield Check(title, "suspect", detail, tuple(pictured(i, j) for i, j in shown))
 
 
 def _by_class(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[Check]:

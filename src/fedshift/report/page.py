@@ -40,7 +40,7 @@ from . import (
     worst,
 )
 from .answer import Answer, Tile, answer
-from .care import concerns
+from .care import about_pairs, concerns
 from .checklists import checklists, statements
 from .citation import Citation, citation
 from .cohort import EVENTS, Cohort, cohorts, events, problems
@@ -143,6 +143,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "compared": [(line, plain(table, {"outside": "worse"})) for table, line in reproduction.tables],
         "within": published.MEANING,
         "concerns": [concern for concern in listed_concerns if concern.status != "ok"],
+        "about_pairs": about_pairs(results.synthetic),
         "passed": [concern for concern in listed_concerns if concern.status == "ok"],
         "subgroups": {column: plain(table) for column, table in subgroup_section.tables(results, unit).items()},
         "unseen": plain(not_trained_on) if not_trained_on else None,

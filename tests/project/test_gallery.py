@@ -1,0 +1,102 @@
+"""The gallery of the documentation: it lists the pages that are there, and takes no page that it must not show."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+GALLERY: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "gallery.py"))
+EXHIBITS = GALLERY["EXHIBITS"]
+STUDIES = ROOT / "config" / "studies"
+WITH_IMAGES = {"patches", "mistakes"}
+
+
+def html(study: str, more: str = "") -> str:
+    return f"<footer><p>Made by fedshift from the files of study <b>{study}</b>.</p>{more}</footer>"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with an empty gallery, and the page of each study in reports."""
+    (tmp_path / "docs" / "gallery").mkdir(parents=True)
+    (tmp_path / "reports").mkdir()
+    text = f"# Gallery\n\n{GALLERY['BEGIN']}\n{GALLERY['END']}\n\nThe end.\n"
+    (tmp_path / "docs" / "gallery.md").write_text(text, encoding="utf-8")
+    for exhibit in EXHIBITS:
+        (tmp_path / "reports" / f"{exhibit.study}.html").write_text(html(exhibit.study), encoding="utf-8")
+    return tmp_path
+
+
+def links(project: Path) -> list[str]:
+    return re.findall(r"\]\((gallery/[^)]+\.html)\)", (project / "docs/gallery.md").read_text(encoding="utf-8"))
+
+
+def test_the_gallery_lists_the_pages_that_are_there_and_no_others() -> None:
+    markdown = (ROOT / "docs/gallery.md").read_text(encoding="utf-8")
+    assert markdown == GALLERY["written"](markdown, ROOT / "docs/gallery"), "write it again: make gallery"
+    there = sorted(path.name for path in (ROOT / "docs/gallery").glob("*.html"))
+    assert sorted(Path(link).name for link in links(ROOT)) == there
+    assert "demo.html" in there
+
+
+@pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.study)
+def test_pages_of_the_gallery_could_be_put_there_again(exhibit: Any) -> None:
+    assert (STUDIES / f"{exhibit.study}.yaml").is_file()
+    page = ROOT / "docs/gallery" / exhibit.file
+    if not page.exists():
+        pytest.skip("its page is not in the gallery yet")
+    assert GALLERY["fault"](exhibit, page) == ""
+
+
+@pytest.mark.parametrize("study", ["benchmark-mitosis", "benchmark-skin", "benchmark-vessels"])
+def test_studies_whose_licence_forbids_it_name_no_figure_with_images(study: str) -> None:
+    declared = yaml.safe_load((STUDIES / f"{study}.yaml").read_text(encoding="utf-8"))
+    assert declared["figures"] and not WITH_IMAGES & set(declared["figures"])
+
+
+def test_a_page_is_added_by_one_command_and_the_order_is_fixed(project: Path) -> None:
+    assert links(project) == []
+    for exhibit in reversed(EXHIBITS):
+        assert GALLERY["main"](exhibit.study, root=project) == 0
+        assert (project / "docs/gallery" / exhibit.file).read_text(encoding="utf-8") == html(exhibit.study)
+    assert links(project) == [f"gallery/{exhibit.file}" for exhibit in EXHIBITS]
+    (project / "docs/gallery" / EXHIBITS[0].file).unlink()
+    assert GALLERY["main"](root=project) == 0
+    assert links(project) == [f"gallery/{exhibit.file}" for exhibit in EXHIBITS[1:]]
+    assert (project / "docs/gallery.md").read_text(encoding="utf-8").endswith("\n\nThe end.\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "no such page; run the study first"),
+        (html("benchmark-mitosis"), "is not the page of benchmark-skin"),
+        (html("benchmark-skin", " " * GALLERY["LARGEST"]), "bytes, and a page of the gallery has less than 2,000,000"),
+        (html("benchmark-skin", '<img src="data:image/png;base64,x">'), "whose licence does not allow it here"),
+    ],
+    ids=["missing", "another", "large", "images"],
+)
+def test_a_page_that_cannot_be_shown_ends_in_one_line(
+    content: str | None, words: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = project / "reports" / "benchmark-skin.html"
+    page.unlink()
+    if content is not None:
+        page.write_text(content, encoding="utf-8")
+    before = (project / "docs/gallery.md").read_text(encoding="utf-8")
+    assert GALLERY["main"]("benchmark-skin", root=project) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and said.startswith(str(page)) and words in said
+    assert links(project) == [] and list((project / "docs/gallery").iterdir()) == []
+    assert (project / "docs/gallery.md").read_text(encoding="utf-8") == before
+
+
+def test_a_study_that_the_gallery_does_not_know_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert GALLERY["main"]("nobody", root=project) == 2
+    assert capsys.readouterr().err.startswith("STUDY: nobody is not one of demo, ")
