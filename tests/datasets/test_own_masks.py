@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,6 +101,14 @@ def test_a_table_without_a_column_mask_is_named(tmp_path: Path) -> None:
 def test_settings_that_do_not_fit_masks_are_refused(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         own(tmp_path, [("a.png", "m.png")], **settings)
+
+
+@pytest.mark.parametrize("masks", [VALUES, {"#000000": 0, "#ff0000": 1}])
+def test_grey_values_and_colours_come_back_from_the_file_of_a_run(masks: dict[int | str, int]) -> None:
+    dataset = registry.build("dataset", {"name": "own_images", "table": "t.csv", "masks": masks})
+    again = registry.build("dataset", json.loads(json.dumps(dataset.spec())))
+    assert again == dataset
+    assert again.masks == masks
 
 
 # ---- faults of a file

@@ -112,6 +112,9 @@ class OwnImages(Dataset):
     def _values(cls, masks: dict[int | str, int] | None, info: ValidationInfo) -> dict[int | str, int] | None:
         if masks is not None and info.data.get("slices") is not None:
             raise ValueError("a mask belongs to one frame: name it in path, such as brain.nii.gz#57, not by slices")
+        if masks is not None:
+            # JSON, in which a run is stored, has texts as keys
+            masks = {int(k) if isinstance(k, str) and k.isdecimal() else k: masks[k] for k in masks}
         for value in masks or ():
             if isinstance(value, str) and not re.fullmatch("#[0-9a-fA-F]{6}", value):
                 raise ValueError(f"{value!r} is neither a grey value nor a colour such as '#ff0000'")

@@ -1,0 +1,260 @@
+"""Published photographs with masks beside them: which files belong together, what masks mean, and drawn miniatures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from ..core.errors import UserError
+from ..core.rng import stream
+from ..core.spelling import counted
+from ..io.download import USE_MIRROR, Source, SourceError
+from ..io.images import DAMAGE, read_image
+from ..io.origins import Receipt, obtain
+from ._arrays import listed
+from ._base import Dataset, Opened
+
+TWO = {0: 0, 128: 1}
+"""Grey values from which a mask of two classes has class 0, the background, and class 1."""
+SIDE = 64
+"""Side of the images of a miniature, in pixels."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The official archives of a site, and where its images and masks lie in the folder of raw files.
+
+    Attributes
+    ----------
+    sources : the archives
+    image : regular expression of the path of an image, with / between folders; group 1 is what may stand before it
+    mask : path of the mask of an image without its ending, with groups of `image` as in `re.Match.expand`
+    counts : the numbers of masks that releases have
+    drawn : the paths of image n of the miniature and of its mask
+    patient : name of the patient at this site, with groups of `image`; empty where it is unknown
+    """
+
+    sources: tuple[Source, ...]
+    image: str
+    mask: str
+    counts: tuple[int, ...]
+    drawn: Callable[[int], tuple[str, str]]
+    patient: str = ""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An image file with its mask. `found` is the match of the image's path; `patient` is None if it is unknown."""
+
+    site: str
+    sample: str
+    image: Path
+    mask: Path
+    patient: str | None
+    found: re.Match[str]
+
+
+class Outlines(Dataset):
+    """Images with masks in the official folders of several sites.
+
+    A plug-in defines `layouts`, `drawing` and a card. Images are read from the archives of their authors: most ask for
+    a login or an agreement, so that no program gets them.
+    """
+
+    layouts: ClassVar[Mapping[str, Layout]]
+    levels: ClassVar[Mapping[int, int]] = TWO
+    """The class of each grey value of a mask: that of the highest key which is not above it."""
+    inks: ClassVar[tuple[int, ...]] = (0, 255)
+    """The grey value with which the miniature draws each class."""
+    miniature_fields = frozenset({"images"})
+    reading_fields = frozenset({"size", "classes"})
+    sites: tuple[str, ...] = Field((), description="which sites are read, and must be there; default: all")
+    size: int = Field(256, ge=16, le=2048, description="side of the square images, in pixels")
+    images: int = Field(10, ge=5, description="images of each site in the miniature")
+
+    @field_validator("sites")
+    @classmethod
+    def _known(cls, sites: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [site for site in sites if site not in cls.layouts]
+        if unknown:
+            raise ValueError(f"there is no site {unknown[0]!r}: name some of {', '.join(cls.layouts)}")
+        return sites
+
+    @property
+    def has_masks(self) -> bool:
+        return True
+
+    @property
+    def chosen(self) -> dict[str, Layout]:
+        """The layouts of the sites that are read."""
+        return {site: self.layouts[site] for site in self.sites or self.layouts}
+
+    def sources(self) -> Sequence[Source]:
+        return list(dict.fromkeys(source for layout in self.chosen.values() for source in layout.sources))
+
+    def download(self, raw: Path, mirror: Path | None) -> Receipt:
+        self._require_files(raw, mirror)
+        receipt = obtain(self.origins(), raw, mirror)
+        self.unpacked(raw)
+        found = self.pairs(raw)
+        for site, layout in self.chosen.items():
+            number = sum(pair.site == site for pair in found)
+            if number not in layout.counts:
+                expected = " or ".join(f"{count:,}" for count in layout.counts)
+                problem = f"site {site} has {counted(number, 'image')} with a mask, expected {expected}"
+                raise UserError(raw / layout.sources[0].unpacked_name, problem, "obtain the archive again")
+        return receipt.also("the number of images with a mask of each site")
+
+    def unpacked(self, raw: Path) -> None:
+        """Decompress what archives hold as compressed files. By default there is nothing to do."""
+
+    def _require_files(self, raw: Path, mirror: Path | None) -> None:
+        """Raise SourceError that names all files to get by hand which are neither in `raw` nor in the mirror."""
+        lacking = [
+            f"{source.filename} from {source.page}"
+            for source in self.sources()
+            if source.url is None
+            and not (raw / source.unpacked_name).is_dir()
+            and not (mirror and (mirror / source.filename).is_file())
+        ]
+        if lacking:
+            files = counted(len(lacking), "file")
+            raise SourceError(self.card().title, f"{files} to get by hand: {'; '.join(lacking)}", _into(lacking))
+
+    def pairs(self, raw: Path) -> list[Pair]:
+        """Return the images that have a mask, by site and name. Raises UserError for a site without one."""
+        found = []
+        for site, layout in self.chosen.items():
+            pairs = sorted(_pairs(raw, site, layout), key=lambda pair: pair.sample)
+            if not pairs:
+                folder = raw / layout.sources[0].unpacked_name
+                problem = f"holds no image of {site} with its mask"
+                raise UserError(folder, problem, "expected files such as {} with the mask {}".format(*layout.drawn(0)))
+            found += pairs
+        return found
+
+    def open(self, raw: Path) -> Opened:
+        pairs = self.pairs(raw)
+        table = listed(
+            [pair.sample for pair in pairs],
+            [pair.site for pair in pairs],
+            np.zeros(len(pairs), dtype=np.int64),
+            [pair.patient for pair in pairs],
+        )
+        return Opened(
+            table,
+            lambda i: square(read_image(pairs[i].image), self.size),
+            reduction=lambda i: _longer_side(pairs[i].image) / self.size,
+            mask=lambda i: square(self.classes_of(pairs[i]), self.size, nearest=True),
+        )
+
+    def classes_of(self, pair: Pair) -> np.ndarray:
+        """Return the classes of the pixels of an image (height, width), uint8. Raises UserError for another size."""
+        image, grey = (read_image(file)[..., 0] for file in (pair.image, pair.mask))
+        if image.shape != grey.shape:
+            sizes = ["{1}x{0}".format(*pixels.shape) for pixels in (grey, image)]
+            raise UserError(pair.mask, f"has {sizes[0]} pixels, and its image {sizes[1]}", "obtain the archive again")
+        return in_levels(grey, self.levels)
+
+    def drawing(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the classes of an image of the miniature (SIDE, SIDE), uint8."""
+        raise TypeError(f"{type(self).__name__} draws nothing")
+
+    def miniature(self, raw: Path) -> None:
+        """Write drawn images with their masks in the layout of each site; sites differ in light, contrast and noise."""
+        from PIL import Image
+
+        for site, layout in self.chosen.items():
+            for n in range(self.images):
+                rng = stream(self.name, "miniature", site, n)
+                classes = self.drawing(rng)
+                files = [raw / name for name in layout.drawn(n)]
+                for file, pixels in zip(files, (painted(rng, classes, site), self._inked(classes)), strict=True):
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    Image.fromarray(pixels).save(file)
+
+    def _inked(self, classes: np.ndarray) -> np.ndarray:
+        return np.array(self.inks, dtype=np.uint8)[classes]
+
+
+def in_levels(grey: np.ndarray, levels: Mapping[int, int]) -> np.ndarray:
+    """Return the classes, uint8, of grey values, uint8: each value has that of the highest key not above it."""
+    table = np.zeros(256, dtype=np.uint8)
+    for bound in sorted(levels):
+        table[bound:] = levels[bound]
+    classes: np.ndarray = table[grey]
+    return classes
+
+
+def square(image: np.ndarray, size: int, nearest: bool = False) -> np.ndarray:
+    """Scale an image (height, width, ...) uint8 so that its longer side is `size`, and add black to make it a square.
+
+    Nothing is cut off, and the aspect ratio is kept. By default it is scaled by Lanczos; masks need the nearest pixel.
+    """
+    from PIL import Image, ImageOps
+
+    if image.shape[:2] == (size, size):
+        return image
+    method = Image.Resampling.NEAREST if nearest else Image.Resampling.LANCZOS
+    return np.asarray(ImageOps.pad(Image.fromarray(image), (size, size), method))
+
+
+def ellipse(rng: np.random.Generator, radius: tuple[float, float], side: int = SIDE) -> np.ndarray:
+    """Draw an ellipse near the centre (side, side), bool; `radius` bounds its half axes, as shares of the side."""
+    rows, columns = np.mgrid[:side, :side] + 0.5
+    centre = rng.uniform(0.42, 0.58, 2) * side
+    axes = rng.uniform(*radius, 2) * side
+    inside: np.ndarray = ((rows - centre[0]) / axes[0]) ** 2 + ((columns - centre[1]) / axes[1]) ** 2 < 1
+    return inside
+
+
+def painted(rng: np.random.Generator, classes: np.ndarray, *look: str) -> np.ndarray:
+    """Paint an image (height, width, 3) uint8 of classes (height, width); `look` decides light, contrast and noise."""
+    own = stream("outlines miniature", *look)
+    ground = own.uniform(50, 140, 3)
+    step = own.uniform(20, 60, 3)
+    noise = own.uniform(4, 14)
+    levels = ground + step * classes[..., None] + rng.normal(0, noise, (*classes.shape, 3))
+    return levels.clip(0, 255).round().astype(np.uint8)
+
+
+def _pairs(raw: Path, site: str, layout: Layout) -> Iterator[Pair]:
+    """Yield the images of a site that have a mask."""
+    folders = [raw / source.unpacked_name for source in layout.sources]
+    paths = [file.relative_to(raw).as_posix() for folder in folders for file in folder.rglob("*")]
+    # A Mac adds files of its own, with the same names, to each archive.
+    paths = [path for path in paths if "__MACOSX" not in path and "/." not in path]
+    by_stem = {_stem(path).casefold(): path for path in paths}
+    for path in paths:
+        found = re.fullmatch(layout.image, path, re.IGNORECASE)
+        mask = found and by_stem.get(found.expand(layout.mask).casefold())
+        if found and mask and mask != path:
+            patient = f"{site}_{found.expand(layout.patient)}" if layout.patient else None
+            yield Pair(site, f"{site}/{path[max(found.end(1), 0) :]}", raw / path, raw / mask, patient, found)
+
+
+def _stem(path: str) -> str:
+    """Return a path without its ending; `.nii.gz` is one ending."""
+    return path.removesuffix(".gz").rpartition(".")[0] or path
+
+
+def _into(lacking: Sequence[str]) -> str:
+    """Return where missing files belong."""
+    return USE_MIRROR if len(lacking) == 1 else USE_MIRROR.replace("the file", "the files")
+
+
+def _longer_side(file: Path) -> int:
+    """Return the pixels along the longer side of an image, from its header; 0 if that cannot be read."""
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            return max(image.size)
+    except (*DAMAGE, Image.DecompressionBombError):
+        return 0
