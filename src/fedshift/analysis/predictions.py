@@ -136,6 +136,19 @@ class Predictions:
             raise kept
         return kept
 
+    def masks(self, run: Run, inference: str) -> pd.DataFrame:
+        """Return sample, site, role, the task's columns and mask of each test image, sorted by site and sample.
+
+        A mask is the content of a PNG file, and missing where it was not kept; so is the whole column in files of
+        earlier versions. Raises Missing and UserError as `read`.
+        """
+        self._kept(run, inference, "test")
+        job = self.plan.predictions(run.id)[inference]
+        table = read_table(self.paths.predictions(run.id, job))
+        table = self._checked(table, self.paths.predictions(run.id, job), run, inference, "test")
+        columns = self.plan.study.task.columns(run.data.dataset.classes)
+        return table.reindex(columns=["sample", *SITE, *columns, "mask"])
+
     def partition(self, id_: str) -> pd.DataFrame:
         """Return the table of a partition. Raises UserError where it cannot be read."""
         if id_ not in self._partitions:

@@ -15,7 +15,7 @@ from ..core import registry
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..data.prepared import read_card, read_samples
-from ..figures import Figure, Results, SiteMistakes
+from ..figures import Figure, Results, SiteMistakes, SiteOutlines
 from ..io.arrays import map_array
 from ..io.guards import require_columns, require_unique
 from ..io.paths import Paths
@@ -25,7 +25,7 @@ from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data
-from . import controls, folds, mistakes, net_benefit, operating_point, roc, score, study_tables
+from . import controls, folds, mistakes, net_benefit, operating_point, outlines, roc, score, study_tables
 from .findings import Findings
 from .names import Names
 from .predictions import Predictions
@@ -192,6 +192,7 @@ class StudyResults:
             labels={site: labels for site, (_, labels) in shown.items()},
             images=functools.cache(self._images),
             mistakes=self._mistakes,
+            outlines=self._outlines,
             positive=self.plan.study.positive or "",
             curves=self._curves,
             internal=tuple(dict.fromkeys(s for p in partitions for s in p.internal)),
@@ -211,6 +212,9 @@ class StudyResults:
 
     def _mistakes(self, each: int) -> list[SiteMistakes]:
         return list(mistakes.worst(self.findings, self.predictions, self.samples, each))
+
+    def _outlines(self, each: int) -> list[SiteOutlines]:
+        return list(outlines.worst(self.findings, self.predictions, self.samples, each))
 
     def _curves(self) -> pd.DataFrame:
         curves = self._titled(roc.table(self.findings, self.predictions))

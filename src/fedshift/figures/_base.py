@@ -80,6 +80,50 @@ class SiteMistakes:
     worst: tuple[Mistake, ...]
 
 
+@dataclass(frozen=True)
+class OutlinedImage:
+    """A predicted mask beside its reference.
+
+    Attributes
+    ----------
+    image : prepared image (height, width, channels), uint8
+    reference, predicted : each structure's mask (structures, height, width), bool
+    dice : mean over the structures that are there or predicted
+    """
+
+    image: np.ndarray
+    reference: np.ndarray
+    predicted: np.ndarray
+    dice: float
+
+
+@dataclass(frozen=True)
+class SiteOutlines:
+    """The images of a site with the lowest Dice, the worst first.
+
+    Attributes
+    ----------
+    site, role : name of the site, and internal or external
+    condition, inference : titles of the condition and the inference that predicted
+    seed : seed of the training that predicted
+    total : number of the site's test images that have a Dice
+    worst : images that are shown
+    """
+
+    site: str
+    role: str
+    condition: str
+    inference: str
+    seed: int
+    total: int
+    worst: tuple[OutlinedImage, ...]
+
+
+def no_outlines(each: int) -> tuple[SiteOutlines, ...]:
+    """Return nothing: the outlines of results without predicted masks."""
+    return ()
+
+
 def no_mistakes(each: int) -> tuple[SiteMistakes, ...]:
     """Return nothing: the mistakes of results without predictions."""
     return ()
@@ -117,6 +161,8 @@ class Results:
     images : function that returns at most so many random images of each site, as in `patches`
     mistakes : function that reads the predictions and returns at most so many mistakes of each external site; costly,
         so that `caption` should not call it
+    outlines : function that reads the predictions and returns, for a task with masks, at most so many images of each
+        site with the lowest Dice; costly as well
     positive : the positive class of two; empty for the second
     curves : function that reads the predictions and returns the mean ROC curve of each condition, inference and site,
         with titles as in `scores`; costly, so that `caption` should not call it
@@ -139,6 +185,7 @@ class Results:
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
     images: Callable[[int], Mapping[str, np.ndarray]] = no_images
     mistakes: Callable[[int], Sequence[SiteMistakes]] = no_mistakes
+    outlines: Callable[[int], Sequence[SiteOutlines]] = no_outlines
     positive: str = ""
     curves: Callable[[], pd.DataFrame] = no_curves
     benefits: pd.DataFrame | None = None

@@ -40,10 +40,14 @@ _LETTER = 0.56 * _FONT
 
 @dataclass(frozen=True)
 class Tile:
-    """An image (height, width, channels), uint8, and lines of text below it."""
+    """An image (height, width, channels), uint8, and lines of text below it.
+
+    `drawing` are SVG elements over the image, in its pixels.
+    """
 
     image: np.ndarray
     lines: tuple[str, ...] = ()
+    drawing: str = ""
 
 
 def private(synthetic: bool) -> str:
@@ -61,8 +65,11 @@ def each_row(most: int, rows: int) -> int:
     return max(2, min(most, MOST // max(1, rows)))
 
 
-def grid(name: str, title: str, rows: Sequence[tuple[str, Sequence[Tile]]], columns: int) -> str:
-    """Return rows of images in so many columns, each below its heading; `title` describes the figure."""
+def grid(name: str, title: str, rows: Sequence[tuple[str, Sequence[Tile]]], columns: int, key: str = "") -> str:
+    """Return rows of images in so many columns, each below its heading; `title` describes the figure.
+
+    `key` are SVG elements of a line of 20 units height above all rows.
+    """
     tiles = [tile for _, row in rows for tile in row]
     pngs = dict(zip(map(id, tiles), light([tile.image for tile in tiles]), strict=True))
     most = max((len(row) for _, row in rows), default=1) or 1
@@ -70,8 +77,8 @@ def grid(name: str, title: str, rows: Sequence[tuple[str, Sequence[Tile]]], colu
     if columns == 1 and most <= _FEW:
         width = _WIDTH / 2
     side = (width / columns - 12) / most - _GAP
-    body: list[str] = []
-    top = 0.0
+    body = [key] if key else []
+    top = float(_HEADING * len(body))
     for start in range(0, len(rows), columns):
         line = rows[start : start + columns]
         shown = [tile for _, row in line for tile in row]
@@ -113,6 +120,9 @@ def _tile(tile: Tile, data: str, x: float, y: float, side: float) -> Iterator[st
     """Yield the elements of one image and of its lines, which are cut to its width and whole in its tooltip."""
     place = f'x="{x:.1f}" y="{y:.1f}" width="{side:.1f}" height="{side:.1f}"'
     yield f'<image {place} href="data:image/png;base64,{data}"><title>{escape(", ".join(tile.lines))}</title></image>'
+    if tile.drawing:
+        box = f"0 0 {tile.image.shape[1]} {tile.image.shape[0]}"
+        yield f'<svg {place} viewBox="{box}" role="presentation" pointer-events="none">{tile.drawing}</svg>'
     for n, text in enumerate(tile.lines, 1):
         words = escape(short(text, max(3, int(side / _LETTER))))
         yield f'<text x="{x:.1f}" y="{y + side + n * _LINE:.1f}" fill="currentColor" font-size="{_FONT}">{words}</text>'

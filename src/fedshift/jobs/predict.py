@@ -34,6 +34,7 @@ from ..nn.memory_format import channels_last
 from ..study.run import Run
 from ..transforms import greys_after, shape_after
 from .devices import take_device
+from .mask_reader import MaskReader
 from .run_images import RunImages
 
 if TYPE_CHECKING:
@@ -83,15 +84,17 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
                 model = network.at(inference.network_at(site), inference.external_bn)
                 test = images.samples(rows)
                 place = knowledge(site)
+                reader = MaskReader(task)
+                seen: dict[str, np.ndarray] = {}
                 if inference.uses_labels:
                     val = images.samples(vals.get(site, rows[:0]))
-                    p, adapted = adapted_probabilities(
-                        model, test, val, inference, site, device, bar, place, task, task.predictions
+                    p, seen["adapted"] = adapted_probabilities(
+                        model, test, val, inference, site, device, bar, place, task, reader
                     )
-                    frames.append(_table(rows, test, names, p, **columns, adapted=adapted, **_counted(place)))
                 else:
-                    p = probabilities(model, test, inference, device, bar, place, task, task.predictions)
-                    frames.append(_table(rows, test, names, p, **columns, **_counted(place)))
+                    p = probabilities(model, test, inference, device, bar, place, task, reader)
+                masks = reader.kept(inference.image_order(len(test)), p)
+                frames.append(_table(rows, test, names, p, **columns, **seen, **_counted(place), **masks))
             for site, rows in thresholds.items() if name in unlabelled else ():
                 model = network.at(inference.network_at(site), inference.external_bn)
                 val = images.samples(rows)

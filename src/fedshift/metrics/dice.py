@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..tasks.segmentation import dice
 from ._masks import MaskMetric
 
 
@@ -13,4 +14,4 @@ class Dice(MaskMetric):
     title = "Dice"
 
     def of_structure(self, tp: np.ndarray, fp: np.ndarray, fn: np.ndarray, **_: np.ndarray) -> np.ndarray:
-        return np.asarray(2 * tp / (2 * tp + fp + fn))
+        return dice(tp, fp, fn)

@@ -81,6 +81,12 @@ class Task(Plugin):
         """
         raise NotImplementedError
 
+    def with_mask(self, predictions: np.ndarray) -> np.ndarray:
+        """Return which images of a site (k,) keep their predicted mask, from the site's predictions (n, columns)."""
+        import numpy as np
+
+        return np.arange(0)
+
     def fault(self, predictions: np.ndarray, label: np.ndarray) -> str:
         """Return what is wrong with predictions (n, columns) of samples with labels (n,); empty for nothing."""
         raise NotImplementedError

@@ -21,13 +21,16 @@ COUNTS = ("tp", "fp", "fn")
 DISTANCES = ("hd95", "assd", "nsd")
 NUMBERS = (*COUNTS, *DISTANCES)
 """What is kept of each image and structure, in this order."""
+WORST = 6
+"""Images of a site, those with the lowest Dice, whose predicted masks are always kept."""
 
 
 class Segmentation(Task):
     """One class for each pixel: targets are masks of class numbers (n, height, width); class 0 is the background.
 
     Kept as predictions are, for each image and structure, the pixels that are rightly predicted, wrongly predicted and
-    missed, and distances between surfaces in pixels of the prepared image; no masks.
+    missed, and distances between surfaces in pixels of the prepared image. Masks are kept of a few images of each site,
+    or of all with `keep: masks`.
     """
 
     has_masks = True
@@ -47,6 +50,13 @@ class Segmentation(Task):
         "cup: [2]; default: each class but the background, 0",
     )
     tolerance: float = Field(2, ge=0, description="distance in pixels up to which surfaces agree, for nsd")
+    keep: Literal["numbers", "masks"] = Field(
+        "numbers",
+        description="what is kept of a prediction; with masks, predictions-*.parquet has each predicted mask as a PNG "
+        "file in the column mask; with numbers, it has those of the images with the lowest Dice at each site",
+    )
+
+    later_fields: ClassVar[frozenset[str]] = frozenset({"keep"})
 
     def require_targets(self, where: str, x: Tensor, y: Tensor) -> None:
         if y.dim() != 3:
@@ -106,6 +116,15 @@ class Segmentation(Task):
         names = list(self.structures) or classes[1:]
         return [f"{number}_{name}" for name in names for number in NUMBERS]
 
+    def with_mask(self, predictions: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        if self.keep == "masks":
+            return np.arange(len(predictions))
+        counts = predictions.reshape(len(predictions), -1, len(NUMBERS))[:, :, : len(COUNTS)]
+        # An image without a structure and without a prediction of it, whose Dice is NaN, comes last.
+        return np.argsort(dice_of_images(counts), kind="stable")[:WORST]
+
     def fault(self, predictions: np.ndarray, label: np.ndarray) -> str:
         import numpy as np
 
@@ -153,6 +172,27 @@ class Segmentation(Task):
                 if final:
                     rows[i, structure, len(COUNTS) :] = distances(found[i], there[i], self.tolerance)
         return torch.from_numpy(rows.reshape(len(reference), -1))
+
+
+def dice(tp: np.ndarray, fp: np.ndarray, fn: np.ndarray) -> np.ndarray:
+    """Return 2 |A and B| / (|A| + |B|) from counts of pixels; NaN where both masks are empty."""
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):
+        return np.asarray(2 * tp / (2 * tp + fp + fn))
+
+
+def dice_of_images(counts: np.ndarray) -> np.ndarray:
+    """Return the Dice of each image (n,) from tp, fp and fn (n, structures, 3): the mean over its structures.
+
+    A structure that is neither there nor predicted does not count; NaN where that holds for all.
+    """
+    import numpy as np
+
+    scores = dice(*np.moveaxis(counts, -1, 0))
+    counted = ~np.isnan(scores)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.nansum(scores, 1) / counted.sum(1))
 
 
 def _pixelwise(logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:

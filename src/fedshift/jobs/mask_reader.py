@@ -1,0 +1,44 @@
+"""Predicted masks that are kept beside the numbers of a site."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..io.png import encoded
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..tasks import Task
+
+
+class MaskReader:
+    """Function from logits and targets of a batch to predictions, which also takes down predicted masks.
+
+    One reader serves one site. Until the site is done it holds the mask of each image as a PNG file, since only then it
+    is known which ones are kept: a kilobyte or two an image.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._files: list[bytes] = []
+
+    def __call__(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the predictions of a batch (batch, columns); see `Task.predictions`."""
+        if self.task.has_masks:
+            self._files += map(encoded, logits.argmax(1).cpu().numpy().astype(np.uint8))
+        return self.task.predictions(logits, y)
+
+    def kept(self, order: np.ndarray, predictions: np.ndarray) -> dict[str, list[bytes | None]]:
+        """Return the column `mask` of a site, with None for images whose mask is not kept; nothing without masks.
+
+        `order` (n,) are the stored rows in the order in which they were predicted, and `predictions` (n, columns) are
+        those of all images in stored order.
+        """
+        if not self.task.has_masks:
+            return {}
+        wanted = set(self.task.with_mask(predictions).tolist())
+        files = dict(zip(order.tolist(), self._files, strict=True))
+        return {"mask": [files[row] if row in wanted else None for row in range(len(files))]}
