@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedshift.core.errors import UserError
 from fedshift.core.rng import stream
 from fedshift.datasets import _mnist
 from fedshift.figures.gradient_deviation import WAYS, descend, network
@@ -27,10 +28,11 @@ OUT = Path(__file__).parent / "reproductions" / "fedtan-theorem1-mnist" / "seeds
 SIZES = [784, 30, 30, 30]
 CLIENTS, CLASSES, BATCH = 5, 10, 128
 ROUNDS, RATE, SEEDS = 500, 0.5, 5
-Batches = tuple[list[np.ndarray], list[np.ndarray]]
+Round = tuple[list[np.ndarray], list[np.ndarray]]
+"""Inputs and labels of each client."""
 
 
-def batches(x: np.ndarray, y: np.ndarray, seed: int) -> Iterator[Batches]:
+def batches(x: np.ndarray, y: np.ndarray, seed: int) -> Iterator[Round]:
     """Yield the inputs (BATCH, 784) and labels (BATCH,) of each client for each round; client i has digits 2i, 2i+1."""
     own = [np.flatnonzero(y // 2 == client) for client in range(CLIENTS)]
     rng = stream("theorem 1", "batches", seed)
@@ -56,4 +58,8 @@ def main(mirror: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    try:
+        main(Path(sys.argv[1]))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
