@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import csv
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import yaml
@@ -78,7 +80,7 @@ def judged(findings: list[Finding], each: bool) -> str:
 
 def finding(evidence: Mapping[str, Any]) -> Finding:
     """Return what a piece of evidence says, by its kind."""
-    kinds = {"trend": trend, "levels": levels, "deviations": deviations, "printed": printed}
+    kinds = {"trend": trend, "levels": levels, "deviations": deviations, "seeds": seeds, "printed": printed}
     (kind,) = kinds.keys() & evidence.keys()
     found = kinds[kind](evidence)
     label = evidence.get("label", "")
@@ -115,8 +117,11 @@ def trend(evidence: Mapping[str, Any]) -> Finding:
 
 
 def decided(distance: float, error: float) -> str:
-    """Return whether a claim holds that lies `distance` on the right side of its margin; nothing within the noise."""
-    if abs(distance) < 2 * error:
+    """Return whether a claim holds that lies `distance` on the right side of its margin.
+
+    Nothing is decided within the noise of seeds, nor where it is not known (NaN).
+    """
+    if not abs(distance) >= 2 * error:
         return CANNOT_TELL
     return HELD if distance >= 0 else FAILED
 
@@ -188,6 +193,49 @@ def deviations(evidence: Mapping[str, Any]) -> Finding:
         verdict = CANNOT_TELL
     return Finding(verdict, f"lower at {lower} of {len(pairs)}")
 
+
+def seeds(evidence: Mapping[str, Any]) -> Finding:
+    """Return the means of the sides `plus` minus those of the sides `minus`, within each seed, against `by`.
+
+    `seeds` is a file with a row for each seed and place, whose numbers stand in the column `value`. With `over: rise`
+    or `wobble` it has a row for each round, too, and the number of a place is made of its rounds.
+    """
+    rows = chosen(records(evidence["seeds"]), evidence.get("where", {}))
+    differences: Counter[str] = Counter()
+    for sign, selectors in ((1, evidence["plus"]), (-1, evidence["minus"])):
+        for where in selectors:
+            for seed, mean in by_seed(chosen(rows, where), evidence["value"], evidence.get("over")).items():
+                differences[seed] += sign * mean
+    values = list(differences.values())
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    verdict = decided(fmean(values) - evidence.get("by", 0), error)
+    return Finding(verdict, interval(fmean(values), error, evidence.get("percent", False)))
+
+
+def by_seed(rows: list[dict[str, str]], column: str, over: str | None) -> dict[str, float]:
+    """Return the mean of a column over the places of each seed."""
+    places: dict[tuple[str, ...], list[tuple[int, float]]] = defaultdict(list)
+    for r in rows:
+        place = (r["seed"], *(value for name, value in r.items() if name not in ("seed", "round", column)))
+        places[place].append((int(r.get("round", 0)), float(r[column])))
+    found: dict[str, list[float]] = defaultdict(list)
+    for (seed, *_), series in places.items():
+        found[seed].append(OVER[over]([value for _, value in sorted(series)]))
+    return {seed: fmean(values) for seed, values in found.items()}
+
+
+def rise(series: list[float]) -> float:
+    """Return how far the last round lies above the lowest."""
+    return series[-1] - min(series)
+
+
+def wobble(series: list[float]) -> float:
+    """Return the sum of all rises from a round to the next."""
+    return sum(max(0.0, after - before) for before, after in pairwise(series))
+
+
+OVER = {None: fmean, "rise": rise, "wobble": wobble}
+"""What is made of the rounds of a place."""
 
 PLACE = ("algorithm", "bn", "addon", "held_out", "site", "role", "Condition")
 """Columns that describe a place at which two deviations are compared."""

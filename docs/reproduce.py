@@ -2,7 +2,7 @@
 
 The archives lie in the folder that FEDSHIFT_TEST_DATA names, or in folders inside of it, as CONTRIBUTING.md lists them.
 They are linked into one folder, which the workflow searches before the network. Everything that is made lies in
-build/reproductions/STUDY: data, results and the page.
+build/reproductions/STUDY: data, results and the page. A script writes its table where it lies in docs/reproductions.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ PART = "cifar10_part.npz"
 """The images of CIFAR that are at hand, training images first: `dataset.images` of studies of corruptions."""
 LOST = {"benchmark-cifar10c": "the order of its 1,500 images was not recorded"}
 """Studies that cannot be repeated, and why."""
+
+SCRIPTS = {"fedtan-theorem1-mnist": ("gradient_deviation.py", "mnist")}
+"""Reproductions that a script of this folder makes, with the folder of its data."""
 
 
 def studies() -> dict[str, Path]:
@@ -54,8 +57,8 @@ def main(name: str, *arguments: str) -> int:
     """Repeat a reproduction; `arguments` are passed on to Snakemake. Returns its exit code, or 2 for bad input."""
     known = studies()
     data = Path(os.environ.get("FEDSHIFT_TEST_DATA") or ROOT.parent / "shared" / "data")
-    if name not in known:
-        print(f"STUDY: {name or 'nothing'} is not one of {', '.join(known)}", file=sys.stderr)
+    if name not in known and name not in SCRIPTS:
+        print(f"STUDY: {name or 'nothing'} is not one of {', '.join([*known, *SCRIPTS])}", file=sys.stderr)
         return 2
     if name in LOST:
         print(f"STUDY: {name} cannot be repeated: {LOST[name]}", file=sys.stderr)
@@ -63,6 +66,9 @@ def main(name: str, *arguments: str) -> int:
     if not data.is_dir():
         print(f"FEDSHIFT_TEST_DATA: no such folder: {data}; see CONTRIBUTING.md", file=sys.stderr)
         return 2
+    if name in SCRIPTS:
+        script, part = SCRIPTS[name]
+        return subprocess.run([sys.executable, ROOT / "docs" / script, data / part], check=False).returncode
     folder, mirror = prepare(known[name], data, ROOT / "build" / "reproductions")
     command = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile"), *arguments]
     settings = [f"study={known[name]}", "scale=paper", f"mirror={mirror}"]

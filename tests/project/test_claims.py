@@ -86,6 +86,58 @@ def test_levels_are_compared_with_a_margin(
     assert found == Finding(verdict, "+10.0 (+7.2 to +12.8)")
 
 
+SEEDS = """method,client,seed,round,loss
+a,x,0,1,0.9
+a,x,0,3,0.6
+a,x,0,2,0.4
+a,y,0,1,0.9
+a,y,0,2,0.8
+a,y,0,3,0.8
+a,x,1,1,0.5
+a,x,1,2,0.1
+a,x,1,3,0.5
+b,x,0,1,0.2
+b,x,0,2,0.1
+b,x,0,3,0.1
+b,x,1,1,0.3
+b,x,1,2,0.2
+b,x,1,3,0.2
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "numbers"),
+    [
+        # means over clients and rounds: a 0.7333 and 0.3667, b 0.1333 and 0.2333
+        ({}, "+0.367 (−0.100 to +0.833)"),
+        # the last round above the lowest: a has 0.2 and 0 at its clients, then 0.4; b has 0
+        ({"over": "rise"}, "+0.250 (−0.050 to +0.550)"),
+        ({"over": "wobble", "where": {"client": "x"}}, "+0.300 (+0.100 to +0.500)"),
+        ({"over": "rise", "plus": [{"method": "b"}]}, "+0.000 (+0.000 to +0.000)"),
+    ],
+)
+def test_seeds_are_compared_with_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], numbers: str
+) -> None:
+    (tmp_path / "s.csv").write_text(SEEDS, encoding="utf-8")
+    monkeypatch.setitem(CLAIMS["records"].__globals__, "FOLDER", tmp_path)
+    evidence = {"seeds": "s.csv", "value": "loss", "plus": [{"method": "a"}], "minus": [{"method": "b"}]}
+    assert CLAIMS["seeds"](evidence | settings).numbers == numbers
+
+
+@pytest.mark.parametrize(
+    ("seed", "by", "verdict"), [(["0", "1"], -1, "held"), (["0", "1"], 1, "failed"), ("0", -1, "cannot tell")]
+)
+def test_a_single_seed_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: Any, by: float, verdict: str
+) -> None:
+    (tmp_path / "s.csv").write_text(SEEDS, encoding="utf-8")
+    monkeypatch.setitem(CLAIMS["records"].__globals__, "FOLDER", tmp_path)
+    evidence = {"seeds": "s.csv", "value": "loss", "where": {"seed": seed, "client": "x"}, "over": "rise", "by": by}
+    evidence |= {"plus": [{"method": "a"}], "minus": [{"method": "b"}]}
+    assert CLAIMS["seeds"](evidence).verdict == verdict
+
+
 def test_doubtful_trends_decide_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = "claim,sentence,held,mean_difference,se,sites_for,sites,doubt\n"
     rows += "a,by 1 points,yes,0.1,0.01,2,2,\nb,x,yes,0.1,0.2,2,2,within the noise of seeds\n"
@@ -123,6 +175,24 @@ def test_a_reproduction_finds_archives_and_the_images_that_it_needs(tmp_path: Pa
     assert (mirror / "labels.gz").read_bytes() == b"labels"
     with np.load(folder / "cifar10_part.npz") as made:
         assert made["x"].ravel().tolist() == made["y"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_reproduction_by_a_script_says_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FEDSHIFT_TEST_DATA", str(tmp_path))
+    assert REPRODUCE["main"]("fedtan-theorem1-mnist") == 2
+    assert "train-images-idx3-ubyte.gz" in capfd.readouterr().err
+
+
+def test_clients_of_theorem_1_have_two_digits_each() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "gradient_deviation.py"))
+    y = np.arange(40) % 10
+    x = y[:, None, None] * np.ones((1, 28, 28), dtype=np.uint8)
+    xs, ys = next(script["batches"](x, y, seed=0))
+    for client, (images, labels) in enumerate(zip(xs, ys, strict=True)):
+        assert set(labels) == {2 * client, 2 * client + 1}
+        np.testing.assert_allclose(images, np.repeat(labels[:, None] / 255, 784, axis=1))
 
 
 def test_unknown_and_lost_reproductions_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,16 +75,25 @@ class GradientDeviation(Figure):
 @functools.lru_cache(maxsize=16)
 def federate(way: Way, rounds: int) -> tuple[np.ndarray, np.ndarray]:
     """Return B_i of each round and client (rounds, clients), and the loss on all samples together (rounds,)."""
-    xs, ys = clients()
-    parameters = start()
+    return descend(way, start(), itertools.repeat(clients(), rounds), RATE)
+
+
+def descend(
+    way: Way, parameters: Parameters, batches: Iterable[tuple[list[np.ndarray], list[np.ndarray]]], rate: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Take a step along the mean of the clients' gradients for each of some rounds.
+
+    A round has inputs (samples, features) and labels (samples,) of each client. Returns B_i of each round and client
+    (rounds, clients), and the loss on the samples of all clients together (rounds,).
+    """
     deviation, losses = [], []
-    for _ in range(rounds):
+    for xs, ys in batches:
         grads = client_gradients(parameters, xs, ys, way)
         shares, loss = union_gradients(parameters, xs, ys)
         deviation.append([distance(*pair) for pair in zip(grads, shares, strict=True)])
         losses.append(loss)
         means = [np.mean(column, axis=0) for column in zip(*grads, strict=True)]
-        parameters = [p - RATE * mean for p, mean in zip(parameters, means, strict=True)]
+        parameters = [p - rate * mean for p, mean in zip(parameters, means, strict=True)]
     return np.array(deviation), np.array(losses)
 
 
@@ -101,10 +111,13 @@ def clients() -> tuple[list[np.ndarray], list[np.ndarray]]:
 
 
 def start() -> Parameters:
-    """Return an untrained network with two hidden layers."""
-    rng = stream("gradient deviation", "network")
-    sizes = [FEATURES, HIDDEN, HIDDEN]
+    """Return the untrained network of the figure."""
+    return network(stream("gradient deviation", "network"), [FEATURES, HIDDEN, HIDDEN], CLASSES)
+
+
+def network(rng: np.random.Generator, sizes: Sequence[int], classes: int) -> Parameters:
+    """Return an untrained network for inputs of `sizes[0]` features, with a hidden layer of each further size."""
     parameters: Parameters = []
     for before, after in itertools.pairwise(sizes):
         parameters += [rng.standard_normal((before, after)) / before**0.5, np.ones(after), np.zeros(after)]
-    return [*parameters, rng.standard_normal((HIDDEN, CLASSES)) / HIDDEN**0.5, np.zeros(CLASSES)]
+    return [*parameters, rng.standard_normal((sizes[-1], classes)) / sizes[-1] ** 0.5, np.zeros(classes)]
