@@ -10,6 +10,8 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 EXPORTS := .venv-exports/bin
 EXPORTS_STAMP := .venv-exports/.ready
+FLOWER := .venv-flower/bin
+FLOWER_STAMP := .venv-flower/.ready
 DOCS := .venv-docs/bin
 DOCS_STAMP := .venv-docs/.ready
 # What UV_TORCH_BACKEND=cpu leaves out of the lock: that index has files of its own, with other checksums than the lock's.
@@ -17,7 +19,7 @@ CUDA := torch|torchvision|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+
 SYNC = $(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python
 INSTALL = $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python
 
-.PHONY: help setup exports docs demo test test-all coverage lint format faults bench lock schema reproduce claims clean
+.PHONY: help setup exports flower docs demo test test-all coverage lint format faults bench lock schema reproduce claims clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -57,6 +59,11 @@ $(EXPORTS_STAMP): $(STAMP) requirements-exports.lock
 	@echo ".venv-exports: MLflow, TensorBoard, Ignite and OpenSlide beside .venv, for tests and types: 150 MB on disk"
 	$(BESIDE)
 
+# What joins real sites. It wants other versions of two packages than .venv has, and finds its own first.
+$(FLOWER_STAMP): $(STAMP) requirements-flower.lock
+	@echo ".venv-flower: Flower beside .venv, for federations of real sites: 150 MB on disk"
+	$(BESIDE)
+
 # What builds the documentation site.
 $(DOCS_STAMP): $(STAMP) requirements-docs.lock
 	@echo ".venv-docs: MkDocs, Material and mkdocstrings beside .venv, for the documentation site: 120 MB on disk"
@@ -65,6 +72,8 @@ $(DOCS_STAMP): $(STAMP) requirements-docs.lock
 setup: $(STAMP) ## set up the environment alone
 
 exports: $(EXPORTS_STAMP) ## set up .venv-exports too, with MLflow, TensorBoard, Ignite and OpenSlide
+
+flower: $(FLOWER_STAMP) ## set up .venv-flower too, with Flower
 
 docs: $(DOCS_STAMP) ## build the documentation site into site/, strictly
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/python -m mkdocs build --quiet --strict
@@ -120,12 +129,19 @@ COMPILE = env -u UV_TORCH_BACKEND $(BIN)/uv pip compile --quiet --universal --py
 PACKAGE = $(COMPILE) --group dev --group setup pyproject.toml
 BEYOND = awk 'NR == FNR { if (/^[^ ]/) common[$$0]; next } /^[^ ]/ { mine = !($$0 in common) } mine' requirements.lock "$$whole"
 
-lock: $(STAMP)  ## resolve requirements.lock again, and beyond it requirements-exports.lock and requirements-docs.lock
+EXTRAS = $(addprefix --extra ,bundle mlflow slides tensorboard)
+# Flower wants an older rich and a newer certifi than the others.
+APART = rich|certifi
+
+lock: $(STAMP)  ## resolve requirements.lock again, and beyond it those of exports, Flower and the documentation site
 	@whole=$$(mktemp)
 	trap 'rm "$$whole"' EXIT
-	$(PACKAGE) --all-extras -o "$$whole"
+	$(PACKAGE) $(EXTRAS) -o "$$whole"
 	$(PACKAGE) --constraint "$$whole" -o requirements.lock --upgrade
 	$(BEYOND) > requirements-exports.lock
+	awk '/^[^ ]/ { mine = !/^($(APART))==/ } mine' requirements.lock > .venv/without-apart.txt
+	$(COMPILE) --extra flower --constraint .venv/without-apart.txt pyproject.toml -o "$$whole" --upgrade
+	$(BEYOND) > requirements-flower.lock
 	$(COMPILE) --group docs --constraint requirements.lock -o "$$whole" --upgrade
 	$(BEYOND) > requirements-docs.lock
 
