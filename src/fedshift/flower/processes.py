@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..core.errors import UserError
+from ..core.errors import Interrupted, UserError
+from ..io.extras import extra
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -28,30 +29,50 @@ GRACE = 10.0
 """Seconds in which a process may end by itself."""
 STARTS = 90.0
 """Seconds in which a SuperLink opens its port."""
-EXITS = {
-    "305": "the server does not accept this site: its key is not registered there, or the site still counts as connected "
-    "(then start it again after a minute)",
-}
-"""What exit codes of Flower mean for its user."""
+AGAIN = 15.0
+"""Seconds until a SuperNode that the server did not let in is started again."""
+TRIES = 12
+
+
+class NotLetInError(UserError):
+    """A SuperNode is refused: it comes too early, or again before the server has noticed that it was gone."""
 
 
 def require_flower() -> None:
     """Raise UserError where Flower is not installed, and take its switches into the environment."""
-    try:
+    with extra("flower", "a federation of real sites"):
         import flwr  # noqa: F401 - only whether it is there
-    except ModuleNotFoundError:
-        remedy = "pip install 'fedshift[flower]', in a clone: make flower, and .venv-flower/bin/python -m fedshift"
-        raise UserError("Flower", "is not installed", remedy) from None
     os.environ.update(QUIET)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Raise Interrupted inside the context when the process is asked to end, so that all it has started ends too."""
+
+    def stop(number: int, _: object) -> None:
+        error = Interrupted()
+        error.exit_code = 128 + number
+        raise error
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def is_local(address: str) -> bool:
+    """Return whether an address (host:port) is on the loopback device of this machine."""
+    host = address.rpartition(":")[0].strip("[]")
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def require_tls(address: str, ca: Path | None) -> None:
     """Raise UserError for an address (host:port) beyond this machine without TLS."""
-    host = address.rpartition(":")[0].strip("[]")
-    local = host == "localhost"
-    with contextlib.suppress(ValueError):
-        local = local or ipaddress.ip_address(host).is_loopback
-    if ca is None and not local:
+    if ca is None and not is_local(address):
         problem = "without certificates, messages would go over the network in the clear"
         raise UserError(address, problem, "fedshift serve STUDY --init writes them; without them use 127.0.0.1")
 
@@ -82,6 +103,7 @@ def running(program: str, options: Sequence[str], home: Path) -> Iterator[Proces
     log = home / f"{program}.log"
     command = [str(Path(sys.executable).with_name(program)), *options]
     with log.open("ab") as out:
+        start = out.tell()
         child = subprocess.Popen(
             command,
             env=os.environ | QUIET | {"FLWR_HOME": str(home.absolute())},
@@ -91,7 +113,7 @@ def running(program: str, options: Sequence[str], home: Path) -> Iterator[Proces
             start_new_session=True,
             preexec_fn=_ends_with_parent,
         )
-    process = Process(program, child, log)
+    process = Process(program, child, log, start)
     try:
         yield process
     finally:
@@ -107,17 +129,19 @@ def _ends_with_parent() -> None:
 class Process:
     """A running program of Flower, with its log."""
 
-    def __init__(self, program: str, child: subprocess.Popen[bytes], log: Path) -> None:
-        self.program, self.child, self.log = program, child, log
+    def __init__(self, program: str, child: subprocess.Popen[bytes], log: Path, start: int) -> None:
+        self.program, self.child, self.log, self.start = program, child, log, start
 
     def require_alive(self) -> None:
         """Raise UserError if the program has ended, with the reason as far as it is known."""
         code = self.child.poll()
         if code is None:
             return
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        known = next((why for number, why in EXITS.items() if any(f"Exit Code: {number}" in line for line in lines)), "")
-        raise UserError(self.program, known or f"has ended with code {code}", f"see {self.log}")
+        text = self.log.read_bytes()[self.start :].decode("utf-8", errors="replace")
+        if "2004" in text or "Exit Code: 305" in text:
+            problem = "the server does not let this site in: it does not know its key, or still counts it as connected"
+            raise NotLetInError(self.program, problem, "ask the server's people for the folder of this site")
+        raise UserError(self.program, f"has ended with code {code}", f"see {self.log}")
 
     def wait_for_port(self, address: str) -> None:
         """Wait until an address (host:port) can be reached. Raises UserError if the program ends before."""

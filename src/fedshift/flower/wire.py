@@ -7,11 +7,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import torch
 
+from ..core.errors import UserError
 from ..engine.transport import Fault, Message
 
 if TYPE_CHECKING:
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
     from flwr.supercore.runtime import RuntimeHttpClient
 
+LOST = httpx.HTTPError
+"""What a call raises whose program has ended, or refuses it."""
+RETRY = 20.0
+"""Seconds for which a call is repeated."""
 POLL = 0.3
 """Seconds between two looks for a task or an answer."""
 HELLO = 90.0
@@ -48,6 +54,10 @@ serverapp = "fedshift.flower:none"
 clientapp = "fedshift.flower:none"
 """
 """The app that a SuperLink must be given to start a run. Nobody runs it."""
+
+
+class Over(Exception):  # noqa: N818 - it is no error
+    """The server has said that the study is over."""
 
 
 def packed(message: Message) -> RecordDict:
@@ -169,12 +179,14 @@ def _client(address: str, ca: bytes | None, who: str, *interceptors: Any) -> Run
     from flwr.supercore.retry import make_simple_http_retry_invoker
     from flwr.supercore.runtime import RuntimeHttpClient
 
+    retries = make_simple_http_retry_invoker()
+    retries.max_time = RETRY
     return RuntimeHttpClient.from_server_address(
         server_address=address,
         insecure=ca is None,
         root_certificates=ca,
         interceptors=[RuntimeVersionHttpInterceptor(component_name=who), *interceptors],
-        retry_invoker=make_simple_http_retry_invoker(),
+        retry_invoker=retries,
     )
 
 
@@ -199,7 +211,6 @@ def _acquirer(address: str, ca: bytes | None, secret: bytes) -> RuntimeHttpClien
 @contextmanager
 def _heartbeats(client: RuntimeHttpClient) -> Iterator[None]:
     """Tell Flower inside the context that the task is still worked on."""
-    import httpx
     from flwr.proto.runtime_pb2 import SendTaskHeartbeatRequest
 
     done = threading.Event()
@@ -208,7 +219,7 @@ def _heartbeats(client: RuntimeHttpClient) -> Iterator[None]:
         while not done.wait(HEARTBEAT):
             try:
                 client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
-            except httpx.HTTPError:
+            except LOST:
                 continue
 
     thread = threading.Thread(target=beat, daemon=True)
@@ -227,7 +238,8 @@ def register(address: str, ca: bytes | None, name: str, public_key: bytes) -> No
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
     key = public_key_to_bytes(load_ssh_public_key(public_key))  # type: ignore[arg-type]
-    _control(address, ca).RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+    with suppress(LOST):  # a SuperLink that starts again knows it already
+        _control(address, ca).RegisterNode(RegisterNodeRequest(public_key=key, name=name))
 
 
 def _control(address: str, ca: bytes | None) -> Any:
@@ -257,8 +269,6 @@ def opened_run(address: str, ca: bytes | None, secret: bytes) -> Iterator[Grid]:
     from flwr.supercore.task_identity import TaskIdentity
     from flwr.superlink.grid import HttpGrid
 
-
-
     app, _ = build_fab_from_files({"pyproject.toml": APP})
     fab = Fab(hashlib.sha256(app).hexdigest(), app, {})
     number = _control(address, ca).StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id
@@ -266,6 +276,7 @@ def opened_run(address: str, ca: bytes | None, secret: bytes) -> Iterator[Grid]:
     while (task := _acquire(acquirer, "flwr-serverapp", lambda: time.sleep(POLL))).task.run_id != number:
         pass  # a run that somebody else has submitted is never done
     grid = HttpGrid(address, ca is None, ca, token=task.token)
+    grid._retry_invoker.max_time = RETRY
     client = grid._runtime_client
     status, details = SubStatus.FAILED, "stopped"
     with _heartbeats(client):
@@ -277,14 +288,18 @@ def opened_run(address: str, ca: bytes | None, secret: bytes) -> Iterator[Grid]:
             yield grid
             status, details = SubStatus.COMPLETED, ""
         finally:
-            client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
+            with suppress(LOST):
+                client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
             grid.close()
 
 
-def answer_tasks(address: str, secret: bytes, answer: Callable[[Message], Message | Fault], wait: Callable[[], None]) -> None:
-    """Answer the messages that the SuperNode with the runtime API at an address receives, one after another, for ever.
+def answer_tasks(
+    address: str, secret: bytes, answer: Callable[[Message], Message | Fault], wait: Callable[[], None]
+) -> None:
+    """Answer the messages that the SuperNode with the runtime API at an address receives, one after another.
 
-    `wait` is called while there is none; it ends this function by raising an exception.
+    `wait` is called while there is none; it may end this function by raising an exception. Raises Over when the server
+    says that the study is over, and UserError when it turns this site away.
     """
     from flwr.app import Message as OnWire
     from flwr.common.constant import SubStatus
@@ -303,3 +318,7 @@ def answer_tasks(address: str, secret: bytes, answer: Callable[[Message], Messag
             push_message(client, OnWire(content, reply_to=received), context)
             push_task_output(client, context, SubStatus.COMPLETED, "")
         client.close()
+        if isinstance(asked, Message) and asked.kind == "over":
+            raise Over
+        if isinstance(asked, Message) and asked.kind == "refused":
+            raise UserError("the server turned this site away", str(asked.about["reason"]), "then start it again")
