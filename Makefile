@@ -19,7 +19,7 @@ CUDA := torch|torchvision|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+
 SYNC = $(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python
 INSTALL = $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python
 
-.PHONY: help setup exports flower docs demo test test-all coverage lint format faults bench lock schema reproduce claims clean
+.PHONY: help setup exports flower docs demo federation test test-all coverage lint format faults bench lock schema reproduce claims clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -82,21 +82,27 @@ docs: $(DOCS_STAMP) ## build the documentation site into site/, strictly
 demo: $(STAMP)  ## run the demo study end to end and print where its page is
 	@$(BIN)/snakemake --cores $(CORES) --config study=demo scale=mini
 
+federation: $(FLOWER_STAMP) ## train between three sites over Flower on this machine, and compare with the simulation
+	@$(FLOWER)/python docs/federate.py
+
 # Each process has one thread. There is one more than there are cores, since tests of a cluster, of signals and of disks
 # wait most of their time. tests/conftest.py puts the long files first. Bytecode is written whatever the environment says,
 # or each of hundreds of processes would compile the sources anew.
 WORKERS ?= $(shell expr $(CORES) + 1)
 XDIST = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 OF_EXPORTS = tests/export tests/slides tests/faults/test_misread.py
+OF_FLOWER = tests/flower
 PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(XDIST) $(addprefix --ignore=,$(OF_EXPORTS)) --durations=15
+PYTEST_FLOWER = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(FLOWER)/python -m pytest $(OF_FLOWER)
 PYTEST_EXPORTS = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(EXPORTS)/python -m pytest $(XDIST) $(OF_EXPORTS)
 
 test: $(EXPORTS_STAMP) $(DOCS_STAMP) ## run all tests; of the studies of papers, a third each day
 	@$(PYTEST_EXPORTS)
 	$(PYTEST)
 
-test-all: $(EXPORTS_STAMP) $(DOCS_STAMP) ## run all tests, and all studies of papers at mini scale
+test-all: $(EXPORTS_STAMP) $(DOCS_STAMP) $(FLOWER_STAMP) ## run all tests, all studies of papers, and real sites over Flower
 	@$(PYTEST_EXPORTS)
+	$(PYTEST_FLOWER)
 	STUDIES=all $(PYTEST)
 
 coverage: $(EXPORTS_STAMP) $(DOCS_STAMP) ## run all tests and list the lines of src that none reaches

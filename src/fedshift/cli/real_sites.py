@@ -31,9 +31,7 @@ def add(group: Group) -> None:
     command.add_argument("--keys", type=Path, metavar="DIR", help="folder that the server's people gave to this site")
     command.add_argument("--server", metavar="HOST:PORT", help="address of the server; default: the one in --keys")
     command.add_argument("--no-rows", action="store_true", help="let no rows of single images leave, without names too")
-    command.add_argument(
-        "--offers", action="store_true", help="let plug-ins send what they derive from images at first"
-    )
+    command.add_argument("--offers", action="store_true", help="let plug-ins send what they derive from images")
     command.add_argument("--yes", action="store_true", help="agree to what leaves the site without being asked")
 
 

@@ -106,12 +106,15 @@ class Hospital:
         where = f" of round {number}" if number is not None else ""
         floats = {key: value.numel() for key, value in reply.tensors.items()}
         self.sent.update({f"{message.kind}: {key}": count for key, count in floats.items()})
-        say(f"answered {message.kind}{where}: {sum(floats.values()):,} numbers left this site")
+        unit = "bytes of tables" if message.kind == "rows" else "numbers"
+        say(f"answered {message.kind}{where}: {sum(floats.values()):,} {unit} left this site")
         return reply
 
     def _answered(self, message: Message) -> Message:
         if message.kind == "hello":
             return Message("hello", {"name": self.name, "version": __version__}, {})
+        if message.kind == "over":
+            return Message("over", {}, {})
         if message.kind == "refused":
             raise UserError("the server turned this site away", str(message.about["reason"]))
         about = dict(message.about)

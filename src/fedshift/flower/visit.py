@@ -81,7 +81,7 @@ def take_part(hospital: Hospital, address: str, ca: Path | None, key: Path | Non
 
 
 def leaves(hospital: Hospital) -> Iterator[str]:
-    """Yield lines that say what leaves a site: numbers by name, as measured in a rehearsal of one round on blank images."""
+    """Yield lines that say what leaves a site: numbers by name, measured in one round on blank images."""
     for run in hospital.local.runs.values():
         rounds = run.training.rounds
         yield f"  {run.method}, bn {run.bn}, seed {run.seed}: {rounds} rounds"
@@ -89,8 +89,9 @@ def leaves(hospital: Hospital) -> Iterator[str]:
             yield f"    {kind}: {name}, {count:,} numbers {'once' if kind in ('join', 'begin') else 'a round'}"
     yield "  with each answer: numbers of images and of classes, losses, accuracies, seconds, versions of software"
     if hospital.rows:
-        yield "  at the end, for each test and validation image: a pseudonym, label, probabilities, the patient's pseudonym"
-        yield f"    and its {', '.join(hospital.local.study.subgroups) or 'no further column'}; --no-rows keeps them here"
+        columns = ["label", "probabilities", *hospital.local.study.subgroups]
+        yield f"  at the end, for each image under pseudonyms of image and patient: {', '.join(columns)}"
+        yield "    (--no-rows keeps them here; the page then lacks this site)"
     yield "Images, names of files and of patients, and all tensors that the study keeps at home stay here."
 
 

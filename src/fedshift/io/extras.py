@@ -1,4 +1,4 @@
-"""Optional packages: `make exports` and `make flower` bring them into a clone, `pip install 'fedshift[NAME]'` elsewhere."""
+"""Optional packages: `make exports` and `make flower` bring them into a clone, `pip install` into other places."""
 
 from __future__ import annotations
 
