@@ -45,7 +45,7 @@ partition:
   split: {{ train: 0.6, val: 0.2, test: 0.2 }}
 model: densenet_small
 transforms: [scale_intensity, flip, rotate90]
-training: {{ rounds: 3, batch_size: 16, lr: 0.06, momentum: 0.9 }}
+training: {{ rounds: 3, batch_size: 16, lr: 0.06, momentum: 0.9, select: last }}
 runs:
   - algorithm: fedavg
     bn: [aggregated, local]
