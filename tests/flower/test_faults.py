@@ -121,7 +121,9 @@ def towns(tmp_path: Path) -> Iterator[Any]:
 
 def children(process: subprocess.Popen[bytes], program: str) -> list[int]:
     """Numbers of the processes that a process has started, and whose command names a program."""
-    listed = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(process.pid)], capture_output=True, text=True)
+    listed = subprocess.run(
+        ["ps", "-ww", "-o", "pid=", "-o", "args=", "--ppid", str(process.pid)], capture_output=True, text=True
+    )
     return [int(line.split()[0]) for line in listed.stdout.splitlines() if program in line]
 
 
