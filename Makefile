@@ -10,6 +10,8 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 EXPORTS := .venv-exports/bin
 EXPORTS_STAMP := .venv-exports/.ready
+FLOWER := .venv-flower/bin
+FLOWER_STAMP := .venv-flower/.ready
 DOCS := .venv-docs/bin
 DOCS_STAMP := .venv-docs/.ready
 # What UV_TORCH_BACKEND=cpu leaves out of the lock: that index has files of its own, with other checksums than the lock's.
@@ -17,7 +19,7 @@ CUDA := torch|torchvision|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+
 SYNC = $(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python
 INSTALL = $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python
 
-.PHONY: help setup exports docs demo test test-all coverage lint format faults bench lock schema reproduce claims gallery clean
+.PHONY: help setup exports flower docs demo federation test test-all coverage lint format faults bench lock schema reproduce claims gallery clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -57,6 +59,11 @@ $(EXPORTS_STAMP): $(STAMP) requirements-exports.lock
 	@echo ".venv-exports: MLflow, TensorBoard, Ignite and OpenSlide beside .venv, for tests and types: 150 MB on disk"
 	$(BESIDE)
 
+# What joins real sites. It wants other versions of two packages than .venv has, and finds its own first.
+$(FLOWER_STAMP): $(STAMP) requirements-flower.lock
+	@echo ".venv-flower: Flower beside .venv, for federations of real sites: 150 MB on disk"
+	$(BESIDE)
+
 # What builds the documentation site.
 $(DOCS_STAMP): $(STAMP) requirements-docs.lock
 	@echo ".venv-docs: MkDocs, Material and mkdocstrings beside .venv, for the documentation site: 120 MB on disk"
@@ -66,6 +73,8 @@ setup: $(STAMP) ## set up the environment alone
 
 exports: $(EXPORTS_STAMP) ## set up .venv-exports too, with MLflow, TensorBoard, Ignite and OpenSlide
 
+flower: $(FLOWER_STAMP) ## set up .venv-flower too, with Flower
+
 docs: $(DOCS_STAMP) ## build the documentation site into site/, strictly
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/python -m mkdocs build --quiet --strict
 	echo "The site: site/index.html"
@@ -73,21 +82,27 @@ docs: $(DOCS_STAMP) ## build the documentation site into site/, strictly
 demo: $(STAMP)  ## run the demo study end to end and print where its page is
 	@$(BIN)/snakemake --cores $(CORES) --config study=demo scale=mini
 
+federation: $(FLOWER_STAMP) ## train between three sites over Flower on this machine, and compare with the simulation
+	@$(FLOWER)/python docs/federate.py
+
 # Each process has one thread. There is one more than there are cores, since tests of a cluster, of signals and of disks
 # wait most of their time. tests/conftest.py puts the long files first. Bytecode is written whatever the environment says,
 # or each of hundreds of processes would compile the sources anew.
 WORKERS ?= $(shell expr $(CORES) + 1)
 XDIST = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 OF_EXPORTS = tests/export tests/slides tests/faults/test_misread.py
+OF_FLOWER = tests/flower
 PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(XDIST) $(addprefix --ignore=,$(OF_EXPORTS)) --durations=15
+PYTEST_FLOWER = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(FLOWER)/python -m pytest $(OF_FLOWER)
 PYTEST_EXPORTS = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(EXPORTS)/python -m pytest $(XDIST) $(OF_EXPORTS)
 
 test: $(EXPORTS_STAMP) $(DOCS_STAMP) ## run all tests; of the studies of papers, a third each day
 	@$(PYTEST_EXPORTS)
 	$(PYTEST)
 
-test-all: $(EXPORTS_STAMP) $(DOCS_STAMP) ## run all tests, and all studies of papers at mini scale
+test-all: $(EXPORTS_STAMP) $(DOCS_STAMP) $(FLOWER_STAMP) ## run all tests, all studies of papers, and real sites over Flower
 	@$(PYTEST_EXPORTS)
+	$(PYTEST_FLOWER)
 	STUDIES=all $(PYTEST)
 
 coverage: $(EXPORTS_STAMP) $(DOCS_STAMP) ## run all tests and list the lines of src that none reaches
@@ -120,12 +135,19 @@ COMPILE = env -u UV_TORCH_BACKEND $(BIN)/uv pip compile --quiet --universal --py
 PACKAGE = $(COMPILE) --group dev --group setup pyproject.toml
 BEYOND = awk 'NR == FNR { if (/^[^ ]/) common[$$0]; next } /^[^ ]/ { mine = !($$0 in common) } mine' requirements.lock "$$whole"
 
-lock: $(STAMP)  ## resolve requirements.lock again, and beyond it requirements-exports.lock and requirements-docs.lock
+EXTRAS = $(addprefix --extra ,bundle mlflow slides tensorboard)
+# Flower wants an older rich and a newer certifi than the others.
+APART = rich|certifi
+
+lock: $(STAMP)  ## resolve requirements.lock again, and beyond it those of exports, Flower and the documentation site
 	@whole=$$(mktemp)
 	trap 'rm "$$whole"' EXIT
-	$(PACKAGE) --all-extras -o "$$whole"
+	$(PACKAGE) $(EXTRAS) -o "$$whole"
 	$(PACKAGE) --constraint "$$whole" -o requirements.lock --upgrade
 	$(BEYOND) > requirements-exports.lock
+	awk '/^[^ ]/ { mine = !/^($(APART))==/ } mine' requirements.lock > .venv/without-apart.txt
+	$(COMPILE) --extra flower --constraint .venv/without-apart.txt pyproject.toml -o "$$whole" --upgrade
+	$(BEYOND) > requirements-flower.lock
 	$(COMPILE) --group docs --constraint requirements.lock -o "$$whole" --upgrade
 	$(BEYOND) > requirements-docs.lock
 

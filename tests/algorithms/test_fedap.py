@@ -117,15 +117,15 @@ def test_what_a_client_has_waits_while_it_is_away(lam: float) -> None:
     """With lambda 1 the others' part is 0; with less, it gets theirs."""
     trained, known, seen = federation(fedap(lam), participation=0.67), set[str](), 0
     for number in range(1, 7):
-        before = {c.name: trained.rounds.received(c).clone() for c in trained.clients}
+        before = {c.name: trained.rounds.received(k).clone() for k, c in enumerate(trained.clients)}
         drawn = {row["site"] for row in trained.run(number).history if row["round"] == number}
-        for client in trained.clients:
-            same = torch.equal(trained.rounds.received(client), before[client.name])
+        for k, client in enumerate(trained.clients):
+            same = torch.equal(trained.rounds.received(k), before[client.name])
             if client.name in known - drawn:
                 assert same is (lam == 1)
                 seen += 1
             if client.name not in known | drawn:
-                assert torch.equal(trained.rounds.received(client), trained.server.shared), "the plain mean"
+                assert torch.equal(trained.rounds.received(k), trained.server.shared), "the plain mean"
         known |= drawn
     assert seen > 2
 

@@ -74,7 +74,7 @@ def calls() -> Iterator[list[str]]:
     values = {
         **{"study": "tiny", "inference": "source", "figure": "sites", "format": "mlflow", "run": run.id},
         **{"images": "own", "one": "tiny", "other": "tiny", "slides": "slides.csv", "out": "out", "file": "plugin.py"},
-        **{"folder": "own", "site": "A", "reason": "none"},
+        **{"folder": "own", "site": "A", "reason": "none", "data": "own/samples.csv"},
     }
     for name, command in commands().items():
         if name in QUICK | BY_THEMSELVES:

@@ -32,6 +32,7 @@ from fedshift.engine.federation import Federation
 from fedshift.engine.local_round import LocalRound
 from fedshift.engine.prediction import adapted_probabilities, client_answer, probabilities
 from fedshift.engine.read_ahead import read_ahead
+from fedshift.engine.server_round import ServerRound
 from fedshift.inferences import Personalise, Site
 from fedshift.io.tables import read_table
 from fedshift.io.tensors import read_tensors
@@ -263,8 +264,9 @@ def seconds_of_a_joint_step(device: torch.device) -> bool:
     """Whether the clock of a joint step is read after the device has done it."""
     with torch.random.fork_rng(devices=[]):
         made = federation(device, algorithm="fedtan")
-        local = LocalRound(made.trainer, made.rounds, made.clients, made.ranks)
-        made.server.lr = 0.1
+        everyone = range(len(made.clients))
+        server_round = ServerRound(made.algorithm, made.training, made.rounds, everyone)
+        local = LocalRound(made.trainer, server_round, made.clients, made.ranks)
         if device != CPU:
             standin.counts()
         local.first_steps()

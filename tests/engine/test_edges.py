@@ -23,6 +23,7 @@ from fedshift.algorithms import Local
 from fedshift.algorithms.moon import Moon
 from fedshift.core.errors import UserError
 from fedshift.engine.federation import Federation
+from fedshift.engine.server_round import assignment
 from fedshift.models.densenet_small import DenseNetSmall
 from fedshift.nn.batchnorm import batch_norms
 
@@ -39,9 +40,8 @@ def federation(algorithm: Any = "fedavg", bn: str | None = None, **given: Any) -
 
 def working(fed: Federation, place: int = 0) -> Any:
     """The work of a client in the next round, as it begins."""
-    client = fed.clients[place]
     fed.server.lr = fed.training.lr
-    fed.trainer.take_turn(client, fed.rounds, fed.algorithm.broadcast(fed.server))
+    fed.trainer.take_turn(fed.clients[place], assignment(fed.rounds, place, fed.algorithm.broadcast(fed.server)))
     return fed.trainer
 
 

@@ -38,8 +38,8 @@ STAGES = {
 """By environment: the modules whose functions its jobs call, and the folders of the plug-ins that they use."""
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OWN = [Requirement(r) for r in PYPROJECT["project"]["dependencies"]]
-LOCKS = ("requirements.lock", "requirements-exports.lock", "requirements-docs.lock")
-"""What the package and its tests need; and, each beside it in an environment of its own, exports and the site."""
+LOCKS = ("requirements.lock", "requirements-exports.lock", "requirements-docs.lock", "requirements-flower.lock")
+"""What the package and its tests need; and, each beside it in an environment of its own, exports, the site, Flower."""
 
 
 def bounds(requirements: list[Requirement]) -> dict[str, str]:
@@ -171,8 +171,9 @@ def test_the_lock_has_a_fitting_version_of_every_requirement(lock: str) -> None:
     groups, extras = PYPROJECT["dependency-groups"], PYPROJECT["project"]["optional-dependencies"]
     needs = {
         LOCKS[0]: [*PYPROJECT["project"]["dependencies"], *groups["dev"], *groups["setup"]],
-        LOCKS[1]: [requirement for extra in extras.values() for requirement in extra],
+        LOCKS[1]: [requirement for name, extra in extras.items() if name != "flower" for requirement in extra],
         LOCKS[2]: groups["docs"],
+        LOCKS[3]: extras["flower"],
     }
     wanted = map(Requirement, needs[lock])
     found = versions(*dict.fromkeys([LOCKS[0], lock]))
@@ -184,11 +185,13 @@ def test_the_lock_has_a_fitting_version_of_every_requirement(lock: str) -> None:
 
 def test_what_exports_and_the_site_need_is_beside_the_environment_and_not_in_it() -> None:
     """MONAI imports them where they are installed, a second for each job."""
-    default, exports, docs = (versions(lock) for lock in LOCKS)
+    default, exports, docs, flower = (versions(lock) for lock in LOCKS)
     assert default.keys() & exports.keys() == set()
+    assert default.keys() & flower.keys() == {"certifi", "rich"}  # of which Flower wants other versions
     assert default.keys() & docs.keys() == {"colorama"}  # which the default one has on Windows alone
     assert {"mlflow-skinny", "pytorch-ignite", "tensorboard"} <= exports.keys()
     assert {"mkdocs", "mkdocs-material", "mkdocstrings-python"} <= docs.keys()
+    assert "flwr" in flower
 
 
 def test_nothing_committed_names_a_machine_or_an_index() -> None:

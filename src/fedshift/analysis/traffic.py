@@ -12,8 +12,9 @@ import torch
 
 from ..algorithms import Server
 from ..core.units import FLOAT_BYTES
-from ..engine.federation import Federation, drawn
+from ..engine.federation import Federation
 from ..engine.ledger import Traffic
+from ..engine.server_side import drawn
 from ..models import initialise
 
 if TYPE_CHECKING:

@@ -19,7 +19,21 @@ from ..core.console import say
 from ..core.errors import Interrupted, UserError, out_of_memory
 from ..core.fork_client import LIMITS, OWN_THREADS
 from ..io.plugin_folders import plugin_folders
-from . import exports, integrity, plugins, projects, reference, reports, scans, slides, sources, steps, studies, trained
+from . import (
+    exports,
+    integrity,
+    plugins,
+    projects,
+    real_sites,
+    reference,
+    reports,
+    scans,
+    slides,
+    sources,
+    steps,
+    studies,
+    trained,
+)
 from .group import Group, announce_work, take_project_scale
 
 GROUPS = {
@@ -29,6 +43,7 @@ GROUPS = {
     "Scans of a hospital": scans.add,
     "Whole slides": slides.add,
     "Scores, figures and pages": reports.add,
+    "Between real sites": real_sites.add,
     "Exports": exports.add,
     "Care of finished work": integrity.add,
     "Data": sources.add,

@@ -61,5 +61,9 @@ def equal_steps(training: Training, sizes: Iterable[int]) -> Training:
 
     `sizes` are the numbers of samples of the clients.
     """
-    steps = max(round_steps(n, training) for n in sizes)
+    return taking(training, max(round_steps(n, training) for n in sizes))
+
+
+def taking(training: Training, steps: int) -> Training:
+    """Return the settings with which each client takes this number of local steps in a round."""
     return training.model_copy(update={"local_steps": steps, "local_epochs": 1, "equal_steps": False})

@@ -51,34 +51,56 @@ class ClientTensors:
 
 
 @dataclass(eq=False)
-class Client(ClientTensors):
-    """A site that trains, with its tensors.
+class Member(ClientTensors):
+    """A site that trains, as the server knows it.
 
     Attributes
     ----------
     name : name of the site
-    train, val : samples for training and, if the site has any, for validation
     share : the client's share of all training samples, or an equal share, according to `training.weights`
     weight : the client's weight in every mean, which the algorithm derives from the share
-    class_weights : weight of each class in the loss, (classes,); None if all count alike
-    offers : what clients sent to this one before the first round, by client
     first_round : the first round in which the client trained; None before
-    here : True if this process does the local training of the client
     """
 
     name: str
-    train: Samples
-    val: Samples | None
     share: float
     weight: float
-    class_weights: Tensor | None = None
-    offers: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     first_round: int | None = None
-    here: bool = True
 
     def has_trained(self, number: int) -> bool:
         """Return whether the client took part in any round up to `number`."""
         return self.first_round is not None and self.first_round <= number
+
+
+@dataclass(eq=False, kw_only=True)
+class Client(Member):
+    """A site that trains, with its samples and its tensors.
+
+    Attributes
+    ----------
+    train, val : samples for training and, if the site has any, for validation
+    class_weights : weight of each class in the loss, (classes,); None if all count alike
+    offers : what clients sent to this one before the first round, by client
+    here : True if this process does the local training of the client
+    """
+
+    train: Samples
+    val: Samples | None
+    class_weights: Tensor | None = None
+    offers: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    here: bool = True
+
+
+def shared_out(names: Sequence[str], sizes: Sequence[int], by_size: bool, algorithm: Algorithm) -> list[Member]:
+    """Return the clients with their shares and weights, given their names and numbers of training samples.
+
+    With `by_size`, shares follow these numbers; otherwise they are equal.
+    """
+    shares = [1 / len(sizes)] * len(sizes)
+    if by_size:
+        total = sum(sizes)
+        shares = [size / total for size in sizes]
+    return [Member(*row) for row in zip(names, shares, algorithm.weights(shares), strict=True)]
 
 
 def open_clients(
@@ -95,15 +117,8 @@ def open_clients(
         raise UserError("validation", f"{unknown[0]!r} is not a client", did_you_mean(unknown[0], data))
     train = algorithm.collaboration.clients(data, Pooled)
     val = algorithm.collaboration.clients({name: s for name, s in validation.items() if len(s)}, Pooled)
-    total = sum(map(len, train.values()))
-    shares = [1 / len(train)] * len(train)
-    if by_size:
-        shares = [len(samples) / total for samples in train.values()]
-    weights = algorithm.weights(shares)
-    return [
-        Client(name, samples, val.get(name), share, weight)
-        for (name, samples), share, weight in zip(train.items(), shares, weights, strict=True)
-    ]
+    members = shared_out([*train], [*map(len, train.values())], by_size, algorithm)
+    return [Client(m.name, m.share, m.weight, train=train[m.name], val=val.get(m.name)) for m in members]
 
 
 @dataclass(frozen=True)
@@ -156,7 +171,7 @@ def open_sites(
 
 
 def give_tensors(
-    clients: list[Client], network: FlatNetwork, algorithm: Algorithm, addon: Addon | None, server: Server
+    clients: Sequence[Client], network: FlatNetwork, algorithm: Algorithm, addon: Addon | None, server: Server
 ) -> None:
     """Give clients the tensors from which they start. Raises UserError if two plug-ins keep one under the same name."""
     for client in clients:
@@ -175,25 +190,41 @@ def collect_offers(clients: Sequence[Client], algorithm: Algorithm, server: Serv
 
     Raises UserError if clients send tensors of several names or shapes.
     """
+    return put_together(
+        {client.name: offer_of(client.train, algorithm, server) for client in clients}, algorithm, server
+    )
+
+
+def offer_of(samples: Samples, algorithm: Algorithm, server: Server) -> dict[str, Tensor]:
+    """Return what a client with these training samples sends to the server once, before the first round."""
     if type(algorithm).offer is Algorithm.offer:
-        return Traffic()
-    offers = [algorithm.offer(server, client.train, labels_of(client.train).flatten()) for client in clients]
-    for client, offer in zip(clients, offers, strict=True):
-        if {k: v.shape for k, v in offer.items()} != {k: v.shape for k, v in offers[0].items()}:
-            problem = f"client {client.name!r} and {clients[0].name!r} send tensors of other names or shapes"
+        return {}
+    return algorithm.offer(server, samples, labels_of(samples).flatten())
+
+
+def put_together(offers: Mapping[str, Mapping[str, Tensor]], algorithm: Algorithm, server: Server) -> Traffic:
+    """Give the server the offers of clients by name; return the traffic. Raises as `collect_offers` does."""
+    (one, first), *_ = offers.items()
+    for name, offer in offers.items():
+        if {k: v.shape for k, v in offer.items()} != {k: v.shape for k, v in first.items()}:
+            problem = f"client {name!r} and {one!r} send tensors of other names or shapes"
             raise UserError(f"{algorithm.name}.offer", problem, "return the same shapes for all images")
-    server.offers = {k: torch.stack([offer[k] for offer in offers]).to(server.shared.device) for k in offers[0]}
+    server.offers = {k: torch.stack([offer[k] for offer in offers.values()]).to(server.shared.device) for k in first}
     return Traffic(up=sum(table.numel() for table in server.offers.values()))
 
 
-def exchange_offers(clients: list[Client], addon: Addon, algorithm: Algorithm) -> Traffic:
+def exchange_offers(clients: Sequence[Client], addon: Addon, algorithm: Algorithm) -> Traffic:
     """Give clients what the add-on lets them send to each other once, before the first round; return the traffic."""
     offers = {client.name: at_home(addon.offer(client.train)) for client in clients}
     for client in clients:
         client.offers = algorithm.collaboration.heard(client.name, offers)
-    return Traffic.passed_on(
-        {name: sum(map(torch.numel, o.values())) for name, o in offers.items()}, algorithm.collaboration
-    )
+    return passing_on(offers, algorithm)
+
+
+def passing_on(offers: Mapping[str, Mapping[str, Tensor]], algorithm: Algorithm) -> Traffic:
+    """Return the traffic of the tensors that clients send to each other, by client."""
+    sizes = {name: sum(map(torch.numel, offer.values())) for name, offer in offers.items()}
+    return Traffic.passed_on(sizes, algorithm.collaboration)
 
 
 def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -7,24 +7,18 @@ and all servers make the same updates.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..addons import Addon, extended
-from ..algorithms import Algorithm, Mean, Server, Training
-from ..core.console import say
+from ..addons import Addon
+from ..algorithms import Algorithm, Training
 from ..core.errors import UserError, did_you_mean
-from ..core.registry import build, validated
-from ..core.rng import stream, undisturbed
+from ..core.registry import build
+from ..core.rng import undisturbed
 from ..data.samples import example_of, shape_of
-from ..nn.batchnorm import batch_norms
-from ..nn.blend import Outputs
-from ..nn.bn_policy import POLICIES
-from ..nn.features import classifier
 from ..nn.memory_format import channels_last
 from ..tasks import CLASSIFICATION, Task
 from . import checkpoint
@@ -40,28 +34,18 @@ from .client import (
     open_sites,
     outputs,
 )
-from .ledger import Traffic, totals
-from .local_round import LocalRound, finish
-from .local_training import LocalTrainer
+from .ledger import Traffic
+from .local_round import LocalRound
+from .networks import Networks, client_networks
 from .ranks import ALONE, Ranks
-from .round_state import RoundState, Selected
+from .round_state import Selected
 from .selection import Selection
+from .server_round import assignment
+from .server_side import ServerSide, drawn
+from .specification import Specification
 
 
-class Networks(NamedTuple):
-    """Networks that predict a site together: a name, a `state_dict` and a weight of each, and what is averaged."""
-
-    names: Sequence[str]
-    states: Sequence[dict[str, Tensor]]
-    weights: Sequence[float]
-    of: Outputs = "logits"
-
-
-def _never() -> bool:
-    return False
-
-
-class Federation:
+class Federation(ServerSide):
     """Clients that train one model together. `fedshift.Federation`, which extends it, documents the other parameters.
 
     Parameters
@@ -72,9 +56,7 @@ class Federation:
 
     Attributes
     ----------
-    rounds : state between two rounds: server, clients, selected round, history
-    trainer : the network on which clients train in turn
-    beforehand : traffic before the first round, which the ledger adds to that of the rounds
+    clients : states of the clients, in the order of their names
     """
 
     def __init__(
@@ -96,77 +78,60 @@ class Federation:
     ) -> None:
         if not clients:
             raise UserError("clients", "there are none", "give at least one")
-        requested: Algorithm = self._plugin("algorithm", algorithm)
-        settings = training if isinstance(training, Training) else validated(Training, training or {}, "training")
-        bn = bn or requested.policies[0]
-        requested.require(settings, bn)
-        self.algorithm = requested.canonical()
-        self.task: Task = build("task", task)
-        self.addon: Addon | None = self._plugin("addon", addon) if addon else None
-        if self.addon:
-            self.addon.require(settings)
-        self.seed = seed
+        super().__init__(
+            Specification.open(
+                model,
+                algorithm=algorithm,
+                bn=bn,
+                addon=addon,
+                training=training,
+                seed=seed,
+                task=task,
+                plugin=self._plugin,
+            )
+        )
         self.ranks = ranks
+        settings = self.specification.training
         sites = open_sites(clients, validation or {}, watched or {}, settings, self.algorithm, self.task)
         members = open_clients(sites.train, sites.validation, settings.weights == "size", self.algorithm)
-        self.beforehand = weigh_classes(members, settings, self.algorithm.collaboration)
-        if beforehand:
-            self.beforehand += beforehand
-        if self.addon:
-            self.beforehand += exchange_offers(members, self.addon, self.algorithm)
+        self.clients = members
+        self._exchange_beforehand(beforehand)
         for name in settings.epochs_at.keys() - {client.name for client in members}:
             raise UserError("training.epochs_at", f"{name!r} is not a client", did_you_mean(name, sorted(clients)))
         self.training = equal_steps(settings, [len(c.train) for c in members]) if settings.equal_steps else settings
-        _report_missing_batch_norm(model, requested, bn)
-        model = extended(self.algorithm, model, seed)
-        self._features = features_of(model)
-        model = extended(self.addon, model, seed)
+        model = self.specification.model
         sites.require_classes(model, self.task)
         device = torch.device(device)
-        self.trainer = LocalTrainer(
-            model,
-            self.algorithm,
-            POLICIES[bn],
-            self.training,
-            addon=self.addon,
-            seed=seed,
-            device=device,
-            channels_last=channels_last(settings.channels_last, model, shape_of(members[0].train), device),
-            task=self.task,
-        )
-        self.rounds = self._open_rounds(members)
-        self.selection = Selection(self.rounds, self.trainer, ranks, sites.elsewhere, sites.watched)
+        layout = channels_last(settings.channels_last, model, shape_of(members[0].train), device)
+        self.trainer = self.specification.trainer(self.training, device, layout)
+        self._open_rounds()
+        self.selection = Selection(self.rounds, members, self.trainer, ranks, sites.elsewhere, sites.watched)
 
     def _plugin(self, kind: str, spec: Any) -> Any:
         """Return a plug-in, given its name, a mapping with `name` and settings, or itself."""
         return build(kind, spec)
 
-    def _open_rounds(self, members: list[Client]) -> RoundState:
-        """Return the state before the first round, with each client assigned to one process."""
-        server = self._open_server(members)
-        give_tensors(members, self.trainer, self.algorithm, self.addon, server)
-        owners = self.ranks.share_out([sum(self.trainer.steps_in_phases(c.name, len(c.train))) for c in members])
-        for client, owner in zip(members, owners, strict=True):
-            client.here = owner == self.ranks.rank
-        self._require_everyone(len(members))
-        download = self.algorithm.download if self.algorithm.has_downloads else None
-        return RoundState(server, members, personal=self.algorithm.has_personal_networks, download=download)
+    def _exchange_beforehand(self, beforehand: Traffic | None) -> None:
+        """Exchange what clients need of each other before the first round, and count it."""
+        self.beforehand = weigh_classes(self.clients, self.specification.training, self.algorithm.collaboration)
+        if beforehand:
+            self.beforehand += beforehand
+        if self.addon:
+            self.beforehand += exchange_offers(self.clients, self.addon, self.algorithm)
 
-    def _open_server(self, clients: list[Client]) -> Server:
-        trainer = self.trainer
-        trained = trainer.trainable.stop
-        shared = trainer.shared.clone()
-        server = Server(shared=shared, trainable=slice(0, trained), statistics=slice(trained, len(shared)))
-        server.clients = len(clients)
-        server.shares = [client.share for client in clients]
-        server.losses = [math.nan] * len(clients)
-        server.rounds = self.training.rounds
-        server.features = self._features
-        server.classes = outputs(trainer.model, self.task, example_of(clients[0].train).to(trainer.device))
-        server.channels = [len(layer.running_mean) for layer in trainer.batch_norms if layer.running_mean is not None]
+    def _open_rounds(self) -> None:
+        """Set the state before the first round, and assign each client to one process."""
+        clients, trainer = self.clients, self.trainer
+        classes = outputs(trainer.model, self.task, example_of(clients[0].train).to(trainer.device))
+        server = self._new_server(clients, classes)
         self.beforehand += collect_offers(clients, self.algorithm, server)
         server.state = self.algorithm.server_state(server)
-        return server
+        give_tensors(clients, trainer, self.algorithm, self.addon, server)
+        owners = self.ranks.share_out([sum(trainer.steps_in_phases(c.name, len(c.train))) for c in clients])
+        for client, owner in zip(clients, owners, strict=True):
+            client.here = owner == self.ranks.rank
+        self._require_everyone(len(clients))
+        self.rounds = self._round_state(server, clients)
 
     def _require_everyone(self, clients: int) -> None:
         """Raise UserError if joint steps need all processes, but a process may have no client in a round."""
@@ -175,57 +140,7 @@ class Federation:
             problem = f"{self.algorithm.name} needs a client in each of {self.ranks.count} processes in every round"
             raise UserError("ranks", problem, "use at most one process for each client, and participation: 1")
 
-    @property
-    def server(self) -> Server:
-        """State of the server."""
-        return self.rounds.server
-
-    @property
-    def clients(self) -> list[Client]:
-        """States of the clients, in the order of their names."""
-        return self.rounds.clients
-
-    @property
-    def selected(self) -> Selected | None:
-        """The round kept by model selection, if any."""
-        return self.rounds.selected
-
-    @property
-    def history(self) -> list[dict[str, Any]]:
-        """One dict for each round, site and split: round, site, split and the columns of `round_state.COLUMNS`."""
-        return self.rounds.history
-
     # ---- rounds
-
-    def run(
-        self,
-        rounds: int | None = None,
-        *,
-        after_round: Callable[[Federation], None] | None = None,
-        should_stop: Callable[[], bool] = _never,
-    ) -> Self:
-        """Train until `rounds` (by default the training's) are done in all, or patience ends. Return this federation.
-
-        `after_round` is called with the federation after each round. `should_stop` is called between batches; if it
-        returns True, Interrupted is raised. Raises UserError if a loss is not finite, and for rounds past the end of a
-        schedule that falls to zero.
-        """
-        if rounds is None:
-            rounds = self.training.rounds
-        if rounds > self.training.rounds and self.training.schedule == "cosine":
-            problem = f"{rounds}, but the cosine schedule ends after {self.training.rounds}"
-            raise UserError("rounds", problem, "raise training.rounds")
-        while self.rounds.round < rounds and not self.exhausted:
-            self.round(should_stop)
-            if after_round:
-                after_round(self)
-        return self
-
-    @property
-    def exhausted(self) -> bool:
-        """True if patience has ended."""
-        patience = self.training.patience
-        return bool(patience and self.selected and self.rounds.round - self.selected.round >= patience)
 
     def participants(self, number: int) -> list[Client]:
         """Return the clients that take part in a round, in their order: `participation` says how many.
@@ -234,46 +149,36 @@ class Federation:
         """
         return [self.clients[k] for k in drawn(self.algorithm, self.server, self.training, self.seed, number)]
 
-    def round(self, should_stop: Callable[[], bool] = _never) -> None:
+    def round(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Do one round: local training from the server's tensors, aggregation, validation.
 
         If this raises, the round is half done: go on from a checkpoint (`restore`), not from this object.
         """
         with undisturbed(self.trainer.device):
             self._train(should_stop)
-            if self.rounds.round == self.training.rounds and any(p.finishes for p in self.algorithm.phases()):
-                self.ranks.each(lambda: finish(self.trainer, self.rounds, should_stop))
-                for client in self.clients:
-                    client.first_round = client.first_round or self.rounds.round
+            if self.finishes:
+                self.ranks.each(lambda: self._finish(should_stop))
+                self._note_finish()
         self.selection.validate()
         self.selection.evaluate_training()
         self.selection.watch()
 
     def _train(self, should_stop: Callable[[], bool]) -> None:
         """Train the clients that take part, and update the server."""
-        server = self.server
-        number = server.round + 1
-        participants = self.participants(number)
-        everyone = len(participants) == len(self.clients)
-        # Exactly 1 where all take part, which a sum of floats need not be.
-        server.participation = 1.0 if everyone else sum(client.weight for client in participants)
-        server.participants = [self.clients.index(client) for client in participants]
-        server.lr = self.training.rate(number)
-        server.logged = {}
-        local = LocalRound(self.trainer, self.rounds, participants, self.ranks)
+        server_round = self._begin_round()
+        local = LocalRound(self.trainer, server_round, self.clients, self.ranks)
         local.first_steps()
         records = self.ranks.each(lambda: local.run(should_stop))
-        mean = Mean(self.ranks.sum(local.mean), server.trainable)
-        variances = self.trainer.variances
-        # Clients' variances were turned into mean squares around the means before this round; the update moves them.
-        before = server.shared.clone() if variances.pooled else server.shared
-        self.algorithm.update(server, mean)
-        variances.pool(server.shared, before)
-        for client in participants:
-            client.first_round = client.first_round or number
-        server.round = number
-        self.rounds.log("train", records, server.logged)
+        server_round.close(self.trainer.variances, self.ranks.sum(server_round.mean))
+        self.rounds.log("train", records, self.server.logged)
         self.rounds.note_losses()
+
+    def _finish(self, should_stop: Callable[[], bool]) -> None:
+        """Train what follows after the last round, at each client of this process. Nothing is sent."""
+        broadcast = self.algorithm.broadcast(self.server)
+        for k, client in enumerate(self.clients):
+            if client.here:
+                self.trainer.finish(client, assignment(self.rounds, k, broadcast), should_stop)
 
     # ---- results
 
@@ -313,11 +218,7 @@ class Federation:
         if name:
             k = names.index(name)
             shared = best.received[k] if best.received else best.shared
-            kept = best.clients[k]
-            state = kept.state if self.rounds.personal else None
-            blend = self.trainer.load_personal(shared, kept.own, kept.counters, state)
-            states = [self.trainer.named(vector, kept.counters) for vector in blend.networks]
-            return Networks((name, *(f"{name}/{n}" for n in range(1, len(states)))), states, blend.weights, blend.of)
+            return client_networks(self.trainer, name, shared, best.clients[k])
         if self.algorithm.blended != "external":
             return Networks((name,), [self.global_state()], [1.0])
         trained = [names[k] for k in self.rounds.trained(best.round)]
@@ -329,10 +230,6 @@ class Federation:
         """Names of the tensors of `client_state` that a client does not share with the global network."""
         names = [*self.trainer.layout.places, *self.trainer.layout.counters, *self.trainer.layout.aliases]
         return names if self.rounds.personal else self.trainer.own_names
-
-    def ledger(self) -> dict[str, int]:
-        """Return how many floats and messages have moved so far; see `ledger.totals`."""
-        return totals(self.history, self.algorithm.has_downloads, self.beforehand)
 
     # ---- checkpoints
 
@@ -348,34 +245,3 @@ class Federation:
     def restore(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
         """Go on from a checkpoint, given what the methods `tensors` and `progress` returned."""
         checkpoint.restore(self.rounds, tensors, progress, self.trainer.device)
-
-
-def drawn(algorithm: Algorithm, server: Server, training: Training, seed: int, number: int) -> list[int]:
-    """Return the positions of the clients that take part in round `number`, ascending.
-
-    Raises UserError if the algorithm names another number of clients than `participation` asks for, or one twice.
-    """
-    count = training.clients_in_round(server.clients)
-    chosen = sorted(algorithm.sample(server, count, stream(seed, number, "participants")))
-    if len(set(chosen)) != count or not set(chosen) <= set(range(server.clients)):
-        problem = f"names the clients {chosen} in round {number}"
-        raise UserError(f"{algorithm.name}.sample", problem, f"return {count} positions below {server.clients}")
-    return chosen
-
-
-def features_of(model: nn.Module) -> int:
-    """Return the inputs of a network's last linear layer; 0 if it has none."""
-    try:
-        return classifier(model).in_features
-    except UserError:
-        return 0
-
-
-def _report_missing_batch_norm(model: nn.Module, algorithm: Algorithm, bn: str) -> None:
-    """Say which settings have no effect on a network without batch norm."""
-    if batch_norms(model):
-        return
-    if bn != "aggregated" and algorithm.collaboration.has_global_model:
-        say(f"bn: {bn!r} has no effect, since the network has no batch-norm layer")
-    if algorithm.joint(1) or algorithm.freezes_statistics(1):
-        say(f"algorithm: {algorithm.name} is FedAvg here, since the network has no batch-norm layer")

@@ -54,6 +54,34 @@ class Exchange:
         return self.ranks.add_up(out)
 
 
+class Need(Exception):  # noqa: N818 - it is a request
+    """A request of one client for the next mean over all clients, to which it gives `part`."""
+
+    def __init__(self, part: Tensor) -> None:
+        super().__init__("the mean over all clients")
+        self.part = part
+
+
+@dataclass
+class KnownMeans(Exchange):
+    """The exchange as one client sees it that is connected to a server by messages alone.
+
+    `means` are those that the server has sent so far, in order. Where one more is needed, `mean` raises Need: the pass
+    is run again from the same tensors when the server has sent it. The client's part is detached then.
+    """
+
+    means: Sequence[Tensor] = ()
+
+    def mean(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return the next mean that the server has sent. Raises Need if it has sent no more."""
+        if self.messages == len(self.means):
+            raise Need(parts[0].detach().clone())
+        self.floats += parts[0].numel()
+        self.messages += 1
+        # A copy, since the pass may change it in place.
+        return self.means[self.messages - 1].to(parts[0].device, copy=True)
+
+
 @dataclass
 class FirstStep:
     """Result of a joint first step, from which one client goes on.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -24,14 +25,35 @@ from ..tasks import CLASSIFICATION, Task
 from .batches import batch_indices, batch_stream, phase_steps
 from .client import Client, at_home
 from .flat_network import Batch, FlatNetwork
-from .joint_step import FirstStep
+from .joint_step import Exchange, FirstStep, joint_step
 from .optimiser import SGD, Adam, optimiser
 from .read_ahead import read_ahead
-from .round_state import RoundState
 from .tally import Tally
 
 LARGE = 100_000
 """Average number of floats in a tensor above which memory limits the speed of a step."""
+
+
+class Assignment(NamedTuple):
+    """What a client needs to know for its local training in one round, from the server.
+
+    Attributes
+    ----------
+    round : number of the round, from 1; one more than the last for phases that follow after the last round
+    lr : learning rate of the client
+    shared : the server's shared tensors, flat
+    received : the shared tensors from which this client starts: those of the server, unless clients get different ones
+    broadcast : the server's extra tensors, as `Algorithm.broadcast` returned them
+    clients, classes : number of clients in the federation, and of classes
+    """
+
+    round: int
+    lr: float
+    shared: Tensor
+    received: Tensor
+    broadcast: Mapping[str, Tensor]
+    clients: int
+    classes: int
 
 
 class LocalTrainer(FlatNetwork, Local):
@@ -75,14 +97,12 @@ class LocalTrainer(FlatNetwork, Local):
     # ---- a client's turn
 
     @contextmanager
-    def turn(
-        self, client: Client, rounds: RoundState, broadcast: Mapping[str, Tensor], finishing: bool = False
-    ) -> Iterator[None]:
+    def turn(self, client: Client, assignment: Assignment, finishing: bool = False) -> Iterator[None]:
         """Let a client train inside the context, and give it afterwards what stays there between rounds.
 
         With `finishing`, its phases are those that follow after the last round.
         """
-        self.take_turn(client, rounds, broadcast)
+        self.take_turn(client, assignment)
         self.finishing = finishing
         yield
         client.own = self.own()
@@ -91,21 +111,21 @@ class LocalTrainer(FlatNetwork, Local):
             client.counters.copy_(self.counters)
         self.end_turn()
 
-    def take_turn(self, client: Client, rounds: RoundState, broadcast: Mapping[str, Tensor]) -> None:
-        """Load a client's tensors, and everything that hooks may use in its local training of the next round."""
+    def take_turn(self, client: Client, assignment: Assignment) -> None:
+        """Load a client's tensors, and everything that hooks may use in its local training."""
         self.end_turn()
-        self.received = rounds.received(client)
+        self.received = assignment.received
         self.load(self.received, client.own, client.counters)
         self.client = client.name
         self.share = client.share
         self.offers = client.offers
         self.samples = client.train
         self.validation = client.val
-        self.clients = len(rounds.clients)
-        self.classes = rounds.server.classes
-        self.round = rounds.round + 1
-        self.lr = rounds.server.lr
-        self.broadcast = broadcast
+        self.clients = assignment.clients
+        self.classes = assignment.classes
+        self.round = assignment.round
+        self.lr = assignment.lr
+        self.broadcast = assignment.broadcast
         self.state = {k: v.to(self.device) for k, v in client.state.items()}
         self.class_weights = None
         if client.class_weights is not None:
@@ -153,6 +173,36 @@ class LocalTrainer(FlatNetwork, Local):
 
     # ---- local steps
 
+    @contextmanager
+    def trained(
+        self,
+        client: Client,
+        assignment: Assignment,
+        batches: Iterator[Batch],
+        should_stop: Callable[[], bool],
+        tally: Tally,
+        first: FirstStep | None = None,
+    ) -> Iterator[dict[str, Tensor]]:
+        """Take a client's local steps in one round, and give the context what it reports, in views of the network.
+
+        The client has its new tensors after the context. The other parameters, and what is raised, are those of
+        `train`.
+        """
+        with self.turn(client, assignment):
+            report = self.train(batches, should_stop, tally, first)
+            self.variances.gather(self.shared, assignment.shared)
+            yield report
+
+    def finish(self, client: Client, assignment: Assignment, should_stop: Callable[[], bool]) -> None:
+        """Train what follows at a client after the last round: only what stays there changes. Raises as `train` does.
+
+        The number of the round in `assignment` is one more than the last.
+        """
+        tally = Tally(assignment.round - 1, self.task)
+        with self.turn(client, assignment, finishing=True):
+            self.train(self.batches(client.train, self.round, client.name), should_stop, tally)
+            tally.read()
+
     def train(
         self,
         batches: Iterator[Batch],
@@ -193,6 +243,14 @@ class LocalTrainer(FlatNetwork, Local):
         self.settle()
         tally.add_weights(self.client, self._must_be_finite)
         return algorithm.report(self)
+
+    def first_steps(self, batches: Sequence[Batch], own: Sequence[Tensor], exchange: Exchange) -> list[FirstStep]:
+        """Run a joint first step of several clients, from the tensors of the client whose turn it is.
+
+        `batches` and `own` are each client's first batch and its own tensors; see `joint_step`.
+        """
+        objective = functools.partial(self.algorithm.loss, self)
+        return joint_step(self, objective, batches, own, exchange, (self.seed, self.round, "joint dropout"))
 
     def _planned_steps(self) -> Iterator[_Step]:
         """Yield what each local step of the current client trains; each phase has its own optimiser."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..algorithms import LOGGED, Server
-from .client import Client, ClientTensors
+from .client import ClientTensors, Member
 
 
 class SiteRecord(NamedTuple):
@@ -73,7 +73,7 @@ class RoundState:
     """
 
     server: Server
-    clients: list[Client]
+    clients: Sequence[Member]
     selected: Selected | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     gathered: int = 0
@@ -85,16 +85,11 @@ class RoundState:
         """Number of rounds done."""
         return self.server.round
 
-    @property
-    def here(self) -> list[Client]:
-        """The clients whose local training this process does."""
-        return [client for client in self.clients if client.here]
-
-    def received(self, client: Client) -> Tensor:
-        """Return the shared tensors that a client receives after the current round."""
+    def received(self, position: int) -> Tensor:
+        """Return the shared tensors that the client at a position receives after the current round."""
         if self.download is None:
             return self.server.shared
-        return self.download(self.server, self.clients.index(client))
+        return self.download(self.server, position)
 
     def log(self, split: str, parts: Iterable[Iterable[SiteRecord]], logged: Mapping[str, float] = {}) -> None:
         """Add the records of all processes for the current round to the history, in the order of sites.
@@ -122,14 +117,14 @@ class RoundState:
         """
         new = Selected(self.round, values, self.server.shared.clone(), [self._copied(c) for c in self.clients])
         if self.download:
-            new.received = [self.received(c).clone() for c in self.clients]
+            new.received = [self.received(k).clone() for k in range(len(self.clients))]
         for k, improved in enumerate(better):
             if self.selected and not improved:
                 new.clients[k] = self.selected.clients[k]
                 new.received[k : k + 1] = self.selected.received[k : k + 1]
         return new
 
-    def _copied(self, client: Client) -> ClientTensors:
+    def _copied(self, client: Member) -> ClientTensors:
         state = client.state if self.personal else {}
         return ClientTensors(
             own=client.own.clone(),

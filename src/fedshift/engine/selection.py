@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ..algorithms import Blend
+from ..algorithms import Blend, Collaboration, Training
 from ..core import registry
 from ..data.samples import Samples
 from ..metrics import Metric
@@ -47,6 +48,42 @@ class Criterion:
         return not new >= old
 
 
+class Choice:
+    """Model selection: which round is kept, given validation values. It needs no data."""
+
+    def __init__(self, rounds: RoundState, training: Training, collaboration: Collaboration) -> None:
+        self.rounds, self.training, self.collaboration = rounds, training, collaboration
+        self.criterion = Criterion(training.select_by)
+
+    def choose(self, records: Sequence[SiteRecord], outside: bool = False) -> list[int]:
+        """Log the validation of the current round, keep the round if it is the best, and return for which clients.
+
+        `outside` says that the records are of sites that do not train. The clients are given by position: all or none,
+        unless each trains alone. Raises UserError for a loss that is not finite.
+        """
+        for record in sorted(records):
+            if not math.isfinite(record.loss):
+                raise diverged(self.rounds.round, record.site, f"the validation loss is {record.loss}")
+        self.rounds.log("val", [records])
+        if self.training.select != "best_validation" or not records:
+            return []
+        scores = {record.site: self.criterion.value(record) for record in sorted(records)}
+        if outside:
+            return self._select([sum(scores.values()) / len(scores)])
+        return self._select(self.collaboration.values(scores, [client.name for client in self.rounds.clients]))
+
+    def _select(self, values: list[float]) -> list[int]:
+        rounds = self.rounds
+        before = rounds.selected.values if rounds.selected else [math.nan] * len(values)
+        better = [self.criterion.improved(new, old) for new, old in zip(values, before, strict=True)]
+        if not any(better):
+            return []
+        best = [new if improved else old for new, old, improved in zip(values, before, better, strict=True)]
+        apart = better if len(better) == len(rounds.clients) else ()
+        rounds.selected = rounds.snapshot(best, apart)
+        return [k for k in range(len(rounds.clients)) if not apart or apart[k]]
+
+
 class Selection:
     """Validation, tests for curves, and model selection after each round.
 
@@ -59,16 +96,17 @@ class Selection:
     def __init__(
         self,
         rounds: RoundState,
+        clients: Sequence[Client],
         trainer: LocalTrainer,
         ranks: Ranks,
         elsewhere: Mapping[str, Samples],
         watched: Mapping[str, Samples],
     ) -> None:
-        self.rounds, self.trainer, self.ranks = rounds, trainer, ranks
+        self.rounds, self.clients, self.trainer, self.ranks = rounds, clients, trainer, ranks
         self.elsewhere = elsewhere
         self.watched = watched
         self.training = trainer.training
-        self.criterion = Criterion(self.training.select_by)
+        self.choice = Choice(rounds, self.training, trainer.algorithm.collaboration)
 
     def validate(self) -> None:
         """Evaluate every client that has validation samples, each with its own tensors, and keep the round if best.
@@ -77,22 +115,10 @@ class Selection:
         and the global network is evaluated on them. Raises UserError for a loss that is not finite.
         """
         if self.elsewhere:
-            parts = self._outside(self.elsewhere, self.criterion.metric)
+            parts = self._outside(self.elsewhere, self.choice.criterion.metric)
         else:
-            parts = self.ranks.each(lambda: [self._validated(c) for c in self.rounds.here if c.val is not None])
-        records = sorted(itertools.chain(*parts))
-        for record in records:
-            if not math.isfinite(record.loss):
-                raise diverged(self.rounds.round, record.site, f"the validation loss is {record.loss}")
-        self.rounds.log("val", parts)
-        if self.training.select != "best_validation" or not records:
-            return
-        scores = {record.site: self.criterion.value(record) for record in records}
-        if self.elsewhere:
-            self._select([sum(scores.values()) / len(scores)])
-        else:
-            names = [client.name for client in self.rounds.clients]
-            self._select(self.trainer.algorithm.collaboration.values(scores, names))
+            parts = self.ranks.each(lambda: [self._validated(k) for k in self._here if self.clients[k].val is not None])
+        self.choice.choose(list(itertools.chain(*parts)), outside=bool(self.elsewhere))
 
     def watch(self) -> None:
         """Log how the global network, if there is one, performs at the watched sites. Nothing depends on it."""
@@ -110,19 +136,19 @@ class Selection:
         """
         every = self.training.training_loss_every
         if every and self.rounds.round % every == 0:
-            self.rounds.log("averaged", self.ranks.each(lambda: [self._averaged(c) for c in self.rounds.here]))
+            self.rounds.log("averaged", self.ranks.each(lambda: [self._averaged(k) for k in self._here]))
 
-    def _validated(self, client: Client) -> SiteRecord:
-        assert client.val is not None
-        state = client.state if self.rounds.personal else None
-        self.trainer.load_personal(self.rounds.received(client), client.own, client.counters, state)
-        return self._evaluated(client.name, client.val, self.criterion.metric)
+    @property
+    def _here(self) -> list[int]:
+        """Positions of the clients whose local training this process does."""
+        return [k for k, client in enumerate(self.clients) if client.here]
 
-    def _averaged(self, client: Client) -> SiteRecord:
-        n = len(client.train)
-        rows = np.linspace(0, n - 1, min(n, self.training.training_loss_images or n)).round().astype(np.int64)
-        self.trainer.load(self.rounds.received(client), client.own, client.counters)
-        return self._evaluated(client.name, client.train, rows=rows)
+    def _validated(self, position: int) -> SiteRecord:
+        received = self.rounds.received(position)
+        return validated(self.trainer, self.clients[position], received, self.choice.criterion.metric)
+
+    def _averaged(self, position: int) -> SiteRecord:
+        return averaged(self.trainer, self.clients[position], self.rounds.received(position))
 
     def _outside(self, sites: Mapping[str, Samples], metric: Metric | None = None) -> list[list[SiteRecord]]:
         """Return how the global network performs at sites outside the federation, in one list for each process."""
@@ -137,7 +163,7 @@ class Selection:
                 trainer.load(rounds.server.shared, own, rounds.clients[0].counters)
                 if blend is not None:
                     trainer.answer_with(blend)
-                records.append(self._evaluated(site, sites[site], metric))
+                records.append(_evaluated(trainer, site, sites[site], metric))
             return records
 
         return self.ranks.each(local)
@@ -145,28 +171,40 @@ class Selection:
     def _ensemble(self) -> Blend:
         """Return the networks of all clients that have trained, which predict with equal weights."""
         rounds, trainer = self.rounds, self.trainer
-        trained = [rounds.clients[k] for k in rounds.trained(rounds.round)]
+        trained = rounds.trained(rounds.round)
         vectors = [torch.empty_like(trainer.state_vector) for _ in trained]
-        for vector, client in zip(vectors, trained, strict=True):
-            trainer.assemble(vector, rounds.received(client), client.own)
+        for vector, k in zip(vectors, trained, strict=True):
+            trainer.assemble(vector, rounds.received(k), rounds.clients[k].own)
         return Blend(vectors, [1 / len(trained)] * len(trained), "probabilities")
 
-    def _evaluated(
-        self, site: str, samples: Samples, metric: Metric | None = None, rows: np.ndarray | None = None
-    ) -> SiteRecord:
-        """Return loss, accuracy and score of the network that is loaded, and the seconds taken.
 
-        `rows` are the indices of the samples that count; by default all do.
-        """
-        began = time.perf_counter()
-        loss, accuracy, score = self.trainer.evaluate(samples, metric, rows)
-        return SiteRecord(site, loss, accuracy, time.perf_counter() - began, score=score)
+def validated(trainer: LocalTrainer, client: Client, received: Tensor, metric: Metric | None) -> SiteRecord:
+    """Return how a client's network performs on its validation samples, given the shared tensors that it receives.
 
-    def _select(self, values: list[float]) -> None:
-        """Keep this round if it is the best: for all clients, or for each client if each trains alone."""
-        rounds = self.rounds
-        before = rounds.selected.values if rounds.selected else [math.nan] * len(values)
-        better = [self.criterion.improved(new, old) for new, old in zip(values, before, strict=True)]
-        if any(better):
-            best = [new if improved else old for new, old, improved in zip(values, before, better, strict=True)]
-            rounds.selected = rounds.snapshot(best, better if len(better) == len(rounds.clients) else ())
+    It is the client's personal network under an algorithm that has any.
+    """
+    assert client.val is not None
+    state = client.state if trainer.algorithm.has_personal_networks else None
+    trainer.load_personal(received, client.own, client.counters, state)
+    return _evaluated(trainer, client.name, client.val, metric)
+
+
+def averaged(trainer: LocalTrainer, client: Client, received: Tensor) -> SiteRecord:
+    """Return how the averaged model performs on a client's training samples, with the client's own tensors."""
+    n = len(client.train)
+    count = min(n, trainer.training.training_loss_images or n)
+    rows = np.linspace(0, n - 1, count).round().astype(np.int64)
+    trainer.load(received, client.own, client.counters)
+    return _evaluated(trainer, client.name, client.train, rows=rows)
+
+
+def _evaluated(
+    trainer: LocalTrainer, site: str, samples: Samples, metric: Metric | None = None, rows: np.ndarray | None = None
+) -> SiteRecord:
+    """Return loss, accuracy and score of the network that is loaded, and the seconds taken.
+
+    `rows` are the indices of the samples that count; by default all do.
+    """
+    began = time.perf_counter()
+    loss, accuracy, score = trainer.evaluate(samples, metric, rows)
+    return SiteRecord(site, loss, accuracy, time.perf_counter() - began, score=score)

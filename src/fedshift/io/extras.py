@@ -1,4 +1,4 @@
-"""Optional packages, which `make exports` brings into a clone, and `pip install 'fedshift[NAME]'` into other places."""
+"""Optional packages: `make exports` and `make flower` bring them into a clone, `pip install` into other places."""
 
 from __future__ import annotations
 
@@ -26,4 +26,5 @@ def _remedy(name: str) -> str:
     """Return how the packages are installed: those of a clone lie in an environment of their own."""
     if SHIPPED == INSIDE:
         return f"pip install 'fedshift[{name}]'"
-    return "call make exports in the clone, and .venv-exports/bin/python -m fedshift in place of fedshift"
+    target = "flower" if name == "flower" else "exports"
+    return f"call make {target} in the clone, and .venv-{target}/bin/python -m fedshift in place of fedshift"

@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
     """Write tensors as safetensors with a checksum. Equal tensors and metadata give equal bytes."""
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        for part in _parts(tensors, metadata):
+            file.write(part)
+
+
+def packed(tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> bytes:
+    """Return the bytes of the file that `write_tensors` writes."""
+    return b"".join(_parts(tensors, metadata))
+
+
+def _parts(tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> tuple[bytes, memoryview]:
+    """Return header and data of safetensors with a checksum."""
     import torch
     from safetensors.torch import save
 
@@ -30,9 +42,7 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[s
     header[_META][_SUM] = _checksum(header, data)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    with atomic(path) as temporary, temporary.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.write(data)
+    return len(text).to_bytes(8, "little") + text, data
 
 
 def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
@@ -40,19 +50,27 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
 
     Raises UserError for a file that is not safetensors, or that is damaged.
     """
+    with readable(path, "safetensors"):
+        return unpacked(Path(path).read_bytes(), path)
+
+
+def unpacked(content: bytes, where: object) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Return the tensors (on the CPU) and the metadata of what `packed` returned.
+
+    Raises UserError, which names `where` the bytes come from, if they are damaged; and other errors if they are not
+    safetensors.
+    """
     from safetensors.torch import load
 
-    with readable(path, "safetensors"):
-        content = Path(path).read_bytes()
-        tensors = load(content)
-        end = 8 + int.from_bytes(content[:8], "little")
-        header = json.loads(content[8:end])
-        metadata = header.get(_META, {})
-        if _SUM not in metadata:
-            raise UserError(path, "has no checksum: another program, or an earlier version, wrote it", "make it again")
-        if metadata.pop(_SUM) != _checksum(header, memoryview(content)[end:]):
-            raise UserError(path, "is damaged: its checksum does not agree", "remove it and make it again")
-        return {k: tensors[k] for k in sorted(tensors)}, metadata
+    tensors = load(content)
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    metadata = header.get(_META, {})
+    if _SUM not in metadata:
+        raise UserError(where, "has no checksum: another program, or an earlier version, wrote it", "make it again")
+    if metadata.pop(_SUM) != _checksum(header, memoryview(content)[end:]):
+        raise UserError(where, "is damaged: its checksum does not agree", "remove it and make it again")
+    return {k: tensors[k] for k in sorted(tensors)}, metadata
 
 
 _META = "__metadata__"

@@ -23,7 +23,7 @@ from ..io.usage import MEBIBYTE
 if TYPE_CHECKING:
     import torch
 
-    from ..engine.federation import Federation
+    from ..engine.server_side import ServerSide
     from ..study.run import Run
 
 PACKAGES = ("torch", "torchvision", "monai", "wilds", "numpy", "pandas", "snakemake")
@@ -116,18 +116,26 @@ def name_of(device: torch.device) -> str:
 
 
 def manifest(
-    run: Run, federation: Federation, *, code: str, threads: int, device: torch.device, started: datetime
+    run: Run,
+    federation: ServerSide,
+    *,
+    code: str,
+    threads: int,
+    device: torch.device,
+    started: datetime,
+    processes: int = 1,
 ) -> dict[str, Any]:
     """Return the content of manifest.json.
 
     `started` is when this process took up the run; `seconds` counts all rounds, also those of earlier processes.
+    `processes` is the number of those that shared the clients.
     """
-    selected = federation.result()
+    selected = federation.selected
     deterministic = True  # kernels of a CPU give the same bits each time
     if device.type == "cuda":
         deterministic = run.training.deterministic
     best_value = None
-    if selected.values:
+    if selected and selected.values:
         best_value = statistics.fmean(selected.values)
     content = {
         "run": run.id,
@@ -140,11 +148,11 @@ def manifest(
         "deterministic": deterministic,
         "threads": threads,
         "arithmetic": arithmetic(),
-        "processes": federation.ranks.count,
+        "processes": processes,
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(sum(row["seconds"] for row in federation.history), 1),
         "rounds": federation.server.round,
-        "best_round": selected.round,
+        "best_round": selected.round if selected else federation.server.round,
         "best_value": best_value,
         "floats": federation.ledger(),
     }

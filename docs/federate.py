@@ -1,0 +1,163 @@
+"""A federation of three hospitals on this machine, each a process with its own folder, and the same study simulated.
+
+`make federation` calls it: it deals the demo's miniature to the hospitals, writes certificates and keys, starts the
+server and the three sites, and compares the tensors that they have trained with those of the simulation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from fedshift import study
+from fedshift.core import registry
+from fedshift.flower.processes import free_port
+from fedshift.io.paths import Paths
+from fedshift.io.tensors import read_tensors
+from fedshift.jobs.assign import assign
+from fedshift.jobs.prepare import obtain, prepare
+from fedshift.jobs.train import train
+from fedshift.study.plan import Plan
+
+SITES = ("centre0", "centre3", "centre4")
+SIDE = 48
+"""Side of the images in pixels, cut from the centre of the miniature's patches: the part that their label is about."""
+STUDY = f"""title: Three hospitals train a tumour detector over Flower
+question: Are batch-norm layers better shared between hospitals, or kept at home?
+dataset:
+  name: own_images
+  table: images.csv
+  classes: [normal, tumour]
+  size: {SIDE}
+  title: Miniature of synthetic tissue, dealt to three hospitals
+partition:
+  internal: [{", ".join(SITES)}]
+  split: {{ train: 0.6, val: 0.2, test: 0.2 }}
+model: densenet_small
+transforms: [scale_intensity, flip, rotate90]
+training: {{ rounds: 3, batch_size: 16, lr: 0.06, momentum: 0.9, select: last }}
+runs:
+  - algorithm: fedavg
+    bn: [aggregated, local]
+seeds: [0]
+inferences: [source]
+"""
+
+
+def deal(folder: Path) -> None:
+    """Write images.csv and the images of each site into a folder of its own, and all of them into `simulation`."""
+    dataset = registry.build("dataset", {"name": "camelyon17", "shift": 1.6, "patches": 120, "patients": 20})
+    (folder / "raw").mkdir()
+    dataset.miniature(folder / "raw")
+    opened = dataset.open(folder / "raw")
+    samples = opened.samples
+    tables: dict[str, list[dict[str, object]]] = {site: [] for site in SITES}
+    with contextlib.chdir(folder):
+        for i in np.flatnonzero(samples["site"].isin(SITES)):
+            row = samples.iloc[i]
+            image = opened.image(int(i))
+            start = (image.shape[0] - SIDE) // 2
+            file = Path("images", f"{row['site']}-{i:04d}.png")
+            for place in (row["site"], "simulation"):
+                (Path(place) / file).parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(image[start : start + SIDE, start : start + SIDE]).save(Path(place) / file)
+            label = ("normal", "tumour")[row["label"]]
+            tables[row["site"]].append({"path": file, "label": label, "site": row["site"], "patient": row["patient"]})
+    for place, rows in (*tables.items(), ("simulation", [row for site in SITES for row in tables[site]])):
+        pd.DataFrame(rows).to_csv(folder / place / "images.csv", index=False)
+    for place in (*SITES, "simulation", "server"):
+        (folder / place).mkdir(exist_ok=True)
+        (folder / place / "study.yaml").write_text(STUDY, encoding="utf-8")
+
+
+def simulate(folder: Path) -> Plan:
+    """Train the study in one process, with the images of all sites in one place, and return its plan."""
+    with contextlib.chdir(folder):
+        plan = study.load(Path("study.yaml"), "mini")
+        paths = Paths()
+        for data in plan.data.values():
+            obtain(data, paths.raw(data.raw), None)
+            prepare(data, paths.raw(data.raw), paths.data(data.id))
+        for run in plan.runs.values():
+            assign(run, paths.data_files(run.data.id).samples, paths.partition(run.partition_id))
+            train(run, paths)
+    return plan
+
+
+def federate(folder: Path, port: int) -> float:
+    """Run server and sites as processes until the page is there, and return the seconds that it took."""
+    began = time.monotonic()
+    _fedshift(folder / "server", "serve", "study.yaml", "--init", "--port", str(port)).wait()
+    server = _fedshift(folder / "server", "serve", "study.yaml", "--wait", "120")
+    sites = []
+    for name in SITES:
+        shutil.copytree(folder / "server" / "federation" / "sites" / name, folder / name / "from-server")
+        options = ("--site", name, "--data", "images.csv", "--keys", "from-server", "--yes")
+        sites.append(_fedshift(folder / name, "site", "study.yaml", *options))
+    try:
+        if server.wait():
+            raise SystemExit(f"the server has failed; see {folder / 'server'}")
+        for process in sites:
+            process.wait(60)
+    finally:
+        for process in (server, *sites):
+            process.terminate()
+            process.wait(30)
+    return time.monotonic() - began
+
+
+def _fedshift(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    """Start a command in a folder, with its output in fedshift.log there."""
+    with (folder / "fedshift.log").open("ab") as log:
+        command = [sys.executable, "-m", "fedshift", *words]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
+
+
+def difference(plan: Plan, folder: Path) -> float:
+    """Return the largest absolute difference between the networks of sites, and of the server, and the simulation's."""
+    largest = 0.0
+    with contextlib.chdir(folder):
+        for key, run in plan.runs.items():
+            simulated = Paths(Path("simulation")).run_files(key)
+            shared, own = read_tensors(simulated.model)[0], read_tensors(simulated.clients)[0]
+            pairs = [(read_tensors(Paths(Path("server")).run_files(key).model)[0], shared)]
+            for site in SITES:
+                (there,) = (f for f in Paths(Path(site)).every_run() if f.folder.name.startswith(f"fedavg-{run.bn}-"))
+                ours = {k.removeprefix(f"{site}/"): v for k, v in own.items() if k.startswith(f"{site}/")}
+                pairs.append((read_tensors(there.model)[0], shared | ours))
+            for real, expected in pairs:
+                apart = [float((value.double() - expected[name].double()).abs().max()) for name, value in real.items()]
+                largest = max(largest, *apart)
+                print(f"  {key}: {len(real)} tensors, difference {max(apart):g}")
+    return largest
+
+
+def main() -> None:
+    """Run the federation and the simulation, and print how far apart they are, and where the page is."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("results", "federation"), help="folder of all files")
+    folder: Path = parser.parse_args().folder.absolute()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    deal(folder)
+    print(f"{', '.join(SITES)} have their images in {folder}; starting the server and three sites", flush=True)
+    seconds = federate(folder, free_port())
+    print(f"trained and scored over Flower in {seconds:.0f} s; simulating the same study", flush=True)
+    plan = simulate(folder / "simulation")
+    print(f"difference {difference(plan, folder):g}")
+    print(f"the page: {folder / 'server' / Paths().page(plan.name)}")
+
+
+if __name__ == "__main__":
+    main()

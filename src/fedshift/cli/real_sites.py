@@ -1,0 +1,93 @@
+"""Commands that train a study between real sites: one for the server, one for each site."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..core.console import say
+from ..core.errors import UserError
+from .data_check import inspected
+from .group import Group, one_plan
+
+FOLDER = Path("federation")
+"""Folder of certificates and keys at the server."""
+
+
+def add(group: Group) -> None:
+    """Add the commands serve and site."""
+    command = group.add(serve, "study", work="opening the server of its sites")
+    command.add_argument("--init", action="store_true", help="write certificates, and a folder for each site; then end")
+    command.add_argument("--host", default="localhost", help="name or address by which sites reach this machine")
+    command.add_argument("--port", type=int, default=8000, help="port of the server (default: %(default)s)")
+    command.add_argument("--keys", type=Path, default=FOLDER, metavar="DIR", help="folder of --init (%(default)s)")
+    command.add_argument("--insecure", action="store_true", help="no certificates, for sites on this machine alone")
+    command.add_argument("--resume", action="store_true", help="go on after the last finished round")
+    command.add_argument("--wait", type=float, default=3600.0, metavar="S", help="seconds to wait for the sites")
+    command = group.add(site, "study", work="checking the table of this site")
+    command.add_argument("--site", required=True, metavar="NAME", help="name of this site in the study")
+    command.add_argument("--data", required=True, type=Path, metavar="CSV", help="the site's own table of images")
+    command.add_argument("--keys", type=Path, metavar="DIR", help="folder that the server's people gave to this site")
+    command.add_argument("--server", metavar="HOST:PORT", help="address of the server; default: the one in --keys")
+    command.add_argument("--no-rows", action="store_true", help="let no rows of single images leave, without names too")
+    command.add_argument("--offers", action="store_true", help="let plug-ins send what they derive from images")
+    command.add_argument("--yes", action="store_true", help="agree to what leaves the site without being asked")
+
+
+def serve(args: argparse.Namespace) -> None:
+    """Train a study between real sites, as their server."""
+    plan = one_plan(args)
+    from ..flower import processes
+
+    processes.require_flower()
+    from ..flower import agreed, keys, serving
+
+    agreed.require(plan)
+    files = keys.Keys(args.keys)
+    if args.init:
+        keys.write(files, args.host, args.port, agreed.sites(plan), plan.path)
+        print("\n".join(serving.instructions(plan, files, args.study)))
+        return
+    if not args.insecure and not files.ca.exists():
+        raise UserError(args.keys, "has no certificates", f"fedshift serve {args.study} --init --host HOST writes them")
+    with processes.ended_by_signals():
+        address = f"127.0.0.1:{args.port}" if args.insecure else files.address.read_text(encoding="utf-8").strip()
+        missing = serving.serve(plan, None if args.insecure else files, address, args.wait, args.threads, args.resume)
+    for run in plan.runs:
+        say(f"trained {run}")
+    if missing:
+        say(f"no page: the rows of {', '.join(missing)} are missing")
+        return
+    from .reports import report
+
+    report(args)
+
+
+def site(args: argparse.Namespace) -> None:
+    """Take part in a study as one of its sites, with the site's own table of images."""
+    plan = one_plan(args)
+    from ..flower import processes
+
+    processes.require_flower()
+    from ..flower import visit
+    from ..flower.hospital import Hospital
+
+    hospital = Hospital(plan, args.site, args.data, rows=not args.no_rows, offers=args.offers, threads=args.threads)
+    ca, key, address = visit.credentials(args.keys, args.server)
+    processes.require_tls(address, ca)
+    for text in inspected(hospital.local):
+        print(text)
+    hospital.prepare()
+    print(f"What leaves this site for {address}:", *visit.leaves(hospital), sep="\n", flush=True)
+    if not args.yes and not _agreed():
+        raise UserError("fedshift site", "nothing was sent", "answer yes, or say --yes")
+    with processes.ended_by_signals():
+        visit.take_part(hospital, address, ca, key)
+
+
+def _agreed() -> bool:
+    """Return whether the person at the terminal agrees. Raises UserError where there is none."""
+    if not sys.stdin.isatty():
+        raise UserError("fedshift site", "asks whether this may leave, and nobody can answer", "read it, and say --yes")
+    return input("May it leave? Type yes: ").strip().lower() == "yes"

@@ -1,0 +1,404 @@
+"""The coordinator of a federation: the server, without any data of the sites.
+
+How to use it::
+
+    coordinator = Coordinator.open(specification, transport, digest=digest)     # asks all sites to join
+    coordinator.run(after_round=save)                                           # or: coordinator.round(), one by one
+
+where `save(coordinator)` writes `coordinator.tensors()` (tensors by name) and `coordinator.progress()` (plain data for
+JSON) whole or not at all. A new process goes on after the last round that was saved, without asking sites to join::
+
+    coordinator = Coordinator.resume(specification, transport, tensors, progress, digest=digest)
+    coordinator.run(after_round=save)
+
+`specification` and `digest` are those of `Site.open`. Save after every round: a site keeps its state after the last
+round that counted and after the one that it trained since, and no older one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.errors import Interrupted, UserError, require_none
+from ..core.rng import undisturbed
+from ..nn.memory_format import channels_last
+from . import checkpoint
+from .batches import equal_steps
+from .class_weights import class_weights, counting
+from .client import passing_on, put_together, shared_out
+from .ledger import Traffic
+from .local_round import cost, report_disproportion
+from .round_state import SiteRecord
+from .selection import Choice
+from .server_round import ServerRound, assignment
+from .server_side import ServerSide
+from .site import require_separate
+from .specification import Specification
+from .transport import Fault, Message, Transport
+
+Answers = dict[int, Message]
+
+
+class Coordinator(ServerSide):
+    """The server of sites that are reached by messages. Open it with `open`, or with `resume` after a stop.
+
+    Attributes
+    ----------
+    transport : what carries messages to the sites
+    digest : specification and code; sites with another one refuse every message
+    joined : what each site said about itself, in the order of names
+    missing : one dict for each answer that is missing: round, site, kind of the message and reason
+    since : the last round of each site that counted, from whose state its next task starts
+    """
+
+    def __init__(
+        self,
+        specification: Specification,
+        transport: Transport,
+        joined: Sequence[Mapping[str, Any]],
+        digest: str,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(specification)
+        self.transport, self.digest = transport, digest
+        self.joined = [dict(about) for about in joined]
+        self.missing: list[dict[str, Any]] = []
+        self.since = [0] * len(joined)
+        settings = specification.training
+        sizes = [about["n"] for about in joined]
+        self.training = equal_steps(settings, sizes) if settings.equal_steps else settings
+        device = torch.device(device)
+        shape = tuple(joined[0]["shape"])
+        self.layout = channels_last(settings.channels_last, specification.model, shape, device)
+        self.trainer = specification.trainer(self.training, device, self.layout)
+        members = shared_out(transport.names, sizes, settings.weights == "size", self.algorithm)
+        for member in members:
+            member.counters = self.trainer.counters.to("cpu", copy=True)
+        self.rounds = self._round_state(self._new_server(members, joined[0]["classes"]), members)
+        self._should_stop: Callable[[], bool] = lambda: False
+        self.choice = Choice(self.rounds, self.training, self.algorithm.collaboration)
+
+    @classmethod
+    def open(
+        cls, specification: Specification, transport: Transport, *, digest: str = "", device: torch.device | str = "cpu"
+    ) -> Self:
+        """Ask all sites to join, tell them what follows from all of them, and return the coordinator.
+
+        Raises UserError if a site does not answer, refuses, or fits the others not; and for what needs images in one
+        place.
+        """
+        _require_possible(specification, transport.names)
+        question = Message("join", {"digest": digest}, {})
+        answers = dict(transport.ask(dict.fromkeys(transport.names, question)))
+        require_none(UserError(f"site {k!r}", v.reason) for k, v in answers.items() if isinstance(v, Fault))
+        introductions = {name: a for name, a in answers.items() if isinstance(a, Message)}
+        joined = [introductions[name].about for name in transport.names]
+        require_none(_misfits(transport.names, joined, digest))
+        for name in specification.training.epochs_at.keys() - {*transport.names}:
+            raise UserError("training.epochs_at", f"{name!r} is not a site of this run")
+        new = cls(specification, transport, joined, digest, device)
+        new._begin({name: introduction.tensors for name, introduction in introductions.items()})
+        return new
+
+    @classmethod
+    def resume(
+        cls,
+        specification: Specification,
+        transport: Transport,
+        tensors: Mapping[str, Tensor],
+        progress: Mapping[str, Any],
+        *,
+        digest: str = "",
+        device: torch.device | str = "cpu",
+    ) -> Self:
+        """Return the coordinator after a round, given what its methods `tensors` and `progress` returned then."""
+        old = cls(specification, transport, progress["joined"], digest, device)
+        if [about["name"] for about in old.joined] != [*transport.names]:
+            raise UserError("sites", f"are {', '.join(transport.names)}, not those of the checkpoint", "start anew")
+        old.restore(tensors, progress)
+        return old
+
+    def _begin(self, offers: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Tell each site what follows from what all said, and take what the algorithm lets them offer."""
+        specification, together = self.specification, self.algorithm.collaboration
+        names, settings = self.transport.names, specification.training
+        counts = [np.asarray(about.get("class_counts", ()), dtype=np.int64) for about in self.joined]
+        weights: Sequence[np.ndarray | None] = [None] * len(names)
+        if settings.class_weights is not None:
+            weights = [*class_weights(counts, settings, together)]
+            self.beforehand += counting(counts, names, settings, together)
+        if self.addon:
+            self.beforehand += passing_on(offers, self.algorithm)
+        messages = {}
+        for k, name in enumerate(names):
+            heard = together.heard(name, offers)
+            keys = [(client, key) for client, offer in heard.items() for key in offer]
+            tensors = {f"offer/{place}": heard[client][key] for place, (client, key) in enumerate(keys)}
+            own = weights[k]
+            if own is not None:
+                tensors["class_weights"] = torch.from_numpy(own.copy())
+            about = self._about() | {
+                "share": self.rounds.clients[k].share,
+                "channels_last": self.layout,
+                "steps": self.training.local_steps,
+                "clients_heard": [*heard],
+                "offers": keys,
+            }
+            messages[name] = Message("begin", about, tensors)
+        answers = dict(self.transport.ask(messages))
+        require_none(UserError(f"site {k!r}", v.reason) for k, v in answers.items() if isinstance(v, Fault))
+        offered = {name: a.tensors for name, a in answers.items() if isinstance(a, Message)}
+        self.beforehand += put_together(offered, self.algorithm, self.server)
+        self.server.state = self.algorithm.server_state(self.server)
+
+    # ---- rounds
+
+    def round(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Do one round with the sites that answer. `should_stop` is called before each message.
+
+        Raises UserError if no site answers, and Interrupted. The round is then half done: go on with `resume`.
+        """
+        self._should_stop = should_stop
+        with undisturbed(self.trainer.device):
+            self._train()
+            if self.finishes:
+                self._finish()
+        self._evaluate()
+
+    def _train(self) -> None:
+        server_round = self._begin_round()
+        means, images = self._first_steps(server_round)
+        answers = self._asked(server_round, self._training("train", server_round, means, images))
+        server_round.go_on_with([*answers])
+        number = server_round.number
+        floats, messages = sum(mean.numel() for mean in means), len(means)
+        records = []
+        for k, (about, report) in ((k, (answer.about, answer.tensors)) for k, answer in answers.items()):
+            server_round.add(k, {key: value.to(self.trainer.device) for key, value in report.items()})
+            member = self.rounds.clients[k]
+            member.counters = torch.tensor(about["counters"], dtype=torch.long)
+            self.since[k] = number
+            down, up, sent = cost(server_round.assignment(k), report, floats, messages)
+            values = member.name, about["loss"], about["accuracy"], about["seconds"]
+            records.append(SiteRecord(*values, down, up, sent, logged=about["logged"]))
+        server_round.close(self.trainer.variances, server_round.mean)
+        self.rounds.log("train", [records], self.server.logged)
+        self.rounds.note_losses()
+
+    def _first_steps(self, server_round: ServerRound) -> tuple[list[Tensor], list[int]]:
+        """Take the joint first step, if there is one, and return the means that sites need to repeat it.
+
+        Also returned are the sizes of the sites' batches. If a site does not answer, the step begins anew without it.
+        """
+        means: list[Tensor] = []
+        images: list[int] = []
+        if self.algorithm.joint(server_round.number) is None:
+            return means, images
+        while True:
+            answers = self._asked(server_round, self._training("first_step", server_round, means, images))
+            if [*answers] != [*server_round.participants]:
+                server_round.go_on_with([*answers])
+                means, images = [], []
+                continue
+            images = [answer.about["images"] for answer in answers.values()]
+            if not means and server_round.number == 1:
+                report_disproportion([*server_round.weights.values()], images, images)
+            parts = {k: answer.tensors["part"] for k, answer in answers.items() if answer.tensors}
+            if not parts:
+                return means, images
+            mean: Tensor | None = None
+            for k, part in parts.items():
+                weight = server_round.weights[k]
+                mean = part * weight if mean is None else mean.add_(part, alpha=weight)
+            assert mean is not None
+            means.append(mean)
+
+    def _training(
+        self, kind: str, server_round: ServerRound, means: Sequence[Tensor], images: Sequence[int]
+    ) -> dict[int, Message]:
+        """Return the messages of a round to all that take part."""
+        joint = {f"mean/{n}": mean for n, mean in enumerate(means)}
+        about = {"means": len(means), "images": [*images]}
+        return {
+            k: self._task(kind, k, server_round.broadcast, about, joint, server_round.number)
+            for k in server_round.participants
+        }
+
+    def _task(
+        self,
+        kind: str,
+        position: int,
+        broadcast: Mapping[str, Tensor],
+        about: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        number: int,
+    ) -> Message:
+        assigned = assignment(self.rounds, position, broadcast)
+        sent = {"received": assigned.received, **{f"broadcast/{k}": v for k, v in broadcast.items()}, **tensors}
+        if self.trainer.variances.pooled and self.algorithm.has_downloads:
+            sent["shared"] = assigned.shared
+        told = {"round": number, "lr": assigned.lr, "since": self.since[position], **about}
+        return Message(kind, self._about() | told, sent)
+
+    def _about(self) -> dict[str, Any]:
+        return {"digest": self.digest, "clients": len(self.rounds.clients), "classes": self.server.classes}
+
+    def _finish(self) -> None:
+        broadcast = self.algorithm.broadcast(self.server)
+        number = self.rounds.round + 1
+        everyone = range(len(self.rounds.clients))
+        for k in self._ask({k: self._task("finish", k, broadcast, {}, {}, number) for k in everyone}):
+            self.since[k] = number
+        self._note_finish()
+
+    def _evaluate(self) -> None:
+        """Ask for validation and for the training loss of the averaged model, where they are due, and select."""
+        every = self.training.training_loss_every
+        averaged = ["averaged"] if every and self.rounds.round % every == 0 else []
+        messages = {}
+        for k, about in enumerate(self.joined):
+            splits = [*(["val"] if about["validation"] else []), *averaged]
+            if splits:
+                told = {"round": self.rounds.round, "since": self.since[k], "splits": splits}
+                messages[k] = Message("evaluate", self._about() | told, {"received": self.rounds.received(k)})
+        answers = self._ask(messages)
+        records: dict[str, list[SiteRecord]] = {"val": [], "averaged": []}
+        for k, answer in answers.items():
+            for split, r in answer.about.items():
+                name = self.rounds.clients[k].name
+                records[split].append(SiteRecord(name, r["loss"], r["accuracy"], r["seconds"], score=r["score"]))
+        better = self.choice.choose(records["val"])
+        self._ask({k: Message("keep", self._about() | {"since": self.since[k]}, {}) for k in better})
+        if averaged:
+            self.rounds.log("averaged", [records["averaged"]])
+
+    # ---- answers
+
+    def _asked(self, server_round: ServerRound, messages: Mapping[int, Message]) -> Answers:
+        """Return the answers that can be used to messages of a round. Raises UserError if there are none."""
+        answers = self._ask(messages)
+        if not answers:
+            reasons = "; ".join(f"{m['site']}: {m['reason']}" for m in self.missing[-len(messages) :])
+            raise UserError(
+                f"round {server_round.number}", f"no site answered ({reasons})", "resume when they are back"
+            )
+        return answers
+
+    def _ask(self, messages: Mapping[int, Message]) -> Answers:
+        """Return the answers that can be used, by position; `missing` gets the others."""
+        if self._should_stop():
+            raise Interrupted
+        if not messages:
+            return {}
+        names = self.transport.names
+        answers: Answers = {}
+        faults: dict[int, str] = {}
+        replies = dict(self.transport.ask({names[k]: message for k, message in messages.items()}))
+        for k, message in messages.items():
+            reply = replies.get(names[k], Fault("did not answer"))
+            if isinstance(reply, Fault):
+                faults[k] = reply.reason
+            elif fault := _fault(message, reply, self.server.shared):
+                faults[k] = fault
+            else:
+                answers[k] = reply
+        for k in _odd_ones(answers):
+            faults[k] = "sent tensors of other shapes than most sites"
+            del answers[k]
+        kind = next(iter(messages.values())).kind
+        number = next(iter(messages.values())).about.get("round", self.rounds.round)
+        self.missing += [{"round": number, "site": names[k], "kind": kind, "reason": faults[k]} for k in sorted(faults)]
+        return answers
+
+    # ---- results and checkpoints
+
+    def global_state(self) -> dict[str, Tensor]:
+        """Return the `state_dict` of the global network of the selected round, or of the last if none was selected.
+
+        Raises UserError if tensors stay at sites: a site outside then has no network from here.
+        """
+        if self.trainer.own_names:
+            names = ", ".join(self.trainer.own_names[:3])
+            raise UserError("global network", f"{names} and others stay at the sites", "use bn: aggregated")
+        best = self.selected or self.rounds.snapshot([])
+        return self.trainer.named_state(best.shared, best.clients[0].own, best.clients[0].counters)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return copies of all tensors of the server that the next round depends on, by name."""
+        offers = {f"offers/{k}": v.clone() for k, v in self.server.offers.items()}
+        return checkpoint.tensors(self.rounds) | offers
+
+    def progress(self) -> dict[str, Any]:
+        """Return everything else that a checkpoint needs, as plain data."""
+        before = self.beforehand
+        return checkpoint.progress(self.rounds) | {
+            "joined": self.joined,
+            "since": [*self.since],
+            "missing": [*self.missing],
+            "beforehand": [before.down, before.down_broadcast, before.up],
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint, given what the methods `tensors` and `progress` returned."""
+        offers = {k.removeprefix("offers/"): v for k, v in tensors.items() if k.startswith("offers/")}
+        self.server.offers = {k: v.to(self.trainer.device) for k, v in offers.items()}
+        checkpoint.restore(self.rounds, tensors, progress, self.trainer.device)
+        self.since = [*progress["since"]]
+        self.missing = [*progress["missing"]]
+        self.beforehand = Traffic(*progress["beforehand"])
+
+
+def _require_possible(specification: Specification, names: Sequence[str]) -> None:
+    """Raise UserError for sites that cannot be told apart, and for what needs images in one place."""
+    if not names:
+        raise UserError("sites", "there are none", "name at least one")
+    if [*names] != sorted(set(names)):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        problem = f"two have the name {twice[0]!r}" if twice else "are not in the order of their names"
+        raise UserError("sites", problem, "give each site its own name, and sort them")
+    require_separate(specification.algorithm)
+    if specification.training.select_at:
+        problem = "needs the images of these sites where the server is"
+        raise UserError("training.select_at", problem, "leave it out: rounds are then selected at the sites that train")
+
+
+def _misfits(names: Sequence[str], joined: Sequence[Mapping[str, Any]], digest: str) -> list[UserError]:
+    """Return an error for each site that said something else than it was asked, or than the first site."""
+    errors = []
+    for name, about in zip(names, joined, strict=True):
+        expected = {"name": name, "digest": digest, "classes": joined[0]["classes"], "shape": joined[0]["shape"]}
+        for key, value in expected.items():
+            if about[key] != value:
+                errors.append(UserError(f"site {name!r}", f"has {key} {about[key]!r}, expected {value!r}"))
+    return errors
+
+
+def _fault(message: Message, reply: Message, shared: Tensor) -> str:
+    """Return why the answer to a message cannot be used; nothing if it can."""
+    if reply.kind != message.kind:
+        return f"answered {reply.kind!r} to {message.kind!r}"
+    if "round" in reply.about and reply.about["round"] != message.about["round"]:
+        return f"answered for round {reply.about['round']}"
+    for name, tensor in reply.tensors.items():
+        if not bool(tensor.isfinite().all()):
+            return f"sent a tensor that is not finite: {name}"
+    own = reply.tensors.get("shared", shared)
+    if message.kind == "train" and (own.shape, own.dtype) != (shared.shape, shared.dtype):
+        return f"sent {tuple(own.shape)} {own.dtype} in place of {tuple(shared.shape)} {shared.dtype}"
+    return ""
+
+
+def _odd_ones(answers: Answers) -> list[int]:
+    """Return the positions of sites that sent a tensor of another shape or type than most sites that sent it."""
+    forms: dict[str, Counter[Any]] = {}
+    for answer in answers.values():
+        for name, tensor in answer.tensors.items():
+            forms.setdefault(name, Counter())[tensor.shape, tensor.dtype] += 1
+    usual = {name: counter.most_common(1)[0][0] for name, counter in forms.items()}
+    return [k for k, a in answers.items() if any((t.shape, t.dtype) != usual[name] for name, t in a.tensors.items())]

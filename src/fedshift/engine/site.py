@@ -1,0 +1,327 @@
+"""A site of a federation: its data, its local training, and what stays there between rounds.
+
+How to use it, from one process for each message::
+
+    specification = Specification.open(model, algorithm=..., bn=..., addon=..., training=..., seed=..., task=...)
+    site = Site.open("north", specification, train, validation, folder, digest=digest)
+    reply = site.answer(message)    # raises UserError for what the site refuses: a transport turns it into a Fault
+
+`model` is the network with the initial weights of the run, equal at all sites and at the coordinator (see
+`models.initialise`); the other parameters are those of `Federation`. `train` and `validation` are `Samples` or pairs
+(x, y) of this site alone; `validation` may be None. `folder` belongs to this run and this site: the state after each
+round that counts is kept there, so that a new process can open the site for every message. `digest` names specification
+and code, such as `core.digest.of([run.id, code])`; a message with another digest is refused.
+
+A task may come twice: the second answer equals the first, to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..addons import Addon
+from ..algorithms import Algorithm
+from ..core.errors import UserError
+from ..core.rng import undisturbed
+from ..data.samples import Samples, class_counts, example_of, shape_of
+from .batches import taking
+from .class_weights import class_weights
+from .client import Client, at_home, give_tensors, offer_of, open_clients, outputs, require_classes, samples_by_site
+from .joint_step import FirstStep, KnownMeans, Need
+from .local_training import Assignment, LocalTrainer
+from .networks import Networks, client_networks
+from .round_state import SiteRecord
+from .selection import Criterion, averaged, validated
+from .server_side import opened_server
+from .site_state import SiteState
+from .specification import Specification
+from .tally import Tally, diverged
+from .transport import Message
+
+
+class Site:
+    """One site, which answers the messages of a `Coordinator`.
+
+    Attributes
+    ----------
+    client : the site's samples and, while it answers, its tensors
+    specification : what sites and coordinator agree on
+    state : the files of the site
+    sends_offers : True if the site lets plug-ins send what they derive from its images before the first round
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        specification: Specification,
+        state: SiteState,
+        device: torch.device,
+        sends_offers: bool = False,
+    ) -> None:
+        self.client, self.specification, self.state = client, specification, state
+        self.device = device
+        self.sends_offers = sends_offers
+        self._trainer: LocalTrainer | None = None
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        specification: Specification,
+        train: Samples | tuple[Any, Any],
+        validation: Samples | tuple[Any, Any] | None,
+        folder: Path,
+        *,
+        device: torch.device | str = "cpu",
+        digest: str = "",
+        sends_offers: bool = False,
+    ) -> Site:
+        """Return a site, also in the middle of a run.
+
+        Parameters
+        ----------
+        name : name of the site in the run
+        specification : as at the coordinator
+        train, validation : samples of this site, or pairs (x, y), as for `fedshift.Federation`
+        folder : a folder for this run and this site, which is made where it is missing
+        device : device of the training
+        digest : specification and code; it must equal the coordinator's
+        sends_offers : True if plug-ins may send what they derive from images before the first round, such as mean
+            spectra or numbers of images by class
+
+        Raises UserError for samples or labels that do not fit task and network.
+        """
+        task, algorithm = specification.task, specification.algorithm
+        require_separate(algorithm)
+        samples = samples_by_site({name: train}, "client", task)
+        val = samples_by_site({name: validation} if validation is not None else {}, "validation", task)
+        require_classes(specification.model, task, {"client": samples, "validation": val})
+        (client,) = open_clients(samples, val, True, algorithm)
+        return cls(client, specification, SiteState(folder, name, digest), torch.device(device), sends_offers)
+
+    def answer(self, message: Message) -> Message:
+        """Return the answer to a message of the coordinator.
+
+        Raises UserError for a message of another run or code, for a task that is unknown or cannot be done here, and
+        if training diverges.
+        """
+        if message.kind not in TASKS:
+            raise UserError(f"message {message.kind!r}", "is unknown here", "install the coordinator's version")
+        if message.about.get("digest", "") != self.state.digest:
+            problem = f"the coordinator has another specification or code than site {self.client.name!r}"
+            raise UserError("digest", problem, "give both the same study, and install the same version")
+        with undisturbed(self.device):
+            return TASKS[message.kind](self, message)
+
+    # ---- before the first round
+
+    def join(self, message: Message) -> Message:
+        """Return what the coordinator needs to know about this site: numbers, and what the add-on offers others.
+
+        Raises UserError if the add-on sends what the site does not allow.
+        """
+        specification, samples = self.specification, self.client.train
+        about: dict[str, Any] = {
+            "name": self.client.name,
+            "n": len(samples),
+            "validation": len(self.client.val or ()),
+            "shape": [*shape_of(samples)],
+            "classes": outputs(specification.model, specification.task, example_of(samples)),
+            "digest": self.state.digest,
+            "versions": {"python": platform.python_version(), "torch": torch.__version__},
+            "threads": torch.get_num_threads(),
+        }
+        if specification.training.class_weights is not None:
+            counts = class_counts(samples).numpy()
+            # Raises for a label without a weight, here where it can be mended.
+            class_weights([counts], specification.training, specification.algorithm.collaboration)
+            if specification.training.class_weights == "balanced":
+                about["class_counts"] = counts.tolist()
+        offer: Mapping[str, Tensor] = {}
+        if specification.addon and type(specification.addon).offer is not Addon.offer:
+            self._require_consent(specification.addon.name)
+            offer = at_home(specification.addon.offer(samples))
+        return Message("join", about, dict(offer))
+
+    def begin(self, message: Message) -> Message:
+        """Write down what the coordinator says before the first round, and return what the algorithm offers it.
+
+        Everything that an earlier beginning of this run has left is forgotten.
+        """
+        algorithm, client = self.specification.algorithm, self.client
+        if type(algorithm).offer is not Algorithm.offer:
+            self._require_consent(algorithm.name)
+        self.state.forget()
+        self.state.write_facts(message.about, message.tensors)
+        trainer = self._opened_trainer()
+        # Clients do not know the sizes of others, nor the state of the server.
+        about = message.about
+        server = opened_server(trainer, self.specification.features, about["clients"], about["classes"])
+        give_tensors([client], trainer, algorithm, self.specification.addon, server)
+        offer = offer_of(client.train, algorithm, server)
+        self.state.write(0, client, since=0)
+        return Message("begin", {}, at_home(offer))
+
+    def _require_consent(self, plugin: str) -> None:
+        if not self.sends_offers:
+            problem = f"{plugin} sends what it derives from the images of site {self.client.name!r}"
+            raise UserError("consent", problem, "allow it at this site, or choose another method")
+
+    # ---- rounds
+
+    def train(self, message: Message) -> Message:
+        """Take the local steps of a round from the state that counts, and return what the algorithm reports.
+
+        Raises UserError if training diverges; the state of the site is then as before.
+        """
+        began = time.perf_counter()
+        trainer, client = self._opened(message)
+        number = message.about["round"]
+        tally = Tally(number, trainer.task)
+        batches = trainer.batches(client.train, number, client.name)
+        first: FirstStep | None = None
+        if trainer.algorithm.joint(number) is not None:
+            first = self._first_step(message, next(batches))
+        with trainer.trained(client, _assignment(message, trainer), batches, _never, tally, first) as report:
+            tensors = {k: v.detach().to("cpu", copy=True) for k, v in report.items()}
+            logged = {k: float(v) for k, v in trainer.logged.items()}
+        loss, accuracy = tally.means(client.name)
+        self.state.write(number, client, since=message.about["since"])
+        seconds = time.perf_counter() - began
+        about = {"round": number, "loss": loss, "accuracy": accuracy, "seconds": seconds, "logged": logged}
+        return Message("train", about | {"counters": client.counters.tolist()}, tensors)
+
+    def first_step(self, message: Message) -> Message:
+        """Run the joint step of a round as far as the means known so far lead, and return the part for the next one.
+
+        Without a tensor in the answer, no mean is missing. `images` is the size of this site's batch. Nothing is kept.
+        """
+        trainer, client = self._opened(message)
+        batch = next(trainer.batches(client.train, message.about["round"], client.name))
+        about = {"round": message.about["round"], "images": len(batch[1])}
+        try:
+            self._first_step(message, batch)
+        except Need as need:
+            return Message("first_step", about, {"part": need.part.cpu()})
+        return Message("first_step", about, {})
+
+    def _first_step(self, message: Message, batch: tuple[Tensor, Tensor]) -> FirstStep:
+        """Return the joint first step. Raises Need if a mean is missing."""
+        trainer, client = self._opened(message)
+        joint = trainer.algorithm.joint(message.about["round"])
+        assert joint is not None
+        means = [message.tensors[f"mean/{k}"] for k in range(message.about["means"])]
+        exchange = KnownMeans([1.0], joint, message.about["images"], means=means)
+        trainer.take_turn(client, _assignment(message, trainer))
+        try:
+            return trainer.first_steps([batch], [client.own], exchange)[0]
+        finally:
+            trainer.end_turn()
+
+    def finish(self, message: Message) -> Message:
+        """Train what follows after the last round: only what stays here changes."""
+        trainer, client = self._opened(message)
+        trainer.finish(client, _assignment(message, trainer), _never)
+        self.state.write(message.about["round"], client, since=message.about["since"])
+        return Message("finish", {"round": message.about["round"]}, {})
+
+    def evaluate(self, message: Message) -> Message:
+        """Return loss, accuracy and score on each split that is asked for: `val` or `averaged`; see `selection`."""
+        trainer, client = self._opened(message)
+        received = message.tensors["received"].to(self.device)
+        metric = Criterion(trainer.training.select_by).metric
+        records: dict[str, Callable[[], SiteRecord]] = {
+            "val": lambda: validated(trainer, client, received, metric),
+            "averaged": lambda: averaged(trainer, client, received),
+        }
+        about: dict[str, Any] = {}
+        for split in message.about["splits"]:
+            record = records[split]()
+            if not math.isfinite(record.loss):
+                raise diverged(message.about["round"], client.name, f"the loss on {split} is {record.loss}")
+            values = {"accuracy": record.accuracy, "seconds": record.seconds, "score": record.score}
+            about[split] = {"loss": record.loss, **values}
+        return Message("evaluate", about, {})
+
+    def keep(self, message: Message) -> Message:
+        """Keep the state that counts as that of the selected round."""
+        self.state.keep(message.about["since"])
+        return Message("keep", {}, {})
+
+    # ---- results
+
+    def networks(self, received: Tensor, since: int) -> Networks:
+        """Return the networks that predict this site, given the shared tensors of the selected round.
+
+        They hold what the site kept in the selected round or, if none was selected, after round `since`. See
+        `Federation.networks`.
+        """
+        kept = self.state.kept() if self.state.has_kept else self.state.read(since)
+        return client_networks(self._opened_trainer(), self.client.name, received.to(self.device), kept)
+
+    def _opened(self, message: Message) -> tuple[LocalTrainer, Client]:
+        """Return the network and the client, with the state from which the task starts."""
+        trainer = self._opened_trainer()
+        self.client.keep(self.state.read(message.about["since"]))
+        return trainer, self.client
+
+    def _opened_trainer(self) -> LocalTrainer:
+        """Return the network, with the facts from before the first round given to it and to the client."""
+        if self._trainer is None:
+            facts, tensors = self.state.facts()
+            training = self.specification.training
+            if facts["steps"] is not None:
+                training = taking(training, facts["steps"])
+            self._trainer = self.specification.trainer(training, self.device, facts["channels_last"])
+            self.client.share = facts["share"]
+            self.client.class_weights = tensors.get("class_weights")
+            offers: dict[str, dict[str, Tensor]] = {name: {} for name in facts["clients_heard"]}
+            for place, (name, key) in enumerate(facts["offers"]):
+                offers[name][key] = tensors[f"offer/{place}"]
+            self.client.offers = offers
+        return self._trainer
+
+
+TASKS: dict[str, Callable[[Site, Message], Message]] = {
+    "join": Site.join,
+    "begin": Site.begin,
+    "first_step": Site.first_step,
+    "train": Site.train,
+    "finish": Site.finish,
+    "evaluate": Site.evaluate,
+    "keep": Site.keep,
+}
+"""What a site does for each kind of message."""
+
+
+def require_separate(algorithm: Algorithm) -> None:
+    """Raise UserError for an algorithm that needs the data of all sites in one place."""
+    if algorithm.collaboration.count(2) != 2:
+        raise UserError("algorithm", f"{algorithm.name} needs the images of all sites in one place", "simulate it")
+
+
+def _assignment(message: Message, trainer: LocalTrainer) -> Assignment:
+    about = message.about
+    tensors = {k: v.to(trainer.device) for k, v in message.tensors.items()}
+    received = tensors["received"]
+    return Assignment(
+        round=about["round"],
+        lr=about["lr"],
+        shared=tensors.get("shared", received),
+        received=received,
+        broadcast={k.removeprefix("broadcast/"): v for k, v in tensors.items() if k.startswith("broadcast/")},
+        clients=about["clients"],
+        classes=about["classes"],
+    )
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,116 @@
+"""What all sites and the server of a federation must agree on: network, plug-ins and settings, without any data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..addons import Addon, extended
+from ..algorithms import Algorithm, Training
+from ..core.console import say
+from ..core.errors import UserError
+from ..core.registry import build, validated
+from ..nn.batchnorm import batch_norms
+from ..nn.bn_policy import POLICIES
+from ..nn.features import classifier
+from ..tasks import CLASSIFICATION, Task
+from .local_training import LocalTrainer
+
+
+@dataclass(frozen=True, eq=False)
+class Specification:
+    """How a federation trains.
+
+    Attributes
+    ----------
+    model : the network with the initial weights, and with the layers of algorithm and add-on
+    algorithm, addon, task : plug-ins
+    bn : name of the BN policy
+    training : settings of local training and of the rounds, as they were asked for
+    seed : seed of everything random
+    features : inputs of the last linear layer of the network without the add-on; 0 if it has none
+    """
+
+    model: nn.Module
+    algorithm: Algorithm
+    addon: Addon | None
+    task: Task
+    bn: str
+    training: Training
+    seed: int
+    features: int
+
+    @classmethod
+    def open(
+        cls,
+        model: nn.Module,
+        *,
+        algorithm: str | dict[str, Any] | Algorithm = "fedavg",
+        bn: str | None = None,
+        addon: str | dict[str, Any] | Addon | None = None,
+        training: Training | dict[str, Any] | None = None,
+        seed: int = 0,
+        task: str | dict[str, Any] | Task = CLASSIFICATION,
+        plugin: Callable[[str, Any], Any] = build,
+    ) -> Specification:
+        """Return what the parameters of `fedshift.Federation` say.
+
+        `plugin` returns the algorithm or the add-on, given its kind and how it is named. Raises UserError for an
+        unknown plug-in or setting, and for a combination without meaning.
+        """
+        requested: Algorithm = plugin("algorithm", algorithm)
+        settings = training if isinstance(training, Training) else validated(Training, training or {}, "training")
+        bn = bn or requested.policies[0]
+        requested.require(settings, bn)
+        added: Addon | None = plugin("addon", addon) if addon else None
+        if added:
+            added.require(settings)
+        _report_missing_batch_norm(model, requested, bn)
+        canonical = requested.canonical()
+        own_layers = extended(canonical, model, seed)
+        return cls(
+            extended(added, own_layers, seed),
+            canonical,
+            added,
+            build("task", task),
+            bn,
+            settings,
+            seed,
+            features_of(own_layers),
+        )
+
+    def trainer(self, training: Training, device: torch.device, channels_last: bool) -> LocalTrainer:
+        """Return the network on a device, for clients that train by these settings in turn."""
+        return LocalTrainer(
+            self.model,
+            self.algorithm,
+            POLICIES[self.bn],
+            training,
+            addon=self.addon,
+            seed=self.seed,
+            device=device,
+            channels_last=channels_last,
+            task=self.task,
+        )
+
+
+def features_of(model: nn.Module) -> int:
+    """Return the inputs of a network's last linear layer; 0 if it has none."""
+    try:
+        return classifier(model).in_features
+    except UserError:
+        return 0
+
+
+def _report_missing_batch_norm(model: nn.Module, algorithm: Algorithm, bn: str) -> None:
+    """Say which settings have no effect on a network without batch norm."""
+    if batch_norms(model):
+        return
+    if bn != "aggregated" and algorithm.collaboration.has_global_model:
+        say(f"bn: {bn!r} has no effect, since the network has no batch-norm layer")
+    if algorithm.joint(1) or algorithm.freezes_statistics(1):
+        say(f"algorithm: {algorithm.name} is FedAvg here, since the network has no batch-norm layer")

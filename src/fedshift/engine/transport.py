@@ -1,0 +1,57 @@
+"""Messages between a coordinator and sites, and the protocol of what carries them.
+
+A `Coordinator` sends each site a message and gets one back; `Site.answer` makes the answer. A transport knows neither
+algorithms nor rounds, so that one of them can be a loop in this process and another a network of hospitals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+
+class Message(NamedTuple):
+    """A question to a site, or its answer, which has the kind of the question.
+
+    Attributes
+    ----------
+    kind : the task, a name in `site.TASKS`: join, begin, first_step, train, finish, evaluate or keep
+    about : plain data that JSON can hold, except NaN and infinity, which travel as the floats of Python's JSON
+    tensors : tensors of any shapes on the CPU or on the device of this process, by name
+    """
+
+    kind: str
+    about: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+class Fault(NamedTuple):
+    """What stands in place of the answer of a site that did not give one.
+
+    Attributes
+    ----------
+    reason : why, in one line without the name of the site
+    """
+
+    reason: str
+
+
+class Transport(Protocol):
+    """What carries messages to sites and answers back.
+
+    Attributes
+    ----------
+    names : names of all sites, in the order in which sums run: sorted
+    """
+
+    names: Sequence[str]
+
+    def ask(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Message | Fault]]:
+        """Send each named site its message, and yield name and answer of each, in the order of `names`.
+
+        A site that raises UserError, or that cannot be reached, gives a Fault. The coordinator takes all answers before
+        it asks again.
+        """
+        ...

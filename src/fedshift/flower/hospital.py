@@ -1,0 +1,221 @@
+"""A site's side of a study: its own table, prepared and checked, and its answers to the server's messages.
+
+Only what `Hospital.answer` returns leaves the site. It is counted by name in `sent`.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from .. import __version__
+from ..core.console import say
+from ..core.errors import UserError
+from ..data.samples import Samples
+from ..engine.site import Site, Specification
+from ..engine.transport import Fault, Message
+from ..io.paths import Paths
+from ..io.tables import read_table
+from ..io.tensors import write_tensors
+from ..io.text import read_json, write_json
+from ..jobs.accept import partition_code, prepare_code
+from ..jobs.assign import assign
+from ..jobs.devices import take_device
+from ..jobs.predict import predict
+from ..jobs.prepare import obtain, prepare
+from ..jobs.run_images import RunImages
+from ..models import initialise
+from ..study.plan import Plan
+from ..transforms import shape_after
+from . import agreed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..study.run import Run
+
+
+def local_plan(plan: Plan, name: str, table: Path) -> Plan:
+    """Return the study as it is at one site: with the site's own table, and without other sites.
+
+    The splits are those of the whole study, since each site is split with random numbers of its own. Raises UserErrors
+    for what real sites cannot do, and UserError for a name that no site of the study has.
+    """
+    agreed.require(plan)
+    study = plan.study
+    study.partition[0].require_client(name, "--site")
+    alone = study.partition[0].model_copy(update={"internal": (name,), "external": ()})
+    dataset = study.dataset.model_copy(update={"table": table.absolute(), "moved_from": None})
+    return Plan(plan.name, plan.path, plan.scale, study.model_copy(update={"dataset": dataset, "partition": (alone,)}))
+
+
+class Hospital:
+    """The side of one site: opens its part of a run for each message, and answers.
+
+    Attributes
+    ----------
+    name : name of the site
+    local : the study as it is at this site
+    rows : whether the rows of single images may leave the site at the end: labels and probabilities under pseudonyms
+    offers : whether plug-ins may send what they derive from images before the first round, such as mean spectra
+    sent : floats that have left the site so far, by kind of message and name of tensor
+    """
+
+    def __init__(self, plan: Plan, name: str, table: Path, *, rows: bool, offers: bool, threads: int = 1) -> None:
+        self.name, self.rows, self.offers, self.threads = name, rows, offers, threads
+        self.local = local_plan(plan, name, table)
+        self.paths = Paths()
+        # Both plans expand one study in one order.
+        self._runs = dict(zip(map(agreed.name_of, plan.runs.values()), self.local.runs.values(), strict=True))
+        self._digests = {agreed.name_of(run): agreed.digest_of(run) for run in plan.runs.values()}
+        self.sent: Counter[str] = Counter()
+
+    def prepare(self) -> None:
+        """Prepare the site's images and divide them, unless this was done for the same table, images and code."""
+        for key, data in self.local.data.items():
+            files, run = self.paths.data_files(key), next(r for r in self.local.runs.values() if r.data.id == key)
+            mark = files.folder.with_name(f".{key}.site.json")
+            now = {
+                "contents": data.dataset.fingerprint(self.paths.data(key).with_name(f".{key}.contents.json")),
+                "code": [prepare_code(data), partition_code()],
+                "partition": run.partition_id,
+            }
+            if mark.exists() and read_json(mark) == now and files.card.exists():
+                continue
+            mark.unlink(missing_ok=True)
+            obtain(data, self.paths.raw(data.raw), None)
+            prepare(data, self.paths.raw(data.raw), files.folder, self.threads, prepare_code(data))
+            assign(run, files.samples, self.paths.partition(run.partition_id), partition_code())
+            write_json(mark, now)
+
+    def answer(self, message: Message) -> Message | Fault:
+        """Answer one message of the server. What the site refuses becomes a fault, which is also said here."""
+        try:
+            reply = self._answered(message)
+        except UserError as error:
+            say(f"refused {message.kind}: {error}")
+            return Fault(str(error))
+        number = message.about.get("round")
+        where = f" of round {number}" if number is not None else ""
+        floats = {key: value.numel() for key, value in reply.tensors.items()}
+        self.sent.update({f"{message.kind}: {key}": count for key, count in floats.items()})
+        unit = "bytes of tables" if message.kind == "rows" else "numbers"
+        say(f"answered {message.kind}{where}: {sum(floats.values()):,} {unit} left this site")
+        return reply
+
+    def _answered(self, message: Message) -> Message:
+        if message.kind == "hello":
+            return Message("hello", {"name": self.name, "version": __version__}, {})
+        if message.kind == "over":
+            return Message("over", {}, {})
+        if message.kind == "refused":
+            raise UserError("the server turned this site away", str(message.about["reason"]))
+        about = dict(message.about)
+        key = str(about.pop("run", ""))
+        if key not in self._runs:
+            problem = f"has no run {key}: server and site have different studies"
+            raise UserError(self.local.path, problem, "give the site the YAML file that the server has")
+        if message.kind == "rows":
+            return self._scored(key, message)
+        return self._site(key).answer(Message(message.kind, about, message.tensors))
+
+    def _site(self, key: str) -> Site:
+        run = self._runs[key]
+        folder = self.paths.run(run.id) / "site"
+        folder.mkdir(parents=True, exist_ok=True)
+        device = take_device(self.threads, run.training.deterministic)
+        specification, train, val = self._opened(key)
+        options = {"device": device, "digest": self._digests[key], "sends_offers": self.offers}
+        return Site.open(self.name, specification, train, val, folder, **options)
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019 - one hospital lives as long as its process
+    def _opened(self, key: str) -> tuple[Specification, Samples, Samples | None]:
+        """Return the specification of a run, and the site's samples for training and validation."""
+        run = self._runs[key]
+        device = take_device(self.threads, run.training.deterministic)
+        images = RunImages(run, self.paths, device)
+        parts = images.by_site("train", [self.name])
+        run.training.require_batch(self.name, len(parts.get(self.name, ())))
+        vals = images.by_site("val", [self.name])
+        val = images.samples(vals[self.name]) if vals else None
+        return specification(run, images.prepared.shape), images.samples(parts[self.name]), val
+
+    # ---- after the last round
+
+    def _scored(self, key: str, message: Message) -> Message:
+        """Return the rows of this site's test images, under pseudonyms, as Parquet tables in bytes."""
+        if not self.rows:
+            raise UserError("rows of single images", "may not leave this site", "its scores are missing on the page")
+        run = self._runs[key]
+        files = self.paths.run_files(run.id)
+        networks = self._site(key).networks(message.tensors["received"], message.about["since"])
+        write_json(files.spec, run.spec)
+        about = {"run": run.id}
+        write_tensors(files.model, networks.states[0], about)
+        further = zip(networks.names[1:], networks.states[1:], strict=True)
+        clients = {f"{name}/{k}": value for name, state in further for k, value in state.items()}
+        if clients:
+            weights = dict(zip(networks.names, networks.weights, strict=True))
+            about |= {"blends": json.dumps({self.name: {"of": networks.of, "networks": weights}})}
+        write_tensors(files.clients, clients, about)
+        samples = read_table(self.paths.data_files(run.data.id).samples)
+        samples = samples[[*("sample", "site", "label", "patient"), *self.local.study.subgroups]]
+        names = pseudonyms(samples, self.name)
+        tables = {"samples": samples, "partition": read_table(self.paths.partition(run.partition_id))}
+        for sweep in self.local.prediction_jobs[run.id]:
+            out = self.paths.predictions(run.id, sweep)
+            inferences = {i: self.local.inferences[i] for i in self.local.sweeps[sweep]}
+            predict(files.folder, inferences, self.paths, out, threads=self.threads)
+            tables[f"predictions/{sweep}"] = read_table(out)
+        return Message("rows", {}, {name: in_bytes(renamed(table, names)) for name, table in tables.items()})
+
+
+def specification(run: Run, shape: tuple[int, ...]) -> Specification:
+    """Return what site and server must agree on in a run, for stored images of `shape`."""
+    model = initialise(run.model, shape_after(run.transforms, shape), len(run.data.dataset.classes), run.seed)
+    return Specification.open(
+        model,
+        algorithm=run.algorithm,
+        bn=run.bn,
+        addon=run.addon,
+        training=run.training,
+        seed=run.seed,
+        task=run.data.task,
+    )
+
+
+def pseudonyms(samples: pd.DataFrame, site: str) -> dict[str, dict[str, str]]:
+    """Return names for the samples and patients of a site that do not tell who they are, by column."""
+    return {
+        column: {str(value): f"{site}-{column[0]}{k}" for k, value in enumerate(sorted(set(samples[column].dropna())))}
+        for column in ("sample", "patient")
+    }
+
+
+def renamed(table: pd.DataFrame, names: dict[str, dict[str, str]]) -> pd.DataFrame:
+    """Return a table with the pseudonyms of its samples and patients."""
+    return table.assign(**{c: table[c].map(new) for c, new in names.items() if c in table})
+
+
+def in_bytes(table: pd.DataFrame) -> torch.Tensor:
+    """Return a table as the bytes of a Parquet file, (n,) uint8."""
+    buffer = io.BytesIO()
+    table.reset_index(drop=True).to_parquet(buffer, engine="pyarrow", index=False)
+    return torch.from_numpy(np.frombuffer(buffer.getvalue(), dtype=np.uint8).copy())
+
+
+def as_table(content: torch.Tensor) -> pd.DataFrame:
+    """Return the table of `in_bytes`. Raises UserError for other bytes."""
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(io.BytesIO(content.numpy().tobytes()), engine="pyarrow")
+    except (ValueError, OSError) as error:
+        raise UserError("rows of a site", "are no table", "start the site again") from error

@@ -1,0 +1,163 @@
+"""Flower's processes: a SuperLink at the server, a SuperNode at a site, each in its own group, ended with ours."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ipaddress
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..core.errors import Interrupted, UserError
+from ..io.extras import extra
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+"""Environment variables that keep Flower from calling its makers and from installing packages."""
+GRACE = 10.0
+"""Seconds in which a process may end by itself."""
+STARTS = 90.0
+"""Seconds in which a SuperLink opens its port."""
+AGAIN = 15.0
+"""Seconds until a SuperNode that the server did not let in is started again."""
+TRIES = 12
+
+
+class NotLetInError(UserError):
+    """A SuperNode is refused: it comes too early, or again before the server has noticed that it was gone."""
+
+
+def require_flower() -> None:
+    """Raise UserError where Flower is not installed, and take its switches into the environment."""
+    with extra("flower", "a federation of real sites"):
+        import flwr  # noqa: F401 - only whether it is there
+    os.environ.update(QUIET)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Raise Interrupted inside the context when the process is asked to end, so that all it has started ends too."""
+
+    def stop(number: int, _: object) -> None:
+        error = Interrupted()
+        error.exit_code = 128 + number
+        raise error
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def is_local(address: str) -> bool:
+    """Return whether an address (host:port) is on the loopback device of this machine."""
+    host = address.rpartition(":")[0].strip("[]")
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def require_tls(address: str, ca: Path | None) -> None:
+    """Raise UserError for an address (host:port) beyond this machine without TLS."""
+    if ca is None and not is_local(address):
+        problem = "without certificates, messages would go over the network in the clear"
+        raise UserError(address, problem, "fedshift serve STUDY --init writes them; without them use 127.0.0.1")
+
+
+def secret_file(folder: Path) -> Path:
+    """Write a new secret that only this user can read, by which Flower's processes know ours, and return its file."""
+    file = folder / "secret"
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as out:
+        out.write(secrets.token_bytes(32))
+    return file
+
+
+def free_port() -> int:
+    """Return the number of a free port of the loopback device."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running(program: str, options: Sequence[str], home: Path) -> Iterator[Process]:
+    """Run one of Flower's programs inside the context, and end it and all processes that it started afterwards.
+
+    `home` is the folder of its files and of its log.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    log = home / f"{program}.log"
+    command = [str(Path(sys.executable).with_name(program)), *options]
+    with log.open("ab") as out:
+        start = out.tell()
+        child = subprocess.Popen(
+            command,
+            env=os.environ | QUIET | {"FLWR_HOME": str(home.absolute())},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_ends_with_parent,
+        )
+    process = Process(program, child, log, start)
+    try:
+        yield process
+    finally:
+        process.end()
+
+
+def _ends_with_parent() -> None:
+    """Ask Linux to end this process if its parent is killed; elsewhere only the parent ends it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+class Process:
+    """A running program of Flower, with its log."""
+
+    def __init__(self, program: str, child: subprocess.Popen[bytes], log: Path, start: int) -> None:
+        self.program, self.child, self.log, self.start = program, child, log, start
+
+    def require_alive(self) -> None:
+        """Raise UserError if the program has ended, with the reason as far as it is known."""
+        code = self.child.poll()
+        if code is None:
+            return
+        text = self.log.read_bytes()[self.start :].decode("utf-8", errors="replace")
+        if "2004" in text or "Exit Code: 305" in text:
+            problem = "the server does not let this site in: it does not know its key, or still counts it as connected"
+            raise NotLetInError(self.program, problem, "ask the server's people for the folder of this site")
+        raise UserError(self.program, f"has ended with code {code}", f"see {self.log}")
+
+    def wait_for_port(self, address: str) -> None:
+        """Wait until an address (host:port) can be reached. Raises UserError if the program ends before."""
+        host, _, port = address.rpartition(":")
+        until = time.monotonic() + STARTS
+        while time.monotonic() < until:
+            self.require_alive()
+            with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), 1):
+                return
+            time.sleep(0.2)
+        raise UserError(address, f"does not open within {STARTS:.0f} s", f"see {self.log}")
+
+    def end(self) -> None:
+        """End the program and all processes of its group: first by asking, then by force."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.child.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.child.wait(GRACE)

@@ -1,0 +1,324 @@
+"""Messages on Flower's wire: records, the server's end, which is a transport, and the end of a site."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import torch
+
+from ..core.errors import UserError
+from ..engine.transport import Fault, Message
+
+if TYPE_CHECKING:
+    from flwr.app import RecordDict
+    from flwr.serverapp import Grid
+    from flwr.supercore.runtime import RuntimeHttpClient
+
+LOST = httpx.HTTPError
+"""What a call raises whose program has ended, or refuses it."""
+RETRY = 20.0
+"""Seconds for which a call is repeated."""
+POLL = 0.3
+"""Seconds between two looks for a task or an answer."""
+HELLO = 90.0
+"""Seconds within which a site answers who it is."""
+FIRST = 6 * 3600.0
+"""Seconds that an answer may take before any was measured."""
+AT_LEAST = 600.0
+SLOWER = 10
+"""An answer may take this many times the longest so far, and at least so many seconds."""
+HEARTBEAT = 10.0
+APP = b"""[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "fedshift-study"
+version = "1.0.0"
+description = "Holds no code: sites and server run their installed fedshift"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "fedshift"
+
+[tool.flwr.app.components]
+serverapp = "fedshift.flower:none"
+clientapp = "fedshift.flower:none"
+"""
+"""The app that a SuperLink must be given to start a run. Nobody runs it."""
+
+
+class Over(Exception):  # noqa: N818 - it is no error
+    """The server has said that the study is over."""
+
+
+def packed(message: Message) -> RecordDict:
+    """Return the records of a message: its tensors, bit by bit, and everything else as one JSON text."""
+    from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in message.tensors.items()}
+    about = ConfigRecord({"kind": message.kind, "about": json.dumps(message.about), "names": list(tensors)})
+    return RecordDict({"about": about, "tensors": ArrayRecord(tensors)})
+
+
+def unpacked(records: RecordDict) -> Message | Fault:
+    """Return the message of some records, or the fault that a site sent in its place."""
+    about: Mapping[str, Any] = records.config_records["about"]
+    if "fault" in about:
+        return Fault(str(about["fault"]))
+    tensors = records.array_records["tensors"].to_torch_state_dict()
+    ordered = {str(name): torch.clone(tensors[name]) for name in about["names"]}
+    return Message(str(about["kind"]), json.loads(str(about["about"])), ordered)
+
+
+def _refused(reason: str) -> RecordDict:
+    from flwr.app import ConfigRecord, RecordDict
+
+    return RecordDict({"about": ConfigRecord({"fault": reason})})
+
+
+class FlowerTransport:
+    """The server's end of Flower's wire: a `Transport` whose sites are SuperNodes.
+
+    A SuperNode says at its first message which site it is. Sites may come back, also under another id. Two SuperNodes
+    that call themselves by one name, or a name that was not asked for, are told so, and get no other message.
+
+    Attributes
+    ----------
+    names : names of all sites, sorted
+    bytes_down, bytes_up : bytes of tensors sent and received so far
+    """
+
+    def __init__(self, grid: Grid, names: Sequence[str], tell: Callable[[str], None]) -> None:
+        self.names = sorted(names)
+        self.bytes_down = self.bytes_up = 0
+        self._grid, self._tell = grid, tell
+        self._nodes: dict[str, int] = {}
+        self._turned_away: dict[int, str] = {}
+        self._longest = 0.0
+
+    def here(self) -> list[str]:
+        """Return the names of the sites that are connected, after a greeting of those that are new."""
+        online = set(self._grid.get_node_ids())
+        self._nodes = {name: node for name, node in self._nodes.items() if node in online}
+        self._turned_away = {node: why for node, why in self._turned_away.items() if node in online}
+        new = sorted(online - {*self._nodes.values(), *self._turned_away})
+        for node, answer in self._exchange({node: Message("hello", {}, {}) for node in new}, HELLO).items():
+            if isinstance(answer, Fault):
+                self._tell(f"a site does not answer: {answer.reason}")
+                continue
+            name = str(answer.about["name"])
+            reason = ""
+            if name not in self.names:
+                reason = f"{name!r} is not a site of this study, which are {', '.join(self.names)}"
+            elif name in self._nodes:
+                reason = f"another site is connected as {name!r}: stop one of the two"
+            if reason:
+                self._turned_away[node] = reason
+                self._tell(f"a site was turned away: {reason}")
+                self._exchange({node: Message("refused", {"reason": reason}, {})}, HELLO)
+            else:
+                self._nodes[name] = node
+                self._tell(f"site {name!r} is connected")
+        return sorted(self._nodes)
+
+    def ask(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Message | Fault]]:
+        """Send each named site its message, and yield name and answer of each, in the order of `names`."""
+        self.here()
+        asked = {self._nodes[name]: message for name, message in messages.items() if name in self._nodes}
+        limit = FIRST if not self._longest else max(AT_LEAST, SLOWER * self._longest)
+        answers = self._exchange(asked, limit)
+        for name in self.names:
+            if name in messages:
+                answer = answers.get(self._nodes[name]) if name in self._nodes else Fault("is not connected")
+                yield name, answer or Fault(f"did not answer within {limit:.0f} s")
+
+    def _exchange(self, messages: Mapping[int, Message], limit: float) -> dict[int, Message | Fault]:
+        """Send messages to nodes, and return their answers; a node that sends none within the limit has none."""
+        from flwr.app import Message as OnWire
+
+        if not messages:
+            return {}
+        began = time.monotonic()
+        contents = {node: packed(message) for node, message in messages.items()}
+        sent = [OnWire(content, dst_node_id=node, message_type="query") for node, content in contents.items()]
+        self.bytes_down += sum(map(_bytes, contents.values()))
+        open_ids = dict(zip(self._grid.push_messages(sent), contents, strict=True))
+        answers: dict[int, Message | Fault] = {}
+        while open_ids and time.monotonic() - began < limit:
+            for reply in self._grid.pull_messages(list(open_ids)):
+                node = open_ids.pop(reply.metadata.reply_to_message_id)
+                if reply.has_error():
+                    answers[node] = Fault(" ".join(reply.error.reason.split()) or f"error {reply.error.code}")
+                    continue
+                self.bytes_up += _bytes(reply.content)
+                answers[node] = unpacked(reply.content)
+                self._longest = max(self._longest, time.monotonic() - began)
+            if open_ids:
+                time.sleep(POLL)
+        return answers
+
+
+def _bytes(records: RecordDict) -> int:
+    return sum(int(record.count_bytes()) for record in records.array_records.values())
+
+
+# ---- what lies below Flower's public API
+
+
+def _client(address: str, ca: bytes | None, who: str, *interceptors: Any) -> RuntimeHttpClient:
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    from flwr.supercore.retry import make_simple_http_retry_invoker
+    from flwr.supercore.runtime import RuntimeHttpClient
+
+    retries = make_simple_http_retry_invoker()
+    retries.max_time = RETRY
+    return RuntimeHttpClient.from_server_address(
+        server_address=address,
+        insecure=ca is None,
+        root_certificates=ca,
+        interceptors=[RuntimeVersionHttpInterceptor(component_name=who), *interceptors],
+        retry_invoker=retries,
+    )
+
+
+def _acquire(client: RuntimeHttpClient, kind: str, wait: Callable[[], None]) -> Any:
+    """Return the next task of a kind and its token, when there is one."""
+    from flwr.proto.runtime_pb2 import AcquireTaskRequest
+
+    while True:
+        got = client.AcquireTask(AcquireTaskRequest(supported_task_types=[kind]))
+        if got.HasField("task") and got.token:
+            return got
+        wait()
+
+
+def _acquirer(address: str, ca: bytes | None, secret: bytes) -> RuntimeHttpClient:
+    from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
+
+    sign = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={"/flwr.proto.Runtime/AcquireTask"})
+    return _client(address, ca, "SuperExec", sign)
+
+
+@contextmanager
+def _heartbeats(client: RuntimeHttpClient) -> Iterator[None]:
+    """Tell Flower inside the context that the task is still worked on."""
+    from flwr.proto.runtime_pb2 import SendTaskHeartbeatRequest
+
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(HEARTBEAT):
+            try:
+                client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+            except LOST:
+                continue
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def register(address: str, ca: bytes | None, name: str, public_key: bytes) -> None:
+    """Let the owner of a key, in the form of OpenSSH, connect to the SuperLink at an address."""
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.proto.control_pb2 import RegisterNodeRequest
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    key = public_key_to_bytes(load_ssh_public_key(public_key))  # type: ignore[arg-type]
+    with suppress(LOST):  # a SuperLink that starts again knows it already
+        _control(address, ca).RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+
+
+def _control(address: str, ca: bytes | None) -> Any:
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+    return ControlHttpClient.from_server_address(
+        server_address=address,
+        insecure=ca is None,
+        root_certificates=ca,
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+    )
+
+
+@contextmanager
+def opened_run(address: str, ca: bytes | None, secret: bytes) -> Iterator[Grid]:
+    """Start a run at the SuperLink at an address, and hold its grid inside the context.
+
+    `ca` is the certificate of the authority, None without TLS. `secret` is the one that the SuperLink was started with.
+    """
+    from flwr.cli.build import build_fab_from_files
+    from flwr.common.constant import SubStatus
+    from flwr.common.serde import fab_to_proto, run_from_proto
+    from flwr.proto.control_pb2 import StartRunRequest
+    from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
+    from flwr.supercore.fab import Fab
+    from flwr.supercore.task_identity import TaskIdentity
+    from flwr.superlink.grid import HttpGrid
+
+    app, _ = build_fab_from_files({"pyproject.toml": APP})
+    fab = Fab(hashlib.sha256(app).hexdigest(), app, {})
+    number = _control(address, ca).StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id
+    acquirer = _acquirer(address, ca, secret)
+    while (task := _acquire(acquirer, "flwr-serverapp", lambda: time.sleep(POLL))).task.run_id != number:
+        pass  # a run that somebody else has submitted is never done
+    grid = HttpGrid(address, ca is None, ca, token=task.token)
+    grid._retry_invoker.max_time = RETRY
+    client = grid._runtime_client
+    status, details = SubStatus.FAILED, "stopped"
+    with _heartbeats(client):
+        given = client.PullTaskInput(PullTaskInputRequest())
+        TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
+        TaskIdentity.node_id = given.context.node_id
+        grid.set_run(run_from_proto(given.run))
+        try:
+            yield grid
+            status, details = SubStatus.COMPLETED, ""
+        finally:
+            with suppress(LOST):
+                client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
+            grid.close()
+
+
+def answer_tasks(
+    address: str, secret: bytes, answer: Callable[[Message], Message | Fault], wait: Callable[[], None]
+) -> None:
+    """Answer the messages that the SuperNode with the runtime API at an address receives, one after another.
+
+    `wait` is called while there is none; it may end this function by raising an exception. Raises Over when the server
+    says that the study is over, and UserError when it turns this site away.
+    """
+    from flwr.app import Message as OnWire
+    from flwr.common.constant import SubStatus
+    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
+    from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+    acquirer = _acquirer(address, None, secret)
+    while True:
+        task = _acquire(acquirer, "flwr-clientapp", wait)
+        client = _client(address, None, "flwr-clientapp", RuntimeTokenHttpInterceptor(task.token))
+        with _heartbeats(client):
+            received, context, _, _ = pull_task_input(client)
+            asked = unpacked(received.content)
+            replied = answer(asked) if isinstance(asked, Message) else asked
+            content = _refused(replied.reason) if isinstance(replied, Fault) else packed(replied)
+            push_message(client, OnWire(content, reply_to=received), context)
+            push_task_output(client, context, SubStatus.COMPLETED, "")
+        client.close()
+        if isinstance(asked, Message) and asked.kind == "over":
+            raise Over
+        if isinstance(asked, Message) and asked.kind == "refused":
+            raise UserError("the server turned this site away", str(asked.about["reason"]), "then start it again")

@@ -1,0 +1,197 @@
+"""Faults of real processes on the loopback device: sites and SuperLinks that are killed, strangers, and latecomers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from three_sites import SITES, STUDY, write
+
+from fedshift import study
+from fedshift.core.errors import UserError
+from fedshift.flower import keys, processes, visit
+from fedshift.flower.hospital import Hospital
+from fedshift.io.paths import Paths
+from fedshift.io.tensors import read_tensors
+from fedshift.io.text import read_json
+from fedshift.jobs.assign import assign
+from fedshift.jobs.prepare import obtain, prepare
+from fedshift.jobs.train import train
+
+pytestmark = pytest.mark.slow
+PATIENCE = 300.0
+"""Seconds until a line must have come, on a machine that is busy."""
+
+
+class Town:
+    """Server and sites as processes, each in its own folder, with its output in log.txt there."""
+
+    def __init__(self, root: Path, rounds: int, secure: bool = True) -> None:
+        self.root, self.port = root, processes.free_port()
+        training = STUDY["training"] | {"rounds": rounds}
+        write(root, STUDY | {"training": training, "runs": [{"algorithm": "scaffold", "bn": "aggregated"}]})
+        self.secure = secure
+        self.running: list[subprocess.Popen[bytes]] = []
+        if secure:
+            assert self.start("server", "serve", "study.yaml", "--init", "--port", str(self.port)).wait() == 0
+
+    def serve(self, *words: str) -> subprocess.Popen[bytes]:
+        how = () if self.secure else ("--insecure", "--port", str(self.port))
+        return self.start("server", "serve", "study.yaml", "--wait", "200", *how, *words)
+
+    def site(self, name: str, log: str = "log.txt") -> subprocess.Popen[bytes]:
+        how = ["--keys", str(self.root / "server" / "federation" / "sites" / name)]
+        if not self.secure:
+            how = ["--server", f"127.0.0.1:{self.port}"]
+        words = ("site", "study.yaml", "--site", name, "--data", "images.csv", "--yes", *how)
+        return self.start(name, *words, log=log)
+
+    def start(self, folder: str, *words: str, log: str = "log.txt") -> subprocess.Popen[bytes]:
+        with (self.root / folder / log).open("ab") as out:
+            command = [sys.executable, "-m", "fedshift", *words]
+            process = subprocess.Popen(
+                command, cwd=self.root / folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=out, stderr=out
+            )
+        self.running.append(process)
+        return process
+
+    def said(self, folder: str, log: str = "log.txt") -> str:
+        return (self.root / folder / log).read_text(errors="replace")
+
+    def wait_for(self, folder: str, words: str, log: str = "log.txt") -> None:
+        until = time.monotonic() + PATIENCE
+        while words not in self.said(folder, log):
+            assert time.monotonic() < until, f"{folder} did not say {words!r}:\n{self.said(folder, log)[-3000:]}"
+            time.sleep(0.5)
+
+    def end(self) -> None:
+        for process in self.running:
+            process.terminate()
+        for process in self.running:
+            process.wait(60)
+
+    def simulated(self) -> dict[str, torch.Tensor]:
+        """The tensors of the model when the same study is trained in one process."""
+        folder = self.root / "simulation"
+        folder.mkdir()
+        tables = []
+        for site in SITES:
+            table = pd.read_csv(self.root / site / "images.csv")
+            tables.append(table.assign(path=[str(self.root / site / name) for name in table["path"]]))
+        pd.concat(tables).to_csv(folder / "images.csv", index=False)
+        shutil.copy(self.root / "server" / "study.yaml", folder)
+        with contextlib.chdir(folder):
+            plan = study.load(Path("study.yaml"), "mini")
+            (run,) = plan.runs.values()
+            obtain(run.data, Paths().raw(run.data.raw), None)
+            prepare(run.data, Paths().raw(run.data.raw), Paths().data(run.data.id))
+            assign(run, Paths().data_files(run.data.id).samples, Paths().partition(run.partition_id))
+            train(run, Paths())
+            return read_tensors(Paths().run_files(run.id).model)[0]
+
+    def trained(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """The tensors and the manifest that the server has written."""
+        (files,) = Paths(self.root / "server").every_run()
+        return read_tensors(files.model)[0], read_json(files.manifest)
+
+
+@pytest.fixture
+def towns(tmp_path: Path) -> Iterator[Any]:
+    made: list[Town] = []
+
+    def make(rounds: int, secure: bool = True) -> Town:
+        made.append(Town(tmp_path / "town", rounds, secure))
+        return made[-1]
+
+    yield make
+    for town in made:
+        town.end()
+
+
+def children(process: subprocess.Popen[bytes], program: str) -> list[int]:
+    """Numbers of the processes that a process has started, and whose command names a program."""
+    listed = subprocess.run(
+        ["ps", "-ww", "-o", "pid=", "-o", "args=", "--ppid", str(process.pid)], capture_output=True, text=True
+    )
+    return [int(line.split()[0]) for line in listed.stdout.splitlines() if program in line]
+
+
+def test_a_superlink_that_is_killed_starts_again_and_the_run_goes_on_with_the_same_bits(towns: Any) -> None:
+    town = towns(rounds=4)
+    server = town.serve()
+    sites = [town.site(name) for name in SITES]
+    town.wait_for("server", "round 2/4")
+    (link,) = children(server, "flower-superlink")
+    os.kill(link, signal.SIGKILL)
+    town.wait_for("server", "the SuperLink has ended; starting another one")
+    town.wait_for("server", "going on after round")
+    assert server.wait(PATIENCE) == 0, town.said("server")
+    assert [site.wait(60) for site in sites] == [0, 0, 0]
+    real, expected = town.trained()[0], town.simulated()
+    assert real.keys() == expected.keys()
+    assert all(torch.equal(real[name], expected[name]) for name in real)
+    assert (town.root / "server" / "reports" / "study.html").exists()
+    assert not children(server, "flower")
+
+
+def test_a_site_that_is_killed_is_missing_and_comes_back_after_75_seconds(towns: Any) -> None:
+    town = towns(rounds=12)
+    server = town.serve()
+    sites = {name: town.site(name) for name in SITES}
+    town.wait_for("server", "round 2/12")
+    (node,) = children(sites["south"], "flower-supernode")
+    sites["south"].kill()
+    sites["south"].wait()
+    killed = time.monotonic()
+    town.wait_for("server", "no answer of 'south'")
+    assert not Path(f"/proc/{node}").exists(), "the SuperNode ends with its site"
+    time.sleep(max(0.0, 75 - (time.monotonic() - killed)))
+    again = town.site("south")
+    assert server.wait(2 * PATIENCE) == 0, town.said("server")
+    assert again.wait(60) == 0
+    missing = town.trained()[1]["missing"]
+    assert {entry["site"] for entry in missing} == {"south"}
+    lost = {entry["round"] for entry in missing if entry["kind"] == "train"}
+    assert lost
+    assert max(lost) < 12, "it took part in the last round again"
+    rounds = pd.read_parquet(next(iter(Paths(town.root / "server").every_run())).rounds)
+    took_part = rounds[rounds["split"] == "train"].groupby("round")["site"].agg(set)
+    assert all(("south" in sites) == (number not in lost) for number, sites in took_part.items())
+
+
+def test_sites_that_never_come_are_named_and_a_second_site_of_a_name_is_turned_away(towns: Any) -> None:
+    town = towns(rounds=2, secure=False)
+    server = town.serve("--wait", "40")
+    town.site("east")
+    town.wait_for("server", "site 'east' is connected")
+    second = town.site("east", log="second.txt")
+    assert second.wait(PATIENCE) == 2
+    assert "turned this site away: another site is connected as 'east'" in town.said("east", "second.txt")
+    assert server.wait(PATIENCE) == 2
+    assert town.said("server").strip().splitlines()[-1].startswith("sites north, south: did not connect within 0:40")
+
+
+def test_a_stranger_is_not_let_in_and_is_told_why(towns: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    town = towns(rounds=2)
+    town.serve()
+    town.wait_for("server", "open at")
+    other = keys.Keys(tmp_path / "other")
+    keys.write(other, "localhost", town.port, ["east"], town.root / "server" / "study.yaml")
+    monkeypatch.setattr(processes, "TRIES", 1)
+    with contextlib.chdir(town.root / "east"):
+        plan = study.load(Path("study.yaml"), "mini")
+        stranger = Hospital(plan, "east", Path("images.csv"), rows=True, offers=False)
+        ca = town.root / "server" / "federation" / "ca.crt"
+        with pytest.raises(UserError, match="does not let this site in: it does not know its key"):
+            visit.take_part(stranger, f"localhost:{town.port}", ca, other.site("east") / "key")

@@ -1,0 +1,248 @@
+"""Both sides of a study without Flower's processes: records, what leaves, keys, and what cannot run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.supercore.task_identity import TaskIdentity
+from three_sites import SITES, STUDY, write
+
+from fedshift import study
+from fedshift.core.errors import UserError
+from fedshift.engine.coordinator import Coordinator
+from fedshift.engine.transport import Fault, Message
+from fedshift.flower import agreed, keys, processes, visit
+from fedshift.flower.hospital import Hospital, as_table, specification
+from fedshift.flower.wire import FlowerTransport, _refused, packed, unpacked
+
+
+def hospital(root: Path, site: str, **settings: Any) -> Hospital:
+    """The side of a site, prepared; the current folder is the site's."""
+    plan = study.load(Path("study.yaml"), "mini")
+    new = Hospital(plan, site, Path("images.csv"), **{"rows": True, "offers": False} | settings)
+    new.prepare()
+    return new
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write(tmp_path)
+    return tmp_path
+
+
+def test_a_message_comes_back_bit_by_bit() -> None:
+    tensors = {
+        "b": torch.tensor([0.1, -0.0, math.inf, math.nan]),
+        "a": torch.zeros(0),
+        "n": torch.tensor(3),
+        "t": torch.arange(6.0, dtype=torch.float64).reshape(2, 3).T,
+    }
+    message = Message("train", {"round": 3, "loss": math.nan, "names": ["x"], "none": None}, tensors)
+    back = unpacked(packed(message))
+    assert isinstance(back, Message)
+    assert (back.kind, json.dumps(back.about)) == (message.kind, json.dumps(message.about))
+    assert [*back.tensors] == [*tensors]
+    for name, tensor in tensors.items():
+        assert back.tensors[name].dtype == tensor.dtype
+        assert back.tensors[name].shape == tensor.shape
+        assert back.tensors[name].numpy().tobytes() == tensor.numpy().tobytes()
+
+
+def test_a_fault_comes_back_as_a_fault() -> None:
+    assert unpacked(_refused("has another study")) == Fault("has another study")
+
+
+class Grid:
+    """Nodes in this process; each answers by its function, None stands for an answer that never comes."""
+
+    def __init__(self, nodes: dict[int, Any]) -> None:
+        self.nodes, self.sent, self.told = nodes, dict[str, Any](), list[tuple[int, Message]]()
+
+    def get_node_ids(self) -> list[int]:
+        return [*self.nodes]
+
+    def push_messages(self, messages: list[Any]) -> list[str]:
+        ids = [f"{len(self.sent) + k}" for k in range(len(messages))]
+        self.sent |= dict(zip(ids, messages, strict=True))
+        return ids
+
+    def pull_messages(self, ids: list[str]) -> list[Any]:
+        from types import SimpleNamespace
+
+        out = []
+        for key in ids:
+            node = self.sent[key].metadata.dst_node_id
+            asked = unpacked(self.sent[key].content)
+            assert isinstance(asked, Message)
+            self.told.append((node, asked))
+            answer = self.nodes[node](asked)
+            if answer is not None:
+                about = SimpleNamespace(reply_to_message_id=key)
+                out.append(SimpleNamespace(metadata=about, content=packed(answer), has_error=lambda: False))
+        return out
+
+
+@pytest.fixture
+def in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's messages want to be made within a run."""
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+def named(name: str) -> Any:
+    return lambda asked: Message(asked.kind, {"name": name, "n": 1}, asked.tensors)
+
+
+@pytest.mark.usefixtures("in_a_run")
+def test_answers_come_in_the_order_of_names_and_a_site_that_is_gone_gives_a_fault() -> None:
+    said: list[str] = []
+    transport = FlowerTransport(Grid({7: named("south"), 5: named("east")}), ["south", "north", "east"], said.append)
+    question = Message("train", {}, {"w": torch.ones(3)})
+    answers = dict(transport.ask(dict.fromkeys(transport.names, question)))
+    assert [*answers] == ["east", "north", "south"]
+    assert answers["north"] == Fault("is not connected")
+    assert (transport.bytes_down > 24, transport.bytes_down == transport.bytes_up) == (True, True)
+
+
+@pytest.mark.usefixtures("in_a_run")
+def test_a_second_site_of_one_name_and_an_unknown_one_are_turned_away_with_the_reason() -> None:
+    grid, said = Grid({1: named("east"), 2: named("east"), 3: named("west")}), list[str]()
+    transport = FlowerTransport(grid, ["east"], said.append)
+    assert transport.here() == ["east"]
+    reasons = {node: message.about["reason"] for node, message in grid.told if message.kind == "refused"}
+    assert "another site is connected as 'east'" in reasons[2]
+    assert "'west' is not a site of this study" in reasons[3]
+    assert 1 not in reasons
+    assert sum("turned away" in line for line in said) == 2
+
+
+class Alone:
+    """One site in this process, with a record of every message that it has sent."""
+
+    def __init__(self, side: Hospital, run: str) -> None:
+        self.side, self.run, self.names = side, run, (side.name,)
+        self.sent: list[Message] = []
+
+    def ask(self, messages: Any) -> Any:
+        for name, message in messages.items():
+            there = unpacked(packed(message._replace(about=message.about | {"run": self.run})))
+            assert isinstance(there, Message)
+            answer = self.side.answer(there)
+            if isinstance(answer, Message):
+                self.sent.append(answer)
+            yield name, answer
+
+
+def test_no_image_name_patient_or_local_tensor_leaves_a_site(root: Path) -> None:
+    with contextlib.chdir(root / "north"):
+        side = hospital(root, "north")
+        plan = study.load(Path("study.yaml"), "mini")
+        (run,) = plan.runs.values()
+        alone = Alone(side, agreed.name_of(run))
+        trained = Coordinator.open(specification(run, (3, 16, 16)), alone, digest=agreed.digest_of(run)).run()
+        site = next(alone.ask({"north": Message("rows", {"since": 2}, {"received": trained.server.shared})}))[1]
+    own = set(trained.trainer.own_names)
+    assert own, "the study keeps batch norm at home"
+    shared = trained.server.shared.numel()
+    by_kind = {m.kind: {k: t.numel() for k, t in m.tensors.items()} for m in alone.sent}
+    # SCAFFOLD sends its parameters and the change of its control variate, and nothing of batch norm.
+    assert by_kind["train"].keys() == {"shared", "c"} or sum(by_kind["train"].values()) <= 2 * shared
+    assert all(not tensors for kind, tensors in by_kind.items() if kind not in ("train", "rows"))
+    text = json.dumps([m.about for m in alone.sent])
+    assert isinstance(site, Message)
+    tables = {name: as_table(content) for name, content in site.tensors.items()}
+    text += "".join(table.to_csv() for table in tables.values())
+    assert "secret" not in text
+    assert "Doe" not in text
+    assert set(tables) == {"samples", "partition", *(f"predictions/{s}" for s in plan.sweeps)}
+    assert {*tables["samples"].columns} == {"sample", "site", "label", "patient"}
+    assert tables["samples"]["patient"].nunique() == 10
+
+
+def test_what_is_said_to_leave_is_what_leaves(root: Path) -> None:
+    with contextlib.chdir(root / "north"):
+        side = hospital(root, "north")
+        plan = study.load(Path("study.yaml"), "mini")
+        (run,) = plan.runs.values()
+        said = "\n".join(visit.leaves(side))
+        alone = Alone(side, agreed.name_of(run))
+        Coordinator.open(specification(run, (3, 16, 16)), alone, digest=agreed.digest_of(run)).run()
+    train = next(m for m in alone.sent if m.kind == "train")
+    for name, tensor in train.tensors.items():
+        assert f"train: {name}, {tensor.numel():,} numbers a round" in said
+
+
+def test_a_site_that_keeps_its_rows_says_so(root: Path) -> None:
+    with contextlib.chdir(root / "north"):
+        side = hospital(root, "north", rows=False)
+        key = agreed.name_of(next(iter(study.load(Path("study.yaml"), "mini").runs.values())))
+        answer = side.answer(Message("rows", {"run": key, "since": 0}, {}))
+    assert isinstance(answer, Fault)
+    assert "may not leave this site" in answer.reason
+
+
+def test_another_study_is_refused(root: Path) -> None:
+    with contextlib.chdir(root / "north"):
+        answer = hospital(root, "north").answer(Message("join", {"run": "fedavg-local-0"}, {}))
+    assert isinstance(answer, Fault)
+    assert "different studies" in answer.reason
+
+
+def test_the_name_of_a_run_does_not_depend_on_the_place_of_the_table(root: Path) -> None:
+    names = set()
+    for folder in ("east", "south"):
+        for place in (root / folder, root):
+            with contextlib.chdir(place):
+                plan = study.load((root / folder / "study.yaml").relative_to(place), "mini")
+            names |= {agreed.name_of(run) for run in plan.runs.values()}
+    assert len(names) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"partition": STUDY["partition"] | {"truncate": True}}, "truncate"),
+        ({"runs": [{"algorithm": "pooled"}]}, "pooled needs the images of all sites in one place"),
+        ({"training": STUDY["training"] | {"lr": [0.1, 0.2], "select": "best_validation"}}, "searches settings"),
+        ({"transforms": ["scale_intensity", "fedrdn"]}, "fedrdn sends statistics"),
+    ],
+)
+def test_what_real_sites_cannot_do_is_said_before_anything_starts(
+    tmp_path: Path, change: dict[str, Any], word: str
+) -> None:
+    write(tmp_path, STUDY | change)
+    with contextlib.chdir(tmp_path / "server"), pytest.raises(UserError, match=word):
+        agreed.require(study.load(Path("study.yaml"), "mini"))
+
+
+def test_certificates_fit_and_are_written_once(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("title: a\n")
+    files = keys.Keys(tmp_path / "federation")
+    keys.write(files, "server.example", 8000, SITES, tmp_path / "study.yaml")
+    pem, key = files.server
+    verify = ["openssl", "verify", "-CAfile", str(files.ca), "-verify_hostname", "server.example", str(pem)]
+    assert subprocess.run(verify, capture_output=True, text=True, check=True).stdout.strip().endswith("OK")
+    assert key.stat().st_mode & 0o077 == 0
+    assert (files.site("east") / "key").stat().st_mode & 0o077 == 0
+    assert files.names == [*SITES]
+    assert {f.name for f in files.site("east").iterdir()} == {"ca.crt", "key", "address.txt", "study.yaml"}
+    assert not [*files.folder.rglob("ca.key")]
+    with pytest.raises(UserError, match="has certificates already"):
+        keys.write(files, "server.example", 8000, SITES, tmp_path / "study.yaml")
+
+
+@pytest.mark.parametrize(
+    ("address", "refused"),
+    [("127.0.0.1:1", False), ("localhost:1", False), ("[::1]:1", False), ("10.0.0.1:1", True), ("server:1", True)],
+)
+def test_nothing_goes_over_a_network_without_tls(address: str, refused: bool) -> None:
+    with pytest.raises(UserError) if refused else contextlib.nullcontext():
+        processes.require_tls(address, None)
+    processes.require_tls(address, Path("ca.crt"))
