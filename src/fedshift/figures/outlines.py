@@ -25,6 +25,7 @@ class Outlines(Figure):
     tasks: ClassVar[tuple[str, ...]] = ("segmentation",)
     title = "Worst outlines"
     section = "examples"
+    shows_images = True
     each: int = Field(6, ge=1, le=6, description="the most images of a site")
 
     def caption(self, results: Results) -> str:
@@ -32,7 +33,7 @@ class Outlines(Figure):
             "The test images of each site with the lowest Dice, the worst first, by the first training of the named "
             "condition. The reference is a solid blue line, the prediction a dashed orange one. Below each image "
             "stands its Dice, the mean over structures; an image with neither a structure nor a prediction of it has "
-            f"none. Picking the worst shows failures, not typical cases.{private(results)}"
+            f"none. Picking the worst shows failures, not typical cases.{private(results.synthetic)}"
         )
 
     def draw(self, results: Results) -> str:
