@@ -28,7 +28,7 @@ from ..io.tensors import read_tensors, write_tensors
 from ..io.text import write_json
 from ..jobs.accept import train_code
 from ..jobs.devices import take_device
-from ..jobs.provenance import manifest
+from ..jobs.provenance import STAYED, manifest
 from ..jobs.round_log import RoundLog
 from . import agreed
 from .hospital import as_table, specification
@@ -207,7 +207,7 @@ def _write(
     facts = {"code": train_code(run), "threads": threads, "device": device, "started": started}
     record = manifest(run, coordinator, **facts)
     sites = {site["name"]: {k: site[k] for k in ("n", "versions", "threads")} for site in coordinator.joined}
-    record |= {"sites": sites, "missing": coordinator.missing, "stayed_at_sites": trainer.own_names}
+    record |= {"sites": sites, "missing": coordinator.missing, STAYED: trainer.own_names}
     write_json(files.manifest, record)
     checksums.record(*files.trained)
 
