@@ -27,11 +27,14 @@ from predicting import (
 import fedshift.jobs.predict
 import fedshift.jobs.run_images
 from fedshift.analysis import predictions, score, study_tables
+from fedshift.core.errors import UserError
 from fedshift.inferences import Inference
 from fedshift.inferences.source import Source
 from fedshift.inferences.tsmobn import TsmoBN
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
+from fedshift.io.tensors import read_tensors, write_tensors
+from fedshift.io.text import read_json, write_json
 from fedshift.jobs.predict import predict
 from fedshift.study import declaration
 from fedshift.study.plan import Plan
@@ -52,6 +55,18 @@ def check_by_hand(plan: Plan, paths: Paths, run: str, table: pd.DataFrame, infer
         x = images_of(plan, paths, run, part)
         expected = by_hand(state_of(paths, run, inference.client or str(site)), x, inference)
         np.testing.assert_allclose(part[["p0", "p1"]].to_numpy(), expected, rtol=1e-3, atol=1e-5)
+
+
+def test_a_run_whose_batch_norm_stayed_at_real_sites_says_so(tmp_path: Path) -> None:
+    plan, paths = trained(tmp_path, runs=[{"algorithm": "fedbn"}])
+    (run,) = plan.runs
+    files = paths.run_files(run)
+    tensors, about = read_tensors(files.model)
+    stayed = sorted(name for name in tensors if "running_" in name)
+    write_tensors(files.model, {k: v for k, v in tensors.items() if k not in stayed}, about)
+    write_json(files.manifest, read_json(files.manifest) | {"stayed_at_sites": stayed})
+    with pytest.raises(UserError, match=f"lacks {stayed[0]}, which stayed at the sites of its federation"):
+        predict(files.folder, plan.inferences, paths, tmp_path / "out.parquet")
 
 
 # ---- sweeps

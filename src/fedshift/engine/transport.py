@@ -46,7 +46,10 @@ class Transport(Protocol):
     names : names of all sites, in the order in which sums run: sorted
     """
 
-    names: Sequence[str]
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all sites."""
+        ...
 
     def ask(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Message | Fault]]:
         """Send each named site its message, and yield name and answer of each, in the order of `names`.

@@ -34,6 +34,13 @@ def require(plan: Plan) -> None:
     require_none(UserError(f"{plan.path}", problem, remedy) for problem, remedy in _problems(plan))
 
 
+def shape_of(run: Run) -> tuple[int, int, int]:
+    """Return the shape of a run's images (channels, height, width)."""
+    dataset = run.data.dataset
+    assert isinstance(dataset, OwnImages)
+    return 3, dataset.size, dataset.size
+
+
 def sites(plan: Plan) -> tuple[str, ...]:
     """Return the names of the sites that train in a study."""
     return plan.study.partition[0].internal

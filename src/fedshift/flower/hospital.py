@@ -132,7 +132,7 @@ class Hospital:
         folder.mkdir(parents=True, exist_ok=True)
         device = take_device(self.threads, run.training.deterministic)
         specification, train, val = self._opened(key)
-        options = {"device": device, "digest": self._digests[key], "sends_offers": self.offers}
+        options: dict[str, Any] = {"device": device, "digest": self._digests[key], "sends_offers": self.offers}
         return Site.open(self.name, specification, train, val, folder, **options)
 
     @functools.lru_cache(maxsize=1)  # noqa: B019 - one hospital lives as long as its process

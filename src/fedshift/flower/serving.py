@@ -28,7 +28,7 @@ from ..io.tensors import read_tensors, write_tensors
 from ..io.text import write_json
 from ..jobs.accept import train_code
 from ..jobs.devices import take_device
-from ..jobs.provenance import manifest
+from ..jobs.provenance import STAYED, manifest
 from ..jobs.round_log import RoundLog
 from . import agreed
 from .hospital import as_table, specification
@@ -178,8 +178,7 @@ def train(run: Run, transport: FlowerTransport, threads: int) -> Coordinator:
         say(f"  {transport.bytes_down / 1e6:.1f} MB sent and {transport.bytes_up / 1e6:.1f} MB received so far")
 
     with locked(files.lock):
-        size = run.data.dataset.size
-        coordinator = _opened(specification(run, (3, size, size)), ours, files, digest, device)
+        coordinator = _opened(specification(run, agreed.shape_of(run)), ours, files, digest, device)
         if not files.manifest.exists():
             log.start(coordinator.server.round)
             try:
@@ -204,10 +203,10 @@ def _write(
     state = trainer.named_state(best.shared, trainer.own(), best.clients[0].counters)
     write_tensors(files.model, {k: v for k, v in state.items() if k not in trainer.own_names}, about)
     write_tensors(files.clients, {}, about)
-    facts = {"code": train_code(run), "threads": threads, "device": device, "started": started}
+    facts: dict[str, Any] = {"code": train_code(run), "threads": threads, "device": device, "started": started}
     record = manifest(run, coordinator, **facts)
     sites = {site["name"]: {k: site[k] for k in ("n", "versions", "threads")} for site in coordinator.joined}
-    record |= {"sites": sites, "missing": coordinator.missing, "stayed_at_sites": trainer.own_names}
+    record |= {"sites": sites, "missing": coordinator.missing, STAYED: trainer.own_names}
     write_json(files.manifest, record)
     checksums.record(*files.trained)
 

@@ -18,7 +18,7 @@ from ..engine.coordinator import Coordinator
 from ..engine.site import Site
 from ..engine.transport import Fault, Message
 from ..transforms import shape_after
-from . import processes
+from . import agreed, processes
 from .hospital import Hospital, specification
 from .wire import LOST, POLL, Over, answer_tasks
 
@@ -101,7 +101,7 @@ def _rehearsed(run: Run, name: str) -> Counter[tuple[str, str]]:
     number = run.training.batch_size
     data = run.data.dataset
     training = run.training.model_copy(update={"rounds": 1, "epochs_at": {}})
-    shape = (3, data.size, data.size)
+    shape = agreed.shape_of(run)
     spec = specification(run, shape)
     spec = dataclasses.replace(spec, training=training)
     x = torch.zeros(2 * number, *shape_after(run.transforms, shape))

@@ -35,6 +35,7 @@ from ..study.run import Run
 from ..transforms import greys_after, shape_after
 from .devices import take_device
 from .mask_reader import MaskReader
+from .provenance import STAYED, read_manifest
 from .run_images import RunImages
 
 if TYPE_CHECKING:
@@ -174,6 +175,9 @@ class Network:
             identity.require(files.clients, run=about["run"])
         if files.manifest.exists():
             identity.require(files.manifest, spec=identity.of_run(files)["spec"])
+        self.stayed: list[str] = []
+        if files.manifest.exists():
+            self.stayed = read_manifest(files.manifest).get(STAYED, [])
         self.blends = _blends(files.clients, metadata.get("blends", "{}"))
         model = architecture(run, shape).to(device)
         last = channels_last(run.training.channels_last, model, shape_after(run.transforms, shape), device)
@@ -201,6 +205,9 @@ class Network:
         Tensors of `replaced` go before both.
         """
         tensors = {key: self.local.get(f"{name}/{key}", value) for key, value in self.shared.items()} | dict(replaced)
+        if self.stayed:
+            problem = f"lacks {self.stayed[0]}, which stayed at the sites of its federation"
+            raise UserError(self.folder, problem, "predict there, or train with bn: aggregated")
         # PyTorch would take whole numbers for floats.
         if _forms(tensors) != _forms(self.model.state_dict()):
             raise UserError(self.folder, "its tensors are not those of the model in its spec.json", "train it anew")

@@ -33,7 +33,10 @@ INSTRUCTIONS = ("avx2", "avx512_f", "avx512_vnni", "avx512_bf16", "avx512_fp16",
 LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR")
 """Environment variables that keep torch, oneDNN or MKL from instruction sets that a processor has."""
 
+STAYED = "stayed_at_sites"
+"""Entry of the manifest of a federation of real sites: names of the tensors that are in none of its files."""
 MANIFEST = {
+    STAYED: "a list of texts",
     "git": "a mapping",
     "versions": "a mapping",
     "arithmetic": "a mapping",
