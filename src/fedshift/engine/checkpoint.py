@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .client import ClientTensors
+from .client import Client, ClientTensors
 from .ranks import Ranks
 from .round_state import RoundState, Selected
 
@@ -18,7 +18,7 @@ def gather(rounds: RoundState, ranks: Ranks) -> None:
     # All processes must come here together: what is gathered below needs an answer of each.
     if ranks.count == 1 or rounds.gathered == rounds.round:
         return
-    here = [n for n, client in enumerate(rounds.clients) if client.here]
+    here = [n for n, client in enumerate(rounds.clients) if isinstance(client, Client) and client.here]
     _gather(rounds.clients, here, ranks)
     if rounds.selected:
         _gather(rounds.selected.clients, here, ranks)

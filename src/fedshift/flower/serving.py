@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -116,8 +116,9 @@ def superlink(keys: Keys | None, address: str) -> Iterator[tuple[Process, str, b
         options += ["--host", "127.0.0.1", "--insecure"]
     with running("flower-superlink", options, home) as program:
         program.wait_for_port(local)
-        for name in keys.names if keys else ():
-            register(local, ca, name, keys.public(name).read_bytes())
+        if keys:
+            for name in keys.names:
+                register(local, ca, name, keys.public(name).read_bytes())
         say(f"open at {address}")
         yield program, local, ca, secret.read_bytes()
 

@@ -237,7 +237,7 @@ def register(address: str, ca: bytes | None, name: str, public_key: bytes) -> No
     from flwr.proto.control_pb2 import RegisterNodeRequest
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-    key = public_key_to_bytes(load_ssh_public_key(public_key))  # type: ignore[arg-type]
+    key = public_key_to_bytes(load_ssh_public_key(public_key))
     with suppress(LOST):  # a SuperLink that starts again knows it already
         _control(address, ca).RegisterNode(RegisterNodeRequest(public_key=key, name=name))
 

@@ -95,8 +95,8 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
             log.close()
     # Gathers the tensors of all processes, for the first one to write.
     federation.result()
-    facts: dict[str, Any] = {"code": code, "threads": threads, "device": device, "started": started, "processes": ranks.count}
-    manifest = provenance.manifest(run, federation, **facts)
+    facts: dict[str, Any] = {"code": code, "threads": threads, "device": device, "started": started}
+    manifest = provenance.manifest(run, federation, processes=ranks.count, **facts)
     ranks.first(lambda: _write(run, federation, files, manifest))
     if keep:
         ranks.first(lambda: kept.keep(files))
