@@ -60,12 +60,14 @@ class Member(ClientTensors):
     share : the client's share of all training samples, or an equal share, according to `training.weights`
     weight : the client's weight in every mean, which the algorithm derives from the share
     first_round : the first round in which the client trained; None before
+    here : True if this process does the local training of the client
     """
 
     name: str
     share: float
     weight: float
     first_round: int | None = None
+    here: bool = True
 
     def has_trained(self, number: int) -> bool:
         """Return whether the client took part in any round up to `number`."""
@@ -81,14 +83,12 @@ class Client(Member):
     train, val : samples for training and, if the site has any, for validation
     class_weights : weight of each class in the loss, (classes,); None if all count alike
     offers : what clients sent to this one before the first round, by client
-    here : True if this process does the local training of the client
     """
 
     train: Samples
     val: Samples | None
     class_weights: Tensor | None = None
     offers: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    here: bool = True
 
 
 def shared_out(names: Sequence[str], sizes: Sequence[int], by_size: bool, algorithm: Algorithm) -> list[Member]:

@@ -59,7 +59,7 @@ class Assignment(NamedTuple):
 class LocalTrainer(FlatNetwork, Local):
     """The network on which clients train in turn, as the hooks of an algorithm see it.
 
-    `turn` makes it the local training of one client, `train` takes that client's steps.
+    `take_turn` makes it the local training of one client, `train` takes that client's steps, `leave` ends its turn.
     """
 
     samples: Samples
@@ -96,21 +96,6 @@ class LocalTrainer(FlatNetwork, Local):
 
     # ---- a client's turn
 
-    @contextmanager
-    def turn(self, client: Client, assignment: Assignment, finishing: bool = False) -> Iterator[None]:
-        """Let a client train inside the context, and give it afterwards what stays there between rounds.
-
-        With `finishing`, its phases are those that follow after the last round.
-        """
-        self.take_turn(client, assignment)
-        self.finishing = finishing
-        yield
-        client.own = self.own()
-        client.state = at_home(self.state)
-        if self.layout.counters:
-            client.counters.copy_(self.counters)
-        self.end_turn()
-
     def take_turn(self, client: Client, assignment: Assignment) -> None:
         """Load a client's tensors, and everything that hooks may use in its local training."""
         self.end_turn()
@@ -130,6 +115,14 @@ class LocalTrainer(FlatNetwork, Local):
         self.class_weights = None
         if client.class_weights is not None:
             self.class_weights = client.class_weights.to(self.state_vector)
+
+    def leave(self, client: Client) -> None:
+        """Give a client what stays there between rounds, and end its turn."""
+        client.own = self.own()
+        client.state = at_home(self.state)
+        if self.layout.counters:
+            client.counters.copy_(self.counters)
+        self.end_turn()
 
     def end_turn(self) -> None:
         """Forget what a client's turn has left, except its tensors."""
@@ -188,10 +181,11 @@ class LocalTrainer(FlatNetwork, Local):
         The client has its new tensors after the context. The other parameters, and what is raised, are those of
         `train`.
         """
-        with self.turn(client, assignment):
-            report = self.train(batches, should_stop, tally, first)
-            self.variances.gather(self.shared, assignment.shared)
-            yield report
+        self.take_turn(client, assignment)
+        report = self.train(batches, should_stop, tally, first)
+        self.variances.gather(self.shared, assignment.shared)
+        yield report
+        self.leave(client)
 
     def finish(self, client: Client, assignment: Assignment, should_stop: Callable[[], bool]) -> None:
         """Train what follows at a client after the last round: only what stays there changes. Raises as `train` does.
@@ -199,9 +193,11 @@ class LocalTrainer(FlatNetwork, Local):
         The number of the round in `assignment` is one more than the last.
         """
         tally = Tally(assignment.round - 1, self.task)
-        with self.turn(client, assignment, finishing=True):
-            self.train(self.batches(client.train, self.round, client.name), should_stop, tally)
-            tally.read()
+        self.take_turn(client, assignment)
+        self.finishing = True
+        self.train(self.batches(client.train, self.round, client.name), should_stop, tally)
+        tally.read()
+        self.leave(client)
 
     def train(
         self,

@@ -71,15 +71,16 @@ class ServerRound:
 
         The tensors may change afterwards: they are not kept.
         """
+        mean, weight = self.mean, self.weights[position]
         for key, value in report.items():
             if key in self.algorithm.per_client:
-                if key not in self.mean:
-                    self.mean[key] = value.new_zeros(len(self.participants), *value.shape)
-                self.mean[key][self.participants.index(position)] = value
-            elif key in self.mean:
-                self.mean[key].add_(value, alpha=self.weights[position])
+                if key not in mean:
+                    mean[key] = value.new_zeros(len(self.participants), *value.shape)
+                mean[key][self.participants.index(position)] = value
+            elif key in mean:
+                mean[key].add_(value, alpha=weight)
             else:
-                self.mean[key] = value * self.weights[position]
+                mean[key] = value * weight
 
     def close(self, variances: RunningVariances, mean: Mapping[str, Tensor]) -> None:
         """Update the server, given the mean over all clients that take part, and end the round."""
@@ -98,11 +99,11 @@ def assignment(rounds: RoundState, position: int, broadcast: Mapping[str, Tensor
     """Return what the client at a position needs to know for the local training after the current round."""
     server = rounds.server
     return Assignment(
-        round=server.round + 1,
-        lr=server.lr,
-        shared=server.shared,
-        received=rounds.received(position),
-        broadcast=broadcast,
-        clients=len(rounds.clients),
-        classes=server.classes,
+        server.round + 1,
+        server.lr,
+        server.shared,
+        rounds.received(position),
+        broadcast,
+        len(rounds.clients),
+        server.classes,
     )
