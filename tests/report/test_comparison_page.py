@@ -107,8 +107,10 @@ def test_trainings_that_disagree_tell_no_two_apart(tmp_path: Path, monkeypatch: 
 def test_a_declared_comparison_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict(monkeypatch, lambda run, *_: 10 + 6 * (run.algorithm.name == "fedprox"), 12, 20)
     declared = {"condition": {"algorithm": "fedavg"}, "against": {"algorithm": "fedprox"}}
-    found = compared(tmp_path, METHODS[:4], primary=declared)
+    found = compared(tmp_path / "declared", METHODS[:4], primary=declared)
     told = answer(found.findings).opening
+    assert answer(found.findings).condition.run.algorithm.name == "fedavg", "the first, not the best"
+    assert answer(compared(tmp_path / "open", METHODS[:4]).findings).condition.run.algorithm.name == "fedprox"
     assert told.startswith(
         "Primary comparison: FedProx, aggregated BN is better than FedAvg, aggregated BN at the single external site "
         "by 30.0 points (95% interval 30.0 to 30.0 over 12 patients and 3 trainings, Holm p < 0.001). "

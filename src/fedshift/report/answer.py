@@ -35,8 +35,8 @@ class Answer:
     """The sentences about the first condition and the others, and the numbers of the first.
 
     `opening` is about all conditions, and empty where they are few: then `compared` says how they differ. With an
-    opening, the best condition stands first. `further` counts the conditions without a sentence. `condition` is the
-    first, and `judged` the verdict on it.
+    opening, the best condition stands first, or the study's first if it registered a primary comparison. `further`
+    counts the conditions without a sentence. `condition` is the first, and `judged` the verdict on it.
     """
 
     opening: str
@@ -59,7 +59,8 @@ def answer(findings: Findings, unit: str = "patients", faulty: bool = False) -> 
     compared = comparison_section.sentences(findings, unit)
     opening = ""
     many = len(conditions) > ONE_BY_ONE
-    if many:
+    # a study that registered its question is about the condition it names first, not about the luckiest
+    if many and not findings.plan.study.primary:
         best = [standing.best.condition for standing in contrasts.standings(findings)[:1]]
         # False sorts first, and the sort is stable: the best leads, the others keep their order
         conditions.sort(key=lambda condition: condition not in best)
