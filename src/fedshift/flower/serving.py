@@ -44,6 +44,8 @@ STARTS = 5
 """How often a SuperLink is started."""
 LOOK = 1.0
 """Seconds between two looks for sites."""
+RETURN = 180.0
+"""Seconds to wait, after the last round, for sites that were gone: the page needs their rows."""
 REMIND = 30.0
 """Seconds between two lines about sites that are missing."""
 
@@ -129,6 +131,10 @@ def _served(plan: Plan, transport: FlowerTransport, wait: float, threads: int, c
     for key, run in plan.runs.items():
         say(f"training {key}")
         trained[key] = train(run, transport, threads)
+    try:
+        wait_for_sites(transport, min(wait, RETURN), check)
+    except UserError as error:
+        say(f"{error.where} {error.what}: going on without their rows")
     missing = collect_rows(plan, trained, transport)
     dict(transport.ask(dict.fromkeys(transport.names, Message("over", {}, {}))))
     for key in trained:
