@@ -95,16 +95,16 @@ def _key() -> str:
 def outline(mask: np.ndarray) -> str:
     """Return the SVG path around a mask (height, width), bool, in pixels: it runs midway between pixels in and out.
 
-    Closed lines by marching squares (contourpy, which matplotlib brings). What touches the rim is closed there.
+    Closed lines by marching squares, as matplotlib contours. What touches the rim is closed there.
     """
     import numpy as np
-    from contourpy import contour_generator
+    from matplotlib.figure import Figure as Canvas
 
     if not mask.any():
         return ""
     padded = np.pad(mask, 1).astype(float)
     # The centre of the first pixel of the image, which padding makes the second, lies at 0.5.
-    lines = contour_generator(z=padded).lines(0.5)
+    lines = Canvas().subplots().contour(padded, [0.5]).allsegs[0]
     return "".join(_path(np.asarray(line) - 0.5) for line in lines)
 
 
