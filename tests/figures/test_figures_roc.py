@@ -99,4 +99,4 @@ def test_pages_of_two_classes_show_calibration_and_roc(
 
 
 def test_masks_of_two_classes_have_neither() -> None:
-    assert study.load(study.find("discs", STUDIES), "mini").figures == ("convergence",)
+    assert study.load(study.find("discs", STUDIES), "mini").figures == ("convergence", "outlines")

@@ -33,9 +33,8 @@ def test_the_record_of_a_run_says_what_its_kernels_were(
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "a GPU")
     run = next(iter(fake_study.plan(tmp_path, training={"deterministic": asked}).runs.values()))
     trained: Any = SimpleNamespace(
-        result=lambda: SimpleNamespace(round=1, values=[0.5]),
+        selected=SimpleNamespace(round=1, values=[0.5]),
         history=[],
-        ranks=SimpleNamespace(count=1),
         server=SimpleNamespace(round=1, offers={}),
         ledger=dict,
         beforehand=SimpleNamespace(floats=lambda broadcast: {}),
