@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -152,6 +153,10 @@ def test_the_picture_shows_every_site_and_stands_alone(tmp_path: Path) -> None:
         assert found.plan.name in shown and found.plan.view[:7] in shown
         assert "margin" in shown and "guess" in shown
     assert wide_ == page._forests(found, told, said, "patients")[0], "the same bytes each time"
+    longest = replace(said, word="Not shown to work at home")
+    shown = "".join(ElementTree.fromstring(page._forests(found, told, longest, "patients")[1]).itertext())
+    assert "Not shown to work at home. Accuracy (%) at each hospital" not in shown, "one line would be cut"
+    assert "Not shown to work at home. Accuracy (%) at" in shown and "each hospital" in shown
 
 
 @pytest.mark.parametrize(("width", "points"), [("85mm", 240.94), ("174mm", 493.23)])

@@ -77,9 +77,9 @@ def forest(
     loss = findings.gap(condition, findings.level_inference(condition), findings.averaged)
     with_loss = loss.known and condition.tests_inside
     heights = [0.5 + 0.21 * len(rows), 0.62] if with_loss else [0.5 + 0.21 * len(rows)]
-    size = (width, sum(heights) + 0.55 + legend_height(labels, width))
+    title = textwrap.fill(f"{screen.word}. {heading(findings.headline)} at each hospital", round(13 * width))
+    size = (width, sum(heights) + 0.55 + 0.15 * title.count("\n") + legend_height(labels, width))
     trainings = max((row.plain.seeds for row in rows), default=0)
-    title = f"{screen.word}. {heading(findings.headline)} at each hospital"
     below = f"Mean of {counted(trainings, 'training')}, 95% intervals. {about}"
     if len(rows) < len(every):
         below += f" {len(every) - len(rows)} further hospitals outside, with better scores, are left out."
