@@ -15,7 +15,7 @@ from ..core.errors import UserError
 from ..core.rng import stream
 from ..core.spelling import counted
 from ..io.download import USE_MIRROR, Source, SourceError
-from ..io.images import DAMAGE, read_image
+from ..io.images import longer_side, read_image
 from ..io.origins import Receipt, obtain
 from ._arrays import listed
 from ._base import Dataset, Opened
@@ -150,7 +150,7 @@ class Outlines(Dataset):
         return Opened(
             table,
             lambda i: square(read_image(pairs[i].image), self.size),
-            reduction=lambda i: _longer_side(pairs[i].image) / self.size,
+            reduction=lambda i: longer_side(pairs[i].image) / self.size,
             mask=lambda i: square(self.classes_of(pairs[i]), self.size, nearest=True),
         )
 
@@ -247,14 +247,3 @@ def _stem(path: str) -> str:
 def _into(lacking: Sequence[str]) -> str:
     """Return where missing files belong."""
     return USE_MIRROR if len(lacking) == 1 else USE_MIRROR.replace("the file", "the files")
-
-
-def _longer_side(file: Path) -> int:
-    """Return the pixels along the longer side of an image, from its header; 0 if that cannot be read."""
-    from PIL import Image
-
-    try:
-        with Image.open(file) as image:
-            return max(image.size)
-    except (*DAMAGE, Image.DecompressionBombError):
-        return 0

@@ -95,9 +95,7 @@ class Coordinator(ServerSide):
         """
         _require_possible(specification, transport.names)
         question = Message("join", {"digest": digest}, {})
-        answers = dict(transport.ask(dict.fromkeys(transport.names, question)))
-        require_none(UserError(f"site {k!r}", v.reason) for k, v in answers.items() if isinstance(v, Fault))
-        introductions = {name: a for name, a in answers.items() if isinstance(a, Message)}
+        introductions = _of_all(transport, dict.fromkeys(transport.names, question))
         joined = [introductions[name].about for name in transport.names]
         require_none(_misfits(transport.names, joined, digest))
         for name in specification.training.epochs_at.keys() - {*transport.names}:
@@ -151,9 +149,7 @@ class Coordinator(ServerSide):
                 "offers": keys,
             }
             messages[name] = Message("begin", about, tensors)
-        answers = dict(self.transport.ask(messages))
-        require_none(UserError(f"site {k!r}", v.reason) for k, v in answers.items() if isinstance(v, Fault))
-        offered = {name: a.tensors for name, a in answers.items() if isinstance(a, Message)}
+        offered = {name: answer.tensors for name, answer in _of_all(self.transport, messages).items()}
         self.beforehand += put_together(offered, self.algorithm, self.server)
         self.server.state = self.algorithm.server_state(self.server)
 
@@ -326,7 +322,7 @@ class Coordinator(ServerSide):
         if self.trainer.own_names:
             names = ", ".join(self.trainer.own_names[:3])
             raise UserError("global network", f"{names} and others stay at the sites", "use bn: aggregated")
-        best = self.selected or self.rounds.snapshot([])
+        best = self.best()
         return self.trainer.named_state(best.shared, best.clients[0].own, best.clients[0].counters)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -366,6 +362,13 @@ def _require_possible(specification: Specification, names: Sequence[str]) -> Non
     if specification.training.select_at:
         problem = "needs the images of these sites where the server is"
         raise UserError("training.select_at", problem, "leave it out: rounds are then selected at the sites that train")
+
+
+def _of_all(transport: Transport, messages: Mapping[str, Message]) -> dict[str, Message]:
+    """Return the answers to messages, by site. Raises a UserError for each site that gives none."""
+    answers = dict(transport.ask(messages))
+    require_none(UserError(f"site {k!r}", v.reason) for k, v in answers.items() if isinstance(v, Fault))
+    return {name: answer for name, answer in answers.items() if isinstance(answer, Message)}
 
 
 def _misfits(names: Sequence[str], joined: Sequence[Mapping[str, Any]], digest: str) -> list[UserError]:

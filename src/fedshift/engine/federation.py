@@ -188,7 +188,7 @@ class Federation(ServerSide):
         If several processes share the clients, all of them must call this method and those below it.
         """
         checkpoint.gather(self.rounds, self.ranks)
-        return self.selected or self.rounds.snapshot([])
+        return self.best()
 
     def global_state(self) -> dict[str, Tensor]:
         """Return the `state_dict` of the global network; tensors that stay at clients have their plain mean.
@@ -217,7 +217,7 @@ class Federation(ServerSide):
         names = [c.name for c in self.clients]
         if name:
             k = names.index(name)
-            shared = best.received[k] if best.received else best.shared
+            shared = best.received_by(k)
             return client_networks(self.trainer, name, shared, best.clients[k])
         if self.algorithm.blended != "external":
             return Networks((name,), [self.global_state()], [1.0])

@@ -56,6 +56,10 @@ class Selected:
     clients: list[ClientTensors]
     received: list[Tensor] = field(default_factory=list)
 
+    def received_by(self, position: int) -> Tensor:
+        """Return the shared tensors that the client at a position received."""
+        return self.received[position] if self.received else self.shared
+
 
 @dataclass
 class RoundState:

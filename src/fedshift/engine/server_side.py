@@ -118,6 +118,10 @@ class ServerSide:
         for client in self.rounds.clients:
             client.first_round = client.first_round or self.rounds.round
 
+    def best(self) -> Selected:
+        """Return the selected round, or the last if none was selected."""
+        return self.selected or self.rounds.snapshot([])
+
     def ledger(self) -> dict[str, int]:
         """Return how many floats and messages have moved so far; see `ledger.totals`."""
         return totals(self.history, self.algorithm.has_downloads, self.beforehand)

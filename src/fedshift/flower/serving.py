@@ -206,7 +206,7 @@ def _write(
     rounds.attrs.update(about)
     write_table(files.rounds, rounds)
     trainer = coordinator.trainer
-    best = coordinator.selected or coordinator.rounds.snapshot([])
+    best = coordinator.best()
     state = trainer.named_state(best.shared, trainer.own(), best.clients[0].counters)
     write_tensors(files.model, {k: v for k, v in state.items() if k not in trainer.own_names}, about)
     write_tensors(files.clients, {}, about)
@@ -238,12 +238,12 @@ def collect_rows(plan: Plan, trained: Mapping[str, Coordinator], transport: Flow
     missing: set[str] = set()
     for key, coordinator in trained.items():
         run = plan.runs[key]
-        best = coordinator.selected or coordinator.rounds.snapshot([])
+        best = coordinator.best()
         messages = {
             name: Message(
                 "rows",
                 {"since": coordinator.since[k]},
-                {"received": best.received[k] if best.received else best.shared},
+                {"received": best.received_by(k)},
             )
             for k, name in enumerate(transport.names)
         }

@@ -86,13 +86,22 @@ def read_image(path: Path, *, own: bool = False, remedy: str = ANEW, window: Win
 
 def shorter_side(path: Path) -> int:
     """Return the pixels along the shorter side of an image, from its header alone; 0 if that cannot be read."""
+    return min(_size(path))
+
+
+def longer_side(path: Path) -> int:
+    """Return the pixels along the longer side of an image, from its header alone; 0 if that cannot be read."""
+    return max(_size(path))
+
+
+def _size(path: Path) -> tuple[int, int]:
     from PIL import Image
 
     try:
         with Image.open(path) as image:
-            return min(image.size)
+            return image.size
     except (*DAMAGE, Image.DecompressionBombError):
-        return 0
+        return 0, 0
 
 
 def is_dicom(path: Path) -> bool:
