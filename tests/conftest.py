@@ -1,4 +1,6 @@
-"""Settings of all tests: the longest files come first, and names of tests are the same in every process."""
+"""Settings of all tests: the longest files come first, names and draws of tests are the same in every process."""
+
+import sys
 
 import pytest
 
@@ -15,6 +17,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (ranks.get(item.path.stem, len(ranks)), item.path not in slow))
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    """Let a test that draws without a key draw the same in every run and in any order.
+
+    torch is not imported for that: the tests that fork need a process that has done nothing else.
+    """
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
