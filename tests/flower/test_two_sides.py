@@ -18,9 +18,12 @@ from fedshift import study
 from fedshift.core.errors import UserError
 from fedshift.engine.coordinator import Coordinator
 from fedshift.engine.transport import Fault, Message
-from fedshift.flower import agreed, keys, processes, visit
-from fedshift.flower.hospital import Hospital, as_table, specification
+from fedshift.flower import keys, processes
 from fedshift.flower.wire import FlowerTransport, _refused, packed, unpacked
+from fedshift.hospitals import agreed
+from fedshift.hospitals.disclosure import leaves
+from fedshift.hospitals.hospital import Hospital, specification
+from fedshift.hospitals.rows import as_table
 
 
 def hospital(root: Path, site: str, **settings: Any) -> Hospital:
@@ -171,7 +174,7 @@ def test_what_is_said_to_leave_is_what_leaves(root: Path) -> None:
         side = hospital(root, "north")
         plan = study.load(Path("study.yaml"), "mini")
         (run,) = plan.runs.values()
-        said = "\n".join(visit.leaves(side))
+        said = "\n".join(leaves(side))
         alone = Alone(side, agreed.name_of(run))
         Coordinator.open(specification(run, (3, 16, 16)), alone, digest=agreed.digest_of(run)).run()
     train = next(m for m in alone.sent if m.kind == "train")

@@ -174,20 +174,28 @@ def _bytes(records: RecordDict) -> int:
 # ---- what lies below Flower's public API
 
 
-def _client(address: str, ca: bytes | None, who: str, *interceptors: Any) -> RuntimeHttpClient:
+def _client(kind: Any, address: str, ca: bytes | None, who: str, *interceptors: Any, **options: Any) -> Any:
+    """Return a client of one of Flower's interfaces, of a class `kind`, for the program `who`."""
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+    with_version = [RuntimeVersionHttpInterceptor(component_name=who), *interceptors]
+    where = {"server_address": address, "insecure": ca is None, "root_certificates": ca}
+    return kind.from_server_address(**where, interceptors=with_version, **options)
+
+
+def _runtime(address: str, ca: bytes | None, who: str, *interceptors: Any) -> RuntimeHttpClient:
     from flwr.supercore.retry import make_simple_http_retry_invoker
     from flwr.supercore.runtime import RuntimeHttpClient
 
     retries = make_simple_http_retry_invoker()
     retries.max_time = RETRY
-    return RuntimeHttpClient.from_server_address(
-        server_address=address,
-        insecure=ca is None,
-        root_certificates=ca,
-        interceptors=[RuntimeVersionHttpInterceptor(component_name=who), *interceptors],
-        retry_invoker=retries,
-    )
+    return _client(RuntimeHttpClient, address, ca, who, *interceptors, retry_invoker=retries)
+
+
+def _control(address: str, ca: bytes | None) -> Any:
+    from flwr.supercore.control import ControlHttpClient
+
+    return _client(ControlHttpClient, address, ca, "flwr CLI")
 
 
 def _acquire(client: RuntimeHttpClient, kind: str, wait: Callable[[], None]) -> Any:
@@ -205,7 +213,7 @@ def _acquirer(address: str, ca: bytes | None, secret: bytes) -> RuntimeHttpClien
     from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
 
     sign = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={"/flwr.proto.Runtime/AcquireTask"})
-    return _client(address, ca, "SuperExec", sign)
+    return _runtime(address, ca, "SuperExec", sign)
 
 
 @contextmanager
@@ -240,18 +248,6 @@ def register(address: str, ca: bytes | None, name: str, public_key: bytes) -> No
     key = public_key_to_bytes(load_ssh_public_key(public_key))
     with suppress(LOST):  # a SuperLink that starts again knows it already
         _control(address, ca).RegisterNode(RegisterNodeRequest(public_key=key, name=name))
-
-
-def _control(address: str, ca: bytes | None) -> Any:
-    from flwr.supercore.control import ControlHttpClient
-    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-
-    return ControlHttpClient.from_server_address(
-        server_address=address,
-        insecure=ca is None,
-        root_certificates=ca,
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
-    )
 
 
 @contextmanager
@@ -309,7 +305,7 @@ def answer_tasks(
     acquirer = _acquirer(address, None, secret)
     while True:
         task = _acquire(acquirer, "flwr-clientapp", wait)
-        client = _client(address, None, "flwr-clientapp", RuntimeTokenHttpInterceptor(task.token))
+        client = _runtime(address, None, "flwr-clientapp", RuntimeTokenHttpInterceptor(task.token))
         with _heartbeats(client):
             received, context, _, _ = pull_task_input(client)
             asked = unpacked(received.content)
