@@ -106,8 +106,8 @@ def test_a_falsified_loss_is_named_with_its_round(copy: RunFiles, served: RunFil
         ),
         # Batch norm stays at the sites, and a round is selected.
         ([{"algorithm": "fedavg", "bn": "local"}], {"select": "best_validation"}, LOST),
-        # The head of FedBABU is trained after the last round, at the sites alone.
-        ([{"algorithm": "fedbabu", "bn": "aggregated"}], {"participation": 0.7}, [("finish", 4, "east")]),
+        # Heads are trained once more after the last round, at the sites alone.
+        ([{"algorithm": {"name": "fedrep", "tune_heads": True}, "bn": "aggregated"}], {}, [("finish", 4, "east")]),
     ],
 )
 def test_all_kinds_of_answers_may_be_missing(
