@@ -6,19 +6,25 @@ import contextlib
 import json
 import math
 import subprocess
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from flwr.supercore.task_identity import TaskIdentity
+from in_memory import InMemory, difference
 from three_sites import SITES, STUDY, write
+from toy import clients, network
 
 from fedshift import study
 from fedshift.core.errors import UserError
 from fedshift.engine.coordinator import Coordinator
+from fedshift.engine.replay import Replay
+from fedshift.engine.specification import Specification
 from fedshift.engine.transport import Fault, Message
-from fedshift.flower import agreed, keys, processes, visit
+from fedshift.flower import agreed, keys, processes, visit, wire
 from fedshift.flower.hospital import Hospital, as_table, specification
 from fedshift.flower.wire import FlowerTransport, _refused, packed, unpacked
 
@@ -121,6 +127,40 @@ def test_a_second_site_of_one_name_and_an_unknown_one_are_turned_away_with_the_r
     assert "'west' is not a site of this study" in reasons[3]
     assert 1 not in reasons
     assert sum("turned away" in line for line in said) == 2
+
+
+def late(site: Any, seconds: float, number: int) -> Any:
+    """A node whose answer in one round comes after some seconds."""
+    asked_at: list[float] = []
+
+    def answer(asked: Message) -> Message | None:
+        if asked.kind == "hello":
+            return Message("hello", {"name": site().client.name}, {})
+        if (asked.kind, asked.about.get("round")) == ("train", number):
+            asked_at.append(time.monotonic())
+            if time.monotonic() - asked_at[0] < seconds:
+                return None
+        return site().answer(asked)  # type: ignore[no-any-return]
+
+    return answer
+
+
+@pytest.mark.usefixtures("in_a_run")
+@pytest.mark.parametrize(("seconds", "lost"), [(0.5, []), (math.inf, [("train", 2, "c")])])
+def test_a_round_waits_for_a_slow_link_until_its_deadline(
+    seconds: float, lost: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "POLL", 0.01)
+    monkeypatch.setattr(wire, "AT_LEAST", 2.0)
+    monkeypatch.setattr(wire, "SLOWER", 0)
+    about: dict[str, Any] = {"training": {"rounds": 3, "batch_size": 6, "lr": 0.05}, "seed": 3, "algorithm": "scaffold"}
+    sites = InMemory(lambda: Specification.open(network(), **about), clients(), tmp_path)
+    nodes = {k: late(partial(sites.site, name), seconds if name == "c" else 0.0, 2) for k, name in enumerate("abc")}
+    coordinator = Coordinator.open(sites.opened(), FlowerTransport(Grid(nodes), "abc", print)).run()
+    assert [(m["kind"], m["round"], m["site"]) for m in coordinator.missing] == lost
+    assert [m["reason"] for m in coordinator.missing] == ["did not answer within 2 s"] * len(lost)
+    simulated = Replay(network(), clients(), missing=coordinator.missing, **about).run()
+    assert difference(simulated, sites, coordinator) == 0
 
 
 class Alone:

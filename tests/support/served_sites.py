@@ -27,12 +27,13 @@ Lost = Collection[tuple[str, int, str]]
 
 
 class Hospitals:
-    """A transport to the hospitals of a study in root/SITE."""
+    """A transport to the hospitals of a study in root/SITE. `exchanged` has site, message and answer of each task."""
 
     names = SITES
 
     def __init__(self, root: Path, lost: Lost = ()) -> None:
         self.root, self.lost = root, lost
+        self.exchanged: list[tuple[str, Message, Message | Fault]] = []
         self.sides = {name: self._opened(name) for name in SITES}
 
     def _opened(self, name: str) -> Hospital:
@@ -47,6 +48,7 @@ class Hospitals:
                 answer = self.sides[name].answer(through_bytes(message))
             if (message.kind, message.about.get("round", 0), name) in self.lost:
                 answer = Fault("the answer was lost")
+            self.exchanged.append((name, message, answer))
             yield name, answer if isinstance(answer, Fault) else through_bytes(answer)
 
 
@@ -62,12 +64,18 @@ class OfRun:
         return self.hospitals.ask({k: m._replace(about=m.about | {"run": self.key}) for k, m in messages.items()})
 
 
+def trained(run: Run, hospitals: Hospitals) -> Coordinator:
+    """The coordinator of a run after its last round."""
+    opened, transport = specification(run, agreed.shape_of(run)), OfRun(hospitals, run)
+    return Coordinator.open(opened, transport, digest=agreed.digest_of(run)).run()
+
+
 def serve(root: Path, lost: Lost = (), **changed: Any) -> RunFiles:
     """Train a study's one run between sites below `root`, and return its files, which lie in root/server.
 
     root/all.csv lists the images of all sites.
     """
-    write(root, STUDY | changed)
+    write(root, STUDY | {"model": "mlp"} | changed)
     tables = [pd.read_csv(root / site / "images.csv") for site in SITES]
     listed = pd.concat([t.assign(path=f"{site}/" + t["path"]) for site, t in zip(SITES, tables, strict=True)])
     listed.to_csv(root / "all.csv", index=False)
@@ -75,9 +83,7 @@ def serve(root: Path, lost: Lost = (), **changed: Any) -> RunFiles:
         plan = study.load(Path("study.yaml"), "mini")
         (run,) = plan.runs.values()
         files = Paths().run_files(run.id)
-    transport = OfRun(Hospitals(root, lost), run)
-    coordinator = Coordinator.open(specification(run, agreed.shape_of(run)), transport, digest=agreed.digest_of(run))
-    coordinator.run()
+    coordinator = trained(run, Hospitals(root, lost))
     with contextlib.chdir(root / "server"):
         served.write(run, coordinator, files, datetime.now(UTC), 1, torch.device("cpu"))
     return RunFiles(root / "server" / files.folder)
