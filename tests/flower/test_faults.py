@@ -179,10 +179,10 @@ def test_a_site_that_is_killed_is_missing_and_comes_back_after_75_seconds(towns:
 def test_a_site_that_is_killed_and_started_at_once_comes_back_and_the_run_is_that_of_the_simulation(
     towns: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    town = towns(rounds=30)
+    town = towns(rounds=20)
     server = town.serve()
     sites = {name: town.site(name) for name in SITES}
-    town.wait_for("server", "round 2/30")
+    town.wait_for("server", "round 2/20")
     sites["south"].kill()
     sites["south"].wait()
     again = town.site("south")
@@ -190,7 +190,7 @@ def test_a_site_that_is_killed_and_started_at_once_comes_back_and_the_run_is_tha
     assert again.wait(60) == 0
     missing = town.trained()[1]["missing"]
     assert {entry["site"] for entry in missing} == {"south"}
-    assert max(entry["round"] for entry in missing) < 30, "it took part in the last round again"
+    assert max(entry["round"] for entry in missing) < 20, "it took part in the last round again"
     (files,) = Paths(town.root / "server").every_run()
     assert main(["replay", str(files.folder), "--data", str(town.table())]) == 0, capsys.readouterr().out
     assert "equal: difference 0" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from flwr.common.serde import recorddict_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 from in_memory import InMemory, difference
 from three_sites import SITES, STUDY, write
@@ -20,10 +21,11 @@ from toy import clients, network
 
 from fedshift import study
 from fedshift.core.errors import UserError
+from fedshift.core.units import FLOAT_BYTES
 from fedshift.engine.coordinator import Coordinator
 from fedshift.engine.replay import Replay
 from fedshift.engine.specification import Specification
-from fedshift.engine.transport import Fault, Message
+from fedshift.engine.transport import Fault, Message, content_of
 from fedshift.flower import agreed, keys, processes, visit, wire
 from fedshift.flower.hospital import Hospital, as_table, specification
 from fedshift.flower.wire import FlowerTransport, _refused, packed, unpacked
@@ -59,6 +61,22 @@ def test_a_message_comes_back_bit_by_bit() -> None:
         assert back.tensors[name].dtype == tensor.dtype
         assert back.tensors[name].shape == tensor.shape
         assert back.tensors[name].numpy().tobytes() == tensor.numpy().tobytes()
+
+
+@pytest.mark.parametrize("floats", [1_000, 7_598, 1_000_000])
+def test_records_add_about_510_bytes_to_the_numbers_of_a_message(floats: int) -> None:
+    """The figures of docs/federation.md, whatever the size of the network."""
+    about = {"digest": "0123456789", "clients": 3, "classes": 2, "round": 2, "lr": 0.06, "since": 1, "means": 0}
+    about |= {"images": [], "run": "fedavg-aggregated-0123456789"}
+
+    def size(tensors: dict[str, torch.Tensor]) -> int:
+        contents = {name: content_of(tensor) for name, tensor in tensors.items()}
+        message = Message("train", about | {"contents": contents}, tensors)
+        return len(recorddict_to_proto(packed(message)).SerializeToString())
+
+    received, c = {"received": torch.ones(floats)}, {"broadcast/c": torch.zeros(floats)}
+    assert size(received) - FLOAT_BYTES * floats == pytest.approx(510, abs=20)
+    assert size(received | c) - size(received) - FLOAT_BYTES * floats == pytest.approx(280, abs=20)
 
 
 def test_a_fault_comes_back_as_a_fault() -> None:
