@@ -18,8 +18,9 @@ from fedshift.core import registry
 from fedshift.core.errors import UserError
 from fedshift.engine.coordinator import Coordinator
 from fedshift.engine.federation import Federation
+from fedshift.engine.replay import Replay
 from fedshift.engine.specification import Specification
-from fedshift.engine.transport import Message
+from fedshift.engine.transport import Message, content_of
 
 PLAIN: dict[str, Any] = {"rounds": 3, "batch_size": 6, "lr": 0.05}
 ADDONS = sorted(registry.discover("addon"))
@@ -288,3 +289,35 @@ def test_a_site_without_its_state_says_so(tmp_path: Path) -> None:
     coordinator.round()
     assert {row["site"] for row in coordinator.missing} == {"b"}
     assert "the state after round 1 is not kept here" in coordinator.missing[0]["reason"]
+
+
+def test_a_site_that_has_lost_what_it_was_sent_misses_one_round_and_is_sent_all_of_it_again(tmp_path: Path) -> None:
+    _, transport = both(tmp_path, {"rounds": 4}, algorithm="scaffold")
+    coordinator = run(transport, 1)
+    for path in (tmp_path / "a").glob("held-*"):
+        path.unlink()
+    coordinator.round()
+    (missing,) = coordinator.missing
+    assert (missing["site"], missing["round"], missing["kind"]) == ("a", 2, "train")
+    assert "does not hold received; the coordinator sends it again" in missing["reason"]
+    coordinator.run()
+    assert coordinator.missing == [missing]
+    model, validation = network(dropout=0.2), clients({"a": 5, "c": 4}, seed=1)
+    about = {"training": PLAIN | {"rounds": 4}, "seed": 3, "algorithm": "scaffold"}
+    there = Replay(model, clients(), validation=validation, missing=[missing], **about)
+    assert difference(there.run(), transport, coordinator) == 0
+
+
+def test_a_site_is_sent_each_tensor_once(tmp_path: Path) -> None:
+    _, transport = both(tmp_path, algorithm="fedtan", dropout=0.0)
+    contents = []
+    ask = transport.ask
+
+    def noted(messages: Any) -> Any:
+        contents.extend(content_of(t) for m in messages.values() for t in m.tensors.values() if m.kind != "begin")
+        return ask(messages)
+
+    transport.ask = noted  # type: ignore[method-assign]
+    transport.names = ["a"]
+    run(transport)
+    assert len(contents) == len(set(contents)) > 3

@@ -19,6 +19,7 @@ import torch
 from three_sites import SITES, STUDY, write
 
 from fedshift import study
+from fedshift.cli.parser import main
 from fedshift.core.errors import UserError
 from fedshift.flower import keys, processes, supernode
 from fedshift.hospitals.hospital import Hospital
@@ -81,15 +82,20 @@ class Town:
         for process in self.running:
             process.wait(60)
 
-    def simulated(self) -> dict[str, torch.Tensor]:
-        """The tensors of the model when the same study is trained in one process."""
-        folder = self.root / "simulation"
-        folder.mkdir()
+    def table(self) -> Path:
+        """A table of the images of all sites."""
         tables = []
         for site in SITES:
             table = pd.read_csv(self.root / site / "images.csv")
             tables.append(table.assign(path=[str(self.root / site / name) for name in table["path"]]))
+        folder = self.root / "simulation"
+        folder.mkdir()
         pd.concat(tables).to_csv(folder / "images.csv", index=False)
+        return folder / "images.csv"
+
+    def simulated(self) -> dict[str, torch.Tensor]:
+        """The tensors of the model when the same study is trained in one process."""
+        folder = self.table().parent
         shutil.copy(self.root / "server" / "study.yaml", folder)
         with contextlib.chdir(folder):
             plan = study.load(Path("study.yaml"), "mini")
@@ -168,6 +174,26 @@ def test_a_site_that_is_killed_is_missing_and_comes_back_after_75_seconds(towns:
     rounds = pd.read_parquet(next(iter(Paths(town.root / "server").every_run())).rounds)
     took_part = rounds[rounds["split"] == "train"].groupby("round")["site"].agg(set)
     assert all(("south" in sites) == (number not in lost) for number, sites in took_part.items())
+
+
+def test_a_site_that_is_killed_and_started_at_once_comes_back_and_the_run_is_that_of_the_simulation(
+    towns: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    town = towns(rounds=20)
+    server = town.serve()
+    sites = {name: town.site(name) for name in SITES}
+    town.wait_for("server", "round 2/20")
+    sites["south"].kill()
+    sites["south"].wait()
+    again = town.site("south")
+    assert server.wait(2 * PATIENCE) == 0, town.said("server")
+    assert again.wait(60) == 0
+    missing = town.trained()[1]["missing"]
+    assert {entry["site"] for entry in missing} == {"south"}
+    assert max(entry["round"] for entry in missing) < 20, "it took part in the last round again"
+    (files,) = Paths(town.root / "server").every_run()
+    assert main(["replay", str(files.folder), "--data", str(town.table())]) == 0, capsys.readouterr().out
+    assert "equal: difference 0" in capsys.readouterr().out
 
 
 def test_sites_that_never_come_are_named_and_a_second_site_of_a_name_is_turned_away(towns: Any) -> None:

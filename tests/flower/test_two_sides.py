@@ -6,19 +6,27 @@ import contextlib
 import json
 import math
 import subprocess
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from flwr.common.serde import recorddict_to_proto
 from flwr.supercore.task_identity import TaskIdentity
+from in_memory import InMemory, difference
 from three_sites import SITES, STUDY, write
+from toy import clients, network
 
 from fedshift import study
 from fedshift.core.errors import UserError
+from fedshift.core.units import FLOAT_BYTES
 from fedshift.engine.coordinator import Coordinator
-from fedshift.engine.transport import Fault, Message
-from fedshift.flower import keys, processes
+from fedshift.engine.replay import Replay
+from fedshift.engine.specification import Specification
+from fedshift.engine.transport import Fault, Message, content_of
+from fedshift.flower import keys, processes, wire
 from fedshift.flower.wire import FlowerTransport, _refused, packed, unpacked
 from fedshift.hospitals import agreed
 from fedshift.hospitals.disclosure import leaves
@@ -56,6 +64,22 @@ def test_a_message_comes_back_bit_by_bit() -> None:
         assert back.tensors[name].dtype == tensor.dtype
         assert back.tensors[name].shape == tensor.shape
         assert back.tensors[name].numpy().tobytes() == tensor.numpy().tobytes()
+
+
+@pytest.mark.parametrize("floats", [1_000, 7_598, 1_000_000])
+def test_records_add_about_510_bytes_to_the_numbers_of_a_message(floats: int) -> None:
+    """The figures of docs/federation.md, whatever the size of the network."""
+    about = {"digest": "0123456789", "clients": 3, "classes": 2, "round": 2, "lr": 0.06, "since": 1, "means": 0}
+    about |= {"images": [], "run": "fedavg-aggregated-0123456789"}
+
+    def size(tensors: dict[str, torch.Tensor]) -> int:
+        contents = {name: content_of(tensor) for name, tensor in tensors.items()}
+        message = Message("train", about | {"contents": contents}, tensors)
+        return len(recorddict_to_proto(packed(message)).SerializeToString())
+
+    received, c = {"received": torch.ones(floats)}, {"broadcast/c": torch.zeros(floats)}
+    assert size(received) - FLOAT_BYTES * floats == pytest.approx(510, abs=20)
+    assert size(received | c) - size(received) - FLOAT_BYTES * floats == pytest.approx(280, abs=20)
 
 
 def test_a_fault_comes_back_as_a_fault() -> None:
@@ -124,6 +148,40 @@ def test_a_second_site_of_one_name_and_an_unknown_one_are_turned_away_with_the_r
     assert "'west' is not a site of this study" in reasons[3]
     assert 1 not in reasons
     assert sum("turned away" in line for line in said) == 2
+
+
+def late(site: Any, seconds: float, number: int) -> Any:
+    """A node whose answer in one round comes after some seconds."""
+    asked_at: list[float] = []
+
+    def answer(asked: Message) -> Message | None:
+        if asked.kind == "hello":
+            return Message("hello", {"name": site().client.name}, {})
+        if (asked.kind, asked.about.get("round")) == ("train", number):
+            asked_at.append(time.monotonic())
+            if time.monotonic() - asked_at[0] < seconds:
+                return None
+        return site().answer(asked)  # type: ignore[no-any-return]
+
+    return answer
+
+
+@pytest.mark.usefixtures("in_a_run")
+@pytest.mark.parametrize(("seconds", "lost"), [(0.5, []), (math.inf, [("train", 2, "c")])])
+def test_a_round_waits_for_a_slow_link_until_its_deadline(
+    seconds: float, lost: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "POLL", 0.01)
+    monkeypatch.setattr(wire, "AT_LEAST", 2.0)
+    monkeypatch.setattr(wire, "SLOWER", 0)
+    about: dict[str, Any] = {"training": {"rounds": 3, "batch_size": 6, "lr": 0.05}, "seed": 3, "algorithm": "scaffold"}
+    sites = InMemory(lambda: Specification.open(network(), **about), clients(), tmp_path)
+    nodes = {k: late(partial(sites.site, name), seconds if name == "c" else 0.0, 2) for k, name in enumerate("abc")}
+    coordinator = Coordinator.open(sites.opened(), FlowerTransport(Grid(nodes), "abc", print)).run()
+    assert [(m["kind"], m["round"], m["site"]) for m in coordinator.missing] == lost
+    assert [m["reason"] for m in coordinator.missing] == ["did not answer within 2 s"] * len(lost)
+    simulated = Replay(network(), clients(), missing=coordinator.missing, **about).run()
+    assert difference(simulated, sites, coordinator) == 0
 
 
 class Alone:

@@ -1,4 +1,4 @@
-"""Commands that train a study between real sites: one for the server, one for each site."""
+"""Commands that train a study between real sites, one for the server and one for each site, and that check it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ..core.console import say
 from ..core.errors import UserError
+from ..io.checksums import require
+from ..io.paths import Paths, RunFiles
 from .data_check import inspected
 from .group import Group, one_plan
 
@@ -16,7 +18,7 @@ FOLDER = Path("federation")
 
 
 def add(group: Group) -> None:
-    """Add the commands serve and site."""
+    """Add the commands serve, site and replay."""
     command = group.add(serve, "study", work="opening the server of its sites")
     command.add_argument("--init", action="store_true", help="write certificates, and a folder for each site; then end")
     command.add_argument("--host", default="localhost", help="name or address by which sites reach this machine")
@@ -33,6 +35,9 @@ def add(group: Group) -> None:
     command.add_argument("--no-rows", action="store_true", help="let no rows of single images leave, without names too")
     command.add_argument("--offers", action="store_true", help="let plug-ins send what they derive from images")
     command.add_argument("--yes", action="store_true", help="agree to what leaves the site without being asked")
+    command = group.add(replay, "run", work="training the run again, with the sites that answered in each round")
+    help_text = "table of the images of all sites (default: that of the study)"
+    command.add_argument("--data", type=Path, metavar="CSV", help=help_text)
 
 
 def serve(args: argparse.Namespace) -> None:
@@ -86,6 +91,26 @@ def site(args: argparse.Namespace) -> None:
         raise UserError("fedshift site", "nothing was sent", "answer yes, or say --yes")
     with processes.ended_by_signals():
         supernode.take_part(hospital, address, ca, key)
+
+
+def replay(args: argparse.Namespace) -> int:
+    """Train a run of real sites again in simulation, with the sites that answered in each round, and compare.
+
+    Returns 1 if a tensor, a loss or an accuracy differs.
+    """
+    from ..jobs.apply import find
+    from ..jobs.replay import again, faults, scope
+
+    files = RunFiles(find(args.run, Paths()))
+    require(files.trained)
+    federation = again(files, args.data, args.threads)
+    print(scope(files, federation))
+    found = faults(files, federation)
+    for number, problem in found:
+        print(f"differs in round {number}: {problem}")
+    if not found:
+        print("equal: difference 0")
+    return int(bool(found))
 
 
 def _agreed() -> bool:

@@ -40,7 +40,7 @@ from .server_round import ServerRound, assignment
 from .server_side import ServerSide
 from .site import require_separate
 from .specification import Specification
-from .transport import Fault, Message, Transport
+from .transport import Fault, Message, Transport, content_of
 
 Answers = dict[int, Message]
 
@@ -55,6 +55,9 @@ class Coordinator(ServerSide):
     joined : what each site said about itself, in the order of names
     missing : one dict for each answer that is missing: round, site, kind of the message and reason
     since : the last round of each site that counted, from whose state its next task starts
+
+    A tensor that a site has from the message before is not sent again: what it validates is what it trains next, and
+    each message of a joint step adds one mean. After a fault everything is sent.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Coordinator(ServerSide):
         self.joined = [dict(about) for about in joined]
         self.missing: list[dict[str, Any]] = []
         self.since = [0] * len(joined)
+        self._held: list[set[str]] = [set() for _ in joined]
         settings = specification.training
         sizes = [about["n"] for about in joined]
         self.training = equal_steps(settings, sizes) if settings.equal_steps else settings
@@ -295,12 +299,17 @@ class Coordinator(ServerSide):
         names = self.transport.names
         answers: Answers = {}
         faults: dict[int, str] = {}
-        replies = dict(self.transport.ask({names[k]: message for k, message in messages.items()}))
-        for k, message in messages.items():
+        sent = self._without_held(messages)
+        replies = dict(self.transport.ask({names[k]: message for k, message in sent.items()}))
+        for k, message in sent.items():
             reply = replies.get(names[k], Fault("did not answer"))
             if isinstance(reply, Fault):
                 faults[k] = reply.reason
-            elif fault := _fault(message, reply, self.server.shared):
+                self._held[k] = set()
+                continue
+            if message.about["contents"]:
+                self._held[k] = {*message.about["contents"].values()}
+            if fault := _fault(message, reply, self.server.shared):
                 faults[k] = fault
             else:
                 answers[k] = reply
@@ -311,6 +320,18 @@ class Coordinator(ServerSide):
         number = next(iter(messages.values())).about.get("round", self.rounds.round)
         self.missing += [{"round": number, "site": names[k], "kind": kind, "reason": faults[k]} for k in sorted(faults)]
         return answers
+
+    def _without_held(self, messages: Mapping[int, Message]) -> dict[int, Message]:
+        """Return messages that name all their tensors, without those that the sites hold."""
+        # Sites are sent the same tensors: each is read once.
+        tensors = {id(tensor): tensor for message in messages.values() for tensor in message.tensors.values()}
+        by_id = {key: content_of(tensor) for key, tensor in tensors.items()}
+        slim = {}
+        for k, message in messages.items():
+            contents = {name: by_id[id(tensor)] for name, tensor in message.tensors.items()}
+            new = {name: t for name, t in message.tensors.items() if contents[name] not in self._held[k]}
+            slim[k] = Message(message.kind, message.about | {"contents": contents}, new)
+        return slim
 
     # ---- results and checkpoints
 

@@ -119,7 +119,7 @@ class Site:
             problem = f"the coordinator has another specification or code than site {self.client.name!r}"
             raise UserError("digest", problem, "give both the same study, and install the same version")
         with undisturbed(self.device):
-            return TASKS[message.kind](self, message)
+            return TASKS[message.kind](self, self.state.completed(message))
 
     # ---- before the first round
 

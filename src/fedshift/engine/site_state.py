@@ -17,8 +17,9 @@ from torch import Tensor
 from ..core.errors import UserError
 from ..io.tensors import read_tensors, write_tensors
 from .client import ClientTensors
+from .transport import Message, content_of
 
-FACTS, KEPT = "facts", "kept"
+FACTS, KEPT, HELD = "facts", "kept", "held-"
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,27 @@ class SiteState:
         """Return the state after round `number`; 0 is that before the first. Raises UserError if it is not kept."""
         tensors, _ = self._read(_round(number), f"the state after round {number} is not kept here")
         return _unpacked(tensors)
+
+    def completed(self, message: Message) -> Message:
+        """Return a message with all its tensors: those that came with it, and those that came with the one before.
+
+        They are kept for the next message, and no others. Raises UserError if one did not come before.
+        """
+        contents: Mapping[str, str] = message.about.get("contents", {})
+        if not contents:
+            return message
+        # A file is found by its own name, so that no text of a message becomes a path.
+        held = {path.stem.removeprefix(HELD): path for path in self.folder.glob(f"{HELD}*.safetensors")}
+        for content, tensor in ((content_of(tensor), tensor) for tensor in message.tensors.values()):
+            if content not in held:
+                self._write(HELD + content, {"tensor": tensor})
+                held[content] = self._file(HELD + content)
+        if lost := [name for name, content in contents.items() if content not in held]:
+            raise UserError(self.folder, f"does not hold {', '.join(lost)}", "the coordinator sends it again")
+        for content in held.keys() - {*contents.values()}:
+            held[content].unlink()
+        tensors = {name: self._read(HELD + content, "is lost")[0]["tensor"] for name, content in contents.items()}
+        return message._replace(tensors=tensors)
 
     def keep(self, number: int) -> None:
         """Keep the state after round `number` as that of the selected round."""

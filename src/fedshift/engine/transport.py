@@ -6,6 +6,7 @@ algorithms nor rounds, so that one of them can be a loop in this process and ano
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -18,7 +19,9 @@ class Message(NamedTuple):
     Attributes
     ----------
     kind : the task, a name in `site.TASKS`: join, begin, first_step, train, finish, evaluate or keep
-    about : plain data that JSON can hold, except NaN and infinity, which travel as the floats of Python's JSON
+    about : plain data that JSON can hold, except NaN and infinity, which travel as the floats of Python's JSON.
+        `contents`, if it is there, has the `content_of` each tensor of the task by name: those that are not in
+        `tensors` came with the message before
     tensors : tensors of any shapes on the CPU or on the device of this process, by name
     """
 
@@ -58,3 +61,10 @@ class Transport(Protocol):
         it asks again.
         """
         ...
+
+
+def content_of(tensor: Tensor) -> str:
+    """Return the SHA-256, in hex digits, of a tensor's type, shape and bits."""
+    whole = tensor.detach().cpu().contiguous()
+    about = f"{whole.dtype} {tuple(whole.shape)} ".encode()
+    return hashlib.sha256(about + whole.numpy().tobytes()).hexdigest()

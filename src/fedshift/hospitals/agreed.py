@@ -25,8 +25,8 @@ def name_of(run: Run) -> str:
 
 
 def digest_of(run: Run) -> str:
-    """Return the digest of a run and of the code that trains it, which site and server must share."""
-    return digest.of([name_of(run), train_code(run)])
+    """Return the digest of a run, of the code that trains it, and of the messages, which site and server must share."""
+    return digest.of([name_of(run), train_code(run), digest.of_code("engine.site")])
 
 
 def require(plan: Plan) -> None:

@@ -7,9 +7,8 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import pandas as pd
 import torch
 
 from ..core.console import duration, say
@@ -17,15 +16,11 @@ from ..core.errors import UserError
 from ..engine.coordinator import Coordinator
 from ..engine.specification import Specification
 from ..engine.transport import Fault, Message, Transport
-from ..io import checksums
 from ..io.disk import locked
 from ..io.paths import Paths, RunFiles
-from ..io.tables import write_table
 from ..io.tensors import read_tensors, write_tensors
-from ..io.text import write_json
-from ..jobs.accept import train_code
+from ..jobs import served
 from ..jobs.devices import take_device
-from ..jobs.provenance import STAYED, manifest
 from ..jobs.round_log import RoundLog
 from . import agreed
 from .hospital import specification
@@ -139,30 +134,8 @@ def train(run: Run, transport: Connection, threads: int) -> Coordinator:
                 coordinator.run(after_round=save)
             finally:
                 log.close()
-            _write(run, coordinator, files, started, threads, device)
+            served.write(run, coordinator, files, started, threads, device)
     return coordinator
-
-
-def _write(
-    run: Run, coordinator: Coordinator, files: RunFiles, started: datetime, threads: int, device: torch.device
-) -> None:
-    """Write what rule train writes. Tensors that stayed at the sites are in none of the files."""
-    about = {"run": run.id}
-    write_json(files.spec, run.spec)
-    rounds = pd.DataFrame(coordinator.history)
-    rounds.attrs.update(about)
-    write_table(files.rounds, rounds)
-    trainer = coordinator.trainer
-    best = coordinator.best()
-    state = trainer.named_state(best.shared, trainer.own(), best.clients[0].counters)
-    write_tensors(files.model, {k: v for k, v in state.items() if k not in trainer.own_names}, about)
-    write_tensors(files.clients, {}, about)
-    facts: dict[str, Any] = {"code": train_code(run), "threads": threads, "device": device, "started": started}
-    record = manifest(run, coordinator, **facts)
-    sites = {site["name"]: {k: site[k] for k in ("n", "versions", "threads")} for site in coordinator.joined}
-    record |= {"sites": sites, "missing": coordinator.missing, STAYED: trainer.own_names}
-    write_json(files.manifest, record)
-    checksums.record(*files.trained)
 
 
 def _opened(spec: Specification, transport: OfRun, files: RunFiles, digest: str, device: torch.device) -> Coordinator:

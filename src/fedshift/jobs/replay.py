@@ -1,0 +1,169 @@
+"""A run that real sites have trained, trained again in one process with the same sites in each round."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..core.console import say
+from ..core.errors import UserError, require_none
+from ..datasets.own_images import OwnImages
+from ..engine.replay import Replay
+from ..io.paths import Paths, RunFiles
+from ..io.tensors import read_tensors
+from ..models import initialise
+from ..transforms import shape_after
+from .accept import train_code
+from .assign import assign
+from .devices import take_device
+from .predict import load_run
+from .prepare import obtain, prepare
+from .round_log import read_rounds
+from .run_images import RunImages
+from .served import read_log, shared_state
+
+if TYPE_CHECKING:
+    from ..study.run import Run
+
+ROUNDING = 1e-6
+"""Relative difference of losses that counts as none: the simulation computes those of all clients in one call."""
+
+
+def again(files: RunFiles, table: Path | None = None, threads: int = 1) -> Replay:
+    """Train a run again, without the answers that were missing, and return the federation after its last round.
+
+    The images are those that `table` lists, by default the table of the run's study, which then has the images of all
+    sites. They are prepared in a folder that is removed in the end. Raises UserError for a run that no real sites have
+    trained, and for images that cannot be those that it was trained on.
+    """
+    run, record = load_run(files.folder), read_log(files)
+    if train_code(run) != record["code"]:
+        say("note: the run was trained by other code than that of this version")
+    here = _with_table(run, table)
+    device = take_device(threads, run.training.deterministic)
+    with tempfile.TemporaryDirectory(prefix="fedshift-replay-") as folder:
+        images = _prepared(here, Paths(Path(folder)), threads, device)
+        parts = {split: images.by_site(split, run.partition.internal) for split in ("train", "val")}
+        require_none(_misfits(record["sites"], {k: len(rows) for k, rows in parts["train"].items()}, here))
+        samples = {k: {site: images.samples(rows) for site, rows in part.items()} for k, part in parts.items()}
+        shape = shape_after(run.transforms, images.prepared.shape)
+        replay = Replay(
+            initialise(run.model, shape, len(images.prepared.classes), run.seed),
+            samples["train"],
+            validation=samples["val"],
+            missing=record["missing"],
+            algorithm=run.algorithm,
+            bn=run.bn,
+            addon=run.addon,
+            training=run.training,
+            seed=run.seed,
+            device=device,
+            task=run.data.task,
+        )
+        return replay.run(record["rounds"])
+
+
+def _with_table(run: Run, table: Path | None) -> Run:
+    """Return a run whose images are those of a table, and whose external sites, which do not train, are left out."""
+    dataset = run.data.dataset
+    assert isinstance(dataset, OwnImages)
+    table = table or dataset.table
+    if not table.is_file():
+        raise UserError(table, "no such table", "name one that lists the images of all sites: --data CSV")
+    moved = dataset.model_copy(update={"table": table.absolute(), "moved_from": dataset.moved_from or dataset.table})
+    data = run.data.model_copy(update={"dataset": moved})
+    return run.model_copy(update={"data": data, "partition": run.partition.model_copy(update={"external": ()})})
+
+
+def _prepared(run: Run, paths: Paths, threads: int, device: torch.device) -> RunImages:
+    raw, files = paths.raw(run.data.raw), paths.data_files(run.data.id)
+    obtain(run.data, raw, None)
+    prepare(run.data, raw, files.folder, threads)
+    assign(run, files.samples, paths.partition(run.partition_id))
+    return RunImages(run, paths, device)
+
+
+def _misfits(sites: Mapping[str, Any], numbers: Mapping[str, int], run: Run) -> Iterator[UserError]:
+    """Yield an error for each site that has another number of training images here than it had in the run."""
+    dataset = run.data.dataset
+    assert isinstance(dataset, OwnImages)
+    for site, about in sites.items():
+        number = numbers.get(site, 0)
+        if number != about["n"]:
+            problem = f"gives site {site!r} {number} training images, and the run had {about['n']}"
+            yield UserError(dataset.table, problem, "name a table of the images that the sites have: --data CSV")
+
+
+# ---- comparison
+
+
+def scope(files: RunFiles, replay: Replay) -> str:
+    """Return what can be compared, in a line: a run keeps the tensors of few rounds."""
+    kept = {replay.best().round} | ({replay.rounds.round} if files.state.exists() else set())
+    rounds = " and ".join(map(str, sorted(kept)))
+    return f"compared: all {replay.rounds.round} rounds by losses, and round {rounds}, which the run keeps, by tensors"
+
+
+def faults(files: RunFiles, replay: Replay) -> list[tuple[int, str]]:
+    """Return what differs between the files of a run and its replay: rounds with a few words, the first round first.
+
+    Tensors are those of the selected round and, while the server has a checkpoint, those of the last one. All other
+    rounds are compared by losses and accuracies.
+    """
+    found = [*_of_tensors(files.model, replay.best().round, shared_state(replay))]
+    if files.state.exists():
+        found += _of_tensors(files.state, replay.rounds.round, replay.tensors(), "server")
+    found += _of_rounds(replay.history, read_rounds(files.rounds).to_dict("records"))
+    return sorted(found)
+
+
+def _of_tensors(file: Path, number: int, here: Mapping[str, torch.Tensor], part: str = "") -> Iterator[tuple[int, str]]:
+    """Yield the fault of a file of tensors of a round, if they differ from those here; `part` begins their names."""
+    there = {name: tensor for name, tensor in read_tensors(file)[0].items() if name.startswith(part)}
+    gaps = differing({name: tensor for name, tensor in here.items() if name.startswith(part)}, there)
+    if gaps:
+        name, gap = next(iter(gaps.items()))
+        most = max(gaps.values())
+        yield number, f"{file.name}: {name} differs by {gap:.3g}; {len(gaps)} of {len(there)} do, by up to {most:.3g}"
+
+
+def differing(here: Mapping[str, torch.Tensor], there: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    """Return the largest absolute difference of each tensor that differs, by name and in the order of `here`.
+
+    It is infinite where only one side has a tensor, or where shapes, types or NaN do not allow a difference.
+    """
+    names = [*here, *(name for name in there if name not in here)]
+    return {name: gap for name in names if (gap := _gap(here.get(name), there.get(name)))}
+
+
+def _gap(one: torch.Tensor | None, other: torch.Tensor | None) -> float:
+    if one is None or other is None or (one.shape, one.dtype) != (other.shape, other.dtype):
+        return math.inf
+    if one.equal(other):
+        return 0.0
+    largest = float((one.double() - other.double()).abs().max())
+    return math.inf if math.isnan(largest) else largest
+
+
+def _of_rounds(here: Iterable[Mapping[Any, Any]], there: Iterable[Mapping[Any, Any]]) -> Iterator[tuple[int, str]]:
+    """Yield the fault of the first row of a history that only one side has, or whose loss or accuracy differs."""
+
+    def by_place(rows: Iterable[Mapping[Any, Any]]) -> dict[tuple[int, str, str], Mapping[Any, Any]]:
+        return {(int(row["round"]), str(row["split"]), str(row["site"])): row for row in rows}
+
+    ours, theirs = by_place(here), by_place(there)
+    for place in sorted(ours.keys() | theirs.keys()):
+        number, split, site = place
+        if place not in ours or place not in theirs:
+            yield number, f"{site!r} has a row {split} on one side alone"
+            return
+        for column in ("loss", "accuracy"):
+            one, other = ours[place][column], theirs[place][column]
+            if not math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING):
+                yield number, f"{column} of {site!r} ({split}) is {other:.6g}, and {one:.6g} here"
+                return

@@ -1,0 +1,60 @@
+"""The files of a run that real sites have trained: those of rule train, and who answered in which round."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ..core.errors import UserError
+from ..io import checksums
+from ..io.paths import RunFiles
+from ..io.tables import write_table
+from ..io.tensors import write_tensors
+from ..io.text import write_json
+from .accept import train_code
+from .provenance import STAYED, manifest, read_manifest
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from ..engine.coordinator import Coordinator
+    from ..engine.server_side import ServerSide
+    from ..study.run import Run
+
+
+def write(
+    run: Run, coordinator: Coordinator, files: RunFiles, started: datetime, threads: int, device: torch.device
+) -> None:
+    """Write what rule train writes. Tensors that stayed at the sites are in none of the files."""
+    about = {"run": run.id}
+    write_json(files.spec, run.spec)
+    rounds = pd.DataFrame(coordinator.history)
+    rounds.attrs.update(about)
+    write_table(files.rounds, rounds)
+    write_tensors(files.model, shared_state(coordinator), about)
+    write_tensors(files.clients, {}, about)
+    facts: dict[str, Any] = {"code": train_code(run), "threads": threads, "device": device, "started": started}
+    record = manifest(run, coordinator, **facts)
+    sites = {site["name"]: {k: site[k] for k in ("n", "versions", "threads")} for site in coordinator.joined}
+    record |= {"sites": sites, "missing": coordinator.missing, STAYED: coordinator.trainer.own_names}
+    write_json(files.manifest, record)
+    checksums.record(*files.trained)
+
+
+def shared_state(federation: ServerSide) -> dict[str, Tensor]:
+    """Return the tensors of the network in the selected round by name, without those that stay at sites."""
+    trainer, best = federation.trainer, federation.best()
+    state = trainer.named_state(best.shared, trainer.own(), best.clients[0].counters)
+    return {name: tensor for name, tensor in state.items() if name not in trainer.own_names}
+
+
+def read_log(files: RunFiles) -> dict[str, Any]:
+    """Return the manifest of a run, which lists `sites` and `missing`. Raises UserError if no real sites trained it."""
+    record = read_manifest(files.manifest)
+    if not (isinstance(record.get("sites"), dict) and isinstance(record.get("missing"), list)):
+        problem = "does not say which sites answered, since the run was trained in one process"
+        raise UserError(files.manifest, problem, "name a run of fedshift serve")
+    return record
