@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -275,7 +275,7 @@ def opened_run(address: str, ca: bytes | None, secret: bytes) -> Iterator[Grid]:
     grid._retry_invoker.max_time = RETRY
     client = grid._runtime_client
     status, details = SubStatus.FAILED, "stopped"
-    with _heartbeats(client):
+    with closing(grid), _heartbeats(client):
         given = client.PullTaskInput(PullTaskInputRequest())
         TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
         TaskIdentity.node_id = given.context.node_id
@@ -286,7 +286,6 @@ def opened_run(address: str, ca: bytes | None, secret: bytes) -> Iterator[Grid]:
         finally:
             with suppress(LOST):
                 client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
-            grid.close()
 
 
 def answer_tasks(
