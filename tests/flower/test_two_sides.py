@@ -138,6 +138,19 @@ def test_answers_come_in_the_order_of_names_and_a_site_that_is_gone_gives_a_faul
     assert (transport.bytes_down > 24, transport.bytes_down == transport.bytes_up) == (True, True)
 
 
+def test_a_site_gives_up_a_message_of_which_no_further_piece_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    pieces = iter([False, True, False, False])
+    client: Any = SimpleNamespace(PullObject=lambda _: SimpleNamespace(object_available=next(pieces)))
+    now = iter([0.0, 80.0, 85.0, 170.0, 176.0])  # begins; waits; a piece comes after 85 s; 85 s and 91 s after it
+    monkeypatch.setattr(wire.time, "monotonic", lambda: next(now))
+    pulling = wire._Pulling(client)
+    assert [pulling.PullObject(None).object_available for _ in range(3)] == [False, True, False]
+    with pytest.raises(TimeoutError):
+        pulling.PullObject(None)
+
+
 @pytest.mark.usefixtures("in_a_run")
 def test_a_second_site_of_one_name_and_an_unknown_one_are_turned_away_with_the_reason() -> None:
     grid, said = Grid({1: named("east"), 2: named("east"), 3: named("west")}), list[str]()

@@ -1,4 +1,4 @@
-"""Tests of one folder that need packages of an environment apart: in it they must all run, elsewhere they are left out."""
+"""Tests of a folder that need packages of an environment apart: in it all run, elsewhere they are left out."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import time
 from pathlib import Path
 
@@ -54,7 +56,8 @@ def take_part(hospital: Hospital, address: str, ca: Path | None, key: Path | Non
                 try:
                     answer_tasks(f"127.0.0.1:{port}", secret.read_bytes(), hospital.answer, wait)
                 except LOST:
-                    node.child.wait(processes.GRACE)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        node.child.wait(processes.GRACE)
                     node.require_alive()
         except processes.NotLetInError:
             if attempt == processes.TRIES - 1:

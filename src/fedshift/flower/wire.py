@@ -35,6 +35,8 @@ AT_LEAST = 600.0
 SLOWER = 10
 """An answer may take this many times the longest so far, and at least so many seconds."""
 HEARTBEAT = 10.0
+STALLED = 90.0
+"""Seconds without a further piece of a message, at most 5 MiB, after which a site gives it up."""
 APP = b"""[build-system]
 requires = ["hatchling"]
 build-backend = "hatchling.build"
@@ -288,6 +290,28 @@ def opened_run(address: str, ca: bytes | None, secret: bytes) -> Iterator[Grid]:
                 client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
 
 
+class _Pulling:
+    """A client of the runtime API that gives up a message of which no further piece comes.
+
+    Where the SuperLink was killed in between, the SuperNode never gets the rest, and Flower would wait for two hours.
+    """
+
+    def __init__(self, client: RuntimeHttpClient) -> None:
+        self._client, self._came = client, time.monotonic()
+
+    def __getattr__(self, call: str) -> Any:
+        return getattr(self._client, call)
+
+    def PullObject(self, request: Any) -> Any:  # noqa: N802 - Flower's name
+        reply = self._client.PullObject(request)
+        now = time.monotonic()
+        if reply.object_available:
+            self._came = now
+        elif now - self._came > STALLED:
+            raise TimeoutError
+        return reply
+
+
 def answer_tasks(
     address: str, secret: bytes, answer: Callable[[Message], Message | Fault], wait: Callable[[], None]
 ) -> None:
@@ -298,6 +322,7 @@ def answer_tasks(
     """
     from flwr.app import Message as OnWire
     from flwr.common.constant import SubStatus
+    from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
     from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
     from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
@@ -305,14 +330,17 @@ def answer_tasks(
     while True:
         task = _acquire(acquirer, "flwr-clientapp", wait)
         client = _runtime(address, None, "flwr-clientapp", RuntimeTokenHttpInterceptor(task.token))
-        with _heartbeats(client):
-            received, context, _, _ = pull_task_input(client)
+        with closing(client), _heartbeats(client):
+            try:
+                received, context, _, _ = pull_task_input(_Pulling(client))
+            except (TimeoutError, ObjectPullError):
+                push_task_output(client, None, SubStatus.FAILED, "the message did not come")
+                continue
             asked = unpacked(received.content)
             replied = answer(asked) if isinstance(asked, Message) else asked
             content = _refused(replied.reason) if isinstance(replied, Fault) else packed(replied)
             push_message(client, OnWire(content, reply_to=received), context)
             push_task_output(client, context, SubStatus.COMPLETED, "")
-        client.close()
         if isinstance(asked, Message) and asked.kind == "over":
             raise Over
         if isinstance(asked, Message) and asked.kind == "refused":
