@@ -22,8 +22,8 @@ from ..hospitals.disclosure import leaves
 from ..hospitals.hospital import Hospital
 from .shareables import KEY, TASK, Settings, packed, unpacked
 
-POLL, LIMIT = 0.1, 6 * 3600
-"""Seconds between two looks for answers, and those that an answer may take, since a site may train for hours."""
+POLL, WAIT, LIMIT = 0.1, 600.0, 6 * 3600
+"""Seconds between two looks for answers, for sites to join, and for one answer, since a site may train for hours."""
 
 
 class StudyController(Controller):
@@ -46,7 +46,7 @@ class StudyController(Controller):
                 plan = settings.plan()
                 agreed.require(plan)
                 transport = NvflareTransport(self, fl_ctx, abort_signal, agreed.sites(plan))
-                missing = study_server.serve(plan, transport, settings.wait, settings.threads)
+                missing = study_server.serve(plan, transport, WAIT, settings.threads)
         except UserError as error:
             self.system_panic(str(error), fl_ctx)
         except Interrupted:
@@ -101,9 +101,7 @@ class NvflareTransport:
 class StudyExecutor(Executor):
     """A site of a study: answers the server's messages with its own table of images."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._hospital: Hospital | None = None
+    _hospital: Hospital | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Return the answer to a message, or why there is none."""
