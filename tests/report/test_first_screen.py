@@ -19,7 +19,7 @@ from scored_study import summarised
 from fedshift.analysis import results
 from fedshift.analysis.results import StudyResults
 from fedshift.analysis.values import Value
-from fedshift.analysis.verdict import Reason, Verdict, Word
+from fedshift.analysis.verdict import Reason, Verdict, Word, worse_than_guessing
 from fedshift.report import page
 from fedshift.report.answer import answer
 from fedshift.report.first_screen import lights, screen
@@ -50,13 +50,56 @@ def judged(found: StudyResults, **changes: Any) -> Any:
 def test_a_loss_is_a_word_and_three_numbers(tmp_path: Path) -> None:
     said = judged(loaded(tmp_path, 1.0, 0.7))
     assert (said.word, said.tone) == ("Loses", "bad")
-    assert said.sentence.startswith("Outside it is 30.0 points worse than at home; the loss lies between ")
-    assert len(re.findall(r"\d+\.\d", said.sentence)) == 3
+    size = "about 6 times the accepted margin"
+    assert said.size == size
+    start = f"Outside its accuracy is 30.0 points worse than at home, {size}; the loss is at least "
+    assert said.sentence.startswith(start)
+    assert len(re.findall(r"[\d.]*\d", said.sentence)) == 3
     assert "TsmoBN" not in said.sentence and "FedAvg" not in said.sentence
     assert said.whom.startswith("2 hospitals outside: centre1 and ") and said.whom.endswith(
         "Other hospitals may differ"
     )
     assert said.settle == ""
+
+
+@pytest.mark.parametrize(
+    ("mean", "margin", "end"),
+    [
+        (
+            0.25,
+            0.05,
+            "25.0 points worse than at home, about 5 times the accepted margin; the loss is at least 24.0 points.",
+        ),
+        (
+            0.06,
+            0.05,
+            "6.0 points worse than at home, above the accepted margin of 5.0 points; the loss is at least 5.0 points.",
+        ),
+        (
+            0.04,
+            0.045,
+            "4.0 points worse than at home, below the accepted margin of 4.5 points; the loss may be 5.0 points.",
+        ),
+    ],
+)
+def test_a_loss_is_measured_against_the_margin(mean: float, margin: float, end: str, tmp_path: Path) -> None:
+    found = loaded(tmp_path, 0.9, 0.8, margin=margin).findings
+    loss = Value(mean=mean, low=mean - 0.01, high=mean + 0.01)
+    judged_ = Verdict(Word.LOSES, Value(mean=0.9, chance=0.5, majority=0.5), loss)
+    said = screen(found, found.conditions[0], judged_, "patients")
+    assert said.sentence == f"Outside its accuracy is {end}"
+    assert len(re.findall(r"[\d.]*\d", said.sentence)) <= 3
+
+
+def test_without_a_margin_a_loss_is_measured_against_a_guess(tmp_path: Path) -> None:
+    """Of the 0.4 between an AUC of 0.9 and a guess, 0.06 are 15 %."""
+    found = loaded(tmp_path, 0.9, 0.8, headline="auc").findings
+    judged_ = Verdict(Word.LOSES, Value(mean=0.9, chance=0.5, majority=0.5), Value(mean=0.06, low=0.05, high=0.07))
+    said = screen(found, found.conditions[0], judged_, "patients")
+    assert said.sentence == (
+        "Outside its AUC is 0.060 worse than at home, 15 % of its lead over a guess; the loss is at least 0.050. "
+        "There is no margin: any sure loss counts."
+    )
 
 
 def test_what_holds_up_names_the_margin(tmp_path: Path) -> None:
@@ -118,8 +161,33 @@ def test_labels_that_are_turned_round_outside_are_asked_for(tmp_path: Path) -> N
     assert "loses" not in told.lead
     said = judged(found)
     assert (said.word, said.tone) == ("Worse than guessing", "bad")
-    lamp = next(light for light in lights([], "", told.judged.below, ()) if light.name == "Labels")
+    lamp = next(light for light in lights([], "", told.judged.below, ()) if light.name == "Coding of labels")
     assert lamp.status == "problem" and "centre1" in lamp.detail
+
+
+def test_a_slope_below_zero_alone_asks_for_the_labels(tmp_path: Path) -> None:
+    """20 % right outside with a probability of 0.8: logit P(y) = -logit p. The study has accuracy alone."""
+    found = loaded(tmp_path, 0.9, 0.2, metrics=["accuracy"]).findings
+    condition = found.conditions[0]
+    slope = found.slope(condition, "external", "centre1", found.level_inference(condition))
+    assert list(found.metrics) == ["accuracy"]
+    assert slope.mean == pytest.approx(-1) and slope.high < 0
+    told = answer(found)
+    assert (told.judged.reason, told.judged.below) == (Reason.BELOW_CHANCE, found.plan.partitions[0].external)
+    assert "Are the labels coded the other way round there?" in told.lead
+
+
+def test_with_more_than_two_classes_a_slope_tells_nothing_of_labels(tmp_path: Path) -> None:
+    """Its slope is that of the most probable class, here with whether it is right."""
+
+    class Three(fake_study.Fake):
+        classes: tuple[str, ...] = ("a", "b", "c")
+
+    found = loaded(tmp_path, 0.9, 0.2, metrics=["accuracy"], dataset=Three()).findings
+    condition = found.conditions[0]
+    found._slopes = {key: Value(mean=-1.0, low=-2.0, high=-0.5) for key in found._slopes}
+    assert found.slope(condition, "external", "centre1", found.level_inference(condition)).high < 0
+    assert worse_than_guessing(found, condition, found.level_inference(condition)) == ()
 
 
 def test_a_site_of_one_class_counts_in_no_verdict(tmp_path: Path) -> None:

@@ -112,7 +112,8 @@ def _came_out(findings: Findings, judged: Verdict) -> str:
     reasons: dict[Reason | None, str] = {
         Reason.NOT_COMPARABLE: f"At the hospitals that trained it, {home}; outside, all images of a hospital are of "
         "one class, and a score there means something else.",
-        Reason.BELOW_CHANCE: f"At {listed(list(judged.below))} it was wrong more often than a guess would be.",
+        Reason.BELOW_CHANCE: f"At {listed(list(judged.below))} its answers point the wrong way, and a guess would "
+        "do better.",
         Reason.HOME_FAILS: f"Even at the hospitals that trained it, {home}, and giving everybody the same answer, or "
         f"guessing, would have reached {blind}.",
         Reason.HOME_IN_DOUBT: f"Even at the hospitals that trained it, {home}, which may be no better than the "
