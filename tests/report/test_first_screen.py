@@ -50,9 +50,9 @@ def judged(found: StudyResults, **changes: Any) -> Any:
 def test_a_loss_is_a_word_and_three_numbers(tmp_path: Path) -> None:
     said = judged(loaded(tmp_path, 1.0, 0.7))
     assert (said.word, said.tone) == ("Loses", "bad")
-    size = "about 6 times the accepted margin"
+    size = "about 6 times the margin"
     assert said.size == size
-    start = f"Outside its accuracy is 30.0 points worse than at home, {size}; the loss is at least "
+    start = f"Outside it is 30.0 points worse than at home, {size}; the loss is at least "
     assert said.sentence.startswith(start)
     assert len(re.findall(r"[\d.]*\d", said.sentence)) == 3
     assert "TsmoBN" not in said.sentence and "FedAvg" not in said.sentence
@@ -68,17 +68,17 @@ def test_a_loss_is_a_word_and_three_numbers(tmp_path: Path) -> None:
         (
             0.25,
             0.05,
-            "25.0 points worse than at home, about 5 times the accepted margin; the loss is at least 24.0 points.",
+            "25.0 points worse than at home, about 5 times the margin; the loss is at least 24.0 points.",
         ),
         (
             0.06,
             0.05,
-            "6.0 points worse than at home, above the accepted margin of 5.0 points; the loss is at least 5.0 points.",
+            "6.0 points worse than at home, above the margin of 5.0 points; the loss is at least 5.0 points.",
         ),
         (
             0.04,
             0.045,
-            "4.0 points worse than at home, below the accepted margin of 4.5 points; the loss may be 5.0 points.",
+            "4.0 points worse than at home, below the margin of 4.5 points; the loss may be 5.0 points.",
         ),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_loss_is_measured_against_the_margin(mean: float, margin: float, end: 
     loss = Value(mean=mean, low=mean - 0.01, high=mean + 0.01)
     judged_ = Verdict(Word.LOSES, Value(mean=0.9, chance=0.5, majority=0.5), loss)
     said = screen(found, found.conditions[0], judged_, "patients")
-    assert said.sentence == f"Outside its accuracy is {end}"
+    assert said.sentence == f"Outside it is {end}"
     assert len(re.findall(r"[\d.]*\d", said.sentence)) <= 3
 
 

@@ -59,9 +59,9 @@ def _size(findings: Findings, judged: Verdict) -> str:
     if findings.margin:
         times = round(loss / findings.margin)
         if times > 1:
-            return f"about {times} times the accepted margin"
+            return f"about {times} times the margin"
         side = "above" if loss > findings.margin else "below"
-        return f"{side} the accepted margin"
+        return f"{side} the margin"
     if home.mean > home.chance:
         return f"{100 * loss / (home.mean - home.chance):.0f} % of its lead over a guess"
     return ""
@@ -76,8 +76,11 @@ def _loses(findings: Findings, judged: Verdict) -> str:
         size += f" of {points(margin, findings)}"
     if loss.mean < margin:
         end = f"the loss may be {points(loss.high, findings)}"
-    its = f"Outside its {inner(findings.headline)} is {points(loss.mean, findings)} worse than at home"
-    text = f"{', '.join(filter(None, [its, size]))}; {end}."
+    what = "it"
+    if not findings.headline.percent:
+        what = f"its {inner(findings.headline)}"
+    lost = f"Outside {what} is {points(loss.mean, findings)} worse than at home"
+    text = f"{', '.join(filter(None, [lost, size]))}; {end}."
     return text if margin else f"{text} There is no margin: any sure loss counts."
 
 

@@ -235,18 +235,17 @@ def _loss(axes: Any, loss: Value, findings: Findings, condition: Condition, size
     scale = 100 if findings.headline.percent else 1
     if findings.margin:
         axes.axvspan(0, scale * findings.margin, color=INK, alpha=0.12, linewidth=0, label=labels[MARGIN])
-        _name(axes, "margin", scale * findings.margin, "left")
     key = findings.level_inference(condition)
     home = findings.better(findings.effect("level", condition, key, "internal", across=findings.averaged))
     lead = home.mean - findings.better(findings.blind(condition, key, "external")).chance
     if lead > 0:
         axes.axvline(scale * lead, color=INK, linewidth=0.8, linestyle=":")
-        _name(axes, "no better than a guess", scale * lead, "right")
+        _name(axes, "guess", scale * lead, "center")
     axes.axvline(0, color=INK, linewidth=0.8)
     if not math.isnan(loss.low):
         axes.plot([scale * loss.low, scale * loss.high], [0, 0], color=COLOURS[0], linewidth=1.6, solid_capstyle="butt")
     axes.plot([scale * loss.mean], [0], linestyle="none", marker="o", markersize=6, color=COLOURS[0])
-    axes.set_yticks([0], [textwrap.fill(f"loss outside{size and f': {size}'}", 20)])
+    axes.set_yticks([0], [textwrap.fill(f"loss outside{size and f': {size}'}", 22)])
     axes.set_ylim(0.6, -0.6)
     axes.grid(axis="y", visible=False)
     points = "points of " if findings.headline.percent else ""

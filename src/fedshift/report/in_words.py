@@ -187,7 +187,13 @@ def how_to_read(findings: Findings, condition: Condition, adapted: bool, control
         )
     blind = findings.blind(condition, findings.level_inference(condition), "external")
     if not math.isnan(blind.chance):
-        yield "Dotted lines", "What guessing reaches, and what giving everybody the commonest answer reaches."
+        yield (
+            "Dotted lines",
+            (
+                "What guessing reaches, and what giving everybody the commonest answer reaches. In the row of the loss: so much "
+                "lost, and the model is no better than a guess."
+            ),
+        )
     if findings.margin:
         yield (
             "Grey band",
