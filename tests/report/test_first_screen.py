@@ -20,9 +20,12 @@ from fedshift.analysis import results
 from fedshift.analysis.results import StudyResults
 from fedshift.analysis.values import Value
 from fedshift.analysis.verdict import Reason, Verdict, Word, worse_than_guessing
+from fedshift.datasets.discs import Discs
+from fedshift.datasets.gaussians import Gaussians
 from fedshift.report import page
 from fedshift.report.answer import answer
 from fedshift.report.first_screen import lights, screen
+from fedshift.report.forest import pooled
 from fedshift.report.history import still_rises
 from fedshift.report.verdict_words import shortcut
 
@@ -219,12 +222,48 @@ def test_the_picture_shows_every_site_and_stands_alone(tmp_path: Path) -> None:
         shown = "".join(root.itertext())
         assert f"{said.word}. Accuracy (%) at each hospital" in shown
         assert found.plan.name in shown and found.plan.view[:7] in shown
-        assert "margin" in shown and "guess" in shown
+        assert "margin: largest loss accepted by default" in " ".join(shown.split()) and "guess" in shown
+        assert "about 4 times the margin" in " ".join(shown.split())
+        assert "adapted with the hospital's own unlabelled images (TsmoBN)" in " ".join(shown.split())
     assert wide_ == page._forests(found, told, said, "patients")[0], "the same bytes each time"
     longest = replace(said, word="Not shown to work at home")
     shown = "".join(ElementTree.fromstring(page._forests(found, told, longest, "patients")[1]).itertext())
     assert "Not shown to work at home. Accuracy (%) at each hospital" not in shown, "one line would be cut"
     assert "Not shown to work at home. Accuracy (%) at" in shown and "each hospital" in shown
+
+
+def test_a_declared_margin_was_accepted_beforehand(tmp_path: Path) -> None:
+    found = loaded(tmp_path, 1.0, 0.8, margin=0.1)
+    for svg in page._forests(found, answer(found.findings), judged(found), "patients"):
+        assert "margin: largest loss accepted beforehand" in "".join(ElementTree.fromstring(svg).itertext())
+
+
+def test_a_narrower_interval_of_the_mean_is_explained(tmp_path: Path) -> None:
+    found = loaded(tmp_path, 1.0, 0.8).findings
+    condition = found.conditions[0]
+    key, sites = found.level_inference(condition), found.plan.partitions[0].external
+    place = (condition.id, "external", "*", key, "accuracy", "level")
+    for site, half in zip(sites, (0.1, 0.2), strict=True):
+        found._effects[(condition.id, "external", site, *place[3:])] = Value(mean=0.8, low=0.8 - half, high=0.8 + half)
+    for half, words in ((0.09, "narrower interval than each of them"), (0.15, ""), (math.nan, "")):
+        found._effects[place] = Value(mean=0.8, low=0.8 - half, high=0.8 + half)
+        assert words in pooled(found, condition) and bool(words) == bool(pooled(found, condition))
+
+
+def test_the_gain_has_its_interval_beside_the_level(tmp_path: Path) -> None:
+    """70 to 90 % outside."""
+    tile = answer(loaded(tmp_path, 1.0, 0.7).findings).tiles[-1]
+    assert (tile.label, tile.value) == ("Outside, adapted (TsmoBN)", "90.0\xa0%")
+    assert "; gain +20.0 points (" in tile.note
+
+
+@pytest.mark.parametrize(
+    ("synthetic", "words"), [(True, "1,200 invented images"), (False, "1,200 images given as real")]
+)
+def test_the_facts_say_whether_images_are_invented(synthetic: bool, words: str, tmp_path: Path) -> None:
+    found = loaded(tmp_path, 1.0, 0.7, synthetic=synthetic)
+    assert f" · 1,200 {words} · " in page.context(found)["about"]
+    assert Discs().card().source == Gaussians().card().source == page.DRAWN
 
 
 @pytest.mark.parametrize(("width", "points"), [("85mm", 240.94), ("174mm", 493.23)])

@@ -189,10 +189,8 @@ def how_to_read(findings: Findings, condition: Condition, adapted: bool, control
     if not math.isnan(blind.chance):
         yield (
             "Dotted lines",
-            (
-                "What guessing reaches, and what giving everybody the commonest answer reaches. In the row of the loss: so much "
-                "lost, and the model is no better than a guess."
-            ),
+            "What guessing reaches, and what giving everybody the commonest answer reaches. In the row of the loss: "
+            "with so much lost, the model is no better than a guess.",
         )
     if findings.margin:
         yield (
