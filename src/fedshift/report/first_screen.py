@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
-from ..analysis.values import Value, inner, listed
+from ..analysis.values import Value, inner, listed, number
 from ..analysis.verdict import Reason, Verdict, Word, incomparable
 from .cohort import TORN, Check
 from .phrases import counted, joined, level, points
@@ -57,31 +57,21 @@ def _size(findings: Findings, judged: Verdict) -> str:
         return ""
     loss, home = judged.loss.mean, findings.better(judged.home)
     if findings.margin:
-        times = round(loss / findings.margin)
-        if times > 1:
-            return f"about {times} times the margin"
-        side = "above" if loss > findings.margin else "below"
-        return f"{side} the margin"
+        return f"{loss / findings.margin:.1f} times the margin"
     if home.mean > home.chance:
         return f"{100 * loss / (home.mean - home.chance):.0f} % of its lead over a guess"
     return ""
 
 
 def _loses(findings: Findings, judged: Verdict) -> str:
-    """Return an established loss, its size, and the end of its interval that matters, in three numbers at most."""
-    loss, margin = judged.loss, findings.margin
-    size = _size(findings, judged)
-    end = f"the loss is at least {points(loss.low, findings)}"
-    if margin and loss.mean < 1.5 * margin:
-        size += f" of {points(margin, findings)}"
-    if loss.mean < margin:
-        end = f"the loss may be {points(loss.high, findings)}"
+    """Return an established loss, the least that it may be, and its size: three numbers at most."""
     what = "it"
     if not findings.headline.percent:
         what = f"its {inner(findings.headline)}"
-    lost = f"Outside {what} is {points(loss.mean, findings)} worse than at home"
-    text = f"{', '.join(filter(None, [lost, size]))}; {end}."
-    return text if margin else f"{text} There is no margin: any sure loss counts."
+    lost, least = points(judged.loss.mean, findings), number(judged.loss.low, findings.headline)
+    text = f"Outside {what} is {lost} worse than at home (at least {least})"
+    text = f"{', '.join(filter(None, [text, _size(findings, judged)]))}."
+    return text if findings.margin else f"{text} There is no margin: any sure loss counts."
 
 
 def _said(findings: Findings, condition: Condition, judged: Verdict) -> tuple[str, str, str]:

@@ -117,10 +117,7 @@ def pooled(findings: Findings, condition: Condition) -> str:
     # a width that is not known is NaN, which compares as False
     if len(widths) < 2 or not all(mean.high - mean.low < width for width in widths):
         return ""
-    return (
-        "The mean of several hospitals has a narrower interval than each of them, since chance partly cancels. It says "
-        "less of any one of them."
-    )
+    return "Chance partly cancels in the mean of several hospitals, so that its interval is narrower than theirs."
 
 
 def described(rows: list[Row], loss: Value, screen: Screen, findings: Findings) -> str:
