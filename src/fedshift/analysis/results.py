@@ -135,8 +135,9 @@ class StudyResults:
 
     @functools.cached_property
     def findings(self) -> Findings:
-        """The numbers of summary.csv, effects.csv and comparisons.csv by their ids."""
-        return Findings(self.names, self.table("summary"), self.table("effects"), self.table("comparisons"))
+        """The numbers of summary.csv, effects.csv and comparisons.csv, and calibration slopes, by their ids."""
+        tables = (self.table(name) for name in ("summary", "effects", "comparisons", "calibration"))
+        return Findings(self.names, *tables)
 
     @functools.cached_property
     def missing(self) -> list[dict[str, str]]:
