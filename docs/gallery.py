@@ -1,8 +1,8 @@
 """Put the page of a study into the gallery of the documentation: `make gallery STUDY=demo`.
 
-The page is copied from `reports/`, where a run has written it, to `docs/gallery/` under a fixed name. Then the list in
-`docs/gallery.md` is written again: it has the studies of `docs/gallery/studies.yaml` whose pages are there. Without a
-study, only the list is written.
+The page is copied from `reports/`, or from where `make reproduce` has written it, to `docs/gallery/` under a fixed
+name. Then the list in `docs/gallery.md` is written again: it has the studies of `docs/gallery/studies.yaml` whose pages
+are there. Without a study, only the list is written.
 """
 
 from __future__ import annotations
@@ -76,6 +76,13 @@ def fault(exhibit: Exhibit, page: Path) -> str:
     return ""
 
 
+def written_page(name: str, root: Path) -> Path:
+    """Return the page of a study below the folder `reports/`, or below that of its reproduction if it is only there."""
+    page = root / "reports" / f"{name}.html"
+    reproduced = root / "build" / "reproductions" / name / "reports" / page.name
+    return reproduced if reproduced.is_file() and not page.is_file() else page
+
+
 def main(name: str = "", page: str = "", root: Path = ROOT) -> int:
     """Copy the page of a study, and write the list. Returns 0, or 2 for bad input, which changes no file."""
     gallery = root / "docs" / "gallery"
@@ -84,7 +91,7 @@ def main(name: str = "", page: str = "", root: Path = ROOT) -> int:
         print(f"STUDY: {name} is not one of {', '.join(known)}", file=sys.stderr)
         return 2
     if name:
-        source = Path(page) if page else root / "reports" / f"{name}.html"
+        source = Path(page) if page else written_page(name, root)
         wrong = fault(known[name], source)
         if wrong:
             print(f"{source}: {wrong}", file=sys.stderr)

@@ -39,9 +39,10 @@ def test_every_table_has_one_command_that_writes_it() -> None:
 def test_what_is_listed_can_be_started(name: str) -> None:
     """A reproduction is a study or a script; each file is copied, or an extract of a table that studies have."""
     entry = LIST[name]
-    assert ("script" in entry) != (name in REPRODUCE["studies"]())
     if "script" in entry:
         assert (ROOT / "docs" / entry["script"]).is_file()
+    else:
+        assert name in REPRODUCE["studies"]()
     for source in entry["writes"].values():
         assert isinstance(source, str) or set(source) == {"table", "where", "keys", "means", "digits"}
 
@@ -177,6 +178,14 @@ def test_the_claims_of_theory_are_computed_again() -> None:
     committed = pd.read_csv(FOLDER / "fedbn-fig9/trends-figures.csv", dtype=str, keep_default_na=False)
     assert committed.to_numpy().tolist() == [script["smallest_eigenvalues"](), script["toy_errors"]()]
     assert list(committed) == list(script["HEAD"])
+
+
+def test_traffic_is_counted_without_training(tmp_path: Path) -> None:
+    """The eight printed values that are no misprint, and the table as it is committed."""
+    script = runpy.run_path(str(ROOT / "docs" / "counted_traffic.py"))
+    made = script["counted"](tmp_path)
+    assert (made["verdict"] == "within").sum() == 8 and "outside" not in set(made["verdict"])
+    assert made.to_csv(index=False) == (FOLDER / "fedtan-table3/comparison.csv").read_text(encoding="utf-8")
 
 
 def test_a_reproduction_finds_archives_and_the_images_that_it_needs(tmp_path: Path) -> None:
