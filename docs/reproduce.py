@@ -91,6 +91,8 @@ def _table(folder: Path, source: Mapping[str, Any]) -> pd.DataFrame:
     rows = tables.rounds if source["table"] == "rounds" else tables.table(source["table"])
     for name, wanted in source["where"].items():
         rows = rows[_column(folder, rows, name).isin(wanted if isinstance(wanted, list) else [wanted])]
+    if rows.empty:
+        raise UserError(folder, f"no row of {source['table']} has {dict(source['where'])}", "correct studies.yaml")
     keys = [_column(folder, rows, name).rename(key) for key, name in source["keys"].items()]
     means = {mean: rows[column] for mean, column in source["means"].items()}
     return pd.DataFrame(means).groupby(keys, dropna=False).mean().round(source["digits"]).reset_index()

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from fedshift.core.errors import UserError
 from fedshift.io import checksums
 from fedshift.io.paths import Paths
 from fedshift.io.tables import write_table
@@ -152,6 +153,13 @@ def test_nothing_is_written_where_a_table_is_not_as_the_study_left_it(
     assert list(out.iterdir()) == []
     said = capsys.readouterr().err
     assert said.startswith(str(table)) and said.count("\n") == 1
+
+
+def test_an_extract_without_rows_is_not_written(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = {"tiny": {"writes": {"tiny/losses.csv": LOSSES | {"where": {"algorithm": "fedbn"}}}}}
+    monkeypatch.setitem(REPRODUCE["extracts"].__globals__, "LIST", listed)
+    with pytest.raises(UserError, match=r"no row of rounds has \{'algorithm': 'fedbn'\}"):
+        REPRODUCE["extracts"]("tiny", results)
 
 
 @pytest.mark.parametrize(
