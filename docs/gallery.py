@@ -68,6 +68,8 @@ def fault(exhibit: Exhibit, page: Path) -> str:
     size = page.stat().st_size
     if f"from the files of study <b>{exhibit.study}</b>" not in html:
         return f"is not the page of {exhibit.study}"
+    if str(ROOT) in html:
+        return f"names the folder {ROOT}; name the study by a relative path, and run fedshift page"
     if size >= LARGEST:
         return f"has {size:,} bytes, and a page of the gallery has less than {LARGEST:,}; leave figures out"
     if not exhibit.images and "data:image/png" in html:

@@ -144,7 +144,8 @@ def main(name: str, *arguments: str) -> int:
         return subprocess.run([sys.executable, script, data / entry.get("data", "")], check=False).returncode
     folder, mirror = prepare(known[name], data, ROOT / "build" / "reproductions")
     command = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile"), *arguments]
-    settings = [f"study={known[name]}", "scale=paper", f"mirror={mirror}"]
+    # Relative, since the page names the study's file: a page that is passed on names no folder of this machine.
+    settings = [f"study={os.path.relpath(known[name], folder)}", "scale=paper", f"mirror={mirror}"]
     failed = subprocess.run([*command, "--config", *settings], cwd=folder, check=False).returncode
     return failed or write(name, folder)
 

@@ -106,10 +106,14 @@ def test_a_page_is_added_by_one_command_and_the_order_is_fixed(project: Path) ->
     [
         (None, "no such page; run the study first"),
         (html("benchmark-mitosis"), "is not the page of benchmark-skin"),
+        (
+            html("benchmark-skin", str(ROOT / "study.yaml")),
+            f"names the folder {ROOT}; name the study by a relative path",
+        ),
         (html("benchmark-skin", " " * GALLERY["LARGEST"]), "bytes, and a page of the gallery has less than 2,000,000"),
         (html("benchmark-skin", '<img src="data:image/png;base64,x">'), "whose licence does not allow it here"),
     ],
-    ids=["missing", "another", "large", "images"],
+    ids=["missing", "another", "folder", "large", "images"],
 )
 def test_a_page_that_cannot_be_shown_ends_in_one_line(
     content: str | None, words: str, project: Path, capsys: pytest.CaptureFixture[str]
