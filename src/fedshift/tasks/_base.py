@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ..core.errors import UserError
 from ..core.registry import Plugin
@@ -13,6 +13,23 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Reduction = Literal["mean", "none"]
+
+
+class Control(NamedTuple):
+    """The classifier without a network that is tested beside the runs of a task, and its words on pages.
+
+    Attributes
+    ----------
+    worker : which one it is: a key of `jobs.control.WORKERS`
+    sees : what it sees of an image
+    does : what it does with that
+    shortcut : what a network that does no better may have learnt
+    """
+
+    worker: str
+    sees: str
+    does: str
+    shortcut: str
 
 
 class Task(Plugin):
@@ -29,6 +46,8 @@ class Task(Plugin):
     """True if predictions are class probabilities of images, as thresholds, calibration and mistakes need."""
     counted: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """Metrics whose counts the page says in words, since means hide them: of what, and what happens to it."""
+    control: ClassVar[Control]
+    """The classifier without a network that is tested beside the runs."""
     target: ClassVar[str] = ""
     """What a target of one image is, in the words of messages."""
     remedy: ClassVar[str] = ""
@@ -78,6 +97,13 @@ class Task(Plugin):
         """Return the numbers that are kept as predictions (batch, columns), float64; see `columns`.
 
         Without `final`, as in the validation of a round, numbers that take long to compute are NaN.
+        """
+        raise NotImplementedError
+
+    def of_masks(self, predicted: np.ndarray, reference: np.ndarray, classes: int, final: bool = True) -> np.ndarray:
+        """Return the predictions (n, columns), float64, of masks (n, height, width), for a task with masks.
+
+        Masks hold class numbers below `classes`; for `final` see `predictions`.
         """
         raise NotImplementedError
 

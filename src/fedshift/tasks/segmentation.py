@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from ..core.errors import UserError
-from ._base import Reduction, Task, require_same_number
+from ._base import Control, Reduction, Task, require_same_number
 from ._surfaces import distances
 
 if TYPE_CHECKING:
@@ -39,6 +39,12 @@ class Segmentation(Task):
         "missed": ("structures", "are missed"),
         "false_alarms": ("masks without a structure", "have a false alarm"),
     }
+    control: ClassVar[Control] = Control(
+        "pixel_filters",
+        sees="colours and edges around each pixel",
+        does="outline the structures",
+        shortcut="the brightness or the contrast of a camera or a scanner",
+    )
     target = "mask"
     remedy = "give masks (n, height, width) of class numbers 0, 1, ... as integers, one for each input"
     loss: Literal["dice_ce", "dice", "cross_entropy"] = Field(
@@ -156,12 +162,15 @@ class Segmentation(Task):
         return sums.reshape(len(sums), -1)
 
     def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
-        import numpy as np
         import torch
 
-        predicted = logits.argmax(1).cpu().numpy()
-        reference = y.cpu().numpy()
-        parts = self.scored(logits.shape[1])
+        predicted, reference = logits.argmax(1).cpu().numpy(), y.cpu().numpy()
+        return torch.from_numpy(self.of_masks(predicted, reference, logits.shape[1], final))
+
+    def of_masks(self, predicted: np.ndarray, reference: np.ndarray, classes: int, final: bool = True) -> np.ndarray:
+        import numpy as np
+
+        parts = self.scored(classes)
         rows = np.empty((len(reference), len(parts), len(NUMBERS)))
         for structure, numbers in enumerate(parts):
             found, there = np.isin(predicted, numbers), np.isin(reference, numbers)
@@ -171,7 +180,7 @@ class Segmentation(Task):
                 rows[i, structure, len(COUNTS) :] = np.nan
                 if final:
                     rows[i, structure, len(COUNTS) :] = distances(found[i], there[i], self.tolerance)
-        return torch.from_numpy(rows.reshape(len(reference), -1))
+        return rows.reshape(len(reference), -1)
 
 
 def dice(tp: np.ndarray, fp: np.ndarray, fn: np.ndarray) -> np.ndarray:
