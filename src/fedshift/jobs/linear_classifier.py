@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 
 CS = (0.01, 0.1, 1.0, 10.0)
 """Inverse strengths of the penalty, among which the validation samples choose."""
 DEFAULT_C = 1.0
 """Used where a partition has no validation samples."""
-Facts = dict[str, float]
+Facts = dict[Hashable, float]
 """What the table of a control states: the number of features, and what was chosen."""
 
 
