@@ -16,6 +16,7 @@ from ..core.registry import Plugin
 from ..io.contents import contents
 from ..io.download import Source
 from ..io.origins import Origin, Receipt, obtain
+from ..io.scan import Spacing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +41,8 @@ class Card:
 
 SAMPLE_COLUMNS = ("sample", "site", "label", "patient", "base")
 """Columns of a table of samples that the package itself reads. All others are further columns."""
+SPACING = ("spacing_y", "spacing_x")
+"""Columns with the millimetres between rows and between columns of prepared images, where masks need them."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Opened:
     of `samples` that are kept beside these, as text: facts about an image, such as the scanner, by which a study may
     look at its results. `remarks` are sentences about the files that the page shows. `mask(i)`, in a dataset with
     masks, returns the class of each pixel of the image of row i: (height, width), uint8, of the size of the image.
+    `spacing(i)`, where there is one, returns the millimetres between rows and between columns of `image(i)`, as it is
+    after any scaling, or None where they are unknown.
     """
 
     samples: pd.DataFrame
@@ -64,6 +69,7 @@ class Opened:
     further: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     mask: Callable[[int], np.ndarray] | None = None
+    spacing: Callable[[int], Spacing | None] | None = None
 
 
 @dataclass(frozen=True)

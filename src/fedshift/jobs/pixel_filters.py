@@ -49,9 +49,10 @@ def predictions(
             reference = np.asarray(masks[row])
             p = probabilities(model, features(prepared.images[row]), classes)
             predicted = labelled(p, threshold).reshape(reference.shape)
-            numbers.append(task.of_masks(predicted[None], reference[None], classes))
+            spacing = None if prepared.spacing is None else prepared.spacing[[row]]
+            numbers.append(task.of_masks(predicted[None], reference[None], classes, spacing=spacing))
             bar.update(1)
-    facts = {"features": x.shape[1], "C": penalty, "threshold": threshold}
+    facts: Facts = {"features": x.shape[1], "C": penalty, "threshold": threshold}
     return np.concatenate(numbers), facts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ..core.errors import UserError
@@ -93,17 +93,25 @@ class Task(Plugin):
         """Return the names of the numbers that are kept as predictions of an image."""
         raise NotImplementedError
 
-    def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
+    def predictions(self, logits: Tensor, y: Tensor, final: bool = True, spacing: np.ndarray | None = None) -> Tensor:
         """Return the numbers that are kept as predictions (batch, columns), float64; see `columns`.
 
-        Without `final`, as in the validation of a round, numbers that take long to compute are NaN.
+        Without `final`, as in the validation of a round, numbers that take long to compute are NaN. `spacing`
+        (batch, 2) are the millimetres between rows and between columns of each image; None if they are unknown.
         """
         raise NotImplementedError
 
-    def of_masks(self, predicted: np.ndarray, reference: np.ndarray, classes: int, final: bool = True) -> np.ndarray:
+    def of_masks(
+        self,
+        predicted: np.ndarray,
+        reference: np.ndarray,
+        classes: int,
+        final: bool = True,
+        spacing: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Return the predictions (n, columns), float64, of masks (n, height, width), for a task with masks.
 
-        Masks hold class numbers below `classes`; for `final` see `predictions`.
+        Masks hold class numbers below `classes`; for `final` and `spacing` see `predictions`.
         """
         raise NotImplementedError
 
@@ -117,8 +125,11 @@ class Task(Plugin):
         """Return what is wrong with predictions (n, columns) of samples with labels (n,); empty for nothing."""
         raise NotImplementedError
 
-    def caveats(self) -> Sequence[str]:
-        """Return what readers must know of how predictions are scored, in sentences."""
+    def caveats(self, units: Collection[str] = ("pixels",)) -> Sequence[str]:
+        """Return what readers must know of how predictions are scored, in sentences.
+
+        `units` are those of distances in the data of a study: pixels, mm, or both.
+        """
         return ()
 
     def of_patients(self, predictions: np.ndarray, patient: np.ndarray) -> np.ndarray:

@@ -84,5 +84,5 @@ class Classification(Task):
             return f"a label is outside of 0 to {classes - 1}"
         return ""
 
-    def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
+    def predictions(self, logits: Tensor, y: Tensor, final: bool = True, spacing: np.ndarray | None = None) -> Tensor:
         return logits.double().softmax(1)
