@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
-from ..datasets import SPACING
+from ..core.units import SPACING
 from ..io.arrays import map_array
 from ..io.guards import require_columns, require_object, require_unique
 from ..io.paths import DataFiles

@@ -16,10 +16,11 @@ from ..core.registry import Plugin
 from ..io.contents import contents
 from ..io.download import Source
 from ..io.origins import Origin, Receipt, obtain
-from ..io.scan import Spacing
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ..io.scan import Spacing
 
 
 Scale = Literal["paper", "mini"]
@@ -41,8 +42,6 @@ class Card:
 
 SAMPLE_COLUMNS = ("sample", "site", "label", "patient", "base")
 """Columns of a table of samples that the package itself reads. All others are further columns."""
-SPACING = ("spacing_y", "spacing_x")
-"""Columns with the millimetres between rows and between columns of prepared images, where masks need them."""
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.errors import UserError
+from ..core.units import SPACING
 from ..io.guards import require_regular
 from ..io.images import DAMAGE
-from ._base import SPACING
 
 if TYPE_CHECKING:
     import pandas as pd

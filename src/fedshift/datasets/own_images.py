@@ -16,13 +16,14 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from ..core.errors import UserError, require_none, shortened
 from ..core.spelling import plain, quoted
+from ..core.units import SPACING
 from ..io.download import Source
 from ..io.guards import tell_outside
 from ..io.images import ANEW, read_image, shorter_side
 from ..io.scan import Reading, Scan, Spacing, Window
 from ..io.scan_files import is_scan, located, open_scan
 from ..io.tables import read_texts
-from ._base import SAMPLE_COLUMNS, SPACING, Card, Dataset, Examined, Opened
+from ._base import SAMPLE_COLUMNS, Card, Dataset, Examined, Opened
 from ._mask_files import mask_faults, read_classes, spacing_faults, stated_spacing
 from ._scan_rows import ScanRows, Slices, scan_rows
 

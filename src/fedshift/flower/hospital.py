@@ -18,8 +18,8 @@ import torch
 from .. import __version__
 from ..core.console import say
 from ..core.errors import UserError
+from ..core.units import SPACING
 from ..data.samples import Samples
-from ..datasets import SPACING
 from ..engine.site import Site, Specification
 from ..engine.transport import Fault, Message
 from ..io.paths import Paths

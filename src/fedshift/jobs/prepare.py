@@ -19,8 +19,8 @@ from ..core import digest
 from ..core.console import Progress, duration, say
 from ..core.errors import SHOWN, UserError, UserErrors, require_none, shortened
 from ..core.spelling import counted
+from ..core.units import SPACING
 from ..data.looks import is_flat, is_grey, look
-from ..datasets import SPACING
 from ..io.arrays import GrowingArray
 from ..io.disk import atomic_folder, locked, require_space
 from ..io.paths import SOURCE, DataFiles, memory

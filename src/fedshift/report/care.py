@@ -9,8 +9,8 @@ from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
 from ..analysis.values import inner, listed
 from ..core import registry
+from ..core.units import SPACING
 from ..data.looks import ALIKE
-from ..datasets import SPACING
 from ..figures._images import light, private
 from .cohort import Check, Cohort, NearCopies
 from .history import Trained, caveats, unfinished

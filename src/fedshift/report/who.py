@@ -11,8 +11,9 @@ from pandas.api.types import is_numeric_dtype
 
 from ..analysis.results import StudyResults
 from ..analysis.values import DASH, listed
+from ..core.units import SPACING
 from ..data.partition import Partition
-from ..datasets import SAMPLE_COLUMNS, SPACING
+from ..datasets import SAMPLE_COLUMNS
 from ..study.run import Run
 from . import flow
 from .cohort import SPLITS, Cohort
