@@ -127,56 +127,52 @@ def apply(
         files.require(table["path"])
     table = table.reset_index(drop=True)
     model = Network(run, folder, files.stored, device).at(inference.client or "", inference.external_bn)
-    task = run.data.task
-    pictures = _picture_paths(task.pictures, table["path"])
-    with _reading(threads) as read_each, _written(out, pictures) as folders:
+    answers = Answers(files, table["path"], run.data.task)
+    with _reading(threads) as read_each, _written(out, answers.pictures) as answers.folders:
         unreadable = _unreadable(files, table["path"].unique(), read_each) if skip_unreadable else None
         readable = np.flatnonzero(~table["path"].isin(unreadable or {}))
         opened = partial(FileSamples, files, device=device, each=read_each)
-        answers = _Answers(files, table["path"], task, pictures, folders)
         numbers, reduction = _predicted(run, model, inference, opened, table, readable, answers)
         if not np.isfinite(numbers[readable]).all():
             raise UserError(folder, "its network gives outputs that are not numbers", "train it anew")
-    for (name, kind), column in zip(answers.columns.items(), numbers.T, strict=True):
-        # Int64, because rows that were not read have no prediction
-        table[name] = pd.Series(column).astype(kind)
-    for picture, names in pictures.items():
-        table[picture] = pd.Series(names).iloc[readable]
+    table = answers.added(table, numbers, readable)
     _write(out / "predictions.csv", table, files.classes, unreadable)
     if unreadable:
         table = table.iloc[readable]
 
     def example(row: int) -> np.ndarray:
-        if pictures:
-            return read_image(out / table[task.pictures[-1]].iloc[row])
+        if answers.pictures:
+            return read_image(out / table[answers.task.pictures[-1]].iloc[row])
         return files.read(table["path"].iloc[row])[0]
 
-    shown = _examples(run.id, task.sort(numbers[readable]), example) if examples else {}
+    shown = _examples(run.id, answers.task.sort(numbers[readable]), example) if examples else {}
     scaled, large = (int((reduction > least).sum()) for least in (0, LARGE))
     return Applied(run, record, inference, source, out, table, unreadable or {}, scaled, shown, large)
 
 
-class _Answers:
+class Answers:
     """Function from the outputs for a batch of images to their numbers, which also writes their pictures.
 
-    `paths` (n,) are those of all images, `pictures` those of what is drawn of each, by kind, and `folders` where each
-    kind is written.
+    Attributes
+    ----------
+    paths : (n,) those of all images
+    columns : what is written of an image, and its type
+    pictures : the path of what is drawn of each image, by kind, such as masks/07-lung.png. The number is the row of the
+        image, from 1, since several images may have one name
+    folders : where each kind is written
     """
 
-    def __init__(
-        self,
-        files: ImageFiles,
-        paths: pd.Series,
-        task: Task,
-        pictures: Mapping[str, Sequence[str]],
-        folders: Mapping[str, Path],
-    ) -> None:
+    def __init__(self, files: ImageFiles, paths: pd.Series, task: Task) -> None:
         self.files = files
         self.paths = paths
         self.task = task
-        self.pictures = pictures
-        self.folders = folders
         self.columns = task.answer_columns(files.classes)
+        self.folders: Mapping[str, Path] = {}
+        digits = len(str(len(paths)))
+        texts = (path[: path.rindex(".")] if path.lower().endswith(PLAIN) else path for path in paths)
+        words = (re.sub(r"\W+", "-", text.rpartition("/")[2])[:NAME] for text in texts)
+        names = [f"{number:0{digits}}-{word}.png" for number, word in enumerate(words, 1)]
+        self.pictures = {kind: [f"{kind}s/{name}" for name in names] for kind in task.pictures}
 
     def __call__(self, rows: np.ndarray, logits: Tensor, y: Tensor) -> Tensor:
         """Return the numbers (batch, columns), float64, of the images `rows[y]` from logits (batch, classes, ...)."""
@@ -189,6 +185,15 @@ class _Answers:
             numbers.append(answer.numbers)
         return torch.from_numpy(np.stack(numbers))
 
+    def added(self, table: pd.DataFrame, numbers: np.ndarray, readable: np.ndarray) -> pd.DataFrame:
+        """Return a table (n rows) with numbers (n, columns), and with the paths of pictures in its `readable` rows."""
+        columns = {
+            # Int64, because rows that were not read have no prediction
+            name: pd.Series(column).astype(kind)
+            for (name, kind), column in zip(self.columns.items(), numbers.T, strict=True)
+        }
+        return table.assign(**columns, **{k: pd.Series(names).iloc[readable] for k, names in self.pictures.items()})
+
 
 def _predicted(
     run: Run,
@@ -197,7 +202,7 @@ def _predicted(
     opened: Callable[..., FileSamples],
     table: pd.DataFrame,
     readable: np.ndarray,
-    answers: _Answers,
+    answers: Answers,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers of each image (n, columns) and how much it was reduced (n,), site by site."""
     numbers = np.full((len(table), len(answers.columns)), np.nan)
@@ -272,18 +277,6 @@ def _require_place(out: Path, source: Path) -> None:
         raise UserError(out, f"{source.name} lies there and would be overwritten", "choose another folder with --out")
     sweep(out)
     require_own(out, MARKER, "--out")
-
-
-def _picture_paths(kinds: Sequence[str], paths: pd.Series) -> dict[str, list[str]]:
-    """Return the paths of what is drawn of each image, by kind, such as masks/07-lung.png.
-
-    The number is the row of the image, from 1: several images may have one name.
-    """
-    digits = len(str(len(paths)))
-    texts = (path[: path.rindex(".")] if path.lower().endswith(PLAIN) else path for path in paths)
-    words = (re.sub(r"\W+", "-", text.rpartition("/")[2])[:NAME] for text in texts)
-    names = [f"{number:0{digits}}-{word}.png" for number, word in enumerate(words, 1)]
-    return {kind: [f"{kind}s/{name}" for name in names] for kind in kinds}
 
 
 @contextmanager
