@@ -21,6 +21,7 @@ from fedshift.cli import parser as cli
 from fedshift.core import registry
 from fedshift.core.errors import UserError
 from fedshift.data.prepared import Prepared
+from fedshift.io.overlay import LARGEST, overlay
 from fedshift.io.paths import Paths
 from fedshift.io.png import decoded
 from fedshift.io.tables import read_table, write_table
@@ -30,7 +31,6 @@ from fedshift.jobs.image_files import ImageFiles
 from fedshift.report import applied as page
 from fedshift.study.plan import Plan
 from fedshift.study.run import Run
-from fedshift.tasks._overlay import LARGEST, overlay
 
 PARTITION = disc_study.STUDY["partition"] | {"external": ["west"]}
 LEARNT = {"rounds": 12, "batch_size": 4, "lr": 0.1, "momentum": 0.9}

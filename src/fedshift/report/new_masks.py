@@ -8,9 +8,9 @@ from typing import Any
 from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..figures._canvas import COLOURS, WIDTH, short, svg
+from ..io.overlay import COLOURS as LINES
+from ..io.overlay import LARGEST
 from ..jobs.apply import Applied
-from ..tasks._overlay import COLOURS as LINES
-from ..tasks._overlay import LARGEST
 from .answer import Tile
 from .html import plain
 from .new_images import MOST, NewImages, share

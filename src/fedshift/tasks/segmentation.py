@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from ..core.errors import UserError
+from ..io.overlay import overlay
 from ..io.png import encoded
 from ._base import Answer, Column, Original, Reduction, Task, require_same_number
-from ._overlay import overlay
 from ._surfaces import distances
 
 if TYPE_CHECKING:
