@@ -194,6 +194,7 @@ class StudyResults:
             images=functools.cache(self._images),
             mistakes=self._mistakes,
             outlines=self._outlines,
+            cases=self._cases,
             positive=self.plan.study.positive or "",
             curves=self._curves,
             internal=tuple(dict.fromkeys(s for p in partitions for s in p.internal)),
@@ -216,6 +217,9 @@ class StudyResults:
 
     def _outlines(self, each: int) -> list[SiteOutlines]:
         return list(outlines.worst(self.findings, self.predictions, self.samples, each))
+
+    def _cases(self) -> pd.DataFrame:
+        return outlines.cases(self.findings, self.predictions)
 
     def _curves(self) -> pd.DataFrame:
         curves = self._titled(roc.table(self.findings, self.predictions))

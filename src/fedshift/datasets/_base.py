@@ -99,6 +99,8 @@ class Dataset(Plugin):
     """Settings that do not influence the raw files, so that a change of them downloads nothing."""
     shape: ClassVar[tuple[int, ...] | None] = None
     """Shape of the prepared images, (channels, height, width) or (features,); None if reading decides it."""
+    padded: ClassVar[bool] = False
+    """True if black is added to images that are not square, instead of cutting out their centre."""
     classes: tuple[str, ...] = Field(("negative", "positive"), description="names of the labels 0, 1, ...")
 
     @model_validator(mode="after")

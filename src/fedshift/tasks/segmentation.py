@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from ..core.errors import UserError
-from ._base import Control, Reduction, Task, require_same_number
+from ..io.overlay import overlay
+from ..io.png import encoded
+from ._base import Answer, Column, Control, Original, Reduction, Task, require_same_number
 from ._surfaces import distances
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ COUNTS = ("tp", "fp", "fn")
 DISTANCES = ("hd95", "assd", "nsd")
 NUMBERS = (*COUNTS, *DISTANCES)
 """What is kept of each image and structure, in this order."""
+AREAS: Mapping[str, Column] = {"pixels": "Int64", "share": "float64"}
+"""What is written of each structure of a new image, with its pandas type."""
 WORST = 6
 """Images of a site, those with the lowest Dice, whose predicted masks are always kept."""
 
@@ -46,6 +50,7 @@ class Segmentation(Task):
         does="outline the structures",
         shortcut="the brightness or the contrast of a camera or a scanner",
     )
+    pictures = ("mask", "overlay")
     target = "mask"
     remedy = "give masks (n, height, width) of class numbers 0, 1, ... as integers, one for each input"
     loss: Literal["dice_ce", "dice", "cross_entropy"] = Field(
@@ -124,9 +129,36 @@ class Segmentation(Task):
                 raise UserError("task.structures", f"there is no class {number}", remedy)
         return parts
 
+    def names(self, classes: Sequence[str]) -> Sequence[str]:
+        """Return the names of the structures."""
+        return list(self.structures) or classes[1:]
+
     def columns(self, classes: Sequence[str]) -> list[str]:
-        names = list(self.structures) or classes[1:]
-        return [f"{number}_{name}" for name in names for number in NUMBERS]
+        return [f"{number}_{name}" for name in self.names(classes) for number in NUMBERS]
+
+    def answer_columns(self, classes: Sequence[str]) -> Mapping[str, Column]:
+        """Return the pixels of each structure in the image's own size, and their share of all pixels of the image."""
+        return {f"{area}_{name}": kind for name in self.names(classes) for area, kind in AREAS.items()}
+
+    def answers(self, logits: Tensor, originals: Sequence[Callable[[], Original]]) -> Iterator[Answer]:
+        import numpy as np
+
+        parts = self.scored(logits.shape[1])
+        masks = logits.argmax(1).cpu().numpy().astype(np.uint8)
+        finite = logits.isfinite().flatten(1).all(1).tolist()
+        for mask, known, original in zip(masks, finite, originals, strict=True):
+            image = original()
+            restored = image.restored(mask)
+            structures = np.stack([np.isin(restored, classes) for classes in parts])
+            pixels = structures.sum((1, 2))
+            numbers = np.stack([pixels, pixels / restored.size], axis=1).ravel()
+            pictures = {"mask": encoded(restored), "overlay": encoded(overlay(image.pixels, structures))}
+            yield Answer(numbers if known else np.full_like(numbers, np.nan), pictures)
+
+    def sort(self, numbers: np.ndarray) -> np.ndarray:
+        """Return 1 for an image with a predicted structure, and 0 for one without."""
+        sorts: np.ndarray = (numbers > 0).any(1).astype(int)
+        return sorts
 
     def with_mask(self, predictions: np.ndarray) -> np.ndarray:
         import numpy as np
