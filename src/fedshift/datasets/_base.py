@@ -20,6 +20,8 @@ from ..io.origins import Origin, Receipt, obtain
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..io.scan import Spacing
+
 
 Scale = Literal["paper", "mini"]
 MOST_CLASSES = 10_000
@@ -55,6 +57,8 @@ class Opened:
     of `samples` that are kept beside these, as text: facts about an image, such as the scanner, by which a study may
     look at its results. `remarks` are sentences about the files that the page shows. `mask(i)`, in a dataset with
     masks, returns the class of each pixel of the image of row i: (height, width), uint8, of the size of the image.
+    `spacing(i)`, where there is one, returns the millimetres between rows and between columns of `image(i)`, as it is
+    after any scaling, or None where they are unknown.
     """
 
     samples: pd.DataFrame
@@ -64,6 +68,7 @@ class Opened:
     further: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     mask: Callable[[int], np.ndarray] | None = None
+    spacing: Callable[[int], Spacing | None] | None = None
 
 
 @dataclass(frozen=True)

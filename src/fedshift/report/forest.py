@@ -23,7 +23,7 @@ MOST = 24
 """Sites that are drawn; with more, the external ones with the largest losses."""
 LONGEST = 43
 """Letters of a line of the legend: one column of them fits the narrow picture, and two the wide one."""
-MODEL, CONTROL = "the trained model", "colour and texture only, without a network"
+MODEL, CONTROL = "the trained model", "control"
 ADAPTED, MARGIN = "adapted with the hospital's own unlabelled images", "margin: largest loss accepted"
 
 
@@ -76,7 +76,7 @@ def forest(
     if adapted and any(row.adapted.known for row in rows):
         labels[ADAPTED] = f"{ADAPTED} ({findings.name(adapted)})"
     if any(row.control.known for row in rows):
-        labels[CONTROL] = CONTROL
+        labels[CONTROL] = f"{controls.about.sees} only, without a network"
     loss = findings.gap(condition, findings.level_inference(condition), findings.averaged)
     with_loss = loss.known and condition.tests_inside
     if with_loss and findings.margin:

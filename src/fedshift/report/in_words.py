@@ -182,8 +182,8 @@ def how_to_read(findings: Findings, condition: Condition, adapted: bool, control
     if control:
         yield (
             "Squares",
-            "A simple rule that sees colours and textures only. A model that is no better has not been shown to see "
-            "more than stain and scanner.",
+            f"A simple rule that sees {findings.plan.study.task.control.sees} only. A model that is no better has not "
+            "been shown to see more.",
         )
     blind = findings.blind(condition, findings.level_inference(condition), "external")
     if not math.isnan(blind.chance):

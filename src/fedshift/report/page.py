@@ -293,7 +293,7 @@ def _control_tile(results: StudyResults, told: Answer) -> Iterator[Tile]:
         note = f"{level(home.mean, findings.headline)} at home" if home.known else ""
         if note and no_better_at_home(controls, told.condition, findings.level_inference(told.condition)):
             note += ", where the network is not shown to see more"
-        yield Tile("Outside, by colour and texture only", level(outside.mean, findings.headline), note)
+        yield Tile(f"Outside, by {controls.about.sees} only", level(outside.mean, findings.headline), note)
 
 
 def _missing(results: StudyResults) -> list[dict[str, str]]:

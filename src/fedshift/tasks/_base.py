@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from ..core.errors import UserError
@@ -44,6 +44,23 @@ class Answer(NamedTuple):
     pictures: Mapping[str, bytes]
 
 
+class Control(NamedTuple):
+    """The classifier without a network that is tested beside the runs of a task, and its words on pages.
+
+    Attributes
+    ----------
+    worker : which one it is: a key of `jobs.control.WORKERS`
+    sees : what it sees of an image
+    does : what it does with that
+    shortcut : what a network that does no better may have learnt
+    """
+
+    worker: str
+    sees: str
+    does: str
+    shortcut: str
+
+
 class Task(Plugin):
     """What a network says of an image: what a target is, and how outputs become a loss and predictions.
 
@@ -60,6 +77,8 @@ class Task(Plugin):
     """Metrics whose counts the page says in words, since means hide them: of what, and what happens to it."""
     pictures: ClassVar[tuple[str, ...]] = ()
     """What is drawn of each new image, each in its own folder and column; the page shows the last one."""
+    control: ClassVar[Control]
+    """The classifier without a network that is tested beside the runs."""
     target: ClassVar[str] = ""
     """What a target of one image is, in the words of messages."""
     remedy: ClassVar[str] = ""
@@ -105,10 +124,25 @@ class Task(Plugin):
         """Return the names of the numbers that are kept as predictions of an image."""
         raise NotImplementedError
 
-    def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
+    def predictions(self, logits: Tensor, y: Tensor, final: bool = True, spacing: np.ndarray | None = None) -> Tensor:
         """Return the numbers that are kept as predictions (batch, columns), float64; see `columns`.
 
-        Without `final`, as in the validation of a round, numbers that take long to compute are NaN.
+        Without `final`, as in the validation of a round, numbers that take long to compute are NaN. `spacing`
+        (batch, 2) are the millimetres between rows and between columns of each image; None if they are unknown.
+        """
+        raise NotImplementedError
+
+    def of_masks(
+        self,
+        predicted: np.ndarray,
+        reference: np.ndarray,
+        classes: int,
+        final: bool = True,
+        spacing: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return the predictions (n, columns), float64, of masks (n, height, width), for a task with masks.
+
+        Masks hold class numbers below `classes`; for `final` and `spacing` see `predictions`.
         """
         raise NotImplementedError
 
@@ -142,8 +176,11 @@ class Task(Plugin):
         """Return what is wrong with predictions (n, columns) of samples with labels (n,); empty for nothing."""
         raise NotImplementedError
 
-    def caveats(self) -> Sequence[str]:
-        """Return what readers must know of how predictions are scored, in sentences."""
+    def caveats(self, units: Collection[str] = ("pixels",)) -> Sequence[str]:
+        """Return what readers must know of how predictions are scored, in sentences.
+
+        `units` are those of distances in the data of a study: pixels, mm, or both.
+        """
         return ()
 
     def of_patients(self, predictions: np.ndarray, patient: np.ndarray) -> np.ndarray:

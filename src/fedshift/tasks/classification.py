@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.errors import UserError
-from ._base import Answer, Column, Original, Reduction, Task, require_same_number
+from ._base import Answer, Column, Control, Original, Reduction, Task, require_same_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +20,12 @@ ROUNDING = 1e-4
 class Classification(Task):
     """One class for each image: targets are class numbers (n,), predictions are class probabilities (n, classes)."""
 
+    control: ClassVar[Control] = Control(
+        "colour_texture",
+        sees="colour and texture",
+        does="tell the classes apart",
+        shortcut="a stain, a scanner, or a mark that goes with the class",
+    )
     target = "label"
     remedy = "give class numbers 0, 1, ... as integers, one for each input"
 
@@ -78,7 +84,7 @@ class Classification(Task):
             return f"a label is outside of 0 to {classes - 1}"
         return ""
 
-    def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
+    def predictions(self, logits: Tensor, y: Tensor, final: bool = True, spacing: np.ndarray | None = None) -> Tensor:
         return logits.double().softmax(1)
 
     def answer_columns(self, classes: Sequence[str]) -> Mapping[str, Column]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -11,7 +11,7 @@ from pydantic import Field
 from ..core.errors import UserError
 from ..io.overlay import overlay
 from ..io.png import encoded
-from ._base import Answer, Column, Original, Reduction, Task, require_same_number
+from ._base import Answer, Column, Control, Original, Reduction, Task, require_same_number
 from ._surfaces import distances
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class Segmentation(Task):
     """One class for each pixel: targets are masks of class numbers (n, height, width); class 0 is the background.
 
     Kept as predictions are, for each image and structure, the pixels that are rightly predicted, wrongly predicted and
-    missed, and distances between surfaces in pixels of the prepared image. Masks are kept of a few images of each site,
+    missed, and distances between surfaces: in millimetres where the dataset knows the size of a pixel, else in pixels
+    of the prepared image. Masks are kept of a few images of each site,
     or of all with `keep: masks`.
     """
 
@@ -44,6 +45,12 @@ class Segmentation(Task):
         "false_alarms": ("masks without a structure", "have a false alarm"),
     }
     pictures = ("mask", "overlay")
+    control: ClassVar[Control] = Control(
+        "pixel_filters",
+        sees="colours and edges around each pixel",
+        does="outline the structures",
+        shortcut="the brightness or the contrast of a camera or a scanner",
+    )
     target = "mask"
     remedy = "give masks (n, height, width) of class numbers 0, 1, ... as integers, one for each input"
     loss: Literal["dice_ce", "dice", "cross_entropy"] = Field(
@@ -54,7 +61,12 @@ class Segmentation(Task):
         description="what is scored: numbers of the classes that together are a structure, such as disc: [1, 2] and "
         "cup: [2]; default: each class but the background, 0",
     )
-    tolerance: float = Field(2, ge=0, description="distance in pixels up to which surfaces agree, for nsd")
+    tolerance: float = Field(
+        2,
+        ge=0,
+        description="distance up to which surfaces agree, for nsd: in millimetres where the size of pixels is known, "
+        "else in pixels",
+    )
     keep: Literal["numbers", "masks"] = Field(
         "numbers",
         description="what is kept of a prediction; with masks, predictions-*.parquet has each predicted mask as a PNG "
@@ -165,10 +177,15 @@ class Segmentation(Task):
             return "a count of pixels is no whole number"
         return ""
 
-    def caveats(self) -> Sequence[str]:
+    def caveats(self, units: Collection[str] = ("pixels",)) -> Sequence[str]:
+        where = "pixels of the prepared image, not in millimetres"
+        if "mm" in units:
+            where = "millimetres"
+        if len(units) > 1:
+            where = "millimetres where the size of pixels is known and in pixels elsewhere: do not compare the two"
         return (
-            "Distances are in pixels of the prepared image, not in millimetres. Surface Dice counts edges up to "
-            f"{self.tolerance:g} pixels apart as agreeing.",
+            f"Distances are in {where}. Surface Dice counts edges up to {self.tolerance:g} {' or '.join(units)} apart "
+            "as agreeing.",
             "Pixels are added up over the images of a patient before a score is made of them; distances are means over "
             "these images. A patient with neither a structure nor a prediction of it has no score.",
         )
@@ -187,13 +204,25 @@ class Segmentation(Task):
             sums[:, :, len(COUNTS) :] /= images[:, :, len(COUNTS) :]
         return sums.reshape(len(sums), -1)
 
-    def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
-        import numpy as np
+    def predictions(self, logits: Tensor, y: Tensor, final: bool = True, spacing: np.ndarray | None = None) -> Tensor:
         import torch
 
-        predicted = logits.argmax(1).cpu().numpy()
-        reference = y.cpu().numpy()
-        parts = self.scored(logits.shape[1])
+        predicted, reference = logits.argmax(1).cpu().numpy(), y.cpu().numpy()
+        return torch.from_numpy(self.of_masks(predicted, reference, logits.shape[1], final, spacing))
+
+    def of_masks(
+        self,
+        predicted: np.ndarray,
+        reference: np.ndarray,
+        classes: int,
+        final: bool = True,
+        spacing: np.ndarray | None = None,
+    ) -> np.ndarray:
+        import numpy as np
+
+        parts = self.scored(classes)
+        if spacing is None:
+            spacing = np.ones((len(reference), 2))
         rows = np.empty((len(reference), len(parts), len(NUMBERS)))
         for structure, numbers in enumerate(parts):
             found, there = np.isin(predicted, numbers), np.isin(reference, numbers)
@@ -202,8 +231,10 @@ class Segmentation(Task):
             for i in range(len(reference)):
                 rows[i, structure, len(COUNTS) :] = np.nan
                 if final:
-                    rows[i, structure, len(COUNTS) :] = distances(found[i], there[i], self.tolerance)
-        return torch.from_numpy(rows.reshape(len(reference), -1))
+                    rows[i, structure, len(COUNTS) :] = distances(
+                        found[i], there[i], self.tolerance, spacing[i].tolist()
+                    )
+        return rows.reshape(len(reference), -1)
 
 
 def dice(tp: np.ndarray, fp: np.ndarray, fn: np.ndarray) -> np.ndarray:
