@@ -75,10 +75,10 @@ class Task(Plugin):
     """True if predictions are class probabilities of images, as thresholds, calibration and mistakes need."""
     counted: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """Metrics whose counts the page says in words, since means hide them: of what, and what happens to it."""
-    control: ClassVar[Control]
-    """The classifier without a network that is tested beside the runs."""
     pictures: ClassVar[tuple[str, ...]] = ()
     """What is drawn of each new image, each in its own folder and column; the page shows the last one."""
+    control: ClassVar[Control]
+    """The classifier without a network that is tested beside the runs."""
     target: ClassVar[str] = ""
     """What a target of one image is, in the words of messages."""
     remedy: ClassVar[str] = ""

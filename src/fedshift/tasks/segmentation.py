@@ -44,13 +44,13 @@ class Segmentation(Task):
         "missed": ("structures", "are missed"),
         "false_alarms": ("masks without a structure", "have a false alarm"),
     }
+    pictures = ("mask", "overlay")
     control: ClassVar[Control] = Control(
         "pixel_filters",
         sees="colours and edges around each pixel",
         does="outline the structures",
         shortcut="the brightness or the contrast of a camera or a scanner",
     )
-    pictures = ("mask", "overlay")
     target = "mask"
     remedy = "give masks (n, height, width) of class numbers 0, 1, ... as integers, one for each input"
     loss: Literal["dice_ce", "dice", "cross_entropy"] = Field(
