@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import disc_study
@@ -14,6 +15,7 @@ from fedshift.io.tables import read_table
 from fedshift.jobs import pixel_filters
 from fedshift.jobs.control import control
 from fedshift.report import page
+from fedshift.report.forest import LONGEST
 
 ROWS, COLUMNS = np.mgrid[:64, :64].astype(float)
 PLACES = {"north": "internal", "south": "internal", "east": "external"}
@@ -112,7 +114,8 @@ def test_a_study_of_masks_has_a_control_that_outlines_what_stands_out(tmp_path: 
         assert found.controls.difference(condition.id, "source", role).mean == pytest.approx(expected)
     # On the first screen, and in words.
     html = page.write(plan, paths).read_text(encoding="utf-8")
-    assert "colours and edges around each pixel only, without a network" in html
+    legend = textwrap.wrap("colours and edges around each pixel only, without a network", LONGEST)
+    assert all(f">{line}</" in html for line in legend), "in the picture, which breaks long lines"
     assert "Outside, by colours and edges around each pixel only" in html
     assert "Control: colours and edges around each pixel only, no network" in html
     assert "colour and texture" not in html
