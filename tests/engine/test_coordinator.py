@@ -90,6 +90,17 @@ def test_each_algorithm_gives_the_tensors_of_the_simulation(algorithm: str, bn: 
     require_equal(here.run(), transport, run(transport))
 
 
+@pytest.mark.parametrize("algorithm", ["apfl", "fedavg", "fedbabu", "feddyn", "fedtan", "scaffold"])
+def test_sites_that_stay_open_give_the_tensors_of_the_simulation_in_a_second_run_too(
+    algorithm: str, tmp_path: Path
+) -> None:
+    here, transport = both(tmp_path, **settings_of(algorithm))
+    transport.kept = True
+    first = run(transport)
+    require_equal(here.run(), transport, run(transport))
+    assert torch.equal(first.server.shared, here.server.shared)
+
+
 @pytest.mark.parametrize("addon", ADDONS)
 def test_each_addon_gives_the_tensors_of_the_simulation(addon: str, tmp_path: Path) -> None:
     here, transport = both(tmp_path, addon=addon, algorithm="scaffold", bn="local")

@@ -14,7 +14,7 @@ from fedshift import study
 from fedshift.analysis.traffic import forecast
 from fedshift.core.units import FLOAT_BYTES
 from fedshift.engine.transport import Fault, Message
-from fedshift.flower import agreed
+from fedshift.hospitals import agreed
 from fedshift.study.plan import Plan
 
 ROUNDS = 3

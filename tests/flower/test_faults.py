@@ -21,8 +21,8 @@ from three_sites import SITES, STUDY, write
 from fedshift import study
 from fedshift.cli.parser import main
 from fedshift.core.errors import UserError
-from fedshift.flower import keys, processes, visit
-from fedshift.flower.hospital import Hospital
+from fedshift.flower import keys, processes, supernode
+from fedshift.hospitals.hospital import Hospital
 from fedshift.io.paths import Paths
 from fedshift.io.tensors import read_tensors
 from fedshift.io.text import read_json
@@ -220,4 +220,4 @@ def test_a_stranger_is_not_let_in_and_is_told_why(towns: Any, monkeypatch: pytes
         stranger = Hospital(plan, "east", Path("images.csv"), rows=True, offers=False)
         ca = town.root / "server" / "federation" / "ca.crt"
         with pytest.raises(UserError, match="does not let this site in: it does not know its key"):
-            visit.take_part(stranger, f"localhost:{town.port}", ca, other.site("east") / "key")
+            supernode.take_part(stranger, f"localhost:{town.port}", ca, other.site("east") / "key")

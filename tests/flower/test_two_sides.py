@@ -26,9 +26,12 @@ from fedshift.engine.coordinator import Coordinator
 from fedshift.engine.replay import Replay
 from fedshift.engine.specification import Specification
 from fedshift.engine.transport import Fault, Message, content_of
-from fedshift.flower import agreed, keys, processes, visit, wire
-from fedshift.flower.hospital import Hospital, as_table, specification
+from fedshift.flower import keys, processes, wire
 from fedshift.flower.wire import FlowerTransport, _refused, packed, unpacked
+from fedshift.hospitals import agreed
+from fedshift.hospitals.disclosure import leaves
+from fedshift.hospitals.hospital import Hospital, specification
+from fedshift.hospitals.rows import as_table
 
 
 def hospital(root: Path, site: str, **settings: Any) -> Hospital:
@@ -135,6 +138,19 @@ def test_answers_come_in_the_order_of_names_and_a_site_that_is_gone_gives_a_faul
     assert (transport.bytes_down > 24, transport.bytes_down == transport.bytes_up) == (True, True)
 
 
+def test_a_site_gives_up_a_message_of_which_no_further_piece_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    pieces = iter([False, True, False, False])
+    client: Any = SimpleNamespace(PullObject=lambda _: SimpleNamespace(object_available=next(pieces)))
+    now = iter([0.0, 80.0, 85.0, 170.0, 176.0])  # begins; waits; a piece comes after 85 s; 85 s and 91 s after it
+    monkeypatch.setattr(wire.time, "monotonic", lambda: next(now))
+    pulling = wire._Pulling(client)
+    assert [pulling.PullObject(None).object_available for _ in range(3)] == [False, True, False]
+    with pytest.raises(TimeoutError):
+        pulling.PullObject(None)
+
+
 @pytest.mark.usefixtures("in_a_run")
 def test_a_second_site_of_one_name_and_an_unknown_one_are_turned_away_with_the_reason() -> None:
     grid, said = Grid({1: named("east"), 2: named("east"), 3: named("west")}), list[str]()
@@ -229,7 +245,7 @@ def test_what_is_said_to_leave_is_what_leaves(root: Path) -> None:
         side = hospital(root, "north")
         plan = study.load(Path("study.yaml"), "mini")
         (run,) = plan.runs.values()
-        said = "\n".join(visit.leaves(side))
+        said = "\n".join(leaves(side))
         alone = Alone(side, agreed.name_of(run))
         Coordinator.open(specification(run, (3, 16, 16)), alone, digest=agreed.digest_of(run)).run()
     train = next(m for m in alone.sent if m.kind == "train")

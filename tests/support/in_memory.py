@@ -30,7 +30,7 @@ class InMemory:
     """Sites that share nothing but bytes with the coordinator.
 
     `asked` holds kind and site of each message so far. `changed` may replace an answer, or raise UserError for it;
-    `times` says how often each task is done before its last answer counts.
+    `times` says how often each task is done before its last answer counts. With `kept`, sites stay open.
     """
 
     def __init__(
@@ -44,11 +44,13 @@ class InMemory:
         times: int = 1,
         changed: Change = lambda name, answer: answer,
         sends_offers: bool = True,
+        kept: bool = False,
     ) -> None:
         self.names: Sequence[str] = sorted(sites)
         self.opened, self.sites, self.folder, self.validation = opened, sites, folder, validation
         self.digest, self.times, self.changed, self.sends_offers = digest, times, changed, sends_offers
         self.asked: list[tuple[str, str]] = []
+        self.kept, self.open = kept, dict[str, Site]()
 
     def site(self, name: str) -> Site:
         """The site as a new process opens it."""
@@ -66,7 +68,9 @@ class InMemory:
     def _answer(self, name: str, message: Message) -> Message | Fault:
         try:
             for _ in range(self.times):
-                answer = self.site(name).answer(through_bytes(message))
+                if not self.kept or name not in self.open:
+                    self.open[name] = self.site(name)
+                answer = self.open[name].answer(through_bytes(message))
             return self.changed(name, through_bytes(answer))
         except UserError as error:
             return Fault(str(error))

@@ -16,8 +16,8 @@ from three_sites import SITES, STUDY, write
 from fedshift import study
 from fedshift.engine.coordinator import Coordinator
 from fedshift.engine.transport import Fault, Message
-from fedshift.flower import agreed
-from fedshift.flower.hospital import Hospital, specification
+from fedshift.hospitals import agreed
+from fedshift.hospitals.hospital import Hospital, specification
 from fedshift.io.paths import Paths, RunFiles
 from fedshift.jobs import served
 from fedshift.study.run import Run

@@ -46,19 +46,20 @@ def serve(args: argparse.Namespace) -> None:
     from ..flower import processes
 
     processes.require_flower()
-    from ..flower import agreed, keys, serving
+    from ..flower import keys, superlink
+    from ..hospitals import agreed
 
     agreed.require(plan)
     files = keys.Keys(args.keys)
     if args.init:
         keys.write(files, args.host, args.port, agreed.sites(plan), plan.path)
-        print("\n".join(serving.instructions(plan, files, args.study)))
+        print("\n".join(superlink.instructions(plan, files, args.study)))
         return
     if not args.insecure and not files.ca.exists():
         raise UserError(args.keys, "has no certificates", f"fedshift serve {args.study} --init --host HOST writes them")
     with processes.ended_by_signals():
         address = f"127.0.0.1:{args.port}" if args.insecure else files.address.read_text(encoding="utf-8").strip()
-        missing = serving.serve(plan, None if args.insecure else files, address, args.wait, args.threads, args.resume)
+        missing = superlink.serve(plan, None if args.insecure else files, address, args.wait, args.threads, args.resume)
     for run in plan.runs:
         say(f"trained {run}")
     if missing:
@@ -75,20 +76,21 @@ def site(args: argparse.Namespace) -> None:
     from ..flower import processes
 
     processes.require_flower()
-    from ..flower import visit
-    from ..flower.hospital import Hospital
+    from ..flower import supernode
+    from ..hospitals.disclosure import leaves
+    from ..hospitals.hospital import Hospital
 
     hospital = Hospital(plan, args.site, args.data, rows=not args.no_rows, offers=args.offers, threads=args.threads)
-    ca, key, address = visit.credentials(args.keys, args.server)
+    ca, key, address = supernode.credentials(args.keys, args.server)
     processes.require_tls(address, ca)
     for text in inspected(hospital.local):
         print(text)
     hospital.prepare()
-    print(f"What leaves this site for {address}:", *visit.leaves(hospital), sep="\n", flush=True)
+    print(f"What leaves this site for {address}:", *leaves(hospital), sep="\n", flush=True)
     if not args.yes and not _agreed():
         raise UserError("fedshift site", "nothing was sent", "answer yes, or say --yes")
     with processes.ended_by_signals():
-        visit.take_part(hospital, address, ca, key)
+        supernode.take_part(hospital, address, ca, key)
 
 
 def replay(args: argparse.Namespace) -> int:

@@ -161,6 +161,7 @@ class Site:
             self._require_consent(algorithm.name)
         self.state.forget()
         self.state.write_facts(message.about, message.tensors)
+        self._trainer = None  # it holds what this site was told, and has trained, in an earlier run
         trainer = self._opened_trainer()
         # Clients do not know the sizes of others, nor the state of the server.
         about = message.about

@@ -1,4 +1,4 @@
-"""Federations of real sites over Flower: messages on its wire, its processes, and both sides of a study.
+"""Federations of real sites over Flower: messages on its wire, its processes, and keys.
 
 Flower carries messages alone. Server and sites run the installed package, and never code that came over the wire:
 `fedshift serve` and `fedshift site` start SuperLink and SuperNode with process isolation, and do the tasks themselves.

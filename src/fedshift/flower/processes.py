@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..core.errors import Interrupted, UserError
+from ..io.disk import write_private
 from ..io.extras import extra
 
 QUIET = {
@@ -81,8 +82,7 @@ def secret_file(folder: Path) -> Path:
     """Write a new secret that only this user can read, by which Flower's processes know ours, and return its file."""
     file = folder / "secret"
     file.unlink(missing_ok=True)
-    with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as out:
-        out.write(secrets.token_bytes(32))
+    write_private(file, secrets.token_bytes(32))
     return file
 
 

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -35,6 +35,8 @@ AT_LEAST = 600.0
 SLOWER = 10
 """An answer may take this many times the longest so far, and at least so many seconds."""
 HEARTBEAT = 10.0
+STALLED = 90.0
+"""Seconds without a further piece of a message, at most 5 MiB, after which a site gives it up."""
 APP = b"""[build-system]
 requires = ["hatchling"]
 build-backend = "hatchling.build"
@@ -174,20 +176,28 @@ def _bytes(records: RecordDict) -> int:
 # ---- what lies below Flower's public API
 
 
-def _client(address: str, ca: bytes | None, who: str, *interceptors: Any) -> RuntimeHttpClient:
+def _client(kind: Any, address: str, ca: bytes | None, who: str, *interceptors: Any, **options: Any) -> Any:
+    """Return a client of one of Flower's interfaces, of a class `kind`, for the program `who`."""
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+    with_version = [RuntimeVersionHttpInterceptor(component_name=who), *interceptors]
+    where = {"server_address": address, "insecure": ca is None, "root_certificates": ca}
+    return kind.from_server_address(**where, interceptors=with_version, **options)
+
+
+def _runtime(address: str, ca: bytes | None, who: str, *interceptors: Any) -> RuntimeHttpClient:
     from flwr.supercore.retry import make_simple_http_retry_invoker
     from flwr.supercore.runtime import RuntimeHttpClient
 
     retries = make_simple_http_retry_invoker()
     retries.max_time = RETRY
-    return RuntimeHttpClient.from_server_address(
-        server_address=address,
-        insecure=ca is None,
-        root_certificates=ca,
-        interceptors=[RuntimeVersionHttpInterceptor(component_name=who), *interceptors],
-        retry_invoker=retries,
-    )
+    return _client(RuntimeHttpClient, address, ca, who, *interceptors, retry_invoker=retries)
+
+
+def _control(address: str, ca: bytes | None) -> Any:
+    from flwr.supercore.control import ControlHttpClient
+
+    return _client(ControlHttpClient, address, ca, "flwr CLI")
 
 
 def _acquire(client: RuntimeHttpClient, kind: str, wait: Callable[[], None]) -> Any:
@@ -205,7 +215,7 @@ def _acquirer(address: str, ca: bytes | None, secret: bytes) -> RuntimeHttpClien
     from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
 
     sign = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={"/flwr.proto.Runtime/AcquireTask"})
-    return _client(address, ca, "SuperExec", sign)
+    return _runtime(address, ca, "SuperExec", sign)
 
 
 @contextmanager
@@ -242,18 +252,6 @@ def register(address: str, ca: bytes | None, name: str, public_key: bytes) -> No
         _control(address, ca).RegisterNode(RegisterNodeRequest(public_key=key, name=name))
 
 
-def _control(address: str, ca: bytes | None) -> Any:
-    from flwr.supercore.control import ControlHttpClient
-    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-
-    return ControlHttpClient.from_server_address(
-        server_address=address,
-        insecure=ca is None,
-        root_certificates=ca,
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
-    )
-
-
 @contextmanager
 def opened_run(address: str, ca: bytes | None, secret: bytes) -> Iterator[Grid]:
     """Start a run at the SuperLink at an address, and hold its grid inside the context.
@@ -279,7 +277,7 @@ def opened_run(address: str, ca: bytes | None, secret: bytes) -> Iterator[Grid]:
     grid._retry_invoker.max_time = RETRY
     client = grid._runtime_client
     status, details = SubStatus.FAILED, "stopped"
-    with _heartbeats(client):
+    with closing(grid), _heartbeats(client):
         given = client.PullTaskInput(PullTaskInputRequest())
         TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
         TaskIdentity.node_id = given.context.node_id
@@ -290,7 +288,28 @@ def opened_run(address: str, ca: bytes | None, secret: bytes) -> Iterator[Grid]:
         finally:
             with suppress(LOST):
                 client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
-            grid.close()
+
+
+class _Pulling:
+    """A client of the runtime API that gives up a message of which no further piece comes.
+
+    Where the SuperLink was killed in between, the SuperNode never gets the rest, and Flower would wait for two hours.
+    """
+
+    def __init__(self, client: RuntimeHttpClient) -> None:
+        self._client, self._came = client, time.monotonic()
+
+    def __getattr__(self, call: str) -> Any:
+        return getattr(self._client, call)
+
+    def PullObject(self, request: Any) -> Any:  # noqa: N802 - Flower's name
+        reply = self._client.PullObject(request)
+        now = time.monotonic()
+        if reply.object_available:
+            self._came = now
+        elif now - self._came > STALLED:
+            raise TimeoutError
+        return reply
 
 
 def answer_tasks(
@@ -303,21 +322,25 @@ def answer_tasks(
     """
     from flwr.app import Message as OnWire
     from flwr.common.constant import SubStatus
+    from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
     from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
     from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
     acquirer = _acquirer(address, None, secret)
     while True:
         task = _acquire(acquirer, "flwr-clientapp", wait)
-        client = _client(address, None, "flwr-clientapp", RuntimeTokenHttpInterceptor(task.token))
-        with _heartbeats(client):
-            received, context, _, _ = pull_task_input(client)
+        client = _runtime(address, None, "flwr-clientapp", RuntimeTokenHttpInterceptor(task.token))
+        with closing(client), _heartbeats(client):
+            try:
+                received, context, _, _ = pull_task_input(_Pulling(client))
+            except (TimeoutError, ObjectPullError):
+                push_task_output(client, None, SubStatus.FAILED, "the message did not come")
+                continue
             asked = unpacked(received.content)
             replied = answer(asked) if isinstance(asked, Message) else asked
             content = _refused(replied.reason) if isinstance(replied, Fault) else packed(replied)
             push_message(client, OnWire(content, reply_to=received), context)
             push_task_output(client, context, SubStatus.COMPLETED, "")
-        client.close()
         if isinstance(asked, Message) and asked.kind == "over":
             raise Over
         if isinstance(asked, Message) and asked.kind == "refused":

@@ -169,6 +169,12 @@ def commit(temporary: Path, path: Path) -> None:
     _sync(path.parent)
 
 
+def write_private(path: Path, content: bytes) -> None:
+    """Write a new file that only this user can read. Raises FileExistsError where there is one."""
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(content)
+
+
 @contextlib.contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`. It replaces `path` if the block succeeds, and is removed if not."""

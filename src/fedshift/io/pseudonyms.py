@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.errors import UserError
-from .disk import disk_errors
+from .disk import disk_errors, write_private
 from .guards import require_regular
 
 DIGITS = 12
@@ -37,9 +36,7 @@ class Pseudonyms:
         if not key.exists():
             with disk_errors(key):
                 key.parent.mkdir(parents=True, exist_ok=True)
-                file = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(file, "w", encoding="ascii") as opened:
-                    opened.write(secrets.token_hex(32) + "\n")
+                write_private(key, f"{secrets.token_hex(32)}\n".encode())
         secret = key.read_bytes().strip()
         if len(secret) < SHORTEST:
             problem = f"has fewer than {SHORTEST} characters, too few for a secret"

@@ -5,21 +5,15 @@ Only what `Hospital.answer` returns leaves the site. It is counted by name in `s
 
 from __future__ import annotations
 
-import functools
-import io
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import torch
+from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..core.console import say
 from ..core.errors import UserError
 from ..core.units import SPACING
-from ..data.samples import Samples
 from ..engine.site import Site, Specification
 from ..engine.transport import Fault, Message
 from ..io.paths import Paths
@@ -36,10 +30,9 @@ from ..models import initialise
 from ..study.plan import Plan
 from ..transforms import shape_after
 from . import agreed
+from .rows import in_bytes, pseudonyms, renamed
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ..study.run import Run
 
 
@@ -76,6 +69,7 @@ class Hospital:
         # Both plans expand one study in one order.
         self._runs = dict(zip(map(agreed.name_of, plan.runs.values()), self.local.runs.values(), strict=True))
         self._digests = {agreed.name_of(run): agreed.digest_of(run) for run in plan.runs.values()}
+        self._open: dict[str, Site] = {}
         self.sent: Counter[str] = Counter()
 
     def prepare(self) -> None:
@@ -128,25 +122,28 @@ class Hospital:
         return self._site(key).answer(Message(message.kind, about, message.tensors))
 
     def _site(self, key: str) -> Site:
-        run = self._runs[key]
-        folder = self.paths.run(run.id) / "site"
-        folder.mkdir(parents=True, exist_ok=True)
-        device = take_device(self.threads, run.training.deterministic)
-        specification, train, val = self._opened(key)
-        options: dict[str, Any] = {"device": device, "digest": self._digests[key], "sends_offers": self.offers}
-        return Site.open(self.name, specification, train, val, folder, **options)
-
-    @functools.lru_cache(maxsize=1)  # noqa: B019 - one hospital lives as long as its process
-    def _opened(self, key: str) -> tuple[Specification, Samples, Samples | None]:
-        """Return the specification of a run, and the site's samples for training and validation."""
+        """Return this site's part of a run. The last one stays open: its network is built once for all its rounds."""
         run = self._runs[key]
         device = take_device(self.threads, run.training.deterministic)
-        images = RunImages(run, self.paths, device)
-        parts = images.by_site("train", [self.name])
-        run.training.require_batch(self.name, len(parts.get(self.name, ())))
-        vals = images.by_site("val", [self.name])
-        val = images.samples(vals[self.name]) if vals else None
-        return specification(run, images.prepared.shape), images.samples(parts[self.name]), val
+        if key not in self._open:
+            images = RunImages(run, self.paths, device)
+            parts = {split: images.by_site(split, [self.name]) for split in ("train", "val")}
+            run.training.require_batch(self.name, len(parts["train"].get(self.name, ())))
+            samples = {split: images.samples(rows[self.name]) for split, rows in parts.items() if rows}
+            folder = self.paths.run(run.id) / "site"
+            folder.mkdir(parents=True, exist_ok=True)
+            site = Site.open(
+                self.name,
+                specification(run, images.prepared.shape),
+                samples["train"],
+                samples.get("val"),
+                folder,
+                device=device,
+                digest=self._digests[key],
+                sends_offers=self.offers,
+            )
+            self._open = {key: site}
+        return self._open[key]
 
     # ---- after the last round
 
@@ -191,33 +188,3 @@ def specification(run: Run, shape: tuple[int, ...]) -> Specification:
         seed=run.seed,
         task=run.data.task,
     )
-
-
-def pseudonyms(samples: pd.DataFrame, site: str) -> dict[str, dict[str, str]]:
-    """Return names for the samples and patients of a site that do not tell who they are, by column."""
-    return {
-        column: {str(value): f"{site}-{column[0]}{k}" for k, value in enumerate(sorted(set(samples[column].dropna())))}
-        for column in ("sample", "patient")
-    }
-
-
-def renamed(table: pd.DataFrame, names: dict[str, dict[str, str]]) -> pd.DataFrame:
-    """Return a table with the pseudonyms of its samples and patients."""
-    return table.assign(**{c: table[c].map(new) for c, new in names.items() if c in table})
-
-
-def in_bytes(table: pd.DataFrame) -> torch.Tensor:
-    """Return a table as the bytes of a Parquet file, (n,) uint8."""
-    buffer = io.BytesIO()
-    table.reset_index(drop=True).to_parquet(buffer, engine="pyarrow", index=False)
-    return torch.from_numpy(np.frombuffer(buffer.getvalue(), dtype=np.uint8).copy())
-
-
-def as_table(content: torch.Tensor) -> pd.DataFrame:
-    """Return the table of `in_bytes`. Raises UserError for other bytes."""
-    import pandas as pd
-
-    try:
-        return pd.read_parquet(io.BytesIO(content.numpy().tobytes()), engine="pyarrow")
-    except (ValueError, OSError) as error:
-        raise UserError("rows of a site", "are no table", "start the site again") from error

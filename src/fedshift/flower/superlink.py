@@ -1,0 +1,93 @@
+"""The server over Flower: a SuperLink for the sites of a study, started again if it ends."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.console import say
+from ..core.errors import UserError
+from ..hospitals import agreed, study_server
+from ..io.paths import Paths
+from .processes import Process, is_local, running, secret_file
+from .wire import LOST, FlowerTransport, opened_run, register
+
+if TYPE_CHECKING:
+    from ..study.plan import Plan
+    from .keys import Keys
+
+STARTS = 5
+"""How often a SuperLink is started."""
+
+
+def serve(plan: Plan, keys: Keys | None, address: str, wait: float, threads: int, resume: bool) -> list[str]:
+    """Train all runs of a study with its sites, and return the names of sites whose rows for the page are missing.
+
+    `address` (host:port) is where sites reach this machine; without `keys` it is on the loopback device. A SuperLink
+    that ends is started again: a new run of Flower goes on after the last finished round. Raises UserError for sites
+    that do not come within `wait` seconds, and for rounds of an earlier call that `resume` does not ask to go on with.
+    """
+    stopped = [run for run in plan.runs if Paths().run_files(run).state.exists()]
+    if stopped and not resume:
+        problem = "was stopped before its last round"
+        raise UserError(Paths().run(stopped[0]), problem, "go on with it: --resume; or remove its folder")
+    if not resume:
+        shutil.rmtree(_home(), ignore_errors=True)
+    _home().mkdir(parents=True, exist_ok=True)
+    for _ in range(STARTS):
+        with superlink(keys, address) as (program, local, ca, secret):
+            try:
+                with opened_run(local, ca, secret) as grid:
+                    transport = FlowerTransport(grid, agreed.sites(plan), say)
+                    return study_server.serve(plan, transport, wait, threads, program.require_alive)
+            except LOST as error:
+                time.sleep(1)
+                if program.child.poll() is None:
+                    raise UserError(program.program, f"refuses a call: {error}", f"see {program.log}") from error
+                say("the SuperLink has ended; starting another one, which goes on after the last finished round")
+    raise UserError("flower-superlink", f"has ended {STARTS} times", f"see {program.log}")
+
+
+def _home() -> Path:
+    return Paths().results / "federation" / "server"
+
+
+@contextmanager
+def superlink(keys: Keys | None, address: str) -> Iterator[tuple[Process, str, bytes | None, bytes]]:
+    """Run a SuperLink inside the context: give its process, its address from here, the authority, and its secret."""
+    port = address.rpartition(":")[2]
+    local = f"127.0.0.1:{port}"
+    home = _home()
+    secret = secret_file(home)
+    options = ["--isolation", "process", "--superexec-auth-secret-file", str(secret.absolute()), "--port", port]
+    options += ["--disable-runtime-dependency-installation", "--database", str((home / "state.db").absolute())]
+    ca = None
+    if keys:
+        certificate, key = keys.server
+        ca = keys.ca.read_bytes()
+        options += ["--host", "127.0.0.1" if is_local(address) else "0.0.0.0", "--enable-supernode-auth"]
+        options += ["--ssl-ca-certfile", str(keys.ca.absolute()), "--ssl-certfile", str(certificate.absolute())]
+        options += ["--ssl-keyfile", str(key.absolute())]
+    else:
+        options += ["--host", "127.0.0.1", "--insecure"]
+    with running("flower-superlink", options, home) as program:
+        program.wait_for_port(local)
+        if keys:
+            for name in keys.names:
+                register(local, ca, name, keys.public(name).read_bytes())
+        say(f"open at {address}")
+        yield program, local, ca, secret.read_bytes()
+
+
+def instructions(plan: Plan, keys: Keys, study: str) -> Iterator[str]:
+    """Yield what `fedshift serve --init` says: which folder goes to whom, and the commands of both sides."""
+    yield f"Certificates are in {keys.folder}; {keys.folder / 'server'} stays on this machine."
+    for name in agreed.sites(plan):
+        yield f"Give {keys.site(name)} to {name}, over a way that nobody else reads. There:"
+        yield f"  fedshift site {name}/{plan.path.name} --site {name} --data images.csv --keys {name}"
+    yield "Here, when the sites are told:"
+    yield f"  fedshift serve {study}"

@@ -1,0 +1,171 @@
+"""The server's side of a study: waits for the sites, trains the runs, and writes what rule train writes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from ..core.console import duration, say
+from ..core.errors import UserError
+from ..engine.coordinator import Coordinator
+from ..engine.specification import Specification
+from ..engine.transport import Fault, Message, Transport
+from ..io.disk import locked
+from ..io.paths import Paths, RunFiles
+from ..io.tensors import read_tensors, write_tensors
+from ..jobs import served
+from ..jobs.devices import take_device
+from ..jobs.round_log import RoundLog
+from . import agreed
+from .hospital import specification
+from .rows import as_table, write_rows
+
+if TYPE_CHECKING:
+    from ..study.plan import Plan
+    from ..study.run import Run
+
+LOOK = 1.0
+"""Seconds between two looks for sites."""
+RETURN = 180.0
+"""Seconds to wait, after the last round, for sites that were gone: the page needs their rows."""
+REMIND = 30.0
+"""Seconds between two lines about sites that are missing."""
+
+
+class Connection(Transport, Protocol):
+    """What connects the server to the sites of a study.
+
+    Attributes
+    ----------
+    bytes_down, bytes_up : bytes of tensors sent and received so far
+    """
+
+    bytes_down: int
+    bytes_up: int
+
+    def here(self) -> list[str]:
+        """Return the names of the sites that are connected."""
+        ...
+
+
+class OfRun:
+    """A transport whose messages are those of one run."""
+
+    def __init__(self, transport: Connection, run: str) -> None:
+        self.transport, self.run = transport, run
+        self.names: Sequence[str] = transport.names
+
+    def ask(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Message | Fault]]:
+        """Send messages with the name of the run, and say which sites did not answer."""
+        marked = {name: m._replace(about=m.about | {"run": self.run}) for name, m in messages.items()}
+        for name, answer in self.transport.ask(marked):
+            if isinstance(answer, Fault):
+                say(f"no answer of {name!r} to {messages[name].kind}: {answer.reason}")
+            yield name, answer
+
+
+def serve(
+    plan: Plan, transport: Connection, wait: float, threads: int, check: Callable[[], None] = lambda: None
+) -> list[str]:
+    """Train all runs of a study with its sites, and return the names of sites whose rows for the page are missing.
+
+    A run that was begun goes on after its last finished round. `check` is called while sites are waited for, and may
+    raise an error. Raises UserError for sites that do not come within `wait` seconds.
+    """
+    wait_for_sites(transport, wait, check)
+    trained = {}
+    for key, run in plan.runs.items():
+        say(f"training {key}")
+        trained[key] = train(run, transport, threads)
+    try:
+        wait_for_sites(transport, min(wait, RETURN), check)
+    except UserError as error:
+        say(f"{error.where} {error.what}: going on without their rows")
+    missing = collect_rows(plan, trained, transport)
+    dict(transport.ask(dict.fromkeys(transport.names, Message("over", {}, {}))))
+    for key in trained:
+        shutil.rmtree(Paths().run_files(key).checkpoint, ignore_errors=True)
+    return missing
+
+
+def wait_for_sites(transport: Connection, limit: float, check: Callable[[], None]) -> None:
+    """Wait until all sites are connected. Raises UserError that names those that are missing after `limit` seconds."""
+    began = said = time.monotonic()
+    while missing := sorted({*transport.names} - {*transport.here()}):
+        check()
+        now = time.monotonic()
+        if now - began > limit:
+            names = ", ".join(missing)
+            problem = f"did not connect within {duration(limit)}"
+            raise UserError(f"sites {names}", problem, "ask there for the output of fedshift site; wait longer: --wait")
+        if now - said > REMIND:
+            said = now
+            say(f"waiting for {', '.join(missing)}; give up in {duration(limit - (now - began))}")
+        time.sleep(LOOK)
+
+
+def train(run: Run, transport: Connection, threads: int) -> Coordinator:
+    """Train one run with the sites, or go on with it, and write the files of `RunFiles.trained`."""
+    files = Paths().run_files(run.id)
+    ours = OfRun(transport, agreed.name_of(run))
+    digest = agreed.digest_of(run)
+    device = take_device(threads, run.training.deterministic)
+    started = datetime.now(UTC)
+    log = RoundLog(files.round_log, run.training.rounds)
+
+    def save(coordinator: Coordinator) -> None:
+        progress = coordinator.progress()
+        number = progress["round"]
+        log.append(number, [row for row in progress["history"] if row["round"] == number])
+        write_tensors(files.state, coordinator.tensors(), {"digest": digest, "progress": json.dumps(progress)})
+        say(f"  {transport.bytes_down / 1e6:.1f} MB sent and {transport.bytes_up / 1e6:.1f} MB received so far")
+
+    with locked(files.lock):
+        coordinator = _opened(specification(run, agreed.shape_of(run)), ours, files, digest, device)
+        if not files.manifest.exists():
+            log.start(coordinator.server.round)
+            try:
+                coordinator.run(after_round=save)
+            finally:
+                log.close()
+            served.write(run, coordinator, files, started, threads, device)
+    return coordinator
+
+
+def _opened(spec: Specification, transport: OfRun, files: RunFiles, digest: str, device: torch.device) -> Coordinator:
+    """Return the coordinator of a run: after its last finished round, or before the first."""
+    if files.state.exists():
+        tensors, meta = read_tensors(files.state)
+        if meta.get("digest") == digest:
+            progress = json.loads(meta["progress"])
+            say(f"going on after round {progress['round']}")
+            return Coordinator.resume(spec, transport, tensors, progress, digest=digest, device=device)
+        say("starting anew: the checkpoint was made by other code")
+    return Coordinator.open(spec, transport, digest=digest, device=device)
+
+
+def collect_rows(plan: Plan, trained: Mapping[str, Coordinator], transport: Connection) -> list[str]:
+    """Ask the sites for the rows that a page needs, and write them as preparation and prediction write theirs.
+
+    Returns the names of sites whose rows are missing.
+    """
+    missing: set[str] = set()
+    for key, coordinator in trained.items():
+        run = plan.runs[key]
+        best = coordinator.best()
+        messages = {
+            name: Message("rows", {"since": coordinator.since[k]}, {"received": best.received_by(k)})
+            for k, name in enumerate(transport.names)
+        }
+        answers = dict(OfRun(transport, agreed.name_of(run)).ask(messages))
+        missing |= {name for name, answer in answers.items() if isinstance(answer, Fault)}
+        rows = {n: {k: as_table(t) for k, t in a.tensors.items()} for n, a in answers.items() if isinstance(a, Message)}
+        if rows:
+            write_rows(plan, run, rows)
+    return sorted(missing)

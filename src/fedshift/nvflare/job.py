@@ -1,0 +1,127 @@
+"""Both sides of a study in a job of NVFlare: a controller at the server, an executor at each site."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from ..core.errors import Interrupted, UserError
+from ..engine.transport import Fault, Message
+from ..hospitals import agreed, study_server
+from ..hospitals.disclosure import leaves
+from ..hospitals.hospital import Hospital
+from .shareables import KEY, TASK, Settings, packed, unpacked
+
+POLL, LIMIT = 0.1, 6 * 3600
+"""Seconds between two looks for answers, and those that an answer may take, since a site may train for hours."""
+
+
+class StudyController(Controller):
+    """The server of a study: asks its sites by tasks, and writes what rule train writes."""
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Do nothing: `control_flow` does all."""
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Do nothing: `control_flow` has done all."""
+
+    def process_result_of_unknown_task(self, *_: Any) -> None:
+        """Do nothing: an answer that came too late does not count."""
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Train the study. What goes wrong ends the job, with a line in its log."""
+        try:
+            settings = Settings.read(fl_ctx)
+            with contextlib.chdir(settings.folder):
+                plan = settings.plan()
+                agreed.require(plan)
+                transport = NvflareTransport(self, fl_ctx, abort_signal, agreed.sites(plan))
+                missing = study_server.serve(plan, transport, settings.wait, settings.threads)
+        except UserError as error:
+            self.system_panic(str(error), fl_ctx)
+        except Interrupted:
+            self.log_info(fl_ctx, "aborted; another job goes on after the last finished round")
+        else:
+            self.log_info(fl_ctx, f"trained; without rows of {', '.join(missing) or 'no site'}")
+
+
+class NvflareTransport:
+    """The server's end: a `Connection` whose sites are the clients of a job, by their names in the startup kits.
+
+    Attributes
+    ----------
+    names : names of all sites, sorted
+    bytes_down, bytes_up : bytes of messages sent and received so far
+    """
+
+    def __init__(self, controller: Controller, context: FLContext, stop: Signal, names: Sequence[str]) -> None:
+        self.names = sorted(names)
+        self.bytes_down = self.bytes_up = 0
+        self._controller, self._context, self._stop = controller, context, stop
+
+    def here(self) -> list[str]:
+        """Return the names of the sites that are in the job."""
+        clients = {client.name for client in self._context.get_engine().get_clients()}
+        return [name for name in self.names if name in clients]
+
+    def ask(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Message | Fault]]:
+        """Send each named site its message, and yield name and answer of each, in the order of `names`."""
+        answers: dict[str, Message | Fault] = {}
+
+        def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
+            self.bytes_up += len(client_task.result.get(KEY, b""))
+            answers[client_task.client.name] = unpacked(client_task.result)
+
+        tasks = {}
+        for name in messages.keys() & {*self.here()}:
+            content = packed(messages[name])
+            self.bytes_down += len(content[KEY])
+            tasks[name] = Task(TASK, content, timeout=LIMIT, result_received_cb=received)
+            self._controller.broadcast(tasks[name], self._context, targets=[name], min_responses=1)
+        while any(task.completion_status is None for task in tasks.values()):
+            if self._stop.triggered:
+                raise Interrupted
+            time.sleep(POLL)
+        for name in self.names:
+            if name in messages:
+                reason = tasks[name].completion_status.value if name in tasks else "is not connected"
+                yield name, answers.get(name, Fault(reason))
+
+
+class StudyExecutor(Executor):
+    """A site of a study: answers the server's messages with its own table of images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hospital: Hospital | None = None
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        """Return the answer to a message, or why there is none."""
+        try:
+            settings, message = Settings.read(fl_ctx), unpacked(shareable)
+            with contextlib.chdir(settings.folder):
+                if isinstance(message, Message):
+                    message = self._opened(settings, fl_ctx).answer(message)
+                return packed(message)
+        except UserError as error:
+            self.log_error(fl_ctx, str(error))
+            return packed(Fault(str(error)))
+
+    def _opened(self, settings: Settings, context: FLContext) -> Hospital:
+        if self._hospital is None:
+            options = settings.model_dump(include={"rows", "offers", "threads"})
+            hospital = Hospital(settings.plan(), context.get_identity_name(), Path(settings.data), **options)
+            self.log_info(context, "\n".join(["what leaves this site:", *leaves(hospital)]))
+            hospital.prepare()
+            self._hospital = hospital
+        return self._hospital

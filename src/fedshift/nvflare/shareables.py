@@ -1,0 +1,74 @@
+"""Messages as NVFlare carries them, and what a server or a site decides by itself, in its startup kit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+
+from .. import study
+from ..core.frozen import Frozen
+from ..core.registry import validated
+from ..engine.transport import Fault, Message
+from ..io import tensors
+from ..io.text import read_json
+from ..study.plan import Plan
+from ..study.settings import scale_of
+
+TASK, KEY = "fedshift", "message"
+"""Name of all tasks, and of the one entry of their data."""
+
+
+class Settings(Frozen):
+    """The file `local/fedshift.json` of a startup kit, which its owner writes.
+
+    Attributes
+    ----------
+    folder : where the study works, with its results
+    study : the study's YAML file, in this folder
+    data : at a site, its table of images, in this folder
+    rows, offers : what may leave a site: rows of single images under pseudonyms; what plug-ins derive from images
+    wait : at the server, seconds to wait for sites
+    threads : threads of the training
+    """
+
+    folder: Path
+    study: str
+    data: str = "images.csv"
+    rows: bool = False
+    offers: bool = False
+    wait: float = 600.0
+    threads: int = 1
+
+    @classmethod
+    def read(cls, context: FLContext) -> Settings:
+        """Return the settings of this server or site. Raises UserErrors for a file that says something else."""
+        file = Path(context.get_prop(FLContextKey.WORKSPACE_OBJECT).get_site_config_dir(), "fedshift.json")
+        settings: Settings = validated(cls, read_json(file), f"{file}")
+        return settings
+
+    def plan(self) -> Plan:
+        """Return the study; the current folder is that of the settings."""
+        return study.load(Path(self.study), scale_of())
+
+
+def packed(message: Message | Fault) -> Shareable:
+    """Return a message, or the fault in its place, as the bytes of one file of tensors."""
+    if isinstance(message, Fault):
+        return Shareable({KEY: tensors.packed({}, {"fault": message.reason})})
+    about = {"kind": message.kind, "about": json.dumps(message.about)}
+    return Shareable({KEY: tensors.packed(message.tensors, about)})
+
+
+def unpacked(shareable: Shareable) -> Message | Fault:
+    """Return the message of `packed`, or a fault where NVFlare has an error in its place."""
+    code = shareable.get_return_code()
+    if code != ReturnCode.OK or KEY not in shareable:
+        return Fault(f"NVFlare says {code}; see the log of the site")
+    content, about = tensors.unpacked(shareable[KEY], "message")
+    if "fault" in about:
+        return Fault(about["fault"])
+    return Message(about["kind"], json.loads(about["about"]), content)
