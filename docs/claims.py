@@ -1,8 +1,9 @@
-"""Write the table of the papers' claims into docs/reproductions.md: `make claims`.
+"""Write the table of commands and that of the papers' claims into docs/reproductions.md: `make claims`.
 
 `docs/reproductions/claims.yaml` lists the claims in the papers' words, where they are printed, and which rows of which
 files test them. Whether a claim holds is read from these files, which studies wrote (`trends.csv`, `summary.csv`,
-`comparison.csv`). A claim that nothing tests is untested, and its entry says why.
+`comparison.csv`). A claim that nothing tests is untested, and its entry says why. The commands are those of
+`docs/reproductions/studies.yaml`.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ FOLDER = Path(__file__).parent / "reproductions"
 PAGE = FOLDER.with_suffix(".md")
 BEGIN = "<!-- The table begins: make claims writes it -->"
 END = "<!-- The table ends -->"
+COMMANDS_BEGIN = "<!-- The commands begin: make claims writes them -->"
+COMMANDS_END = "<!-- The commands end -->"
 HELD, FAILED, CANNOT_TELL, UNTESTED = VERDICTS = ("held", "failed", "cannot tell", "untested")
 DECIDED = {"yes": HELD, "no": FAILED}
 HEAD = ("", "paper", "claim", "printed in", "data, and how they differ", "ours", "verdict")
+KINDS = ("trend", "levels", "deviations", "seeds", "printed")
+"""Kinds of evidence; each names its file."""
 NOISE = ("noise", "chance", "one seed")
 """Words in the doubt of a trend with which it decides nothing."""
 ALPHA = 0.05
@@ -47,6 +52,25 @@ def table() -> str:
     counted = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
     lines = [f"Of {len(rows)} claims: {counted}.", "", line(HEAD), line(["---"] * len(HEAD)), *map(line, rows)]
     return "\n".join(lines) + "\n"
+
+
+def commands() -> str:
+    """Return the table of reproductions as Markdown: the command of each, the files that it writes, the claims."""
+    entries = yaml.safe_load((FOLDER / "studies.yaml").read_text(encoding="utf-8"))
+    tested: dict[str, list[str]] = defaultdict(list)
+    for number, claim in enumerate(yaml.safe_load((FOLDER / "claims.yaml").read_text(encoding="utf-8")), 1):
+        for file in {piece[kind] for piece in claim.get("evidence", ()) for kind in KINDS if kind in piece}:
+            tested[file].append(str(number))
+    head = ("command", "writes, in docs/reproductions", "claims that rest on it")
+    rows = []
+    for name, entry in entries.items():
+        command = f"`make reproduce STUDY={name}`"
+        if "lost" in entry:
+            command = f"{name} cannot be repeated: {entry['lost']}"
+        numbers = {number for file in entry["writes"] for number in tested[file]}
+        files = ", ".join(f"`{file}`" for file in entry["writes"])
+        rows.append((command, files, ", ".join(sorted(numbers, key=int)) or "–"))
+    return "\n".join([line(head), line(["---"] * len(head)), *map(line, rows)]) + "\n"
 
 
 def row(number: int, claim: Mapping[str, Any]) -> tuple[str, ...]:
@@ -80,7 +104,7 @@ def judged(findings: list[Finding], each: bool) -> str:
 
 def finding(evidence: Mapping[str, Any]) -> Finding:
     """Return what a piece of evidence says, by its kind."""
-    kinds = {"trend": trend, "levels": levels, "deviations": deviations, "seeds": seeds, "printed": printed}
+    kinds = dict(zip(KINDS, (trend, levels, deviations, seeds, printed), strict=True))
     (kind,) = kinds.keys() & evidence.keys()
     found = kinds[kind](evidence)
     label = evidence.get("label", "")
@@ -255,9 +279,11 @@ def printed(evidence: Mapping[str, Any]) -> Finding:
 
 
 def written(page: str) -> str:
-    """Return a page with the table between its two marks."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{table()}\n{END}{rest.partition(END)[2]}"
+    """Return a page with both tables, each between its two marks."""
+    for begin, made, end in ((COMMANDS_BEGIN, commands(), COMMANDS_END), (BEGIN, table(), END)):
+        before, _, rest = page.partition(begin)
+        page = f"{before}{begin}\n\n{made}\n{end}{rest.partition(end)[2]}"
+    return page
 
 
 if __name__ == "__main__":

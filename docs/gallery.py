@@ -1,8 +1,8 @@
 """Put the page of a study into the gallery of the documentation: `make gallery STUDY=demo`.
 
-The page is copied from `reports/`, where a run has written it, to `docs/gallery/` under a fixed name. Then the list in
-`docs/gallery.md` is written again: it has the studies of `docs/gallery/studies.yaml` whose pages are there. Without a
-study, only the list is written.
+The page is copied from `reports/`, or from where `make reproduce` has written it, to `docs/gallery/` under a fixed
+name. Then the list in `docs/gallery.md` is written again: it has the studies of `docs/gallery/studies.yaml` whose pages
+are there. Without a study, only the list is written.
 """
 
 from __future__ import annotations
@@ -68,12 +68,21 @@ def fault(exhibit: Exhibit, page: Path) -> str:
     size = page.stat().st_size
     if f"from the files of study <b>{exhibit.study}</b>" not in html:
         return f"is not the page of {exhibit.study}"
+    if str(ROOT) in html:
+        return f"names the folder {ROOT}; name the study by a relative path, and run fedshift page"
     if size >= LARGEST:
         return f"has {size:,} bytes, and a page of the gallery has less than {LARGEST:,}; leave figures out"
     if not exhibit.images and "data:image/png" in html:
         problem = "shows images of the data, whose licence does not allow it here"
         return f"{problem}; leave patches and mistakes out of figures, and run fedshift page"
     return ""
+
+
+def written_page(name: str, root: Path) -> Path:
+    """Return the page of a study below the folder `reports/`, or below that of its reproduction if it is only there."""
+    page = root / "reports" / f"{name}.html"
+    reproduced = root / "build" / "reproductions" / name / "reports" / page.name
+    return reproduced if reproduced.is_file() and not page.is_file() else page
 
 
 def main(name: str = "", page: str = "", root: Path = ROOT) -> int:
@@ -84,7 +93,7 @@ def main(name: str = "", page: str = "", root: Path = ROOT) -> int:
         print(f"STUDY: {name} is not one of {', '.join(known)}", file=sys.stderr)
         return 2
     if name:
-        source = Path(page) if page else root / "reports" / f"{name}.html"
+        source = Path(page) if page else written_page(name, root)
         wrong = fault(known[name], source)
         if wrong:
             print(f"{source}: {wrong}", file=sys.stderr)

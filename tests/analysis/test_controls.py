@@ -15,6 +15,7 @@ from fedshift.io.tables import read_table, write_table
 from fedshift.report import headline_tables, page, summary, verdict_words
 from fedshift.study.plan import Plan
 
+CONTROL = "Control: colour and texture only, no network"
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": []}
 
 
@@ -72,7 +73,7 @@ def test_levels_and_differences_from_the_control(tmp_path: Path) -> None:
     ]
     gap = found.controls.gap(partition)
     assert (gap.mean, gap.low, gap.high) == pytest.approx((0.1, 0.1, 0.1))
-    (written,) = [row for row in written_rows(plan, paths, "overview") if row["Condition"] == headline_tables.CONTROL]
+    (written,) = [row for row in written_rows(plan, paths, "overview") if row["Condition"] == CONTROL]
     columns = [f"95% interval ({name})" for name in ("Internal mean", "External mean", "Gap")]
     assert [written[name] for name in columns] == ["80.0 to 80.0", "70.0 to 70.0", "10.0 to 10.0"]
     assert [row[f"95% interval ({headline_tables.CONTROL_COLUMN})"] for row in written_rows(plan, paths, "sites")] == (
@@ -138,5 +139,5 @@ def test_means_over_partitions_that_leave_out_other_sites(tmp_path: Path) -> Non
     assert found.controls.difference(family, "source").mean == pytest.approx(-0.2)
     told = verdict_words.beside_control(found.controls)
     assert "the best condition, FedAvg, aggregated BN with TsmoBN, has 80.0" in told
-    rows = [row for row in page.context(found)["overview"].rows if row[0].text == headline_tables.CONTROL]
+    rows = [row for row in page.context(found)["overview"].rows if row[0].text == CONTROL]
     assert [row[1].text for row in rows] == ["C", "B"]

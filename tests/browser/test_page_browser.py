@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import disc_study
 import fake_study
 import numpy as np
 import pandas as pd
@@ -16,8 +17,9 @@ from scored_study import summarised
 
 from fedshift.analysis import results
 from fedshift.io.paths import Paths
-from fedshift.jobs.apply import Applied
+from fedshift.jobs.apply import Applied, apply, chosen
 from fedshift.report import applied, gallery, page
+from fedshift.study.plan import Plan
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = [
@@ -309,11 +311,10 @@ def applied_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return applied.write(made).as_uri()
 
 
-@pytest.mark.parametrize("tab", [WIDE], indirect=True, ids=["all"])
-def test_the_page_of_new_images_is_accessible_wide_narrow_dark_and_in_print(tab: Page, applied_url: str) -> None:
+def require_accessible(tab: Page) -> None:
+    """Fail for a violation of accessibility: wide, narrow, dark and on paper."""
     from axe_playwright_python.sync_playwright import Axe
 
-    tab.goto(applied_url)
     steps: dict[str, Callable[[], None]] = {
         "1280": lambda: None,
         "390": lambda: tab.set_viewport_size({"width": 390, "height": 844}),
@@ -326,7 +327,59 @@ def test_the_page_of_new_images_is_accessible_wide_narrow_dark_and_in_print(tab:
         assert found.violations_count == 0, f"{name}: {found.generate_report()}"
         if name == "390":
             assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize("tab", [WIDE], indirect=True, ids=["all"])
+def test_the_page_of_new_images_is_accessible_wide_narrow_dark_and_in_print(tab: Page, applied_url: str) -> None:
+    tab.goto(applied_url)
+    require_accessible(tab)
     assert tab.get_by_text("17 of them are of centre0, where the model was trained").is_visible()
+
+
+@pytest.fixture(scope="module")
+def masks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Paths]:
+    """A study of masks that has been carried out."""
+    return disc_study.finished(tmp_path_factory.mktemp("masks"))
+
+
+@pytest.mark.parametrize("tab", [WIDE], indirect=True, ids=["all"])
+def test_the_page_of_a_study_of_masks_is_accessible_wide_narrow_dark_and_in_print(
+    tab: Page, masks: tuple[Plan, Paths]
+) -> None:
+    plan, paths = masks
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.goto(paths.page(plan.name).as_uri())
+    tab.evaluate(OPEN)
+    clipped = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length"
+    assert tab.evaluate(clipped) == 0
+    # Outlines are drawn over the images themselves, at their place.
+    drawn = "[...document.querySelectorAll('#examples svg.row')].map(e => e.querySelectorAll('image').length)"
+    assert tab.evaluate(drawn) == [6, 6, 6]
+    require_accessible(tab)
+    assert said == []
+
+
+@pytest.mark.parametrize("tab", [WIDE], indirect=True, ids=["all"])
+def test_the_page_of_new_masks_is_accessible_wide_narrow_dark_and_in_print(
+    tab: Page, masks: tuple[Plan, Paths], tmp_path: Path
+) -> None:
+    plan, paths = masks
+    (run,) = plan.runs
+    pixels = np.random.default_rng(0).integers(80, 120, (5, 40, 60)).astype(np.uint8)
+    for n, image in enumerate(pixels):
+        image[10:20, 10 + n : 20 + n] = 180
+        Image.fromarray(image).save(tmp_path / f"{n}.png")
+    table = pd.DataFrame(
+        {"path": [f"{n}.png" for n in range(5)], "site": ["north", "north", "a <b>", "a <b>", "a <b>"]}
+    )
+    table.to_csv(tmp_path / "images.csv", index=False)
+    made = apply(paths.run(run), tmp_path / "images.csv", chosen("tsmobn", [], None), tmp_path / "out")
+    tab.goto(applied.write(made).as_uri())
+    require_accessible(tab)
+    assert tab.get_by_text("Without masks drawn by a reader, nothing here says").is_visible()
+    assert tab.locator("#examples img").count() == len(made.examples.get(0, ())) + len(made.examples.get(1, ()))
 
 
 @pytest.mark.parametrize("tab", [{"viewport": {"width": 680, "height": 960}}], indirect=True, ids=["A4"])

@@ -24,7 +24,6 @@ from fedshift.data.samples import MaskedSamples, Pooled, TensorSamples, class_co
 from fedshift.datasets._mask_files import read_classes
 from fedshift.datasets.own_images import OwnImages
 from fedshift.io.images import read_image
-from fedshift.jobs.apply import require_network
 from fedshift.jobs.prepare import prepare
 from fedshift.study.run import Data
 from fedshift.tasks import Segmentation
@@ -367,14 +366,6 @@ def test_what_does_not_fit_the_task_of_a_study_is_one_clear_line(
     with pytest.raises(UserError) as caught:
         study.load(path, "paper")
     assert str(caught.value).replace(f"{path}.", "") == line
-
-
-def test_what_gives_class_probabilities_refuses_a_run_of_masks(tmp_path: Path) -> None:
-    path = tmp_path / "s.yaml"
-    path.write_text(STUDY, encoding="utf-8")
-    run = next(iter(study.load(path, "paper").runs.values()))
-    with pytest.raises(UserError, match="was trained for segmentation, and only class probabilities"):
-        require_network(run, registry.build("inference", "source"))
 
 
 def test_the_shape_of_discs_is_stated(tmp_path: Path) -> None:

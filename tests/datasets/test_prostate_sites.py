@@ -112,6 +112,25 @@ def test_centre_and_spacing_move_mask_and_image_alike(tmp_path: Path) -> None:
         assert opened.mask(0).sum() == area
 
 
+@pytest.mark.parametrize(
+    ("settings", "millimetres"),
+    [
+        ({}, 0.5),
+        ({"size": 40}, 0.25),
+        ({"centre": 16, "size": 16}, 0.5),
+        ({"centre": 16, "size": 32}, 0.25),
+        ({"spacing": 0.25}, 0.25),
+    ],
+)
+def test_the_size_of_a_prepared_pixel_is_that_after_scaling(
+    marked: Path, settings: dict[str, Any], millimetres: float
+) -> None:
+    """Slices have 20 x 20 pixels of 0.5 mm."""
+    opened = read(marked, **settings)
+    assert opened.spacing is not None
+    assert opened.spacing(2) == pytest.approx((millimetres, millimetres))
+
+
 def test_a_mask_is_laid_voxel_by_voxel_whatever_its_header_says(tmp_path: Path) -> None:
     mask = np.zeros((SIDE, SIDE, 4), np.uint8)
     mask[2:5, 9:19, 2] = 1

@@ -439,7 +439,7 @@ def test_a_network_that_gives_no_numbers_is_refused(trained_project: Project, tm
     state, _ = read_tensors(folder / "model.safetensors")
     last = next(k for k in reversed(state) if k.endswith("weight"))
     write_tensors(folder / "model.safetensors", state | {last: torch.full_like(state[last], torch.nan)}, {})
-    with pytest.raises(UserError, match=r"its network gives probabilities that are not numbers"):
+    with pytest.raises(UserError, match=r"its network gives outputs that are not numbers"):
         apply(folder, trained_project.table, chosen("source", [], None), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -6,14 +6,12 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
 CLAIMS: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "claims.py"))
-REPRODUCE: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "reproduce.py"))
 Finding = CLAIMS["Finding"]
 LIST = yaml.safe_load((ROOT / "docs/reproductions/claims.yaml").read_text(encoding="utf-8"))
 
@@ -160,44 +158,3 @@ def test_two_claims_of_fedbn_are_stronger_than_its_tables() -> None:
     grid = pd.read_csv(ROOT / "config/published/fedbn-table13.csv")
     wide = grid.pivot(index=["variant", "site"], columns="method", values="value")
     assert (len(wide), int((wide["FedBN"] < wide["FedAvg"]).sum())) == (45, 6)
-
-
-def test_a_reproduction_finds_archives_and_the_images_that_it_needs(tmp_path: Path) -> None:
-    """Archives of folders are linked into one; images of CIFAR are written with the training images first."""
-    data = tmp_path / "data"
-    (data / "mnist").mkdir(parents=True)
-    (data / "mnist" / "labels.gz").write_bytes(b"labels")
-    x = np.arange(5, dtype=np.uint8).reshape(5, 1, 1, 1)
-    parts = {"x_train": x[:3], "y_train": [0, 1, 2], "x_test": x[3:], "y_test": [3, 4]}
-    np.savez(data / "cifar10_exact.npz", **parts)
-    study = REPRODUCE["studies"]()["unifed-table2-small"]
-    folder, mirror = REPRODUCE["prepare"](study, data, tmp_path / "build")
-    assert (mirror / "labels.gz").read_bytes() == b"labels"
-    with np.load(folder / "cifar10_part.npz") as made:
-        assert made["x"].ravel().tolist() == made["y"].tolist() == [0, 1, 2, 3, 4]
-
-
-def test_a_reproduction_by_a_script_says_what_it_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("FEDSHIFT_TEST_DATA", str(tmp_path))
-    assert REPRODUCE["main"]("fedtan-theorem1-mnist") == 2
-    assert "train-images-idx3-ubyte.gz" in capfd.readouterr().err
-
-
-def test_clients_of_theorem_1_have_two_digits_each() -> None:
-    script = runpy.run_path(str(ROOT / "docs" / "gradient_deviation.py"))
-    y = np.arange(40) % 10
-    x = y[:, None, None] * np.ones((1, 28, 28), dtype=np.uint8)
-    xs, ys = next(script["batches"](x, y, seed=0))
-    for client, (images, labels) in enumerate(zip(xs, ys, strict=True)):
-        assert set(labels) == {2 * client, 2 * client + 1}
-        np.testing.assert_allclose(images, np.repeat(labels[:, None] / 255, 784, axis=1))
-
-
-def test_unknown_and_lost_reproductions_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert [REPRODUCE["main"](name) for name in ("nothing", "benchmark-cifar10c")] == [2, 2]
-    said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith("STUDY: nothing is not one of ")
-    assert "fedtan-fig6" in said[0]
-    assert said[1] == "STUDY: benchmark-cifar10c cannot be repeated: the order of its 1,500 images was not recorded"

@@ -14,11 +14,19 @@ ROOT = Path(__file__).parents[2]
 GALLERY: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "gallery.py"))
 EXHIBITS = GALLERY["EXHIBITS"]
 STUDIES = ROOT / "config" / "studies"
-WITH_IMAGES = {"patches", "mistakes"}
+WITH_IMAGES = {"patches", "mistakes", "outlines"}
 
 
 def html(study: str, more: str = "") -> str:
     return f"<footer><p>Made by fedshift from the files of study <b>{study}</b>.</p>{more}</footer>"
+
+
+def declared(study: str) -> dict[str, Any]:
+    """The file of a study of the project, or of a reproduction."""
+    files = [STUDIES / f"{study}.yaml", *(ROOT / "docs" / "reproductions").glob(f"*/{study}.yaml")]
+    (file,) = [file for file in files if file.is_file()]
+    settings: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return settings
 
 
 @pytest.fixture
@@ -47,17 +55,38 @@ def test_the_gallery_lists_the_pages_that_are_there_and_no_others() -> None:
 
 @pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.study)
 def test_pages_of_the_gallery_could_be_put_there_again(exhibit: Any) -> None:
-    assert (STUDIES / f"{exhibit.study}.yaml").is_file()
+    assert declared(exhibit.study)
     page = ROOT / "docs/gallery" / exhibit.file
     if not page.exists():
         pytest.skip("its page is not in the gallery yet")
     assert GALLERY["fault"](exhibit, page) == ""
 
 
-@pytest.mark.parametrize("study", ["benchmark-mitosis", "benchmark-skin", "benchmark-vessels"])
+@pytest.mark.parametrize(
+    "study",
+    [
+        *(exhibit.study for exhibit in EXHIBITS if not exhibit.images),
+        *("benchmark-digits", "benchmark-vessels", "fedbn-table1-office"),
+    ],
+)
 def test_studies_whose_licence_forbids_it_name_no_figure_with_images(study: str) -> None:
-    declared = yaml.safe_load((STUDIES / f"{study}.yaml").read_text(encoding="utf-8"))
-    assert declared["figures"] and not WITH_IMAGES & set(declared["figures"])
+    """At the scale of the real data; a miniature is drawn, and may be shown."""
+    settings = declared(study)
+    figures = settings.get("scales", {}).get("paper", {}).get("figures", settings["figures"])
+    assert figures and not WITH_IMAGES & set(figures)
+
+
+def test_the_page_of_a_reproduction_is_found(project: Path) -> None:
+    """It lies in the reproduction's working folder; one in reports comes first."""
+    study = "benchmark-digits-small"
+    first = project / "reports" / f"{study}.html"
+    second = project / "build" / "reproductions" / study / "reports" / f"{study}.html"
+    second.parent.mkdir(parents=True)
+    second.write_text(html(study, "reproduced"), encoding="utf-8")
+    for expected in (html(study), html(study, "reproduced")):
+        assert GALLERY["main"](study, root=project) == 0
+        assert (project / "docs/gallery/digits.html").read_text(encoding="utf-8") == expected
+        first.unlink(missing_ok=True)
 
 
 def test_a_page_is_added_by_one_command_and_the_order_is_fixed(project: Path) -> None:
@@ -77,10 +106,14 @@ def test_a_page_is_added_by_one_command_and_the_order_is_fixed(project: Path) ->
     [
         (None, "no such page; run the study first"),
         (html("benchmark-mitosis"), "is not the page of benchmark-skin"),
+        (
+            html("benchmark-skin", str(ROOT / "study.yaml")),
+            f"names the folder {ROOT}; name the study by a relative path",
+        ),
         (html("benchmark-skin", " " * GALLERY["LARGEST"]), "bytes, and a page of the gallery has less than 2,000,000"),
         (html("benchmark-skin", '<img src="data:image/png;base64,x">'), "whose licence does not allow it here"),
     ],
-    ids=["missing", "another", "large", "images"],
+    ids=["missing", "another", "folder", "large", "images"],
 )
 def test_a_page_that_cannot_be_shown_ends_in_one_line(
     content: str | None, words: str, project: Path, capsys: pytest.CaptureFixture[str]

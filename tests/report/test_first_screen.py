@@ -19,10 +19,13 @@ from scored_study import summarised
 from fedshift.analysis import results
 from fedshift.analysis.results import StudyResults
 from fedshift.analysis.values import Value
-from fedshift.analysis.verdict import Reason, Verdict, Word
+from fedshift.analysis.verdict import Reason, Verdict, Word, worse_than_guessing
+from fedshift.datasets.discs import Discs
+from fedshift.datasets.gaussians import Gaussians
 from fedshift.report import page
 from fedshift.report.answer import answer
 from fedshift.report.first_screen import lights, screen
+from fedshift.report.forest import pooled
 from fedshift.report.history import still_rises
 from fedshift.report.verdict_words import shortcut
 
@@ -50,13 +53,42 @@ def judged(found: StudyResults, **changes: Any) -> Any:
 def test_a_loss_is_a_word_and_three_numbers(tmp_path: Path) -> None:
     said = judged(loaded(tmp_path, 1.0, 0.7))
     assert (said.word, said.tone) == ("Loses", "bad")
-    assert said.sentence.startswith("Outside it is 30.0 points worse than at home; the loss lies between ")
-    assert len(re.findall(r"\d+\.\d", said.sentence)) == 3
+    assert said.size == "6.0 times the margin"
+    assert said.sentence == f"Outside it is 30.0 points worse than at home (at least 30.0), {said.size}."
+    assert len(re.findall(r"[\d.]*\d", said.sentence)) == 3
     assert "TsmoBN" not in said.sentence and "FedAvg" not in said.sentence
     assert said.whom.startswith("2 hospitals outside: centre1 and ") and said.whom.endswith(
         "Other hospitals may differ"
     )
     assert said.settle == ""
+
+
+@pytest.mark.parametrize(
+    ("mean", "end"),
+    [
+        (0.25, "25.0 points worse than at home (at least 24.0), 5.0 times the margin."),
+        (0.07, "7.0 points worse than at home (at least 6.0), 1.4 times the margin."),
+        (0.045, "4.5 points worse than at home (at least 3.5), 0.9 times the margin."),
+    ],
+)
+def test_a_loss_is_measured_against_the_margin(mean: float, end: str, tmp_path: Path) -> None:
+    found = loaded(tmp_path, 0.9, 0.8).findings
+    loss = Value(mean=mean, low=mean - 0.01, high=mean + 0.01)
+    judged_ = Verdict(Word.LOSES, Value(mean=0.9, chance=0.5, majority=0.5), loss)
+    said = screen(found, found.conditions[0], judged_, "patients")
+    assert said.sentence == f"Outside it is {end}"
+    assert len(re.findall(r"[\d.]*\d", said.sentence)) <= 3
+
+
+def test_without_a_margin_a_loss_is_measured_against_a_guess(tmp_path: Path) -> None:
+    """Of the 0.4 between an AUC of 0.9 and a guess, 0.06 are 15 %."""
+    found = loaded(tmp_path, 0.9, 0.8, headline="auc").findings
+    judged_ = Verdict(Word.LOSES, Value(mean=0.9, chance=0.5, majority=0.5), Value(mean=0.06, low=0.05, high=0.07))
+    said = screen(found, found.conditions[0], judged_, "patients")
+    assert said.sentence == (
+        "Outside its AUC is 0.060 worse than at home (at least 0.050), 15 % of its lead over a guess. "
+        "There is no margin: any sure loss counts."
+    )
 
 
 def test_what_holds_up_names_the_margin(tmp_path: Path) -> None:
@@ -118,8 +150,33 @@ def test_labels_that_are_turned_round_outside_are_asked_for(tmp_path: Path) -> N
     assert "loses" not in told.lead
     said = judged(found)
     assert (said.word, said.tone) == ("Worse than guessing", "bad")
-    lamp = next(light for light in lights([], "", told.judged.below, ()) if light.name == "Labels")
+    lamp = next(light for light in lights([], "", told.judged.below, ()) if light.name == "Coding of labels")
     assert lamp.status == "problem" and "centre1" in lamp.detail
+
+
+def test_a_slope_below_zero_alone_asks_for_the_labels(tmp_path: Path) -> None:
+    """20 % right outside with a probability of 0.8: logit P(y) = -logit p. The study has accuracy alone."""
+    found = loaded(tmp_path, 0.9, 0.2, metrics=["accuracy"]).findings
+    condition = found.conditions[0]
+    slope = found.slope(condition, "external", "centre1", found.level_inference(condition))
+    assert list(found.metrics) == ["accuracy"]
+    assert slope.mean == pytest.approx(-1) and slope.high < 0
+    told = answer(found)
+    assert (told.judged.reason, told.judged.below) == (Reason.BELOW_CHANCE, found.plan.partitions[0].external)
+    assert "Are the labels coded the other way round there?" in told.lead
+
+
+def test_with_more_than_two_classes_a_slope_tells_nothing_of_labels(tmp_path: Path) -> None:
+    """Its slope is that of the most probable class, here with whether it is right."""
+
+    class Three(fake_study.Fake):
+        classes: tuple[str, ...] = ("a", "b", "c")
+
+    found = loaded(tmp_path, 0.9, 0.2, metrics=["accuracy"], dataset=Three()).findings
+    condition = found.conditions[0]
+    found._slopes = {key: Value(mean=-1.0, low=-2.0, high=-0.5) for key in found._slopes}
+    assert found.slope(condition, "external", "centre1", found.level_inference(condition)).high < 0
+    assert worse_than_guessing(found, condition, found.level_inference(condition)) == ()
 
 
 def test_a_site_of_one_class_counts_in_no_verdict(tmp_path: Path) -> None:
@@ -151,12 +208,48 @@ def test_the_picture_shows_every_site_and_stands_alone(tmp_path: Path) -> None:
         shown = "".join(root.itertext())
         assert f"{said.word}. Accuracy (%) at each hospital" in shown
         assert found.plan.name in shown and found.plan.view[:7] in shown
-        assert "margin" in shown and "guess" in shown
+        assert "margin: largest loss accepted by default" in " ".join(shown.split()) and "guess" in shown
+        assert "4.0 times the margin" in " ".join(shown.split())
+        assert "adapted with the hospital's own unlabelled images (TsmoBN)" in " ".join(shown.split())
     assert wide_ == page._forests(found, told, said, "patients")[0], "the same bytes each time"
     longest = replace(said, word="Not shown to work at home")
     shown = "".join(ElementTree.fromstring(page._forests(found, told, longest, "patients")[1]).itertext())
     assert "Not shown to work at home. Accuracy (%) at each hospital" not in shown, "one line would be cut"
     assert "Not shown to work at home. Accuracy (%) at" in shown and "each hospital" in shown
+
+
+def test_a_declared_margin_was_accepted_beforehand(tmp_path: Path) -> None:
+    found = loaded(tmp_path, 1.0, 0.8, margin=0.1)
+    for svg in page._forests(found, answer(found.findings), judged(found), "patients"):
+        assert "margin: largest loss accepted beforehand" in "".join(ElementTree.fromstring(svg).itertext())
+
+
+def test_a_narrower_interval_of_the_mean_is_explained(tmp_path: Path) -> None:
+    found = loaded(tmp_path, 1.0, 0.8).findings
+    condition = found.conditions[0]
+    key, sites = found.level_inference(condition), found.plan.partitions[0].external
+    place = (condition.id, "external", "*", key, "accuracy", "level")
+    for site, half in zip(sites, (0.1, 0.2), strict=True):
+        found._effects[(condition.id, "external", site, *place[3:])] = Value(mean=0.8, low=0.8 - half, high=0.8 + half)
+    for half, words in ((0.09, "its interval is narrower than theirs"), (0.15, ""), (math.nan, "")):
+        found._effects[place] = Value(mean=0.8, low=0.8 - half, high=0.8 + half)
+        assert words in pooled(found, condition) and bool(words) == bool(pooled(found, condition))
+
+
+def test_the_gain_has_its_interval_beside_the_level(tmp_path: Path) -> None:
+    """70 to 90 % outside."""
+    tile = answer(loaded(tmp_path, 1.0, 0.7).findings).tiles[-1]
+    assert (tile.label, tile.value) == ("Outside, adapted (TsmoBN)", "90.0\xa0%")
+    assert "; gain +20.0 points (" in tile.note
+
+
+@pytest.mark.parametrize(
+    ("synthetic", "words"), [(True, "1,200 invented images"), (False, "1,200 images given as real")]
+)
+def test_the_facts_say_whether_images_are_invented(synthetic: bool, words: str, tmp_path: Path) -> None:
+    found = loaded(tmp_path, 1.0, 0.7, synthetic=synthetic)
+    assert f" · {words} · " in page.context(found)["about"]
+    assert Discs().card().source == Gaussians().card().source == page.DRAWN
 
 
 @pytest.mark.parametrize(("width", "points"), [("85mm", 240.94), ("174mm", 493.23)])

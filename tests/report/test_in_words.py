@@ -57,7 +57,7 @@ def numbers(lines: list[str]) -> list[str]:
         (1.0, 0.7, {}, "was 30.0 points worse than at home, and at least ", "works less well in these hospitals"),
         (0.9, 0.9, {"margin": 0.2}, "was no worse than at home", "about as well in these hospitals as at home"),
         (1.0, 0.9, {"margin": 0.2}, "was at most 10.0 points worse than at home", "about as well in these hospitals"),
-        (0.9, 0.1, {}, "At centre1 and centre2 it was wrong more often than a guess", "how the labels are coded there"),
+        (0.9, 0.1, {}, "At centre1 and centre2 its answers point the wrong way", "how the labels are coded there"),
         (
             0.5,
             0.6,

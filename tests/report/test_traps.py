@@ -83,7 +83,7 @@ def test_sound_data_have_no_doubts(tmp_path: Path) -> None:
     made = judged(rows(), tmp_path)
     assert {one.status for one in made.checks} == {"ok"}
     assert not made.doubted and made.patients
-    assert light(made, "Leaks and copies").status == light(made, "Labels").status == "ok"
+    assert light(made, "Leaks and copies").status == light(made, "Coding of labels").status == "ok"
 
 
 def test_cropped_copies_outside_are_suspect_and_said_with_what_they_may_be(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_black_images_are_problems_and_turn_the_light_of_labels(tmp_path: Path) 
         "Images without contrast: 40 images at east",
     ]
     assert check(made, "Pixel-identical images within a site").status == "suspect"
-    assert light(made, "Labels").status == "problem"
-    assert cohort.TORN in light(made, "Labels").detail
+    assert light(made, "Coding of labels").status == "problem"
+    assert cohort.TORN in light(made, "Coding of labels").detail
 
 
 @pytest.mark.parametrize(

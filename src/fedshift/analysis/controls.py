@@ -11,19 +11,18 @@ import pandas as pd
 from ..data.partition import Partition
 from ..io import identity
 from ..io.guards import require_columns
-from ..io.paths import Paths
 from ..io.tables import read_table
 from ..io.text import readable
 from ..metrics import Metric
 from ..study.run import Run
-from . import estimates, folds, predictions
-from .clusters import Clusters
+from ..tasks import Control
+from . import estimates, folds
 from .conditions import ALL, Condition
 from .effects import Estimates
 from .estimates import Estimate
 from .findings import Findings
 from .names import IDS
-from .predictions import Part
+from .predictions import Part, Predictions
 from .values import Value
 
 COLUMNS = ["quantity", "partition", "held_out", *IDS, "role", "site", "metric", "n", "mean", "std", "seeds"]
@@ -54,11 +53,12 @@ def _rows(findings: Findings, study: Estimates) -> Iterator[dict[str, Any]]:
     titles = {condition.run.partition_id: condition.held_out for condition in findings.conditions}
     for run, partitions in _wholes(study.names.plan.controls.values()):
         partition = run.partition_id
-        by_site = _by_site([_of_control(study.predicted.paths, fold) for fold in partitions])
+        by_site = _by_site([_of_control(study.predicted, run, fold) for fold in partitions])
         about = {"partition": partition, "held_out": titles[partition], "condition_id": "", "inference_id": ""}
         at_sites: dict[Site, Estimate] = {}
         for metric in findings.metrics.values():
-            sites = {site: _score(metric, rows, site, study.clusters[run.data.id]) for site, rows in by_site.items()}
+            people = study.clusters[run.data.id]
+            sites = {site: folds.estimate(metric, parts, people) for site, parts in by_site.items()}
             for site, estimate in sites.items():
                 yield _row("level", about, *site, metric, estimate, len(_tested(by_site[site])))
             means = dict(_means(sites, partition, metric, study))
@@ -98,49 +98,44 @@ def _wholes(runs: Iterable[Run]) -> Iterator[tuple[Run, list[str]]]:
     yield from ((members[0], [run.partition_id for run in members]) for members in found.values())
 
 
-def _by_site(folds: Sequence[dict[Site, pd.DataFrame]]) -> dict[Site, list[pd.DataFrame]]:
+def _by_site(folds: Sequence[dict[Site, Part]]) -> dict[Site, list[Part]]:
     """Return the predictions of the controls of all folds by role and site; empty where one is not there."""
     if not all(folds):
         return {}
-    return {site: [tables[site] for tables in folds] for site in folds[0]}
+    return {site: [parts[site] for parts in folds] for site in folds[0]}
 
 
-def _tested(tables: Sequence[pd.DataFrame]) -> list[str]:
+def _tested(parts: Sequence[Part]) -> list[str]:
     """Return the samples that the controls of all folds predict at a site, each once."""
-    return list(dict.fromkeys(sample for table in tables for sample in table["sample"]))
+    return list(dict.fromkeys(sample for part in parts for sample in part.samples))
 
 
-def _of_control(paths: Paths, partition: str) -> dict[Site, pd.DataFrame]:
+def _of_control(predicted: Predictions, run: Run, partition: str) -> dict[Site, Part]:
     """Return the predictions of a control by role and site, samples sorted; empty where they are not there.
 
-    Raises UserError for a table that lacks a column or holds other values.
+    `run` is one whose data the control predicts. Raises UserError for a table that lacks a column or holds other
+    values.
     """
-    path = paths.control(partition)
+    path = predicted.paths.control(partition)
     if not path.exists():
         return {}
     identity.require(path, partition=partition)
     with readable(path, "table"):
         rows = read_table(path).astype({"sample": str, "site": str, "role": str, "label": int})
-    require_columns(path, rows, dict.fromkeys(predictions.probabilities(rows), "numbers"))
-    rows = rows.sort_values(["site", "sample"], ignore_index=True)
-    return {(str(role), str(site)): part for (role, site), part in rows.groupby(["role", "site"], sort=False)}
-
-
-def _score(metric: Metric, tables: Sequence[pd.DataFrame], site: Site, people: Clusters) -> Estimate:
-    """Return the score of a control at a site, over all folds."""
-    role, name = site
-    parts = tuple(
-        Part(
-            name,
-            role,
-            pd.Index(rows["sample"]),
-            rows["label"].to_numpy(),
-            rows[predictions.probabilities(rows)].to_numpy(dtype=float),
+    columns = predicted.columns(run)
+    require_columns(path, rows, dict.fromkeys(columns, "numbers"))
+    rows = predicted.by_patient(run, rows.sort_values(["site", "sample"], ignore_index=True))
+    return {
+        (str(role), str(site)): Part(
+            str(site),
+            str(role),
+            pd.Index(part["sample"]),
+            part["label"].to_numpy(),
+            part[columns].to_numpy(dtype=float),
             {},
         )
-        for rows in tables
-    )
-    return folds.estimate(metric, parts, people)
+        for (role, site), part in rows.groupby(["role", "site"], sort=False)
+    }
 
 
 def _means(
@@ -162,7 +157,7 @@ def _differences(
     condition: Condition,
     key: str,
     metric: Metric,
-    controls: dict[Site, list[pd.DataFrame]],
+    controls: dict[Site, list[Part]],
     scores: dict[Site, Estimate],
 ) -> dict[Site, Estimate]:
     """Return a condition's headline metric minus that of the control at each site.
@@ -211,6 +206,11 @@ class Controls:
 
     def __bool__(self) -> bool:
         return bool(self._levels)
+
+    @property
+    def about(self) -> Control:
+        """Which control the study's task has, in words."""
+        return self.findings.plan.study.task.control
 
     def level(self, partition: str, role: str, site: str = ALL, metric: str = "") -> Value:
         """Return what the control of a partition reaches; of the headline metric, if no other one is named."""

@@ -17,12 +17,16 @@ from .values import DASH, NAN, Share, Value, doubtful
 
 MARGIN = 0.05
 """The margin of a study that declares none, for metrics in percent."""
+SLOPES = ["condition_id", "role", "site", "inference_id"]
+"""The columns of calibration.csv that name a slope."""
 LABELS = "uses labels of the site"
 """Part of the name of every inference that uses labels."""
 
 
 class Findings:
     """The rows of summary.csv and effects.csv by the ids of condition and inference, role, site and metric.
+
+    Slopes are those of calibration.csv; there are none without `calibration`.
 
     Attributes
     ----------
@@ -40,6 +44,7 @@ class Findings:
         summary: pd.DataFrame,
         contrasts: pd.DataFrame,
         differences: pd.DataFrame | None = None,
+        calibration: pd.DataFrame | None = None,
     ) -> None:
         self.names = names
         self.plan = names.plan
@@ -54,6 +59,9 @@ class Findings:
             self._left_out |= effects.of_one_class(names.conditions, summary)
         self._effects = _by_level(contrasts, [*LEVELS, "quantity"])
         self._differences = {} if differences is None else comparisons.by_pair(differences)
+        self._slopes: dict[tuple[str, ...], Value] = {}
+        if calibration is not None:
+            self._slopes = _by_level(calibration[calibration["quantity"] == "slope"], SLOPES)
 
     @property
     def several(self) -> bool:
@@ -94,6 +102,10 @@ class Findings:
     def value(self, condition: Condition, role: str, site: str, key: str, metric: str = "") -> Value:
         """Return one row of the summary; an empty value where it is not there."""
         return self._values.get((condition.id, role, site, key, metric or self.headline.name), Value())
+
+    def slope(self, condition: Condition, role: str, site: str, key: str) -> Value:
+        """Return the calibration slope at a site; an empty value where it is not there."""
+        return self._slopes.get((condition.id, role, site, key), Value())
 
     def effect(
         self,

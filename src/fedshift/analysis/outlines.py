@@ -1,58 +1,109 @@
-"""The images whose masks are predicted worst, at each site."""
+"""The images whose masks are predicted worst, and all cases with their Dice, at each site."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ..figures import OutlinedImage, SiteOutlines
+from ..figures._base import no_cases
 from ..io.arrays import map_array
 from ..io.png import decoded
 from ..study.run import Run
 from ..tasks.segmentation import COUNTS, NUMBERS, Segmentation, dice_of_images
+from .conditions import Condition
 from .findings import Findings
 from .predictions import Missing, Predictions, Samples
 
 
-def worst(findings: Findings, predicted: Predictions, samples: Samples, each: int) -> Iterator[SiteOutlines]:
-    """Yield at most `each` images of every site with the lowest Dice of the image: external sites, then internal ones.
+class _Predicted(NamedTuple):
+    """A site, its role, and what predicts it."""
+
+    site: str
+    role: str
+    condition: Condition
+    run: Run
+    key: str
+
+
+def _sites(findings: Findings, predicted: Predictions, done: set[str]) -> Iterator[_Predicted]:
+    """Yield every site with what predicts it: external sites, then internal ones.
+
+    A site is yielded again, by another condition, until the caller adds it to `done`.
 
     A site is predicted by the first condition of the study that is tested there, with the inference whose levels the
     page reports, and by its first training whose predictions can be read. A site that is external in one partition and
-    internal in another is shown as external. Nothing is yielded for another task than segmentation.
+    internal in another is shown as external.
     """
-    task = findings.plan.study.task
-    if not isinstance(task, Segmentation):
-        return
-    done = set[str]()
     for role in ("external", "internal"):
         for condition in findings.conditions:
             wanted = [s for s in getattr(condition.partition, role) if s in condition.run.tested and s not in done]
             if not wanted:
                 continue
             key = findings.level_inference(condition)
-            for run in condition.runs.values():
-                try:
-                    table = predicted.masks(run, key)
-                except Missing:
-                    continue  # score() lists it in missing.json
-                break
-            else:
-                continue
-            counts = table[task.columns(run.data.dataset.classes)].to_numpy(dtype=float)
-            counts = counts.reshape(len(table), -1, len(NUMBERS))[:, :, : len(COUNTS)]
-            table = table.assign(dice=dice_of_images(counts))
+            run = next((run for run in condition.runs.values() if _is_read(predicted, run, key)), None)
+            if run is None:
+                continue  # score() lists it in missing.json
             for site in wanted:
-                part = table[(table["site"] == site) & (table["role"] == role)].dropna(subset="dice")
-                if part["mask"].isna().all():
-                    continue
-                done.add(site)
-                shown = part.dropna(subset="mask").sort_values(["dice", "sample"])[:each]
-                images = tuple(_outlined(shown, run, predicted, samples, task, key))
-                titles = findings.full(condition), findings.name(key)
-                yield SiteOutlines(site, role, *titles, run.seed, len(part), images)
+                yield _Predicted(site, role, condition, run, key)
+
+
+def _is_read(predicted: Predictions, run: Run, key: str) -> bool:
+    try:
+        predicted.parts(run, key)
+    except Missing:
+        return False
+    return True
+
+
+def worst(findings: Findings, predicted: Predictions, samples: Samples, each: int) -> Iterator[SiteOutlines]:
+    """Yield at most `each` images of every site with the lowest Dice of the image; see `_sites`.
+
+    Nothing is yielded for another task than segmentation.
+    """
+    task = findings.plan.study.task
+    if not isinstance(task, Segmentation):
+        return
+    tables: dict[tuple[str, str], pd.DataFrame] = {}
+    done = set[str]()
+    for site, role, condition, run, key in _sites(findings, predicted, done):
+        if (run.id, key) not in tables:
+            table = predicted.masks(run, key)
+            counts = _counts(table[task.columns(run.data.dataset.classes)].to_numpy(dtype=float))
+            tables[run.id, key] = table.assign(dice=dice_of_images(counts))
+        table = tables[run.id, key]
+        part = table[(table["site"] == site) & (table["role"] == role)].dropna(subset="dice")
+        if part["mask"].isna().all():
+            continue
+        done.add(site)
+        shown = part.dropna(subset="mask").sort_values(["dice", "sample"])[:each]
+        images = tuple(_outlined(shown, run, predicted, samples, task, key))
+        titles = findings.full(condition), findings.name(key)
+        yield SiteOutlines(site, role, *titles, run.seed, len(part), images)
+
+
+def cases(findings: Findings, predicted: Predictions) -> pd.DataFrame:
+    """Return every patient of each site that has a Dice; see `Results.cases` and `_sites`."""
+    tables = [no_cases()]
+    done = set[str]()
+    sites = _sites(findings, predicted, done) if isinstance(findings.plan.study.task, Segmentation) else ()
+    for site, role, _, run, key in sites:
+        done.add(site)
+        (part,) = (part for part in predicted.parts(run, key) if (part.site, part.role) == (site, role))
+        counts = _counts(part.probability)
+        tp, fp, fn = np.moveaxis(counts, -1, 0)
+        missed, false_alarm = (tp + fn > 0) & (tp + fp == 0), (tp + fn == 0) & (fp > 0)
+        columns = {"dice": dice_of_images(counts), "missed": missed.any(1), "false_alarm": false_alarm.any(1)}
+        tables.append(pd.DataFrame({"role": role, "site": site, "case": part.samples, **columns}).dropna(subset="dice"))
+    return pd.concat(tables[1:] or tables, ignore_index=True)
+
+
+def _counts(numbers: np.ndarray) -> np.ndarray:
+    """Return tp, fp and fn (n, structures, 3) from what is kept of predictions (n, columns)."""
+    return numbers.reshape(len(numbers), -1, len(NUMBERS))[:, :, : len(COUNTS)]
 
 
 def _outlined(

@@ -146,8 +146,11 @@ class Predictions:
         job = self.plan.predictions(run.id)[inference]
         table = read_table(self.paths.predictions(run.id, job))
         table = self._checked(table, self.paths.predictions(run.id, job), run, inference, "test")
-        columns = self.plan.study.task.columns(run.data.dataset.classes)
-        return table.reindex(columns=["sample", *SITE, *columns, "mask"])
+        return table.reindex(columns=["sample", *SITE, *self.columns(run), "mask"])
+
+    def columns(self, run: Run) -> list[str]:
+        """Return the names of the numbers that are kept of an image."""
+        return self.plan.study.task.columns(run.data.dataset.classes)
 
     def partition(self, id_: str) -> pd.DataFrame:
         """Return the table of a partition. Raises UserError where it cannot be read."""
@@ -218,7 +221,7 @@ class Predictions:
         if "split" in table or split != "test":
             table = table[table["split"] == split] if "split" in table else table[:0]
             table = table.drop(columns="split", errors="ignore")
-        columns = self.plan.study.task.columns(run.data.dataset.classes)
+        columns = self.columns(run)
         if absent := [c for c in ("sample", *SITE, "label") if c not in table]:
             raise UserError(path, f"no column {', '.join(absent)}")
         if not len(table):
@@ -264,8 +267,14 @@ class Predictions:
                 return f"a sample has another {column} than in the partition"
         return ""
 
-    def _by_patient(self, run: Run, rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-        """Return a row for each patient, named after its first image; an image of an unknown patient stands alone."""
+    def by_patient(self, run: Run, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return a row for each patient from rows of images, sorted, where the task has masks; else the rows.
+
+        It is named after the patient's first image. An image of an unknown patient stands alone.
+        """
+        if not self.plan.study.task.has_masks:
+            return rows
+        columns = self.columns(run)
         samples = read_samples(self.paths.data_files(run.data.id).samples).set_index("sample")["patient"]
         patient = samples.reindex(rows["sample"]).astype(object).reset_index(drop=True)
         names = rows["site"] + "/" + patient.where(patient.notna(), rows["sample"]).astype(str)
@@ -275,9 +284,7 @@ class Predictions:
         return out
 
     def _shared(self, run: Run, split: str, rows: pd.DataFrame) -> _Kept:
-        columns = self.plan.study.task.columns(run.data.dataset.classes)
-        if self.plan.study.task.has_masks:
-            rows = self._by_patient(run, rows, columns)
+        rows = self.by_patient(run, rows)
         counted = [column for column in rows.columns if column.startswith(COUNT)]
         table = rows[["sample", *SITE, "label", *counted]]
         alike = self._about[run.partition_id, split]
@@ -285,7 +292,7 @@ class Predictions:
         if about is None:
             about = _divided(table, counted)
             alike.append(about)
-        return _Kept(about, rows[columns].to_numpy(dtype=float))
+        return _Kept(about, rows[self.columns(run)].to_numpy(dtype=float))
 
 
 def _divided(table: pd.DataFrame, counted: Sequence[str]) -> _About:

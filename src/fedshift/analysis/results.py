@@ -135,8 +135,9 @@ class StudyResults:
 
     @functools.cached_property
     def findings(self) -> Findings:
-        """The numbers of summary.csv, effects.csv and comparisons.csv by their ids."""
-        return Findings(self.names, self.table("summary"), self.table("effects"), self.table("comparisons"))
+        """The numbers of summary.csv, effects.csv and comparisons.csv, and calibration slopes, by their ids."""
+        tables = (self.table(name) for name in ("summary", "effects", "comparisons", "calibration"))
+        return Findings(self.names, *tables)
 
     @functools.cached_property
     def missing(self) -> list[dict[str, str]]:
@@ -193,6 +194,7 @@ class StudyResults:
             images=functools.cache(self._images),
             mistakes=self._mistakes,
             outlines=self._outlines,
+            cases=self._cases,
             positive=self.plan.study.positive or "",
             curves=self._curves,
             internal=tuple(dict.fromkeys(s for p in partitions for s in p.internal)),
@@ -215,6 +217,9 @@ class StudyResults:
 
     def _outlines(self, each: int) -> list[SiteOutlines]:
         return list(outlines.worst(self.findings, self.predictions, self.samples, each))
+
+    def _cases(self) -> pd.DataFrame:
+        return outlines.cases(self.findings, self.predictions)
 
     def _curves(self) -> pd.DataFrame:
         curves = self._titled(roc.table(self.findings, self.predictions))

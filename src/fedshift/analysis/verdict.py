@@ -164,16 +164,19 @@ def _at_home(findings: Findings, home: Value) -> Reason | None:
 
 
 def worse_than_guessing(findings: Findings, condition: Condition, key: str) -> tuple[str, ...]:
-    """Return the sites at which a metric that no share of classes moves is surely below its level of chance.
+    """Return the sites at which a measure that no share of classes moves is surely below its level of chance.
 
-    These are the AUC and the balanced accuracy, where the study has them. Accuracy may be below chance where one class
-    is rare and predicted too often.
+    These are the AUC and the balanced accuracy, where the study has them, and with two classes the calibration slope,
+    whose level is 0. Accuracy may be below chance where one class is rare and predicted too often.
     """
     sites = []
+    # with more classes, a slope is about the most probable one, and tells nothing of how labels are coded
+    has_slope = len(findings.plan.study.dataset.classes) == 2
     for one in findings.alike(condition):
         for role, site in one.sites():
             values = [findings.value(one, role, site, key, name) for name in UNMOVED if name in findings.metrics]
-            if any(value.high < value.chance for value in values):
+            reversed_ = has_slope and findings.slope(one, role, site, key).high < 0
+            if reversed_ or any(value.high < value.chance for value in values):
                 sites.append(site)
     return tuple(dict.fromkeys(sites))
 

@@ -57,7 +57,7 @@ def partition(args: argparse.Namespace) -> None:
 
 
 def control(args: argparse.Namespace) -> None:
-    """Predict with a linear classifier of colour and texture."""
+    """Predict with a linear classifier, without a network."""
     run = member(args, "partition with a control", lambda plan: plan.controls)
     from ..jobs.control import control as job
 

@@ -10,3 +10,5 @@ GIB = 2**30
 """Bytes of a binary gigabyte."""
 GBIT = 2**27
 """Bytes of a binary gigabit: 2^30 bits."""
+SPACING = ("spacing_y", "spacing_x")
+"""Columns with the millimetres between rows and between columns of prepared images, where masks need them."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
+from ..core.units import SPACING
 from ..io.arrays import map_array
 from ..io.guards import require_columns, require_object, require_unique
 from ..io.paths import DataFiles
@@ -81,6 +82,13 @@ class Prepared:
         """The shape of one input: (channels, height, width) of images, (features,) of vectors."""
         *space, channels = self.images.shape[1:]
         return channels, *space
+
+    @property
+    def spacing(self) -> np.ndarray | None:
+        """The millimetres between rows and columns of each image (n, 2); None where they are unknown."""
+        if not set(SPACING) <= set(self.samples):
+            return None
+        return self.samples[list(SPACING)].to_numpy(dtype=float)
 
     def rows(self, part: pd.DataFrame) -> np.ndarray:
         """Return the rows (n,) of the array that hold the samples of a part of a partition, in its order.

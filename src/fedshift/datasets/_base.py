@@ -20,6 +20,8 @@ from ..io.origins import Origin, Receipt, obtain
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..io.scan import Spacing
+
 
 Scale = Literal["paper", "mini"]
 MOST_CLASSES = 10_000
@@ -55,6 +57,8 @@ class Opened:
     of `samples` that are kept beside these, as text: facts about an image, such as the scanner, by which a study may
     look at its results. `remarks` are sentences about the files that the page shows. `mask(i)`, in a dataset with
     masks, returns the class of each pixel of the image of row i: (height, width), uint8, of the size of the image.
+    `spacing(i)`, where there is one, returns the millimetres between rows and between columns of `image(i)`, as it is
+    after any scaling, or None where they are unknown.
     """
 
     samples: pd.DataFrame
@@ -64,6 +68,7 @@ class Opened:
     further: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     mask: Callable[[int], np.ndarray] | None = None
+    spacing: Callable[[int], Spacing | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,8 @@ class Dataset(Plugin):
     """Settings that do not influence the raw files, so that a change of them downloads nothing."""
     shape: ClassVar[tuple[int, ...] | None] = None
     """Shape of the prepared images, (channels, height, width) or (features,); None if reading decides it."""
+    padded: ClassVar[bool] = False
+    """True if black is added to images that are not square, instead of cutting out their centre."""
     classes: tuple[str, ...] = Field(("negative", "positive"), description="names of the labels 0, 1, ...")
 
     @model_validator(mode="after")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core.errors import UserError
+from ..core.units import SPACING
 from ..io.guards import require_regular
 from ..io.images import DAMAGE
 
 if TYPE_CHECKING:
     import pandas as pd
     from PIL import Image
+
+    from ..io.scan import Spacing
 
 NAMED = 5
 """Unknown values of a mask that a message names."""
@@ -88,3 +92,28 @@ def mask_faults(table: Path, rows: pd.DataFrame) -> Iterator[UserError]:
             yield UserError(where, f"no such mask: {table.parent / mask}", "correct the path, or remove the row")
         else:
             seen[mask] = number
+
+
+def stated_spacing(cells: Sequence[object]) -> Spacing | None:
+    """Return the millimetres in the two cells SPACING of a row; None where both are empty.
+
+    Raises ValueError for anything else.
+    """
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    if not texts:
+        return None
+    height, width = map(float, texts)
+    if not (0 < height < math.inf and 0 < width < math.inf):
+        raise ValueError("no length")
+    return height, width
+
+
+def spacing_faults(table: Path, rows: pd.DataFrame) -> Iterator[UserError]:
+    """Yield an error for each row whose cells SPACING are neither two lengths nor both empty."""
+    for number, cells in rows.reindex(columns=list(SPACING)).iterrows():
+        try:
+            stated_spacing(cells.tolist())
+        except ValueError:
+            stated = ", ".join(f"{name} {cell!r}" for name, cell in cells.items() if isinstance(cell, str))
+            remedy = f"write the millimetres of a pixel, such as 0.35, in {' and '.join(SPACING)}, or leave both empty"
+            yield UserError(f"{table}, {rows.index.name} {number}", f"{stated}: not two lengths", remedy)

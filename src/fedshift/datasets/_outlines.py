@@ -72,6 +72,7 @@ class Outlines(Dataset):
     """The class of each grey value of a mask: that of the highest key which is not above it."""
     inks: ClassVar[tuple[int, ...]] = (0, 255)
     """The grey value with which the miniature draws each class."""
+    padded = True
     miniature_fields = frozenset({"images"})
     reading_fields = frozenset({"size", "classes"})
     sites: tuple[str, ...] = Field((), description="which sites are read, and must be there; default: all")

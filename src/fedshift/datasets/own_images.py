@@ -16,14 +16,15 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from ..core.errors import UserError, require_none, shortened
 from ..core.spelling import plain, quoted
+from ..core.units import SPACING
 from ..io.download import Source
 from ..io.guards import tell_outside
 from ..io.images import ANEW, read_image, shorter_side
-from ..io.scan import Reading, Scan, Window
+from ..io.scan import Reading, Scan, Spacing, Window
 from ..io.scan_files import is_scan, located, open_scan
 from ..io.tables import read_texts
 from ._base import SAMPLE_COLUMNS, Card, Dataset, Examined, Opened
-from ._mask_files import mask_faults, read_classes
+from ._mask_files import mask_faults, read_classes, spacing_faults, stated_spacing
 from ._scan_rows import ScanRows, Slices, scan_rows
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ class OwnImages(Dataset):
     `window`. `cine.dcm#12` and `brain.nii.gz#57` name a frame or a slice, from 1.
 
     For segmentation `masks` is given, and a column mask names an image file of the size of each image, with a value for
-    each class. The column label is then not needed.
+    each class. The column label is then not needed. Distances of edges are in millimetres where the size of a pixel is
+    known: from the headers of scans, or else from columns spacing_y and spacing_x with the millimetres between rows and
+    between columns of the image file.
     """
 
     aliases = ("manifest",)
@@ -200,10 +203,28 @@ class OwnImages(Dataset):
             lambda i: self._square(image(samples["path"][i])),
             self.skip_unreadable,
             lambda i: self._shorter_side(folder, samples["path"][i]) / self.size,
-            further_columns(samples),
+            tuple(name for name in further_columns(samples) if not (self.has_masks and name in SPACING)),
             tuple(_burnt_in(found)),
             (lambda i: mask(samples["path"][i], samples["mask"][i])) if self.has_masks else None,
+            (lambda i: self._spacing_of(folder, samples.iloc[i], scans)) if self.has_masks else None,
         )
+
+    def _spacing_of(self, folder: Path, row: pd.Series, scans: Callable[[Path], Scan]) -> Spacing | None:
+        """Return the millimetres between rows and columns of a prepared image; None where nothing says it."""
+        file, number = located(folder, row["path"])
+        spacing: Spacing | None = None
+        if is_scan(file):
+            size, spacing = scans(file).shown(number, self._reading)
+            side = min(size)
+        else:
+            side = shorter_side(file)
+        if spacing is None:
+            spacing = stated_spacing([row.get(column) for column in SPACING])
+        if spacing is None:
+            return None
+        # With `spacing`, squares are cut out without scaling.
+        scale = 1 if self.spacing is not None else side / self.size
+        return spacing[0] * scale, spacing[1] * scale
 
     def _mask(self, file: Path, shape: tuple[int, ...]) -> np.ndarray:
         """Return the classes of the pixels of an image of `shape` (height, width), uint8, cut and scaled as it is."""
@@ -274,7 +295,8 @@ class OwnImages(Dataset):
             # Preparation says where a structure is: before it, no image has any.
             rows["label"] = "0"
         label, faults = self._labels(rows["label"], table)
-        faults += [*mask_faults(table, rows)] if self.has_masks else []
+        if self.has_masks:
+            faults += [*mask_faults(table, rows), *spacing_faults(table, rows)]
         samples = rows.assign(
             site=rows["site"].astype(str).where(rows["site"].notna(), None),
             label=label,

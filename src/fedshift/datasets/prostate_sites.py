@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -16,7 +15,7 @@ from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.download import Source
 from ..io.nifti import NiftiVolume
-from ..io.scan import Reading, in_window, sound
+from ..io.scan import Reading, Spacing, in_window, sound
 from ._arrays import listed
 from ._base import Card, Opened
 from ._outlines import Layout, Outlines, Pair, ellipse, square
@@ -121,12 +120,15 @@ class ProstateSites(Outlines):
             np.zeros(len(slices), dtype=np.int64),
             [pairs[k].patient for k, _ in slices],
         )
-        spacing = [_spacing(pair) for pair in pairs]
+        volumes = [NiftiVolume.opened(pair.image, AXIAL, AGAIN) for pair in pairs]
+        spacing = [_spacing(volume) for volume in volumes]
+        lengths = [self._lengths(volume) for volume in volumes]
         return Opened(
             table.assign(spacing=[spacing[k] for k, _ in slices]),
             lambda i: self._image(volume(slices[i][0]), slices[i][1]),
             further=("spacing",),
             mask=lambda i: self._mask(volume(slices[i][0]), slices[i][1]),
+            spacing=lambda i: lengths[slices[i][0]],
         )
 
     def _numbers(self, pair: Pair) -> list[int]:
@@ -154,15 +156,30 @@ class ProstateSites(Outlines):
             frame = _middle(frame, self.centre, self.centre)
         if self.spacing is None:
             return square(frame, self.size, nearest)
-        if not all(math.isfinite(length) and length > 0 for length in volume.spacing):
+        if volume.spacing_of(1) is None:
             problem = "does not say how large its pixels are, and dataset.spacing needs that"
             raise UserError(volume.path, problem, "remove dataset.spacing")
         from PIL import Image
 
-        sides = [max(round(n * mm / self.spacing), 1) for n, mm in zip(frame.shape, volume.spacing, strict=True)]
+        sides = self._sides(frame.shape, volume.spacing)
         method = Image.Resampling.NEAREST if nearest else Image.Resampling.LANCZOS
         scaled = np.asarray(Image.fromarray(frame).resize((sides[1], sides[0]), method))
         return _middle(scaled, self.size, self.size)
+
+    def _sides(self, shape: Sequence[int], spacing: Spacing) -> list[int]:
+        """Return the height and the width to which a slice of `shape` is scaled before it becomes a square."""
+        if self.spacing is None:
+            return [max(round(n * self.size / max(shape)), 1) for n in shape]
+        return [max(round(n * mm / self.spacing), 1) for n, mm in zip(shape, spacing, strict=True)]
+
+    def _lengths(self, volume: NiftiVolume) -> Spacing | None:
+        """Return the millimetres between rows and columns of prepared slices; None where the header does not say it."""
+        spacing = volume.spacing_of(1)
+        if spacing is None:
+            return None
+        shape = volume.size if self.centre is None else (self.centre, self.centre)
+        height, width = self._sides(shape, spacing)
+        return shape[0] * spacing[0] / height, shape[1] * spacing[1] / width
 
     def miniature(self, raw: Path) -> None:
         """Write volumes whose organ is largest in the middle and ends before the outer slices.
@@ -208,9 +225,8 @@ def _opened(pair: Pair) -> _Volume:
     return _Volume(image, NiftiVolume(pair.mask, laid, AXIAL, AGAIN), window)
 
 
-def _spacing(pair: Pair) -> str:
+def _spacing(volume: NiftiVolume) -> str:
     """Return the millimetres between rows, columns and slices of a volume, such as 0.6x0.6x3."""
-    volume = NiftiVolume.opened(pair.image, AXIAL, AGAIN)
     between = float(volume.content.header.get_zooms()[volume.across])
     return "x".join(f"{length:.4g}" for length in (*volume.spacing, between))
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ..inferences import Inference
     from ..study.run import Run
+    from ..tasks import Task
 
 PARTS = "fedshift.export.monai_parts"
 IGNITE = "0.5"
@@ -70,7 +71,7 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
         torch.save(state, new / "models" / "model.pt")
         write_json(new / "models" / "spec.json", public.spec)
         write_json(new / "configs" / "metadata.json", quoted(metadata(public, model, shape)))
-        write_json(new / "configs" / "inference.json", configuration(inference))
+        write_json(new / "configs" / "inference.json", configuration(inference, run.data.task))
         write_text(new / "docs" / "README.md", readme(public, run.id, inference.client))
     return out
 
@@ -109,7 +110,7 @@ def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[s
         "numpy_version": version("numpy"),
         "required_packages_version": {"fedshift": __version__, "pytorch-ignite": IGNITE},
         "name": f"{run.data.dataset.name}, {run.method}",
-        "task": f"Classification: {', '.join(classes)}",
+        "task": f"{run.data.task.name.capitalize()}: {', '.join(classes)}",
         "description": f"{run.method} with batch norm {run.bn}, trained over {_sites(run)}. {_warning(run)}",
         "authors": "",
         "copyright": "",
@@ -132,10 +133,8 @@ def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[s
             },
             "outputs": {
                 "pred": {
-                    "type": "logits",
-                    "format": "classes",
+                    **_form(logits),
                     "num_channels": logits.shape[1],
-                    "spatial_shape": [1, logits.shape[1]],
                     "dtype": str(logits.dtype).removeprefix("torch."),
                     "value_range": [],
                     "is_patch_data": False,
@@ -146,13 +145,37 @@ def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[s
     }
 
 
+def _form(logits: torch.Tensor) -> dict[str, Any]:
+    """Return what MONAI calls logits (batch, classes) of images, or those of pixels (batch, classes, height, width)."""
+    if logits.dim() == 2:
+        return {"type": "logits", "format": "classes", "spatial_shape": [1, logits.shape[1]]}
+    return {"type": "image", "format": "segmentation", "spatial_shape": list(logits.shape[2:])}
+
+
 def _numbered(names: Iterable[str]) -> dict[str, str]:
     return {str(k): name for k, name in enumerate(names)}
 
 
-def configuration(inference: Inference) -> dict[str, Any]:
+def configuration(inference: Inference, task: Task) -> dict[str, Any]:
     """Return the content of inference.json. Users set `bundle_root`, `dataset_dir` and `inference`."""
     parts = f"{PARTS}.{{}}".format
+    # MONAI's own saver writes numbers of images; pictures are written as by `fedshift apply`.
+    postprocessing: dict[str, Any] = {"_target_": "monai.transforms.Activationsd", "keys": "pred", "softmax": True}
+    saver = {
+        "_target_": "monai.handlers.ClassificationSaver",
+        "output_dir": "@output_dir",
+        "batch_transform": {"_target_": parts("named")},
+        "output_transform": "$monai.handlers.from_engine(['pred'])",
+    }
+    if task.pictures:
+        postprocessing = {"_target_": "monai.transforms.Identityd", "keys": "pred"}
+        saver = {
+            "_target_": parts("PictureSaver"),
+            "of": "@trained",
+            "source": "@dataset_dir",
+            "how": "@how",
+            "output_dir": "@output_dir",
+        }
     return {
         "imports": ["$import torch"],
         "bundle_root": ".",
@@ -184,7 +207,7 @@ def configuration(inference: Inference) -> dict[str, Any]:
             "device": "@device",
             "of": "@trained",
         },
-        "postprocessing": {"_target_": "monai.transforms.Activationsd", "keys": "pred", "softmax": True},
+        "postprocessing": postprocessing,
         "handlers": [
             {
                 "_target_": "monai.handlers.CheckpointLoader",
@@ -193,12 +216,7 @@ def configuration(inference: Inference) -> dict[str, Any]:
                 "strict": True,
             },
             "@inferer",
-            {
-                "_target_": "monai.handlers.ClassificationSaver",
-                "output_dir": "@output_dir",
-                "batch_transform": {"_target_": parts("named")},
-                "output_transform": "$monai.handlers.from_engine(['pred'])",
-            },
+            saver,
         ],
         "evaluator": {
             "_target_": "monai.engines.SupervisedEvaluator",
@@ -235,7 +253,7 @@ with the column `path`,
 
     python -m monai.bundle run {FILES} --dataset_dir FOLDER
 
-writes eval/predictions.csv: path, and a probability for each class. Another treatment of batch norm at test time:
+{_written(run)} Another treatment of batch norm at test time:
 
     python -m monai.bundle run {FILES} --dataset_dir FOLDER --inference '{{"name": "tsmobn", "momentum": 0.9}}'
 
@@ -243,6 +261,14 @@ This compares the metadata with the network:
 
     python -m monai.bundle verify_net_in_out network_def {FILES}
 """
+
+
+def _written(run: Run) -> str:
+    """Return what the bundle's workflow writes, as a sentence."""
+    if run.data.task.pictures:
+        folders = " and ".join(f"eval/{kind}s" for kind in run.data.task.pictures)
+        return f"writes eval/predictions.csv, with numbers of each image, and a PNG file of each into {folders}."
+    return "writes eval/predictions.csv: path, and a probability for each class."
 
 
 def _origin(run: Run) -> str:

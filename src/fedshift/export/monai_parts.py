@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from ignite.engine import Engine, Events
@@ -17,10 +18,13 @@ from ..core import registry
 from ..core.registry import validated
 from ..engine.prediction import site_predictor
 from ..inferences import Inference, Predict, Site
+from ..io.tables import write_table
 from ..io.text import read_json
+from ..jobs.apply import Answers
 from ..jobs.image_files import FileSamples, ImageFiles
 from ..jobs.predict import architecture
 from ..study.run import Run
+from ..tasks import CLASSIFICATION, Task
 from ..transforms import greys_after
 
 
@@ -87,7 +91,9 @@ class SiteInferer:
         self.loader = loader
         self.device = device
         self.greys = None
+        self.task: Task = CLASSIFICATION
         if of:
+            self.task = of.data.task
             self.greys = greys_after(of.transforms, ImageFiles.of(of, Path()).stored)
         self.stack = ExitStack()
         self.predict: Predict | None = None
@@ -99,12 +105,14 @@ class SiteInferer:
         engine.add_event_handler(Events.EXCEPTION_RAISED, self._fail)
 
     def __call__(self, inputs: Tensor, _: nn.Module) -> Tensor:
-        """Return the logits (batch, classes) of one batch (batch, channels, height, width)."""
+        """Return the logits (batch, classes, ...) of one batch (batch, channels, height, width)."""
         assert self.predict is not None, "the evaluator has not started"
         return self.predict(inputs)
 
     def _enter(self, _: Engine) -> None:
-        self.predict = self.stack.enter_context(site_predictor(self.model, self.how, Site(self._inputs, self.greys)))
+        self.predict = self.stack.enter_context(
+            site_predictor(self.model, self.how, Site(self._inputs, self.greys), self.task)
+        )
 
     def _inputs(self) -> Iterator[Tensor]:
         for batch in self.loader:
@@ -117,6 +125,45 @@ class SiteInferer:
     def _fail(self, engine: Engine, error: BaseException) -> None:
         self._leave(engine)
         raise error
+
+
+class PictureSaver:
+    """Handler that writes pictures and predictions.csv of an evaluator's logits, as `fedshift apply` does.
+
+    `source` names the images of `listed`, which come in the order of the inference `how`.
+    """
+
+    def __init__(self, of: Run, source: str, how: Inference, output_dir: str) -> None:
+        files = ImageFiles.of(of, Path(source))
+        self.rows = files.listed()[["path"]].reset_index(drop=True)
+        self.answers = Answers(files, self.rows["path"], of.data.task)
+        self.order = how.image_order(len(self.rows))
+        self.out = Path(output_dir)
+        self.numbers = np.empty((0, len(self.answers.columns)))
+
+    def attach(self, engine: Engine) -> None:
+        """Add the handlers to an engine."""
+        engine.add_event_handler(Events.STARTED, self._start)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self._add)
+        engine.add_event_handler(Events.COMPLETED, self._write)
+
+    def _start(self, _: Engine) -> None:
+        self.numbers = self.numbers[:0]
+        self.answers.folders = {kind: self.out / f"{kind}s" for kind in self.answers.pictures}
+        for folder in self.answers.folders.values():
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def _add(self, engine: Engine) -> None:
+        outputs: Any = engine.state.output
+        logits = torch.stack([torch.as_tensor(output["pred"]) for output in outputs])
+        rows = self.order[len(self.numbers) :][: len(logits)]
+        numbers = self.answers(rows, logits, torch.arange(len(rows)))
+        self.numbers = np.concatenate([self.numbers, numbers.numpy()])
+
+    def _write(self, _: Engine) -> None:
+        stored = np.empty_like(self.numbers)
+        stored[self.order] = self.numbers
+        write_table(self.out / "predictions.csv", self.answers.added(self.rows, stored, np.arange(len(stored))))
 
 
 def named(key: str = "path") -> Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]:

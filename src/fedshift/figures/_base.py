@@ -124,6 +124,13 @@ def no_outlines(each: int) -> tuple[SiteOutlines, ...]:
     return ()
 
 
+def no_cases() -> pd.DataFrame:
+    """Return no case: those of results without predicted masks."""
+    import pandas as pd
+
+    return pd.DataFrame(columns=["role", "site", "case", "dice", "missed", "false_alarm"])
+
+
 def no_mistakes(each: int) -> tuple[SiteMistakes, ...]:
     """Return nothing: the mistakes of results without predictions."""
     return ()
@@ -163,6 +170,8 @@ class Results:
         so that `caption` should not call it
     outlines : function that reads the predictions and returns, for a task with masks, at most so many images of each
         site with the lowest Dice; costly as well
+    cases : function that reads the predictions and returns, for a task with masks, a row for each patient with a Dice:
+        role, site, case (its first image), dice, missed and false_alarm (bool, of any structure); costly as well
     positive : the positive class of two; empty for the second
     curves : function that reads the predictions and returns the mean ROC curve of each condition, inference and site,
         with titles as in `scores`; costly, so that `caption` should not call it
@@ -186,6 +195,7 @@ class Results:
     images: Callable[[int], Mapping[str, np.ndarray]] = no_images
     mistakes: Callable[[int], Sequence[SiteMistakes]] = no_mistakes
     outlines: Callable[[int], Sequence[SiteOutlines]] = no_outlines
+    cases: Callable[[], pd.DataFrame] = no_cases
     positive: str = ""
     curves: Callable[[], pd.DataFrame] = no_curves
     benefits: pd.DataFrame | None = None

@@ -128,12 +128,12 @@ def legend_height(labels: Iterable[str], width: float) -> float:
     if not shown:
         return 0.0
     lines = -(-len(shown) // _columns(shown, width))
-    return 0.1 + 0.2 * lines
+    return 0.1 + 0.2 * lines + 0.15 * sum(label.count("\n") for label in shown)
 
 
 def _columns(labels: Iterable[str], width: float) -> int:
     """Return how many labels fit side by side."""
-    longest = max(map(len, labels))
+    longest = max(len(line) for label in labels for line in label.splitlines())
     return max(1, min(4, int(width / (0.5 + 0.068 * longest))))
 
 

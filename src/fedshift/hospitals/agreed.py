@@ -59,7 +59,7 @@ def _problems(plan: Plan) -> Iterator[tuple[str, str]]:
     if any(grid.partition or grid.dataset for grid in study.runs):
         yield "has data or partitions of single runs", "give one dataset and one partition for all runs"
     if study.control:
-        yield "the control of colour and texture needs the images of all sites in one place", "leave control out"
+        yield "the control without a network needs the images of all sites in one place", "leave control out"
     if any(run.training.select_at for run in plan.runs.values()):
         yield "training.select_at needs images of sites that do not train", "leave it out"
     for transform in {t.name: t for run in plan.runs.values() for t in run.transforms if t.per_site}:

@@ -32,6 +32,8 @@ def leaves(hospital: Hospital) -> Iterator[str]:
     yield "  with each answer: numbers of images and of classes, losses, accuracies, seconds, versions of software"
     if hospital.rows:
         columns = ["label", "probabilities", *hospital.local.study.subgroups]
+        if hospital.local.study.task.has_masks:
+            columns.append("millimetres of a pixel where they are known")
         yield f"  at the end, for each image under pseudonyms of image and patient: {', '.join(columns)}"
         yield "    (--no-rows keeps them here; the page then lacks this site)"
     yield "Images, names of files and of patients, and all tensors that the study keeps at home stay here."

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..core.console import say
 from ..core.errors import UserError
+from ..core.units import SPACING
 from ..engine.site import Site, Specification
 from ..engine.transport import Fault, Message
 from ..io.paths import Paths
@@ -163,7 +164,8 @@ class Hospital:
             about |= {"blends": json.dumps({self.name: {"of": networks.of, "networks": weights}})}
         write_tensors(files.clients, clients, about)
         samples = read_table(self.paths.data_files(run.data.id).samples)
-        samples = samples[[*("sample", "site", "label", "patient"), *self.local.study.subgroups]]
+        known = [name for name in SPACING if name in samples]
+        samples = samples[[*("sample", "site", "label", "patient"), *self.local.study.subgroups, *known]]
         names = pseudonyms(samples, self.name)
         tables = {"samples": samples, "partition": read_table(self.paths.partition(run.partition_id))}
         for sweep in self.local.prediction_jobs[run.id]:

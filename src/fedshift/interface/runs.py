@@ -19,7 +19,6 @@ from ..engine.prediction import adapted_probabilities
 from ..inferences import Inference, Site
 from ..io.checksums import require
 from ..io.paths import Paths, RunFiles
-from ..jobs.apply import require_probabilities
 from ..jobs.predict import Network, load_run, site_knowledge
 from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
@@ -222,7 +221,11 @@ class TrainedRun(Predictor):
         return np.asarray(images.prepared.images[rows]), np.asarray(images.labels[rows], dtype=np.int64)
 
     def _predicted(self, x: Any, y: Any, inference: Inference, site: str | None) -> tuple[np.ndarray, np.ndarray]:
-        require_probabilities(self.run)
+        task = self.run.data.task
+        if not task.has_probabilities:
+            fault = f"was trained for {task.name}, and only class probabilities of images are predicted here"
+            remedy = "take its network, fedshift.open_run(RUN).model(), or predict image files: fedshift apply"
+            raise UserError(f"run {self.run.id}", fault, remedy)
         label = np.zeros(len(x), dtype=np.int64) if y is None else self._labels(y, len(x))
         stored = self._stored(x)
         place = self._place(site)

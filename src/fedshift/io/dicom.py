@@ -69,20 +69,19 @@ class DicomFile(Scan):
         from pydicom.pixels import apply_color_lut, apply_modality_lut
 
         values = self._decoded(number)
-        spacing = self._spacing(number)
         with sound(self.path, "has a damaged table of values or colours in its header", self.remedy):
             if self.header.PhotometricInterpretation == "PALETTE COLOR":
                 values = apply_color_lut(values, self.header)
-                return Frame(upper_bits(values, 8 * values.dtype.itemsize), spacing=spacing)
+                return Frame(upper_bits(values, 8 * values.dtype.itemsize))
             if self.colours:
-                return Frame(upper_bits(values, self.bits), spacing=spacing)
+                return Frame(upper_bits(values, self.bits))
             if "ModalityLUTSequence" in self.header:
                 values = apply_modality_lut(values, self.header)
             else:
                 slope, intercept = self._rescale(number)
                 values = values * slope + intercept
         inverted = self.header.PhotometricInterpretation == "MONOCHROME1"
-        return Frame(values, self.window(number), spacing, inverted)
+        return Frame(values, self.window(number), inverted)
 
     def require(self, named: int | None, reading: Reading) -> None:
         """Raise UserError as the base class, and where no installed package decompresses the file."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .guards import require_regular
-from .scan import Frame, Reading, Scan, sound
+from .scan import Frame, Reading, Scan, Spacing, sound
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,7 +90,10 @@ class NiftiVolume(Scan):
         if self.rows > self.columns:
             values = values.T
         steps = [-1 if self.towards[axis] else 1 for axis in (self.rows, self.columns)]
-        return Frame(values[:: steps[0], :: steps[1]], spacing=self.spacing)
+        return Frame(values[:: steps[0], :: steps[1]])
+
+    def _spacing(self, number: int) -> Spacing:
+        return self.spacing
 
 
 def _volume(path: Path, shape: tuple[int, ...], wanted: int | None) -> int:

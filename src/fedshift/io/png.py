@@ -10,7 +10,10 @@ from ..core.errors import UserError
 
 
 def encoded(mask: np.ndarray) -> bytes:
-    """Return a mask (height, width), uint8, as the bytes of a PNG file whose grey values are its classes."""
+    """Return a mask (height, width), uint8, as the bytes of a PNG file whose grey values are its classes.
+
+    An image (height, width, 3), uint8, becomes one in colours.
+    """
     from PIL import Image
 
     out = io.BytesIO()

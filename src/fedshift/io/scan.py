@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,7 +72,6 @@ class Frame:
 
     values: np.ndarray
     window: Window | None = None
-    spacing: Spacing | None = None
     inverted: bool = False
 
 
@@ -132,6 +131,25 @@ class Scan(ABC):
             raise UserError(self.path, f"has {several}, and no frame {named}", f"write #1 to #{self.frames}")
         return named
 
+    def spacing_of(self, number: int) -> Spacing | None:
+        """Return the spacing of a frame from the header; None where it does not say it in two positive numbers."""
+        spacing = self._spacing(number)
+        if spacing is None or not all(math.isfinite(length) and length > 0 for length in spacing):
+            return None
+        return spacing
+
+    @abstractmethod
+    def _spacing(self, number: int) -> Spacing | None:
+        """Return what the header says of the spacing of a frame."""
+
+    def shown(self, named: int | None, reading: Reading) -> tuple[tuple[int, int], Spacing | None]:
+        """Return height and width of what `image` returns, and its spacing; None where the header does not say it."""
+        spacing = self.spacing_of(self.number(named, reading))
+        if spacing is None:
+            return self.size, None
+        height, width = self._square_sides(self.size, spacing, reading.spacing)
+        return (height, width), (self.size[0] * spacing[0] / height, self.size[1] * spacing[1] / width)
+
     def image(self, named: int | None, reading: Reading) -> np.ndarray:
         """Return a frame as an image (height, width, 3), uint8. Its pixels are square where the spacing is known.
 
@@ -152,7 +170,7 @@ class Scan(ABC):
             image = channels[0]
         else:
             image = np.stack(channels if len(channels) > 1 else channels * 3, axis=-1)
-        return self._scaled(image, frames[0].spacing, reading.spacing)
+        return self._scaled(image, self.spacing_of(numbers[0]), reading.spacing)
 
     def _bytes(self, frame: Frame, window: Window | None) -> np.ndarray:
         """Return the values of a frame as uint8; colours stay as they are."""
@@ -169,18 +187,25 @@ class Scan(ABC):
         import numpy as np
         from PIL import Image
 
-        if spacing is None or not all(math.isfinite(length) and length > 0 for length in spacing):
+        if spacing is None:
             if wanted is not None:
                 problem = "does not say how large its pixels are, and dataset.spacing needs that"
                 raise UserError(self.path, problem, "remove dataset.spacing, or leave the file out")
             return image
+        height, width = self._square_sides(image.shape[:2], spacing, wanted)
+        if (height, width) == image.shape[:2]:
+            return image
+        return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS))
+
+    def _square_sides(self, sides: Sequence[int], spacing: Spacing, wanted: float | None) -> tuple[int, int]:
+        """Return the height and the width with which an image has square pixels; see `_scaled`."""
         side = wanted or min(spacing)
         if all(abs(length / side - 1) <= ALIKE for length in spacing):
-            return image
-        height, width = (max(round(n * length / side), 1) for n, length in zip(image.shape, spacing, strict=False))
+            return sides[0], sides[1]
+        height, width = (max(round(n * length / side), 1) for n, length in zip(sides, spacing, strict=True))
         if height * width > MOST_PIXELS:
             raise UserError(self.path, f"would have {width}x{height} pixels of {side:g} mm", self.remedy)
-        return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS))
+        return height, width
 
 
 def in_window(values: np.ndarray, window: Window) -> np.ndarray:

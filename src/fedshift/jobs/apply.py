@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from ..core import digest, registry
 from ..core.console import Progress
@@ -22,8 +25,9 @@ from ..core.rng import stream
 from ..data.site_transforms import at_site, site_statistics
 from ..engine.prediction import probabilities
 from ..inferences import Site
-from ..io.disk import existing, require_space, sweep
+from ..io.disk import atomic_folder, existing, require_space, sweep
 from ..io.guards import tell_outside
+from ..io.images import PLAIN, read_image
 from ..io.owned import require_own
 from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
@@ -37,15 +41,18 @@ from .provenance import read_manifest
 from .raw_images import LARGE
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from ..inferences import Inference
     from ..study.run import Run
+    from ..tasks import Task
 
 EXAMPLES = 4
-"""Number of images of each predicted class that the page shows."""
+"""Number of images of each sort, such as a predicted class, that the page shows."""
 BLOCK = 1024
 """Number of files that are checked together."""
+NAME = 50
+"""The most characters of an image's name in the name of its pictures."""
 ROW = 200
 """Approximate size of a row of predictions.csv, in bytes."""
 WRITTEN = ("predictions.csv", "page.html")
@@ -61,11 +68,12 @@ Each = Callable[..., Iterator[Any]]
 class Applied:
     """Predictions of a run for images that it was not trained on.
 
-    `table` has a row for each image that was read: path; label (Int64, missing where unknown), site and patient where
-    the source has them; predicted (Int64), the most probable class; p0, p1, ... (float64). `unreadable` maps the path
-    of every other image to the reason. `scaled` counts images that had another size than the run's, and `large` those
-    of them that are much too large. `examples` has a few images of each class that was predicted, (n, height, width,
-    channels) uint8. `out` is the folder of predictions.csv.
+    `table` has a row for each image that was read: path; site and patient where the source has them, and what the task
+    writes (`Task.answer_columns`). For class probabilities these are label (Int64, missing where unknown), predicted
+    (Int64), the most probable class, and p0, p1, ... (float64); for masks the areas of each structure, and the paths of
+    `Task.pictures` from `out`. `unreadable` maps the path of every other image to the reason. `scaled` counts images
+    that had another size than the run's, and `large` those of them that are much too large. `examples` has a few images
+    (height, width, channels), uint8, of each sort (`Task.sort`). `out` is the folder of predictions.csv.
     """
 
     run: Run
@@ -76,7 +84,7 @@ class Applied:
     table: pd.DataFrame
     unreadable: dict[str, str]
     scaled: int
-    examples: dict[int, np.ndarray]
+    examples: Mapping[int, Sequence[np.ndarray]]
     large: int = 0
 
 
@@ -92,11 +100,12 @@ def apply(
 ) -> Applied:
     """Predict the images of `source`, a folder or a CSV, with the run in `folder`, and write predictions.csv.
 
-    All images belong to one site, or to the sites that the CSV names; an inference adapts to each site by itself. The
-    network is the global one, or that of the inference's client. Memory holds one batch of images, and a row of numbers
-    for each image. With `skip_unreadable`, every file is read once beforehand, and files that are not images are left
-    out. Raises UserError where the run has no network for these images, an image cannot be read, or `out` holds
-    anything that was not written there by an earlier call.
+    A run of masks also writes the folders masks and overlays, with a PNG file for each image. All images belong to one
+    site, or to the sites that the CSV names; an inference adapts to each site by itself. The network is the global one,
+    or that of the inference's client. Memory holds one batch of images, and a row of numbers for each image. With
+    `skip_unreadable`, every file is read once beforehand, and files that are not images are left out. Raises UserError
+    where the run has no network for these images, an image cannot be read, or `out` holds anything that was not written
+    there by an earlier call.
     """
     run = load_run(folder)
     manifest = RunFiles(folder).manifest
@@ -110,28 +119,80 @@ def apply(
     out = out or _place(run, inference, source)
     # hours of work may follow: whatever can be refused is refused now
     _require_place(out, source)
+    if run.data.task.pictures and source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+        fault = f"lies in {source}: the next call would read what is written there as images"
+        raise UserError(out, fault, "choose another folder with --out")
     require_space(out, ROW * len(table))
     if not skip_unreadable:
         files.require(table["path"])
     table = table.reset_index(drop=True)
     model = Network(run, folder, files.stored, device).at(inference.client or "", inference.external_bn)
-    with _reading(threads) as read_each:
+    answers = Answers(files, table["path"], run.data.task)
+    with _reading(threads) as read_each, _written(out, answers.pictures) as answers.folders:
         unreadable = _unreadable(files, table["path"].unique(), read_each) if skip_unreadable else None
         readable = np.flatnonzero(~table["path"].isin(unreadable or {}))
         opened = partial(FileSamples, files, device=device, each=read_each)
-        probability, reduction = _predicted(run, model, inference, opened, table, readable)
-    if not np.isfinite(probability[readable]).all():
-        raise UserError(folder, "its network gives probabilities that are not numbers", "train it anew")
-    # Int64, because rows that were not read have no prediction
-    table["predicted"] = pd.Series(probability[readable].argmax(1), index=readable, dtype="Int64")
-    table[[f"p{k}" for k in range(len(files.classes))]] = probability
-    write_json(out / MARKER, {"files": WRITTEN})
+        numbers, reduction = _predicted(run, model, inference, opened, table, readable, answers)
+        if not np.isfinite(numbers[readable]).all():
+            raise UserError(folder, "its network gives outputs that are not numbers", "train it anew")
+    table = answers.added(table, numbers, readable)
     _write(out / "predictions.csv", table, files.classes, unreadable)
     if unreadable:
         table = table.iloc[readable]
-    shown = _examples(files, table, run.id) if examples else {}
+
+    def example(row: int) -> np.ndarray:
+        if answers.pictures:
+            return read_image(out / table[answers.task.pictures[-1]].iloc[row])
+        return files.read(table["path"].iloc[row])[0]
+
+    shown = _examples(run.id, answers.task.sort(numbers[readable]), example) if examples else {}
     scaled, large = (int((reduction > least).sum()) for least in (0, LARGE))
     return Applied(run, record, inference, source, out, table, unreadable or {}, scaled, shown, large)
+
+
+class Answers:
+    """Function from the outputs for a batch of images to their numbers, which also writes their pictures.
+
+    Attributes
+    ----------
+    paths : (n,) those of all images
+    columns : what is written of an image, and its type
+    pictures : the path of what is drawn of each image, by kind, such as masks/07-lung.png. The number is the row of the
+        image, from 1, since several images may have one name
+    folders : where each kind is written
+    """
+
+    def __init__(self, files: ImageFiles, paths: pd.Series, task: Task) -> None:
+        self.files = files
+        self.paths = paths
+        self.task = task
+        self.columns = task.answer_columns(files.classes)
+        self.folders: Mapping[str, Path] = {}
+        digits = len(str(len(paths)))
+        texts = (path[: path.rindex(".")] if path.lower().endswith(PLAIN) else path for path in paths)
+        words = (re.sub(r"\W+", "-", text.rpartition("/")[2])[:NAME] for text in texts)
+        names = [f"{number:0{digits}}-{word}.png" for number, word in enumerate(words, 1)]
+        self.pictures = {kind: [f"{kind}s/{name}" for name in names] for kind in task.pictures}
+
+    def __call__(self, rows: np.ndarray, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the numbers (batch, columns), float64, of the images `rows[y]` from logits (batch, classes, ...)."""
+        places = rows[y.cpu().numpy()]
+        originals = [partial(self.files.original, path) for path in self.paths.iloc[places]]
+        numbers = []
+        for place, answer in zip(places, self.task.answers(logits, originals), strict=True):
+            for kind, content in answer.pictures.items():
+                (self.folders[kind] / Path(self.pictures[kind][place]).name).write_bytes(content)
+            numbers.append(answer.numbers)
+        return torch.from_numpy(np.stack(numbers))
+
+    def added(self, table: pd.DataFrame, numbers: np.ndarray, readable: np.ndarray) -> pd.DataFrame:
+        """Return a table (n rows) with numbers (n, columns), and with the paths of pictures in its `readable` rows."""
+        columns = {
+            # Int64, because rows that were not read have no prediction
+            name: pd.Series(column).astype(kind)
+            for (name, kind), column in zip(self.columns.items(), numbers.T, strict=True)
+        }
+        return table.assign(**columns, **{k: pd.Series(names).iloc[readable] for k, names in self.pictures.items()})
 
 
 def _predicted(
@@ -141,18 +202,20 @@ def _predicted(
     opened: Callable[..., FileSamples],
     table: pd.DataFrame,
     readable: np.ndarray,
+    answers: Answers,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return probabilities (n, classes) and how much each image was reduced (n,), site by site."""
-    probability = np.full((len(table), len(run.data.dataset.classes)), np.nan)
+    """Return the numbers of each image (n, columns) and how much it was reduced (n,), site by site."""
+    numbers = np.full((len(table), len(answers.columns)), np.nan)
     reduction = np.zeros(len(table))
     with Progress("apply", len(readable), "images") as bar:
         for rows in _by_site(table, readable):
             at_rows = partial(opened, table["path"].iloc[rows])
             samples = at_rows(at_site(run.transforms, site_statistics(run.transforms, at_rows)))
             site = Site(greys=greys_after(run.transforms, samples.files.stored))
-            probability[rows] = probabilities(model, samples, inference, samples.device, bar, site)
+            read = partial(answers, rows)
+            numbers[rows] = probabilities(model, samples, inference, samples.device, bar, site, answers.task, read)
             reduction[rows] = samples.reduction
-    return probability, reduction
+    return numbers, reduction
 
 
 def find(run: str, paths: Paths) -> Path:
@@ -181,20 +244,9 @@ def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
     return inference
 
 
-def require_probabilities(run: Run) -> None:
-    """Raise UserError for a run whose predictions are not class probabilities of images."""
-    task = run.data.task
-    if not task.has_probabilities:
-        fault = f"was trained for {task.name}, and only class probabilities of images are predicted here"
-        raise UserError(f"run {run.id}", fault, "take its network: fedshift.open_run(RUN).model()")
-
-
 def require_network(run: Run, inference: Inference) -> None:
-    """Raise UserError where a run has no network for this inference at a site outside of its study.
-
-    Also for a task whose predictions are not class probabilities, which all that is written here holds.
-    """
-    require_probabilities(run)
+    """Raise UserError where a run has no network for this inference at a site outside of its study."""
+    inference.require_task(run.data.task.name, "--inference")
     if inference.uses_labels:
         fault = f"{inference.name} is to be adapted to labelled images of a site, and no labels are taken here"
         raise UserError("--inference", fault, "leave out the settings that ask for it")
@@ -225,6 +277,30 @@ def _require_place(out: Path, source: Path) -> None:
         raise UserError(out, f"{source.name} lies there and would be overwritten", "choose another folder with --out")
     sweep(out)
     require_own(out, MARKER, "--out")
+
+
+@contextmanager
+def _written(out: Path, pictures: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Path]]:
+    """Yield a new folder for each kind of picture, which then replaces that of an earlier call; none after an error.
+
+    What else an earlier call has written in `out` and this one does not is removed.
+    """
+    before = sorted(out.rglob("*"), reverse=True) if out.is_dir() else None
+    folders = [f"{kind}s" for kind in pictures]
+    try:
+        with ExitStack() as stack:
+            yield {kind: stack.enter_context(atomic_folder(out / f"{kind}s")) for kind in pictures}
+            files = [*WRITTEN, *folders, *itertools.chain(*pictures.values())]
+            write_json(out / MARKER, {"files": files})
+    except BaseException:
+        if before is None:
+            with suppress(OSError):
+                out.rmdir()
+        raise
+    kept = {out / name for name in (MARKER, *files)}
+    for path in before or ():
+        if path not in kept:
+            path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -272,11 +348,10 @@ def _write(path: Path, table: pd.DataFrame, classes: Sequence[str], unreadable: 
     write_table(path, table.assign(**words))
 
 
-def _examples(files: ImageFiles, table: pd.DataFrame, run: str) -> dict[int, np.ndarray]:
-    """Return images of each predicted class, drawn at random but the same in every call."""
+def _examples(run: str, sorts: np.ndarray, image: Callable[[int], np.ndarray]) -> dict[int, list[np.ndarray]]:
+    """Return images of each sort, drawn at random but the same in every call; `sorts` (n,) are those of all images."""
     examples = {}
-    predicted = table["predicted"].to_numpy(dtype=int)
-    for k in np.unique(predicted):
-        drawn = np.sort(stream("examples", run, k).permutation(np.flatnonzero(predicted == k))[:EXAMPLES])
-        examples[int(k)] = np.stack([files.read(path)[0] for path in table["path"].iloc[drawn]])
+    for k in np.unique(sorts):
+        drawn = np.sort(stream("examples", run, k).permutation(np.flatnonzero(sorts == k))[:EXAMPLES])
+        examples[int(k)] = [image(row) for row in drawn]
     return examples

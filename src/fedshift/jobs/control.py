@@ -1,209 +1,50 @@
-"""A control without a network: a linear classifier of colour and texture, on the partition of a study's runs.
-
-Colours carry stain and scanner, and the energy of edges carries focus and magnification. A network that does not beat
-such numbers at external sites has learnt nothing that travels further than they do.
-"""
+"""A control without a network: a linear classifier of a few numbers, on the partition of a study's runs."""
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.console import Progress, say
+from ..core.console import say
 from ..core.errors import UserError
 from ..data.prepared import Prepared
 from ..io.paths import Paths
 from ..io.tables import read_table, write_table
 from ..study.run import Run
+from . import colour_texture, pixel_filters
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BLOCK = 1 << 18
-"""Pixels that are held in memory at once, in images of this dataset: one image at least."""
-PERCENTILES = (5, 25, 50, 75, 95)
-"""Percentiles of each channel."""
-SCALES = 3
-"""Resolutions at which edges are measured: each has half the resolution of the one before."""
-CS = (0.01, 0.1, 1.0, 10.0)
-"""Inverse strengths of the penalty, among which the validation samples choose."""
-DEFAULT_C = 1.0
-"""Used where a partition has no validation samples."""
-_LEAST = 1e-6
-_NEIGHBOURS = ((-1, -1), (-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1))
+# The modules are named here, and not imported by name, so that an edit in one of them runs the controls again.
+WORKERS = {"colour_texture": colour_texture.predictions, "pixel_filters": pixel_filters.predictions}
+"""What predicts the test images, by the name that a task gives its control."""
 
 
 def control(run: Run, paths: Paths, out: Path) -> None:
-    """Write `out`: sample, site, role, label, and p0, p1, ... for the test images of all sites of the run's partition.
+    """Write `out`: sample, site, role, label, and the task's columns for the test images of all sites of the partition.
 
     Features of the training images of all internal sites together are standardised, and a logistic regression with an
-    L2 penalty is fitted to them (scikit-learn). The penalty is the one of `CS` with the least log loss on the
-    validation images of the internal sites. Images are those that training reads, before the transforms of training.
-    Nothing is drawn at random: every call writes the same. Raises UserError where the samples are not images.
+    L2 penalty is fitted to them (scikit-learn). The penalty is the one of `linear_classifier.CS` with the least log
+    loss on the validation images of the internal sites. Images are those that training reads, before the transforms of
+    training. Every call writes the same. Raises UserError where the samples are not images.
     """
     prepared = Prepared(paths.data(run.data.id))
     if prepared.images.ndim != 4:
         raise UserError(prepared.folder, "holds no images, so it has no control", "set control: false in the study")
     partition = read_table(paths.partition(run.partition_id))
     rows = prepared.rows(partition)
-    values = read_features(prepared.images, rows)
-    labels = prepared.samples["label"].to_numpy()[rows]
     split = partition["split"].to_numpy()
     train, val, test = (split == name for name in ("train", "val", "test"))
-    model, penalty = fit(values[train], labels[train], values[val], labels[val])
-    p = probabilities(model, values[test], len(prepared.classes))
+    task = run.data.task
+    values, facts = WORKERS[task.control.worker](task, prepared, rows[train], rows[val], rows[test])
     table: pd.DataFrame = partition.loc[test, ["sample", "site", "role"]].reset_index(drop=True)
-    table = table.assign(label=labels[test].astype(np.int64), **{f"p{k}": column for k, column in enumerate(p.T)})
-    table.attrs = {"features": values.shape[1], "C": penalty, "partition": run.partition_id}
+    label = prepared.samples["label"].to_numpy()[rows[test]].astype(np.int64)
+    columns = task.columns(run.data.dataset.classes)
+    table = table.assign(label=label, **dict(zip(columns, values.T, strict=True)))
+    table.attrs = {**facts, "partition": run.partition_id}
     write_table(out, table)
-    say(f"control: {values.shape[1]} numbers an image, {train.sum()} images to train on, C = {penalty:g}")
-
-
-def read_features(images: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the features (n, k) of the images at `rows` (n,) of a memory-mapped array, read block by block."""
-    size = max(1, BLOCK // int(np.prod(images.shape[1:3])))
-    # In the order of the file, since the array is read from disk.
-    order = np.argsort(rows, kind="stable")
-    blocks = []
-    with Progress("control", len(rows), "images") as bar:
-        for start in range(0, len(rows), size):
-            block = np.asarray(images[rows[order[start : start + size]]])
-            blocks.append(features(block))
-            bar.update(len(block))
-    together = np.concatenate(blocks) if blocks else np.empty((0, 0))
-    out = np.empty_like(together)
-    out[order] = together
-    return out
-
-
-def features(images: np.ndarray) -> np.ndarray:
-    """Return colour and texture statistics (n, k) of images (n, height, width, channels), uint8: 48 of RGB images.
-
-    Of each channel: mean, standard deviation and percentiles. Of each pair of channels: the correlation. Of colour
-    images: mean and standard deviation of the difference between the largest and the smallest channel. Of each
-    channel: mean and standard deviation of the gradient's magnitude. Of the mean channel at three resolutions: the
-    logarithm of the energies of gradient and Laplacian. Of the mean channel: the shares of the ten uniform,
-    rotation-invariant local binary patterns (Ojala, Pietikainen and Maenpaa, IEEE TPAMI 2002;24:971). Energies and
-    patterns need images of 4 x 4 pixels at least.
-    """
-    planes = np.ascontiguousarray(np.moveaxis(images, 3, 1))
-    x = planes.astype(np.float32)
-    parts = [_colours(planes, x)]
-    if min(images.shape[1:3]) >= 4:
-        grey = _over_channels(np.add, x) / np.float32(x.shape[1])
-        parts += [_edges(x), _energies(grey), _patterns(grey)]
-    return np.concatenate(parts, axis=1).astype(np.float64)
-
-
-def _over_channels(combine: np.ufunc, planes: np.ndarray) -> np.ndarray:
-    """Return the planes (n, channels, height, width) combined to one: (n, height, width)."""
-    return functools.reduce(combine, np.moveaxis(planes, 1, 0))
-
-
-def _colours(planes: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return the statistics of single channels, of pairs of channels, and of saturation."""
-    mean, deviation, percentiles = _of_histogram(planes.reshape(len(planes), planes.shape[1], -1))
-    parts = [mean, deviation, percentiles.reshape(len(planes), -1)]
-    if planes.shape[1] > 1:
-        first, second = np.triu_indices(planes.shape[1], k=1)
-        flat = (x - mean[:, :, None, None].astype(np.float32)).reshape(len(x), x.shape[1], -1)
-        covariance = flat @ flat.transpose(0, 2, 1) / flat.shape[2]
-        scale = np.maximum(deviation[:, first] * deviation[:, second], _LEAST)
-        saturation = _over_channels(np.maximum, planes) - _over_channels(np.minimum, planes)
-        parts += [covariance[:, first, second] / scale, *_of_histogram(saturation.reshape(len(planes), 1, -1))[:2]]
-    return np.concatenate(parts, axis=1)
-
-
-def _of_histogram(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return mean, standard deviation (n, channels) and percentiles (n, channels, 5) of bytes (n, channels, pixels)."""
-    levels = np.arange(256)
-    groups = values.shape[0] * values.shape[1]
-    pixels = values.shape[2]
-    # One histogram for all groups: each has its own range of 256 codes.
-    codes = values.reshape(groups, pixels) + 256 * np.arange(groups, dtype=np.int32)[:, None]
-    counts = np.bincount(codes.ravel(), minlength=256 * groups).reshape(*values.shape[:2], 256)
-    mean = counts @ levels / pixels
-    deviation = np.sqrt(np.maximum(counts @ levels**2 / pixels - mean**2, 0))
-    ranks = np.ceil(np.array(PERCENTILES) / 100 * pixels)
-    percentiles = (counts.cumsum(-1)[..., None] < ranks).sum(-2)
-    return mean, deviation, percentiles
-
-
-def _edges(x: np.ndarray) -> np.ndarray:
-    """Return mean and standard deviation of the gradient's magnitude of each channel."""
-    corner = x[..., :-1, :-1]
-    magnitude = np.hypot(x[..., :-1, 1:] - corner, x[..., 1:, :-1] - corner)
-    return np.concatenate([magnitude.mean((2, 3)), magnitude.std((2, 3))], axis=1)
-
-
-def _energies(grey: np.ndarray) -> np.ndarray:
-    """Return the logarithm of the mean squares of gradient and Laplacian at several resolutions."""
-    parts = []
-    for _ in range(SCALES):
-        if min(grey.shape[1:]) < 3:
-            break
-        gradient = (np.diff(grey, axis=1) ** 2).mean((1, 2)) + (np.diff(grey, axis=2) ** 2).mean((1, 2))
-        inner = grey[:, 1:-1, 1:-1]
-        sides = grey[:, :-2, 1:-1] + grey[:, 2:, 1:-1] + grey[:, 1:-1, :-2] + grey[:, 1:-1, 2:]
-        laplacian = ((sides - 4 * inner) ** 2).mean((1, 2))
-        parts += [np.log1p(gradient), np.log1p(laplacian)]
-        even = grey[:, : grey.shape[1] // 2 * 2, : grey.shape[2] // 2 * 2]
-        grey = (even[:, ::2, ::2] + even[:, 1::2, ::2] + even[:, ::2, 1::2] + even[:, 1::2, 1::2]) / 4
-    return np.stack(parts, axis=1)
-
-
-def _patterns(grey: np.ndarray) -> np.ndarray:
-    """Return the shares of local binary patterns: 0 to 8 neighbours above the centre in one arc, and all others."""
-    height, width = grey.shape[1] - 2, grey.shape[2] - 2
-    centre = grey[:, 1:-1, 1:-1]
-    above = [grey[:, 1 + i : 1 + i + height, 1 + j : 1 + j + width] >= centre for i, j in _NEIGHBOURS]
-    number = np.zeros(centre.shape, np.uint8)
-    changes = np.zeros(centre.shape, np.uint8)
-    for neighbour, following in zip(above, [*above[1:], above[0]], strict=True):
-        number += neighbour
-        changes += neighbour != following
-    # More than two changes around the centre: no single arc, so all such patterns count as one.
-    number[changes > 2] = len(_NEIGHBOURS) + 1
-    codes = len(_NEIGHBOURS) + 2
-    image = np.arange(len(grey))[:, None] * codes
-    counts = np.bincount((number.reshape(len(grey), -1) + image).ravel(), minlength=len(grey) * codes)
-    return counts.reshape(-1, codes) / (height * width)
-
-
-def fit(values: np.ndarray, labels: np.ndarray, val: np.ndarray, val_labels: np.ndarray) -> tuple[object, float]:
-    """Return a classifier of features (n, k), and its C of `CS`; without validation samples C is `DEFAULT_C`.
-
-    The classifier is fitted to `values` and `labels` alone. Of equal losses the stronger penalty is taken.
-    """
-    from sklearn.dummy import DummyClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    if len(np.unique(labels)) < 2:
-        return DummyClassifier(strategy="prior").fit(values, labels), DEFAULT_C
-    classes = int(max(labels.max(), val_labels.max(initial=0))) + 1
-    best: tuple[float, float, object] | None = None
-    # Ascending C, from strong to weak penalties: of equal losses, the first has the stronger penalty.
-    for penalty in CS if len(val) else (DEFAULT_C,):
-        model = make_pipeline(StandardScaler(), LogisticRegression(C=penalty, max_iter=1000)).fit(values, labels)
-        loss = _log_loss(probabilities(model, val, classes), val_labels) if len(val) else 0.0
-        if best is None or loss < best[0]:
-            best = loss, penalty, model
-    assert best is not None
-    return best[2], best[1]
-
-
-def probabilities(model: object, values: np.ndarray, classes: int) -> np.ndarray:
-    """Return the probabilities (n, classes) of a classifier; 0 for a class that it was not trained on."""
-    out = np.zeros((len(values), classes))
-    if len(values):
-        out[:, model.classes_] = model.predict_proba(values)  # type: ignore[attr-defined]
-    return out
-
-
-def _log_loss(p: np.ndarray, labels: np.ndarray) -> float:
-    return float(-np.log(np.maximum(p[np.arange(len(labels)), labels], 1e-12)).mean())
+    chosen = ", ".join(f"{name} = {value:g}" for name, value in facts.items())
+    say(f"control: {train.sum()} images to train on, {chosen}")

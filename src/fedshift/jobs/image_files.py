@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,10 @@ from ..core.console import say
 from ..core.errors import UserError, require_none
 from ..core.spelling import counted, groups, quoted
 from ..data.samples import MappedSamples
+from ..datasets._outlines import square
 from ..datasets.own_images import SCANS, OwnImages, empty_cells, file_faults, read_rows
 from ..io.images import PLAIN
-from ..io.scan_files import NIFTI, is_scan
+from ..io.scan_files import NIFTI, is_scan, located
 from ..transforms import Transform
 
 if TYPE_CHECKING:
@@ -29,14 +31,44 @@ CARRIED = ("label", "site", "patient")
 """Columns of a table that are kept, beside the path of an image."""
 
 
-class ImageFiles(OwnImages):
-    """Image files of any source, read and scaled to the form of a run's images as the dataset `own_images` does.
+@dataclass(frozen=True)
+class FileImage:
+    """An image in the size of its file.
 
-    `table` is a folder, or a CSV that needs only the column `path`. `otherwise` says what else the caller offers where
-    an image cannot be read.
+    `pixels` are (height, width, 3), uint8. `place` says, for rows and for columns, where the image begins in its
+    prepared square and how long it is there, in pixels of the square; what lies outside was cut off.
+    """
+
+    pixels: np.ndarray
+    place: Sequence[tuple[float, float]]
+
+    def restored(self, mask: np.ndarray) -> np.ndarray:
+        """Return a mask (size, size) of the square in the size of the file: that of the nearest pixel.
+
+        What was cut off is 0, the background.
+        """
+        # Rounded first, since the centre of a pixel may lie on the edge of one of the square.
+        nearest = [
+            np.floor(np.round(begin + (np.arange(side) + 0.5) * length / side, 9)).astype(int)
+            for side, (begin, length) in zip(self.pixels.shape[:2], self.place, strict=True)
+        ]
+        seen = [np.flatnonzero((index >= 0) & (index < len(mask))) for index in nearest]
+        restored = np.zeros(self.pixels.shape[:2], dtype=mask.dtype)
+        restored[np.ix_(*seen)] = mask[np.ix_(*(index[kept] for index, kept in zip(nearest, seen, strict=True)))]
+        return restored
+
+
+class ImageFiles(OwnImages):
+    """Image files of any source, read and scaled to the form of a run's images.
+
+    The dataset `own_images` cuts out the centre of what is not square, and so do these; with `padding` black is added
+    instead. `table` is a folder, or a CSV that needs only the column `path`; `carried` are columns that are kept.
+    `otherwise` says what else the caller offers where an image cannot be read.
     """
 
     channels: int = 3
+    padding: bool = False
+    carried: tuple[str, ...] = CARRIED
     prepare: tuple[Transform, ...] = ()
     otherwise: str = ""
 
@@ -55,10 +87,16 @@ class ImageFiles(OwnImages):
             raise UserError(f"run {run.id}", fault, "give the dataset's class a line such as shape = (3, 96, 96)")
         if len(shape) != 3 or shape[1] != shape[2]:
             raise UserError(f"run {run.id}", f"was trained on {data.name}, not on square images", "choose another run")
+        centre = getattr(data, "centre", None)
+        if centre:
+            fault = f"its images are the middle {centre} pixels of scans, which are not cut out here"
+            raise UserError(f"run {run.id}", fault, "choose another run")
         settings = {"size": shape[1], "channels": shape[0], "prepare": run.data.prepare, "otherwise": otherwise}
+        # the label of an image says nothing about a mask
+        carried = tuple(column for column in CARRIED if column != "label" or run.data.task.has_probabilities)
         # scans are shown to a network as they were in training
         scans = {name: getattr(data, name) for name in SCANS if hasattr(data, name)}
-        return cls(table=source, classes=data.classes, **settings, **scans)
+        return cls(table=source, classes=data.classes, padding=data.padded, carried=carried, **settings, **scans)
 
     @property
     def _remedy(self) -> str:
@@ -96,7 +134,7 @@ class ImageFiles(OwnImages):
         rows = read_rows(self.table)
         if "path" not in rows:
             raise UserError(self.table, "no column 'path'", f"it has {', '.join(rows.columns)}")
-        rows = rows[["path", *(c for c in CARRIED if c in rows and rows[c].notna().any())]]
+        rows = rows[["path", *(c for c in self.carried if c in rows and rows[c].notna().any())]]
         faults = [fault for c in ("path", "site") if c in rows for fault in empty_cells(self.table, rows[c])]
         if "label" in rows:
             labels, wrong = self._labels(rows["label"], self.table)
@@ -131,19 +169,49 @@ class ImageFiles(OwnImages):
     def read(self, path: str) -> tuple[np.ndarray, float]:
         """Read an image (height, width, channels), uint8, in the run's size.
 
-        Also return how many times smaller it is than in its file, along its shorter side; 0 if it had the run's size.
-        Raises UserError that names the file.
+        Also return how many times smaller it is than in its file, along the side that decides the scale; 0 if it had
+        the run's size. Raises UserError that names the file.
         """
         image = self._image(self.base, path)
-        square = self._square(image)
-        reduction = 0.0 if square is image else min(image.shape[:2]) / self.size
+        prepared = self._square(image)
+        side = max(image.shape[:2]) if self.padding else min(image.shape[:2])
+        reduction = 0.0 if prepared is image else side / self.size
         if self.channels == 1:
             from PIL import Image
 
-            square = np.asarray(Image.fromarray(square).convert("L"))[..., None]
+            prepared = np.asarray(Image.fromarray(prepared).convert("L"))[..., None]
         for transform in self.prepare:
-            square = transform.prepare(square)
-        return square, reduction
+            prepared = transform.prepare(prepared)
+        return prepared, reduction
+
+    def original(self, path: str) -> FileImage:
+        """Read an image in the size of its file. Raises UserError that names the file."""
+        from PIL import Image
+
+        image = self._image(self.base, path)
+        place = self._place(image.shape[:2])
+        file, _ = located(self.base, path)
+        if is_scan(file):
+            # the pixels of a scan may have been scaled to be square
+            height, width = self._scan(file).size
+            image = np.asarray(Image.fromarray(image).resize((width, height)))
+        return FileImage(image, place)
+
+    def _place(self, shape: Sequence[int]) -> list[tuple[float, float]]:
+        """Return where an image of `shape` (height, width) lies in its prepared square; see `FileImage`."""
+        if self.spacing is not None:
+            return [(-((side - self.size) // 2), side) for side in shape]
+        if self.padding:
+            # rounded as by Pillow's ImageOps.pad
+            lengths = [round(side / max(shape) * self.size) for side in shape]
+            return [(round((self.size - length) * 0.5), length) for length in lengths]
+        scale = self.size / min(shape)
+        return [((min(shape) - side) / 2 * scale, side * scale) for side in shape]
+
+    def _square(self, image: np.ndarray, resampling: int | None = None) -> np.ndarray:
+        if self.padding and self.spacing is None:
+            return square(image, self.size)
+        return super()._square(image, resampling)
 
 
 def images_of(folder: Path) -> Iterator[str]:
@@ -183,7 +251,7 @@ def images_of(folder: Path) -> Iterator[str]:
 
 
 class FileSamples:
-    """Images that are read when a batch asks for them; they have no labels (all are 0).
+    """Images that are read when a batch asks for them; instead of a label, each has its place among the paths.
 
     Parameters
     ----------
@@ -220,7 +288,7 @@ class FileSamples:
         return len(self.paths)
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Return inputs (batch, channels, height, width), float32, and labels (batch,), int64, which are all 0."""
+        """Return inputs (batch, channels, height, width), float32, and `index` (batch,), int64."""
         images, self.reduction[index] = zip(*self.each(self.files.read, self.paths.iloc[index]), strict=True)
         rows = np.arange(len(index))
-        return MappedSamples(np.stack(images), rows, np.zeros_like(rows), self.transforms, self.device).batch(rows, rng)
+        return MappedSamples(np.stack(images), rows, index, self.transforms, self.device).batch(rows, rng)

@@ -17,28 +17,39 @@ if TYPE_CHECKING:
 class MaskReader:
     """Function from logits and targets of a batch to predictions, which also takes down predicted masks.
 
+    Parameters
+    ----------
+    task : the task
+    order : the stored rows of the site (n,) in the order in which they are predicted
+    spacing : millimetres between rows and columns of each image (n, 2) in stored order; None if they are unknown
+
     One reader serves one site. Until the site is done it holds the mask of each image as a PNG file, since only then it
     is known which ones are kept: a kilobyte or two an image.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, order: np.ndarray, spacing: np.ndarray | None = None) -> None:
         self.task = task
+        self.order = order
+        self.spacing = spacing
         self._files: list[bytes] = []
 
     def __call__(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the predictions of a batch (batch, columns); see `Task.predictions`."""
+        spacing = None
+        if self.spacing is not None:
+            start = len(self._files)
+            spacing = self.spacing[self.order[start : start + len(y)]]
         if self.task.has_masks:
             self._files += map(encoded, logits.argmax(1).cpu().numpy().astype(np.uint8))
-        return self.task.predictions(logits, y)
+        return self.task.predictions(logits, y, spacing=spacing)
 
-    def kept(self, order: np.ndarray, predictions: np.ndarray) -> dict[str, list[bytes | None]]:
+    def kept(self, predictions: np.ndarray) -> dict[str, list[bytes | None]]:
         """Return the column `mask` of a site, with None for images whose mask is not kept; nothing without masks.
 
-        `order` (n,) are the stored rows in the order in which they were predicted, and `predictions` (n, columns) are
-        those of all images in stored order.
+        `predictions` (n, columns) are those of all images in stored order.
         """
         if not self.task.has_masks:
             return {}
         wanted = set(self.task.with_mask(predictions).tolist())
-        files = dict(zip(order.tolist(), self._files, strict=True))
+        files = dict(zip(self.order.tolist(), self._files, strict=True))
         return {"mask": [files[row] if row in wanted else None for row in range(len(files))]}

@@ -85,7 +85,7 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
                 model = network.at(inference.network_at(site), inference.external_bn)
                 test = images.samples(rows)
                 place = knowledge(site)
-                reader = MaskReader(task)
+                reader = MaskReader(task, inference.image_order(len(test)), images.spacing(rows))
                 seen: dict[str, np.ndarray] = {}
                 if inference.uses_labels:
                     val = images.samples(vals.get(site, rows[:0]))
@@ -94,7 +94,7 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
                     )
                 else:
                     p = probabilities(model, test, inference, device, bar, place, task, reader)
-                masks = reader.kept(inference.image_order(len(test)), p)
+                masks = reader.kept(p)
                 frames.append(_table(rows, test, names, p, **columns, **seen, **_counted(place), **masks))
             for site, rows in thresholds.items() if name in unlabelled else ():
                 model = network.at(inference.network_at(site), inference.external_bn)

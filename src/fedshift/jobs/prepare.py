@@ -8,7 +8,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from ..core import digest
 from ..core.console import Progress, duration, say
 from ..core.errors import SHOWN, UserError, UserErrors, require_none, shortened
 from ..core.spelling import counted
+from ..core.units import SPACING
 from ..data.looks import is_flat, is_grey, look
 from ..io.arrays import GrowingArray
 from ..io.disk import atomic_folder, locked, require_space
@@ -30,6 +31,7 @@ from .raw_images import notes, readable_rows
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..io.scan import Spacing
     from ..study.run import Data
 
 
@@ -62,7 +64,8 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
     """Write `out`: images.npy, samples.parquet, pixels.parquet and card.json, either completely or not at all.
 
     images.npy is (n, height, width, channels) uint8, or (n, features) float32 for a dataset of vectors; row i of
-    samples.parquet is image i. Images go through the transforms of `data.prepare`. pixels.parquet has what checks need
+    samples.parquet is image i. With masks it has the columns SPACING where the dataset knows the size of all pixels.
+    Images go through the transforms of `data.prepare`. pixels.parquet has what checks need
     of each prepared image (see `seen`) beside its sample. Memory holds one block of images, whatever their
     number. If the process is killed, finished blocks stay beside `out`, and the next call goes on from them if data,
     the user's own images and `code` are the same. Images that cannot be read are left out if the dataset says so, and
@@ -96,6 +99,8 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
                 shares = _write_masks(reader, opened.mask, files.masks, threads)
                 samples["label"] = (shares > 0).astype(np.int64)
                 remarks += _about_masks(samples["site"], shares)
+                if opened.spacing is not None:
+                    remarks += _add_spacing(samples, [opened.spacing(int(row)) for row in rows])
             samples.attrs = {"data": data.id}
             write_table(files.samples, samples)
             pixels, flat, grey, looks = zip(*seen, strict=True)
@@ -197,9 +202,27 @@ def _about_masks(site: pd.Series, shares: np.ndarray) -> Iterator[str]:
         ),
     ):
         if wrong.any():
-            counts = site[wrong].value_counts(sort=False)
-            at = ", ".join(f"{count:,} at {name}" for name, count in counts.items())
-            yield f"{counted(int(wrong.sum()), 'mask')} {words} ({at})."
+            yield f"{counted(int(wrong.sum()), 'mask')} {words} ({_at(site[wrong])})."
+
+
+def _at(site: pd.Series) -> str:
+    """Return how many images there are at each site, in words."""
+    return ", ".join(f"{count:,} at {name}" for name, count in site.value_counts(sort=False).items())
+
+
+def _add_spacing(samples: pd.DataFrame, spacing: Sequence[Spacing | None]) -> Iterator[str]:
+    """Add the columns SPACING where the spacing of all images is known, and yield that it is known of some only.
+
+    Distances in millimetres and in pixels have no mean, so that one image without spacing leaves all in pixels.
+    """
+    unknown = np.array([lengths is None for lengths in spacing])
+    if not unknown.any():
+        samples[list(SPACING)] = np.array(spacing, dtype=np.float64)
+    elif not unknown.all():
+        yield (
+            f"Nothing says how many millimetres a pixel has in {counted(int(unknown.sum()), 'image')} "
+            f"({_at(samples['site'][unknown])}), so distances are in pixels everywhere."
+        )
 
 
 def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError], threads: int) -> list[Seen]:

@@ -55,6 +55,11 @@ class RunImages:
             transforms = at_site(transforms, self.statistics(str(part["site"].iloc[0])), clients)
         return self._opened(self.prepared.rows(part), transforms)
 
+    def spacing(self, part: pd.DataFrame) -> np.ndarray | None:
+        """Return the millimetres of the pixels of some rows of the partition (n, 2); None where they are unknown."""
+        spacing = self.prepared.spacing
+        return None if spacing is None else spacing[self.prepared.rows(part)]
+
     def statistics(self, site: str) -> Statistics:
         """Return what transforms know about a site: from its training images, or from all if none of them trains."""
         if site not in self._statistics:

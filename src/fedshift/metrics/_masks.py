@@ -39,7 +39,7 @@ class MaskMetric(Metric):
 
 
 class SurfaceDistance(MaskMetric):
-    """A distance between the edges of mask and reference, in pixels.
+    """A distance between the edges of mask and reference, in millimetres or in pixels (see the task segmentation).
 
     A missed structure and a false alarm count as the diagonal of the image, so that they cannot improve the mean.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..analysis import contrasts
@@ -12,7 +12,7 @@ from ..analysis.findings import Findings
 from ..analysis.values import DASH, Share, Value, inner, listed, number, spread
 from ..analysis.verdict import Reason, Verdict, Word, verdict
 from . import comparison_section
-from .phrases import capital, change_interval, joined, level, level_interval, percent, points, why_none
+from .phrases import capital, change_interval, joined, level, level_interval, percent, points, signed, why_none
 from .verdict_words import NO_EXTERNAL_SITE, all_of, distinct, sentence, these_only
 
 IN_WORDS = 6
@@ -200,15 +200,15 @@ def tiles(findings: Findings, condition: Condition, unit: str) -> list[Tile]:
     key = findings.level_inference(condition)
     compared = findings.compared_inference(condition)
 
-    def level_tile(role: str, inference: str) -> Tile:
+    def level_tile(role: str, inference: str, gained: Iterable[str] = ()) -> Tile:
         value = findings.effect("level", condition, inference, role, across=findings.averaged)
         text = DASH
         if value.known:
             text = level(value.mean, findings.headline)
         label = "At home" if role == "internal" else "Outside"
         if inference != findings.baseline:
-            label += f", with {findings.name(inference)}"
-        return Tile(label, text, "; ".join(_notes(findings, condition, value, unit)))
+            label += f", adapted ({findings.name(inference)})"
+        return Tile(label, text, "; ".join([*_notes(findings, condition, value, unit), *gained]))
 
     made = []
     if condition.tests_inside:
@@ -216,8 +216,16 @@ def tiles(findings: Findings, condition: Condition, unit: str) -> list[Tile]:
     if condition.partition.external:
         made.append(level_tile("external", key))
         if findings.baseline in condition.inferences and compared is not None:
-            made.append(level_tile("external", compared))
+            made.append(level_tile("external", compared, _gained(findings, condition, compared)))
     return made
+
+
+def _gained(findings: Findings, condition: Condition, key: str) -> Iterator[str]:
+    """Yield what an inference adds outside, with its interval, for a tile."""
+    gain = findings.gain(condition, key, "external", across=findings.averaged)
+    if gain.known:
+        around = "no interval" if math.isnan(gain.low) else signed(gain, findings)
+        yield f"gain {points(gain.mean, findings, sign=True)} ({around})"
 
 
 def _notes(findings: Findings, condition: Condition, value: Value, unit: str) -> list[str]:

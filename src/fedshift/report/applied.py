@@ -24,29 +24,29 @@ from ..study.declaration import Study
 from .answer import Tile
 from .history import Trained, facts
 from .html import PageCell, PageTable, plain, render
+from .new_images import MOST, NewImages, share
+from .new_masks import NewMasks
 from .phrases import bounds, first_line, heading, level
 
-EDGE = 96
-"""Pixels along a side of an image on the page."""
-MOST = 50
-"""Rows of a table on the page; predictions.csv has all."""
 NAMED = 3
 """Classes that the first sentence names."""
 BINS = 20
 
 
-class Outcome:
-    """The predictions of a run on new images in numbers.
+class Outcome(NewImages):
+    """The predicted classes of a run for new images in numbers.
 
     Attributes
     ----------
     table : a row for each image: predicted, p0, p1, ..., confidence (the probability of the predicted class), site,
         label and cluster, a number for the patient or, where that is unknown, the image. Rows of one image share it
-    sites : names in their order; empty where they are not known
     unit : the unit that intervals resample: patients, or images where no patient is known
     """
 
+    changed = "probabilities"
+
     def __init__(self, applied: Applied) -> None:
+        super().__init__(applied)
         table = applied.table
         self.classes = applied.run.data.dataset.classes
         self.columns = [f"p{k}" for k in range(len(self.classes))]
@@ -57,14 +57,8 @@ class Outcome:
             unit = table["patient"].fillna(table["path"])
         confidence = table[self.columns].max(axis=1)
         self.table = table.assign(confidence=confidence, cluster=pd.factorize(unit)[0])
-        self.twice = int(table["path"].duplicated().sum())
-        self.sites = list(table["site"].unique()) if "site" in table else []
         self.labelled = int(table["label"].notna().sum()) if "label" in table else 0
         self.metrics: list[Metric] = [registry.build("metric", m) for m in Study.model_fields["metrics"].default]
-
-    def at(self, site: str | None) -> pd.DataFrame:
-        """Return the rows of a site, or all rows."""
-        return self.table if site is None else self.table[self.table["site"] == site]
 
     def counts(self, column: str = "predicted", site: str | None = None) -> np.ndarray:
         """Return the number of images of each class (classes,), as predicted or as labelled."""
@@ -86,6 +80,29 @@ class Outcome:
             values.append(Value(mean=score, low=low, high=high, n=len(rows)))
         return values
 
+    def shown(self, trained_at: list[str]) -> dict[str, Any]:
+        """Return what the template shows of predicted classes; see `NewImages`."""
+        scores = self.scores() if self.labelled else []
+        quoted = [f"“{name}”" for name in self.classes]
+        return {
+            "lead": _lead(self, scores, trained_at),
+            "tiles": list(_tiles(self, scores)),
+            "tables": [plain(_classes(self)), *([plain(_sites(self))] if len(self.sites) > 1 else [])],
+            "metrics": _metrics(self, scores) if scores else None,
+            "figure": _figure(self),
+            "figure_label": "predicted classes and confidence",
+            "caption": "Images by predicted class, and by confidence: the probability of the class that was predicted.",
+            "care": [
+                f"The network knows {listed(quoted)} and nothing else: it gives one of these names to every image, "
+                "whatever it shows.",
+                "Probabilities are the network's own. Whether they can be trusted as such is not known at a new site.",
+            ],
+            "examples_note": "Drawn at random from the images that were predicted as each class, as the network sees "
+            "them.",
+            "one_class": self.labelled and np.count_nonzero(self.counts("label")) < 2,
+            "sorts": {k: (f"Predicted {name}", f"An image predicted as {name}") for k, name in enumerate(self.classes)},
+        }
+
 
 def write(applied: Applied) -> Path:
     """Write page.html beside predictions.csv."""
@@ -98,35 +115,34 @@ def context(applied: Applied) -> dict[str, Any]:
     """Return everything that the template shows."""
     from markupsafe import Markup
 
-    outcome = Outcome(applied)
     run = applied.run
-    scores = outcome.scores() if outcome.labelled else []
+    outcome = NewMasks(applied) if run.data.task.has_masks else Outcome(applied)
     trained_at = [site for site in outcome.sites if site in run.partition.internal]
     trained = Trained(run.id, "", run.seed, applied.manifest, 0, NAN, NAN, NAN)
-    return {
+    shown = outcome.shown(trained_at)
+    fitted = "their shorter side was scaled, and the centre cut out"
+    if run.data.dataset.padded:
+        fitted = "their longer side was scaled, and black added to make them square"
+    return shown | {
         "applied": applied,
         "outcome": outcome,
         "run": run,
         "card": run.data.card,
         "source": applied.source.resolve().name,
-        "lead": _lead(outcome, scores, trained_at),
-        "tiles": list(_tiles(outcome, scores)),
         "unreadable": _unreadable(applied.unreadable),
-        "classes": plain(_classes(outcome)),
-        "sites": plain(_sites(outcome)) if len(outcome.sites) > 1 else None,
-        "metrics": _metrics(outcome, scores) if scores else None,
-        "figure": Markup(_figure(outcome)),  # our own, escaped when drawn
-        "examples": [(outcome.classes[k], [png(image, EDGE) for image in of]) for k, of in applied.examples.items()],
+        "figure": Markup(shown["figure"]),  # our own, escaped when drawn
+        "examples": [
+            (*shown["sorts"][k], [png(image, outcome.edge) for image in of]) for k, of in applied.examples.items()
+        ],
         "method": first_line(applied.inference),
         "settings": list(_settings(applied)),
         "transforms": [t.label for t in (*run.data.prepare, *run.transforms) if t.when != "train"],
         "in_batches": applied.inference.score_columns()["batch_size"],
         "few": _few(applied, outcome),
+        "fitted": fitted,
         "trained_at": trained_at,
-        "one_class": outcome.labelled and np.count_nonzero(outcome.counts("label")) < 2,
         "facts": facts([trained]),
         "listed": listed,
-        "quoted": [f"“{name}”" for name in outcome.classes],
         "large": f"{LARGE} times {WHOLE_SLIDES}",
     }
 
@@ -139,14 +155,10 @@ def _settings(applied: Applied) -> Iterator[str]:
             yield f"{name} = {json.dumps(value)}: {fields[name].description}"
 
 
-def _few(applied: Applied, outcome: Outcome) -> list[str]:
+def _few(applied: Applied, outcome: NewImages) -> list[str]:
     """Return the sites with fewer images than a batch; an empty name where sites are not known."""
     sizes = {site: len(outcome.at(site)) for site in outcome.sites} or {"": len(outcome.table)}
     return [site for site in sorted(sizes) if sizes[site] < getattr(applied.inference, "batch_size", 0)][:MOST]
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f}" if whole else DASH
 
 
 def _lead(outcome: Outcome, scores: list[Value], trained_at: list[str]) -> str:
@@ -154,7 +166,7 @@ def _lead(outcome: Outcome, scores: list[Value], trained_at: list[str]) -> str:
     total = len(outcome.table)
     counts = outcome.counts()
     order = [k for k in np.argsort(-counts, kind="stable") if counts[k]]
-    parts = [f"{outcome.classes[k]} in {_share(counts[k], total)}\N{NO-BREAK SPACE}%" for k in order[:NAMED]]
+    parts = [f"{outcome.classes[k]} in {share(counts[k], total)}\N{NO-BREAK SPACE}%" for k in order[:NAMED]]
     if len(order) > NAMED:
         parts.append(f"{len(order) - NAMED} further classes in the rest")
     text = f"{total:,} images: the network predicts {listed(parts)}."
@@ -181,9 +193,9 @@ def _tiles(outcome: Outcome, scores: list[Value]) -> Iterator[Tile]:
     confidence = outcome.table["confidence"]
     # of two classes, the second is the one that is looked for
     k = 1 if len(counts) == 2 else int(counts.argmax())
-    yield Tile("Images", f"{total:,}", f"of {len(outcome.sites)} sites" if outcome.sites else "taken as one site")
-    yield Tile(f"Predicted {short(outcome.classes[k])}", f"{_share(counts[k], total)} %", f"{counts[k]:,} images")
-    doubtful = _share((confidence < 0.75).sum(), total)
+    yield Tile("Images", f"{total:,}", outcome.taken())
+    yield Tile(f"Predicted {short(outcome.classes[k])}", f"{share(counts[k], total)} %", f"{counts[k]:,} images")
+    doubtful = share((confidence < 0.75).sum(), total)
     yield Tile("Median confidence", f"{100 * confidence.median():.1f} %", f"under 75 % in {doubtful} %")
     for value, metric in list(zip(scores, outcome.metrics, strict=False))[:2]:
         unit = " %" if metric.percent and value.known else ""
@@ -202,7 +214,7 @@ def _classes(outcome: Outcome) -> Table:
     columns = {
         "Class": outcome.classes,
         "Predicted": [f"{n:,}" for n in counts],
-        "Share (%)": [_share(n, len(outcome.table)) for n in counts],
+        "Share (%)": [share(n, len(outcome.table)) for n in counts],
         "Mean confidence (%)": [f"{100 * confidence[k]:.1f}" if n else DASH for k, n in enumerate(counts)],
     }
     if outcome.labelled:
@@ -216,14 +228,10 @@ def _sites(outcome: Outcome) -> Table:
     rows = []
     for site in outcome.sites[:MOST]:
         table = outcome.at(site)
-        shares = (_share(n, len(table)) for n in outcome.counts(site=site))
+        shares = (share(n, len(table)) for n in outcome.counts(site=site))
         rows.append((str(site), f"{len(table):,}", *shares, f"{100 * table['confidence'].mean():.1f}"))
     header = ("Site", "Images", *(f"{name} (%)" for name in outcome.classes), "Mean confidence (%)")
-    return Table(f"Predicted classes at each site{_first(outcome)}", header, tuple(rows))
-
-
-def _first(outcome: Outcome) -> str:
-    return f", the first {MOST} of {len(outcome.sites)}" if len(outcome.sites) > MOST else ""
+    return Table(f"Predicted classes at each site{outcome.first()}", header, tuple(rows))
 
 
 def _metrics(outcome: Outcome, scores: list[Value]) -> PageTable:
@@ -236,7 +244,7 @@ def _metrics(outcome: Outcome, scores: list[Value]) -> PageTable:
         pairs = zip(values, outcome.metrics, strict=True)
         cells = [PageCell(number(value.mean, metric), bounds(value, metric)) for value, metric in pairs]
         rows.append([PageCell(name), PageCell(f"{values[0].n:,}"), *cells])
-    caption = f"Metrics{_first(outcome)}; below, the 95% interval over {outcome.unit}"
+    caption = f"Metrics{outcome.first()}; below, the 95% interval over {outcome.unit}"
     return PageTable(caption, ("Site", "Labelled images", *map(heading, outcome.metrics)), rows, 1)
 
 

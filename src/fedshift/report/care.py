@@ -9,6 +9,7 @@ from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
 from ..analysis.values import inner, listed
 from ..core import registry
+from ..core.units import SPACING
 from ..data.looks import ALIKE
 from ..figures._images import light, private
 from .cohort import Check, Cohort, NearCopies
@@ -95,6 +96,16 @@ def _pictured(nearest: Sequence[NearCopies]) -> list[PicturedPair]:
     return [PicturedPair([(next(pngs), tile.lines) for tile in pair.images], pair.likeness) for pair in nearest]
 
 
+def _units(results: StudyResults) -> list[str]:
+    """Return the units of distances in the prepared data of a study: mm, pixels, or both."""
+    units = set()
+    for data in results.plan.data:
+        known = results.samples(data).reindex(columns=[*SPACING]).notna().all(axis=1)
+        # Real sites prepare their images apart, so that some may know the size of pixels and others not.
+        units |= {"mm" if has_spacing else "pixels" for has_spacing in known}
+    return sorted(units)
+
+
 def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -> list[str]:
     """Return the notes of the study, then the caveats that data and runs give rise to."""
     findings = results.findings
@@ -104,7 +115,7 @@ def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
         lines.append("Mini scale: a small model of the study, to show that it runs; not its result.")
     lines += [note for card in results.cards for note in card.get("notes", ())]
     lines += [line for cohort in people for line in cohort.caveats]
-    lines += plan.study.task.caveats()
+    lines += plan.study.task.caveats(_units(results))
     lines += [metric.caveat for metric in findings.metrics.values() if metric.caveat]
     lines += [*_left_out(findings), *_untested(findings)]
     with_labels = (inference.caveat(findings.name(key)) for key, inference in plan.inferences.items())

@@ -31,6 +31,7 @@ class Screen:
     sentence : what it means, with three numbers at most and without names of methods
     whom : the sites that it holds for
     settle : what would decide it: how many more patients or trainings, or what must come first; may be empty
+    size : an established loss against the margin, in words; else empty
     """
 
     word: str
@@ -38,6 +39,7 @@ class Screen:
     sentence: str
     whom: str
     settle: str
+    size: str = ""
 
 
 def screen(findings: Findings, condition: Condition, judged: Verdict, unit: str, first: str = "") -> Screen:
@@ -46,22 +48,43 @@ def screen(findings: Findings, condition: Condition, judged: Verdict, unit: str,
     settle = ""
     if judged.word is Word.CANNOT_TELL:
         settle = first or _settle(findings, judged, unit)
-    return Screen(word, tone, sentence, _whom(findings, condition, judged), settle)
+    return Screen(word, tone, sentence, _whom(findings, condition, judged), settle, _size(findings, judged))
+
+
+def _size(findings: Findings, judged: Verdict) -> str:
+    """Return how large an established loss is, against the margin or, without one, against what is above a guess."""
+    if judged.word is not Word.LOSES:
+        return ""
+    loss, home = judged.loss.mean, findings.better(judged.home)
+    if findings.margin:
+        return f"{loss / findings.margin:.1f} times the margin"
+    if home.mean > home.chance:
+        return f"{100 * loss / (home.mean - home.chance):.0f} % of its lead over a guess"
+    return ""
+
+
+def _loses(findings: Findings, judged: Verdict) -> str:
+    """Return an established loss, the least that it may be, and its size: three numbers at most."""
+    what = "it"
+    if not findings.headline.percent:
+        what = f"its {inner(findings.headline)}"
+    lost, least = points(judged.loss.mean, findings), number(judged.loss.low, findings.headline)
+    text = f"Outside {what} is {lost} worse than at home (at least {least})"
+    text = f"{', '.join(filter(None, [text, _size(findings, judged)]))}."
+    return text if findings.margin else f"{text} There is no margin: any sure loss counts."
 
 
 def _said(findings: Findings, condition: Condition, judged: Verdict) -> tuple[str, str, str]:
     metric, loss, home = findings.headline, judged.loss, findings.better(judged.home)
     margin = points(findings.margin, findings) if findings.margin else "none"
     low, high = (points(abs(x), findings) for x in (loss.low, loss.high))
-    least = number(abs(loss.low), metric)
     at_home = f"At home its {inner(metric)} is {level(judged.home.mean, metric)}"
     reference = level(max(home.chance, home.majority) * (1 if metric.higher_is_better else -1), metric)
     match judged.word, judged.reason:
         case Word.HOLDS, _:
             return "Holds up", "good", f"Outside it is at most {high} worse than at home; the margin is {margin}."
         case Word.LOSES, _:
-            lost = points(loss.mean, findings)
-            return "Loses", "bad", f"Outside it is {lost} worse than at home; the loss lies between {least} and {high}."
+            return "Loses", "bad", _loses(findings, judged)
         case _, Reason.NOT_COMPARABLE:
             where = listed(incomparable(findings, condition)[:SITES])
             text = (
@@ -196,7 +219,12 @@ def lights(
         return [*first, overlooked]
     return [
         *first,
-        Light("Labels", "problem" if wrong else "ok", listed(wrong) or "no site is worse than guessing", "sites"),
+        Light(
+            "Coding of labels",
+            "problem" if wrong else "ok",
+            listed(wrong) or "no site is worse than guessing",
+            "sites",
+        ),
         Light(
             "Classes and events", "suspect" if few else "ok", listed(said) or "enough of each at all sites", "cohort"
         ),

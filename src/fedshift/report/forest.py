@@ -21,7 +21,10 @@ WIDTHS = {"answer": 174 / 25.4, "answer-narrow": 85 / 25.4}
 """Widths in inches of two columns of a journal, and of one, which also suits a telephone."""
 MOST = 24
 """Sites that are drawn; with more, the external ones with the largest losses."""
-MODEL, CONTROL = "the trained model", "colour and texture only, without a network"
+LONGEST = 43
+"""Letters of a line of the legend: one column of them fits the narrow picture, and two the wide one."""
+MODEL, CONTROL = "the trained model", "control"
+ADAPTED, MARGIN = "adapted with the hospital's own unlabelled images", "margin: largest loss accepted"
 
 
 @dataclass(frozen=True)
@@ -69,16 +72,21 @@ def forest(
     every = _rows(findings, controls, condition, unit)
     rows = _shown(findings, every)
     adapted = findings.compared_inference(condition)
-    labels = [MODEL]
+    labels = {MODEL: MODEL}
     if adapted and any(row.adapted.known for row in rows):
-        labels.append(f"adapted to the hospital ({findings.name(adapted)})")
+        labels[ADAPTED] = f"{ADAPTED} ({findings.name(adapted)})"
     if any(row.control.known for row in rows):
-        labels.append(CONTROL)
+        labels[CONTROL] = f"{controls.about.sees} only, without a network"
     loss = findings.gap(condition, findings.level_inference(condition), findings.averaged)
     with_loss = loss.known and condition.tests_inside
+    if with_loss and findings.margin:
+        # nobody accepted a margin that the study does not declare
+        declared = findings.plan.study.margin is not None
+        labels[MARGIN] = f"{MARGIN} {'beforehand' if declared else 'by default'}"
+    labels = {key: textwrap.fill(label, LONGEST) for key, label in labels.items()}
     heights = [0.5 + 0.21 * len(rows), 0.62] if with_loss else [0.5 + 0.21 * len(rows)]
     title = textwrap.fill(f"{screen.word}. {heading(findings.headline)} at each hospital", round(13 * width))
-    size = (width, sum(heights) + 0.55 + 0.15 * title.count("\n") + legend_height(labels, width))
+    size = (width, sum(heights) + 0.55 + 0.15 * title.count("\n") + legend_height(labels.values(), width))
     trainings = max((row.plain.seeds for row in rows), default=0)
     below = f"Mean of {counted(trainings, 'training')}, 95% intervals. {about}"
     if len(rows) < len(every):
@@ -90,10 +98,26 @@ def forest(
         _levels(panels[0], rows, findings, condition, labels)
         panels[0].set_title(textwrap.fill(below, round(11 * width)), fontsize=6.5, weight="normal", pad=12)
         if with_loss:
-            _loss(panels[1], loss, findings)
+            _loss(panels[1], loss, findings, condition, screen.size, labels)
         legend(figure)
 
     return Forest(size, described(rows, loss if with_loss else Value(), screen, findings), paint)
+
+
+def pooled(findings: Findings, condition: Condition) -> str:
+    """Return why the interval of the mean outside is narrower than those of its hospitals; empty where it is not."""
+    key = findings.level_inference(condition)
+    mean = findings.effect("level", condition, key, "external", across=findings.averaged)
+    sites = [
+        _level(findings, one, key, "external", site)
+        for one in findings.alike(condition)
+        for site in one.partition.external
+    ]
+    widths = [value.high - value.low for value in sites if value.known]
+    # a width that is not known is NaN, which compares as False
+    if len(widths) < 2 or not all(mean.high - mean.low < width for width in widths):
+        return ""
+    return "Chance partly cancels in the mean of several hospitals, so that its interval is narrower than theirs."
 
 
 def described(rows: list[Row], loss: Value, screen: Screen, findings: Findings) -> str:
@@ -152,7 +176,7 @@ def _level(findings: Findings, condition: Condition, key: str, role: str, site: 
     return level if level.known else findings.value(condition, role, site, key)
 
 
-def _levels(axes: Any, rows: list[Row], findings: Findings, condition: Condition, labels: list[str]) -> None:
+def _levels(axes: Any, rows: list[Row], findings: Findings, condition: Condition, labels: dict[str, str]) -> None:
     """Draw a line for each site: interval and mean of the model, mean when adapted, and the control."""
     scale = 100.0 if findings.headline.percent else 1.0
     for y, row in enumerate(rows):
@@ -168,10 +192,10 @@ def _levels(axes: Any, rows: list[Row], findings: Findings, condition: Condition
                 ends = [scale * value.low, scale * value.high]
                 axes.plot(ends, [y + shift] * 2, color=look["color"], linewidth=1.6 - 0.7 * n, solid_capstyle="butt")
             axes.plot([scale * value.mean], [y + shift], linestyle="none", **look)
-    marks = {MODEL: ("o", COLOURS[0]), CONTROL: ("s", COLOURS[5])}
-    for label in labels:
-        marker, colour = marks.get(label, ("D", COLOURS[1]))
-        axes.plot([], [], linestyle="none", marker=marker, color=colour, label=label)
+    marks = {MODEL: ("o", COLOURS[0]), ADAPTED: ("D", COLOURS[1]), CONTROL: ("s", COLOURS[5])}
+    for key, (marker, colour) in marks.items():
+        if key in labels:
+            axes.plot([], [], linestyle="none", marker=marker, color=colour, label=labels[key])
     blind = findings.blind(condition, findings.level_inference(condition), "external")
     if math.isnan(blind.chance):
         blind = findings.blind(condition, findings.level_inference(condition), "internal")
@@ -200,17 +224,25 @@ def _name(axes: Any, text: str, x: float, align: str) -> None:
     axes.annotate(text, (x, 1), xycoords=("data", "axes fraction"), fontsize=7, ha=align, va="bottom")
 
 
-def _loss(axes: Any, loss: Value, findings: Findings) -> None:
-    """Draw the loss outside with its interval, and the margin as a shade."""
+def _loss(axes: Any, loss: Value, findings: Findings, condition: Condition, size: str, labels: dict[str, str]) -> None:
+    """Draw the loss outside with its interval, the margin as a shade, and the loss that leaves no more than a guess.
+
+    With the last, the axis has the same length for a large and a small loss of one model.
+    """
     scale = 100 if findings.headline.percent else 1
     if findings.margin:
-        axes.axvspan(0, scale * findings.margin, color=INK, alpha=0.12, linewidth=0)
-        _name(axes, "margin", scale * findings.margin, "left")
+        axes.axvspan(0, scale * findings.margin, color=INK, alpha=0.12, linewidth=0, label=labels[MARGIN])
+    key = findings.level_inference(condition)
+    home = findings.better(findings.effect("level", condition, key, "internal", across=findings.averaged))
+    lead = home.mean - findings.better(findings.blind(condition, key, "external")).chance
+    if lead > 0:
+        axes.axvline(scale * lead, color=INK, linewidth=0.8, linestyle=":")
+        _name(axes, "guess", scale * lead, "center")
     axes.axvline(0, color=INK, linewidth=0.8)
     if not math.isnan(loss.low):
         axes.plot([scale * loss.low, scale * loss.high], [0, 0], color=COLOURS[0], linewidth=1.6, solid_capstyle="butt")
     axes.plot([scale * loss.mean], [0], linestyle="none", marker="o", markersize=6, color=COLOURS[0])
-    axes.set_yticks([0], ["loss outside"])
+    axes.set_yticks([0], [textwrap.fill(f"loss outside{size and f': {size}'}", 22)])
     axes.set_ylim(0.6, -0.6)
     axes.grid(axis="y", visible=False)
     points = "points of " if findings.headline.percent else ""

@@ -17,7 +17,6 @@ from .html import PageCell, PageTable
 from .phrases import bounds, heading, resampled
 
 LOSS_RECOVERED = "External loss recovered"
-CONTROL = "Control: colour and texture only, no network"
 CONTROL_COLUMN = "Control, no network"
 
 
@@ -229,7 +228,7 @@ def _control_row(controls: Controls, condition: Condition, columns: list[str]) -
         "Gap": findings.better(controls.gap(key)),
     }
     texts = {column: number(v.mean, findings.headline, sign=column == "Gap") for column, v in values.items()}
-    texts |= {"Condition": CONTROL, "Held out": condition.held_out}
+    texts |= {"Condition": f"Control: {controls.about.sees} only, no network", "Held out": condition.held_out}
     levels = {site: controls.level(key, "external", site) for site in condition.partition.external}
     means = {site: findings.better(value).mean for site, value in levels.items() if value.known}
     if means:

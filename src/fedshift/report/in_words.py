@@ -112,7 +112,8 @@ def _came_out(findings: Findings, judged: Verdict) -> str:
     reasons: dict[Reason | None, str] = {
         Reason.NOT_COMPARABLE: f"At the hospitals that trained it, {home}; outside, all images of a hospital are of "
         "one class, and a score there means something else.",
-        Reason.BELOW_CHANCE: f"At {listed(list(judged.below))} it was wrong more often than a guess would be.",
+        Reason.BELOW_CHANCE: f"At {listed(list(judged.below))} its answers point the wrong way, and a guess would "
+        "do better.",
         Reason.HOME_FAILS: f"Even at the hospitals that trained it, {home}, and giving everybody the same answer, or "
         f"guessing, would have reached {blind}.",
         Reason.HOME_IN_DOUBT: f"Even at the hospitals that trained it, {home}, which may be no better than the "
@@ -181,12 +182,16 @@ def how_to_read(findings: Findings, condition: Condition, adapted: bool, control
     if control:
         yield (
             "Squares",
-            "A simple rule that sees colours and textures only. A model that is no better has not been shown to see "
-            "more than stain and scanner.",
+            f"A simple rule that sees {findings.plan.study.task.control.sees} only. A model that is no better has not "
+            "been shown to see more.",
         )
     blind = findings.blind(condition, findings.level_inference(condition), "external")
     if not math.isnan(blind.chance):
-        yield "Dotted lines", "What guessing reaches, and what giving everybody the commonest answer reaches."
+        yield (
+            "Dotted lines",
+            "What guessing reaches, and what giving everybody the commonest answer reaches. In the row of the loss: "
+            "with so much lost, the model is no better than a guess.",
+        )
     if findings.margin:
         yield (
             "Grey band",

@@ -46,12 +46,15 @@ from .citation import Citation, citation
 from .cohort import EVENTS, Cohort, cohorts, events, problems
 from .downloads import Download, download, downloads
 from .first_screen import Screen, lights, screen
-from .forest import WIDTHS, Forest, forest
+from .forest import WIDTHS, Forest, forest, pooled
 from .history import costs, facts, runs_table, specs, trained, unfinished
 from .html import PageCell, PageTable, plain, render
 from .phrases import bounds, counted, heading, joined, level, resampled
 from .protocol import glossary, protocol
 from .verdict_words import beside_control, no_better_at_home, shortcut
+
+DRAWN = "drawn by fedshift"
+"""The source, on their cards, of datasets that are invented at every scale."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "how_to_read": list(in_words.how_to_read(findings, told.condition, tested is not None, bool(controls))),
         "lights": lights(checks, late, told.judged.below, few, overlooked.light(counts)),
         "forests": _forests(results, told, first, unit),
+        "pooled": pooled(findings, told.condition),
         "tiles": [*told.tiles, *_control_tile(results, told)],
         "glossary": glossary(findings),
         "control": joined(
@@ -236,12 +240,19 @@ def _about(results: StudyResults, people: list[Cohort], cited: Citation, unit: s
         parts[0] += f" at scale {plan.scale}"
     if people:
         sites = dict.fromkeys(site for part in plan.partitions for site in (*part.internal, *part.external))
-        parts.append(f"{people[0].images:,} images")
+        parts.append(f"{people[0].images:,} {_origin(results)}")
         if unit == "patients":
             parts.append(counted(people[0].people, "patient"))
         parts.append(counted(len(sites), "hospital"))
     parts += [cited.date, f"fedshift {__version__}", cited.commit]
     return " · ".join(filter(None, parts))
+
+
+def _origin(results: StudyResults) -> str:
+    """Return whether images are real or invented. Nobody checks the former: it is what the study says."""
+    if results.synthetic or any(card["source"] == DRAWN for card in results.cards):
+        return "invented images"
+    return "images given as real"
 
 
 def _forests(results: StudyResults, told: Answer, first: Screen, unit: str) -> list[str]:
@@ -282,7 +293,7 @@ def _control_tile(results: StudyResults, told: Answer) -> Iterator[Tile]:
         note = f"{level(home.mean, findings.headline)} at home" if home.known else ""
         if note and no_better_at_home(controls, told.condition, findings.level_inference(told.condition)):
             note += ", where the network is not shown to see more"
-        yield Tile("Outside, by colour and texture only", level(outside.mean, findings.headline), note)
+        yield Tile(f"Outside, by {controls.about.sees} only", level(outside.mean, findings.headline), note)
 
 
 def _missing(results: StudyResults) -> list[dict[str, str]]:

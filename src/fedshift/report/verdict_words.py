@@ -144,7 +144,7 @@ def beside_control(controls: Controls, unit: str = "patients") -> str:
     if not compared or any(difference.low > 0 for _, _, difference in compared):
         return ""
     findings = controls.findings
-    seen = "colour and texture only, without a network"
+    seen = f"{controls.about.sees} only, without a network"
     if all(math.isnan(difference.low) for _, _, difference in compared):
         return (
             f"Nobody can tell whether any condition is better at external sites than a control that sees {seen}: "
@@ -177,16 +177,16 @@ def shortcut(controls: Controls, condition: Condition, key: str) -> str:
     partition = ALL if across else condition.run.partition_id
     home, outside = (controls.level(partition, role) for role in ("internal", "external"))
     gap = findings.better(controls.gap(partition))
-    seen = "Colour and texture alone, without a network,"
+    about = controls.about
     parts = []
     if gap.low > 0 and gap.mean > findings.margin:
         at_home, elsewhere = (level(value.mean, findings.headline) for value in (home, outside))
         parts.append(
-            f"{seen} tell the classes apart at home ({at_home}) and much less outside ({elsewhere}). The network may "
-            "have learnt the same shortcut: a stain, a scanner, or a mark that goes with the class."
+            f"{about.sees.capitalize()} alone, without a network, {about.does} at home ({at_home}) and much less "
+            f"outside ({elsewhere}). The network may have learnt the same shortcut: {about.shortcut}."
         )
     if no_better_at_home(controls, condition, key):
-        parts.append("At home the network is not shown to see more than colour and texture alone.")
+        parts.append(f"At home the network is not shown to see more than {about.sees} alone.")
     return " ".join(parts)
 
 

@@ -11,6 +11,7 @@ from pandas.api.types import is_numeric_dtype
 
 from ..analysis.results import StudyResults
 from ..analysis.values import DASH, listed
+from ..core.units import SPACING
 from ..data.partition import Partition
 from ..datasets import SAMPLE_COLUMNS
 from ..study.run import Run
@@ -146,7 +147,7 @@ def _events(rows: pd.DataFrame, unit: str, classes: tuple[str, ...]) -> str:
 
 def _further(rows: pd.DataFrame) -> PageTable | None:
     """Return the values of further columns of the table of images at each site; None where it has no such column."""
-    own = (*SAMPLE_COLUMNS, "role", "split")
+    own = (*SAMPLE_COLUMNS, *SPACING, "role", "split")
     names = [str(name) for name in rows.columns if name not in own and rows[name].notna().any()]
     if not names:
         return None

@@ -159,8 +159,8 @@ class Study(Frozen):
     )
     control: bool | None = Field(
         None,
-        description="whether a linear classifier of colour and texture, without a network, is tested beside the runs; "
-        "default: it is where the samples are images",
+        description="whether a linear classifier, without a network, is tested beside the runs: of colour and texture, "
+        "and for masks of colours and edges around each pixel; default: it is where the samples are images",
     )
     figures: tuple[FigureName, ...] = Field(
         ("convergence", "patches", "sites"),

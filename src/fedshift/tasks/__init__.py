@@ -4,11 +4,11 @@ A file here says what a target is, how outputs become a loss, and which numbers 
 Networks, metrics of these numbers and pages do not belong here.
 """
 
-from ._base import Task
+from ._base import Control, Task
 from .classification import Classification
 from .segmentation import Segmentation
 
 CLASSIFICATION = Classification()
 """The task of a study that names none."""
 
-__all__ = ["CLASSIFICATION", "Classification", "Segmentation", "Task"]
+__all__ = ["CLASSIFICATION", "Classification", "Control", "Segmentation", "Task"]

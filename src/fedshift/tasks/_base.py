@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from ..core.errors import UserError
 from ..core.registry import Plugin
@@ -13,6 +13,52 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Reduction = Literal["mean", "none"]
+Column = Literal["Int64", "float64"]
+"""The pandas type of a column of numbers. Whole numbers may be missing, too."""
+
+
+class Original(Protocol):
+    """An image of a hospital in the size of its file."""
+
+    @property
+    def pixels(self) -> np.ndarray:
+        """The image (height, width, 3), uint8."""
+        raise NotImplementedError
+
+    def restored(self, mask: np.ndarray) -> np.ndarray:
+        """Return a mask (size, size) of the prepared image in the size of the file (height, width).
+
+        What preparation has cut off is 0.
+        """
+        raise NotImplementedError
+
+
+class Answer(NamedTuple):
+    """What a network says of an image without a target.
+
+    `numbers` (columns,) are those that `Task.answer_columns` names; they are NaN where the network's outputs are not
+    finite. `pictures` are the PNG files of `Task.pictures`.
+    """
+
+    numbers: np.ndarray
+    pictures: Mapping[str, bytes]
+
+
+class Control(NamedTuple):
+    """The classifier without a network that is tested beside the runs of a task, and its words on pages.
+
+    Attributes
+    ----------
+    worker : which one it is: a key of `jobs.control.WORKERS`
+    sees : what it sees of an image
+    does : what it does with that
+    shortcut : what a network that does no better may have learnt
+    """
+
+    worker: str
+    sees: str
+    does: str
+    shortcut: str
 
 
 class Task(Plugin):
@@ -29,6 +75,10 @@ class Task(Plugin):
     """True if predictions are class probabilities of images, as thresholds, calibration and mistakes need."""
     counted: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """Metrics whose counts the page says in words, since means hide them: of what, and what happens to it."""
+    pictures: ClassVar[tuple[str, ...]] = ()
+    """What is drawn of each new image, each in its own folder and column; the page shows the last one."""
+    control: ClassVar[Control]
+    """The classifier without a network that is tested beside the runs."""
     target: ClassVar[str] = ""
     """What a target of one image is, in the words of messages."""
     remedy: ClassVar[str] = ""
@@ -74,12 +124,47 @@ class Task(Plugin):
         """Return the names of the numbers that are kept as predictions of an image."""
         raise NotImplementedError
 
-    def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
+    def predictions(self, logits: Tensor, y: Tensor, final: bool = True, spacing: np.ndarray | None = None) -> Tensor:
         """Return the numbers that are kept as predictions (batch, columns), float64; see `columns`.
 
-        Without `final`, as in the validation of a round, numbers that take long to compute are NaN.
+        Without `final`, as in the validation of a round, numbers that take long to compute are NaN. `spacing`
+        (batch, 2) are the millimetres between rows and between columns of each image; None if they are unknown.
         """
         raise NotImplementedError
+
+    def of_masks(
+        self,
+        predicted: np.ndarray,
+        reference: np.ndarray,
+        classes: int,
+        final: bool = True,
+        spacing: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return the predictions (n, columns), float64, of masks (n, height, width), for a task with masks.
+
+        Masks hold class numbers below `classes`; for `final` and `spacing` see `predictions`.
+        """
+        raise NotImplementedError
+
+    def answer_columns(self, classes: Sequence[str]) -> Mapping[str, Column]:
+        """Return the numbers that are written of a new image, by name, with their pandas types."""
+        raise NotImplementedError
+
+    def answers(self, logits: Tensor, originals: Sequence[Callable[[], Original]]) -> Iterator[Answer]:
+        """Yield what is written of each new image of a batch, from logits (batch, classes, ...).
+
+        `originals` read the images again in the size of their files, one at a time.
+        """
+        raise NotImplementedError
+
+    def sort(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the sort of each new image (n,), from 0, of which examples are shown, from its numbers (n, columns).
+
+        By default all images are of one sort.
+        """
+        import numpy as np
+
+        return np.zeros(len(numbers), dtype=int)
 
     def with_mask(self, predictions: np.ndarray) -> np.ndarray:
         """Return which images of a site (k,) keep their predicted mask, from the site's predictions (n, columns)."""
@@ -91,8 +176,11 @@ class Task(Plugin):
         """Return what is wrong with predictions (n, columns) of samples with labels (n,); empty for nothing."""
         raise NotImplementedError
 
-    def caveats(self) -> Sequence[str]:
-        """Return what readers must know of how predictions are scored, in sentences."""
+    def caveats(self, units: Collection[str] = ("pixels",)) -> Sequence[str]:
+        """Return what readers must know of how predictions are scored, in sentences.
+
+        `units` are those of distances in the data of a study: pixels, mm, or both.
+        """
         return ()
 
     def of_patients(self, predictions: np.ndarray, patient: np.ndarray) -> np.ndarray:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.errors import UserError
-from ._base import Reduction, Task, require_same_number
+from ._base import Answer, Column, Control, Original, Reduction, Task, require_same_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +20,12 @@ ROUNDING = 1e-4
 class Classification(Task):
     """One class for each image: targets are class numbers (n,), predictions are class probabilities (n, classes)."""
 
+    control: ClassVar[Control] = Control(
+        "colour_texture",
+        sees="colour and texture",
+        does="tell the classes apart",
+        shortcut="a stain, a scanner, or a mark that goes with the class",
+    )
     target = "label"
     remedy = "give class numbers 0, 1, ... as integers, one for each input"
 
@@ -78,5 +84,20 @@ class Classification(Task):
             return f"a label is outside of 0 to {classes - 1}"
         return ""
 
-    def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
+    def predictions(self, logits: Tensor, y: Tensor, final: bool = True, spacing: np.ndarray | None = None) -> Tensor:
         return logits.double().softmax(1)
+
+    def answer_columns(self, classes: Sequence[str]) -> Mapping[str, Column]:
+        columns: dict[str, Column] = {"predicted": "Int64"}
+        return columns | dict.fromkeys(self.columns(classes), "float64")
+
+    def answers(self, logits: Tensor, originals: Sequence[Callable[[], Original]]) -> Iterator[Answer]:
+        import numpy as np
+
+        probability = logits.double().softmax(1).cpu().numpy()
+        numbers = np.column_stack([probability.argmax(1), probability])
+        return (Answer(row, {}) for row in numbers)
+
+    def sort(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the predicted class of each image."""
+        return numbers[:, 0].astype(int)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from ..core.errors import UserError
-from ._base import Reduction, Task, require_same_number
+from ..io.overlay import overlay
+from ..io.png import encoded
+from ._base import Answer, Column, Control, Original, Reduction, Task, require_same_number
 from ._surfaces import distances
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ COUNTS = ("tp", "fp", "fn")
 DISTANCES = ("hd95", "assd", "nsd")
 NUMBERS = (*COUNTS, *DISTANCES)
 """What is kept of each image and structure, in this order."""
+AREAS: Mapping[str, Column] = {"pixels": "Int64", "share": "float64"}
+"""What is written of each structure of a new image, with its pandas type."""
 WORST = 6
 """Images of a site, those with the lowest Dice, whose predicted masks are always kept."""
 
@@ -29,7 +33,8 @@ class Segmentation(Task):
     """One class for each pixel: targets are masks of class numbers (n, height, width); class 0 is the background.
 
     Kept as predictions are, for each image and structure, the pixels that are rightly predicted, wrongly predicted and
-    missed, and distances between surfaces in pixels of the prepared image. Masks are kept of a few images of each site,
+    missed, and distances between surfaces: in millimetres where the dataset knows the size of a pixel, else in pixels
+    of the prepared image. Masks are kept of a few images of each site,
     or of all with `keep: masks`.
     """
 
@@ -39,6 +44,13 @@ class Segmentation(Task):
         "missed": ("structures", "are missed"),
         "false_alarms": ("masks without a structure", "have a false alarm"),
     }
+    pictures = ("mask", "overlay")
+    control: ClassVar[Control] = Control(
+        "pixel_filters",
+        sees="colours and edges around each pixel",
+        does="outline the structures",
+        shortcut="the brightness or the contrast of a camera or a scanner",
+    )
     target = "mask"
     remedy = "give masks (n, height, width) of class numbers 0, 1, ... as integers, one for each input"
     loss: Literal["dice_ce", "dice", "cross_entropy"] = Field(
@@ -49,7 +61,12 @@ class Segmentation(Task):
         description="what is scored: numbers of the classes that together are a structure, such as disc: [1, 2] and "
         "cup: [2]; default: each class but the background, 0",
     )
-    tolerance: float = Field(2, ge=0, description="distance in pixels up to which surfaces agree, for nsd")
+    tolerance: float = Field(
+        2,
+        ge=0,
+        description="distance up to which surfaces agree, for nsd: in millimetres where the size of pixels is known, "
+        "else in pixels",
+    )
     keep: Literal["numbers", "masks"] = Field(
         "numbers",
         description="what is kept of a prediction; with masks, predictions-*.parquet has each predicted mask as a PNG "
@@ -112,9 +129,36 @@ class Segmentation(Task):
                 raise UserError("task.structures", f"there is no class {number}", remedy)
         return parts
 
+    def names(self, classes: Sequence[str]) -> Sequence[str]:
+        """Return the names of the structures."""
+        return list(self.structures) or classes[1:]
+
     def columns(self, classes: Sequence[str]) -> list[str]:
-        names = list(self.structures) or classes[1:]
-        return [f"{number}_{name}" for name in names for number in NUMBERS]
+        return [f"{number}_{name}" for name in self.names(classes) for number in NUMBERS]
+
+    def answer_columns(self, classes: Sequence[str]) -> Mapping[str, Column]:
+        """Return the pixels of each structure in the image's own size, and their share of all pixels of the image."""
+        return {f"{area}_{name}": kind for name in self.names(classes) for area, kind in AREAS.items()}
+
+    def answers(self, logits: Tensor, originals: Sequence[Callable[[], Original]]) -> Iterator[Answer]:
+        import numpy as np
+
+        parts = self.scored(logits.shape[1])
+        masks = logits.argmax(1).cpu().numpy().astype(np.uint8)
+        finite = logits.isfinite().flatten(1).all(1).tolist()
+        for mask, known, original in zip(masks, finite, originals, strict=True):
+            image = original()
+            restored = image.restored(mask)
+            structures = np.stack([np.isin(restored, classes) for classes in parts])
+            pixels = structures.sum((1, 2))
+            numbers = np.stack([pixels, pixels / restored.size], axis=1).ravel()
+            pictures = {"mask": encoded(restored), "overlay": encoded(overlay(image.pixels, structures))}
+            yield Answer(numbers if known else np.full_like(numbers, np.nan), pictures)
+
+    def sort(self, numbers: np.ndarray) -> np.ndarray:
+        """Return 1 for an image with a predicted structure, and 0 for one without."""
+        sorts: np.ndarray = (numbers > 0).any(1).astype(int)
+        return sorts
 
     def with_mask(self, predictions: np.ndarray) -> np.ndarray:
         import numpy as np
@@ -133,10 +177,15 @@ class Segmentation(Task):
             return "a count of pixels is no whole number"
         return ""
 
-    def caveats(self) -> Sequence[str]:
+    def caveats(self, units: Collection[str] = ("pixels",)) -> Sequence[str]:
+        where = "pixels of the prepared image, not in millimetres"
+        if "mm" in units:
+            where = "millimetres"
+        if len(units) > 1:
+            where = "millimetres where the size of pixels is known and in pixels elsewhere: do not compare the two"
         return (
-            "Distances are in pixels of the prepared image, not in millimetres. Surface Dice counts edges up to "
-            f"{self.tolerance:g} pixels apart as agreeing.",
+            f"Distances are in {where}. Surface Dice counts edges up to {self.tolerance:g} {' or '.join(units)} apart "
+            "as agreeing.",
             "Pixels are added up over the images of a patient before a score is made of them; distances are means over "
             "these images. A patient with neither a structure nor a prediction of it has no score.",
         )
@@ -155,13 +204,25 @@ class Segmentation(Task):
             sums[:, :, len(COUNTS) :] /= images[:, :, len(COUNTS) :]
         return sums.reshape(len(sums), -1)
 
-    def predictions(self, logits: Tensor, y: Tensor, final: bool = True) -> Tensor:
-        import numpy as np
+    def predictions(self, logits: Tensor, y: Tensor, final: bool = True, spacing: np.ndarray | None = None) -> Tensor:
         import torch
 
-        predicted = logits.argmax(1).cpu().numpy()
-        reference = y.cpu().numpy()
-        parts = self.scored(logits.shape[1])
+        predicted, reference = logits.argmax(1).cpu().numpy(), y.cpu().numpy()
+        return torch.from_numpy(self.of_masks(predicted, reference, logits.shape[1], final, spacing))
+
+    def of_masks(
+        self,
+        predicted: np.ndarray,
+        reference: np.ndarray,
+        classes: int,
+        final: bool = True,
+        spacing: np.ndarray | None = None,
+    ) -> np.ndarray:
+        import numpy as np
+
+        parts = self.scored(classes)
+        if spacing is None:
+            spacing = np.ones((len(reference), 2))
         rows = np.empty((len(reference), len(parts), len(NUMBERS)))
         for structure, numbers in enumerate(parts):
             found, there = np.isin(predicted, numbers), np.isin(reference, numbers)
@@ -170,8 +231,10 @@ class Segmentation(Task):
             for i in range(len(reference)):
                 rows[i, structure, len(COUNTS) :] = np.nan
                 if final:
-                    rows[i, structure, len(COUNTS) :] = distances(found[i], there[i], self.tolerance)
-        return torch.from_numpy(rows.reshape(len(reference), -1))
+                    rows[i, structure, len(COUNTS) :] = distances(
+                        found[i], there[i], self.tolerance, spacing[i].tolist()
+                    )
+        return rows.reshape(len(reference), -1)
 
 
 def dice(tp: np.ndarray, fp: np.ndarray, fn: np.ndarray) -> np.ndarray:
