@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from nvflare.apis.controller_spec import ClientTask, Task
 from nvflare.apis.executor import Executor
@@ -35,7 +34,7 @@ class StudyController(Controller):
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Do nothing: `control_flow` has done all."""
 
-    def process_result_of_unknown_task(self, *_: Any) -> None:
+    def process_result_of_unknown_task(self, *_: object) -> None:
         """Do nothing: an answer that came too late does not count."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
