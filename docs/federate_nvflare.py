@@ -51,7 +51,7 @@ def write_kit(kit: Path, **settings: object) -> None:
 
 def federate(folder: Path) -> None:
     """Prepare and start server and sites, submit the job, and wait for its end."""
-    print(nvflare(folder, "poc", "prepare", *(word for site in SITES for word in ("-c", site)), "--force"))
+    print(nvflare(folder, "poc", "prepare", "-c", *SITES, "--force"))
     kits = folder / "poc" / "example_project" / "prod_00"
     for name in ("server", *SITES):
         # The server has no rows to allow, and does not look.

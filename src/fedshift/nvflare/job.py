@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from nvflare.apis.controller_spec import ClientTask, Task
 from nvflare.apis.executor import Executor
@@ -22,8 +21,8 @@ from ..hospitals.disclosure import leaves
 from ..hospitals.hospital import Hospital
 from .shareables import KEY, TASK, Settings, packed, unpacked
 
-POLL, LIMIT = 0.1, 6 * 3600
-"""Seconds between two looks for answers, and those that an answer may take, since a site may train for hours."""
+POLL, WAIT, LIMIT = 0.1, 600.0, 6 * 3600
+"""Seconds between two looks for answers, for sites to join, and for one answer, since a site may train for hours."""
 
 
 class StudyController(Controller):
@@ -35,7 +34,7 @@ class StudyController(Controller):
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Do nothing: `control_flow` has done all."""
 
-    def process_result_of_unknown_task(self, *_: Any) -> None:
+    def process_result_of_unknown_task(self, *_: object) -> None:
         """Do nothing: an answer that came too late does not count."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
@@ -46,7 +45,7 @@ class StudyController(Controller):
                 plan = settings.plan()
                 agreed.require(plan)
                 transport = NvflareTransport(self, fl_ctx, abort_signal, agreed.sites(plan))
-                missing = study_server.serve(plan, transport, settings.wait, settings.threads)
+                missing = study_server.serve(plan, transport, WAIT, settings.threads)
         except UserError as error:
             self.system_panic(str(error), fl_ctx)
         except Interrupted:
@@ -101,9 +100,7 @@ class NvflareTransport:
 class StudyExecutor(Executor):
     """A site of a study: answers the server's messages with its own table of images."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._hospital: Hospital | None = None
+    _hospital: Hospital | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Return the answer to a message, or why there is none."""

@@ -31,7 +31,6 @@ class Settings(Frozen):
     study : the study's YAML file, in this folder
     data : at a site, its table of images, in this folder
     rows, offers : what may leave a site: rows of single images under pseudonyms; what plug-ins derive from images
-    wait : at the server, seconds to wait for sites
     threads : threads of the training
     """
 
@@ -40,7 +39,6 @@ class Settings(Frozen):
     data: str = "images.csv"
     rows: bool = False
     offers: bool = False
-    wait: float = 600.0
     threads: int = 1
 
     @classmethod
