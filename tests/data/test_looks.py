@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedshift.data.looks import CROPS, FAR, alike, is_flat, is_grey, look, near_copies
+from fedshift.data.looks import CROPS, FAR, Album, alike, is_flat, is_grey, look, near_copies
 
 
 def pictures(number: int, side: int = 64) -> list[np.ndarray]:
@@ -51,7 +51,7 @@ def test_copies_of_some_are_found_and_no_others(change: object) -> None:
     images = pictures(200)
     assert callable(change)
     images += [change(image) for image in images[:50]]
-    pairs, complete = near_copies(np.stack([look(image) for image in images]), lambda i: images[i])
+    pairs, complete = near_copies(np.stack([look(image) for image in images]), Album(images).likeness)
     assert complete
     assert set(pairs) <= {(k, 200 + k) for k in range(50)}
     assert len(pairs) >= 45
@@ -60,20 +60,31 @@ def test_copies_of_some_are_found_and_no_others(change: object) -> None:
 def test_only_pairs_that_are_asked_for_are_looked_at() -> None:
     images = [*pictures(20), *pictures(20)]
     codes = np.stack([look(image) for image in images])
-    read: list[int] = []
+    asked: list[int] = []
 
-    def image(i: int) -> np.ndarray:
-        read.append(i)
-        return images[i]
+    def compared(i: int, j: int, crop: int) -> float:
+        asked.extend([i, j])
+        return Album(images).likeness(i, j, crop)
 
-    assert near_copies(codes, image, lambda i, j: i == 3) == ({(3, 23): pytest.approx(1.0)}, True)
-    assert set(read) == {3, 23}
+    assert near_copies(codes, compared, lambda i, j: i == 3) == ({(3, 23): pytest.approx(1.0)}, True)
+    assert set(asked) == {3, 23}
+
+
+def test_a_pair_is_compared_once_however_often_it_is_asked_for() -> None:
+    images = [*pictures(3), *pictures(3)]
+    codes = np.stack([look(image) for image in images])
+    album = Album(images)
+    first = near_copies(codes, album.likeness)
+    compared = album.likeness.cache_info().misses
+    assert first[0].keys() == {(0, 3), (1, 4), (2, 5)}
+    assert near_copies(codes, album.likeness) == first
+    assert album.likeness.cache_info().misses == compared
 
 
 def test_the_search_says_where_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedshift.data.looks.MOST", 5)
     images = [*pictures(20), *pictures(20)]
-    pairs, complete = near_copies(np.stack([look(image) for image in images]), lambda i: images[i])
+    pairs, complete = near_copies(np.stack([look(image) for image in images]), Album(images).likeness)
     assert len(pairs) == 5
     assert not complete
 
@@ -123,7 +134,7 @@ def test_images_of_one_colour_have_no_contrast_and_are_not_compared() -> None:
     assert is_flat(np.full((8, 8, 3), (10, 20, 30), dtype=np.uint8))
     assert not is_flat(pictures(1)[0])
     assert not is_flat(np.array([1.0, 2.0], dtype=np.float32))
-    assert near_copies(np.stack([look(black)] * 500), lambda i: black) == ({}, True)
+    assert near_copies(np.stack([look(black)] * 500), Album([black] * 500).likeness) == ({}, True)
 
 
 def test_grey_images_have_equal_channels() -> None:

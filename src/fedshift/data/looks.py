@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -80,12 +80,12 @@ CROPS: list[Box] = [
 """The crops whose codes an image has; the first is the whole image."""
 
 
-@functools.lru_cache(maxsize=64)
 def whole(parts: int, side: int) -> np.ndarray:
     """Return the matrix (parts, side) that takes means over equal parts of a whole side."""
     return means(0, 1, parts, side)
 
 
+@functools.lru_cache(maxsize=4096)
 def means(start: float, end: float, parts: int, side: int) -> np.ndarray:
     """Return the matrix (parts, side) that takes means over equal parts of a side from `start` to `end`, in shares."""
     edges = np.linspace(start * side, end * side, parts + 1)[:, None]
@@ -162,19 +162,35 @@ def alike(codes: np.ndarray) -> Iterator[tuple[int, int, int]]:
                     yield first, second, crop
 
 
+class Album:
+    """Images that are compared, some pairs of them again and again: each fold of a split asks for nearly the same.
+
+    Parameters
+    ----------
+    images : images (n), each (height, width, channels); they are read when they are compared
+    """
+
+    def __init__(self, images: Sequence[np.ndarray] | np.ndarray) -> None:
+        self.images = images
+        self._read = functools.lru_cache(maxsize=KEPT)(lambda i: reduced(np.asarray(images[i]), FINE))
+        self.likeness = functools.cache(self._likeness)
+
+    def _likeness(self, i: int, j: int, crop: int) -> float:
+        """Return the likeness of an image to another one, near a crop of the latter."""
+        return likeness(self._read(i), self._read(j), CROPS[crop])
+
+
 def near_copies(
-    codes: np.ndarray, image: Callable[[int], np.ndarray], asked: Callable[[int, int], bool] = lambda i, j: True
+    codes: np.ndarray,
+    compare: Callable[[int, int, int], float],
+    asked: Callable[[int, int], bool] = lambda i, j: True,
 ) -> tuple[dict[tuple[int, int], float], bool]:
     """Return the pairs of images (n) that look alike, also mirrored or cropped, and whether all pairs were looked at.
 
-    `codes` are those of the images (n, crops), and `image(i)` reads an image (height, width, channels). Only pairs that
-    are `asked` for are looked at, and at most MOST of them. Pairs come in ascending order, each with its `likeness`.
+    `codes` are those of the images (n, crops), and `compare(i, j, crop)` returns the likeness of image i to one near a
+    crop of image j, such as `Album.likeness`. Only pairs that are `asked` for are looked at, and at most MOST of them.
+    Pairs come in ascending order, each with its `likeness`.
     """
-
-    @functools.lru_cache(maxsize=KEPT)
-    def read(i: int) -> np.ndarray:
-        return reduced(image(i), FINE)
-
     found: dict[tuple[int, int], float] = {}
     looked_at = 0
     for i, j, crop in alike(codes):
@@ -184,7 +200,7 @@ def near_copies(
         if looked_at == MOST:
             return dict(sorted(found.items())), False
         looked_at += 1
-        correlation = likeness(read(i), read(j), CROPS[crop])
+        correlation = compare(i, j, crop)
         if correlation >= ALIKE:
             found[pair] = correlation
     return dict(sorted(found.items())), True

@@ -20,7 +20,7 @@ from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..core.errors import UserError
 from ..data.inspection import TOGETHER, by_class, cramers_v, formats, leading_zeros
-from ..data.looks import CROPS, MOST, near_copies
+from ..data.looks import CROPS, MOST, Album, near_copies
 from ..data.partition import Partition
 from ..data.prepared import read_partition
 from ..figures._images import Tile
@@ -118,11 +118,14 @@ def cohorts(results: StudyResults) -> list[Cohort]:
         assigned[run.partition_id] = run, rows
         tests[run.data.id, run.partition.without_fold()].append(rows[rows["split"] == "test"])
     made = []
+    albums: dict[Path, Album] = {}
     for run, rows in assigned.values():
         images = results.paths.data_files(run.data.id).images
+        if images.exists() and images not in albums:
+            albums[images] = Album(map_array(images))
         of_folds = tests[run.data.id, run.partition.without_fold()]
         tested = pd.concat(of_folds).drop_duplicates(["site", "sample"]) if len(of_folds) > 1 else of_folds[0]
-        cohort = _cohort(run.partition, rows, tested, results.plan.study.dataset.classes, images)
+        cohort = _cohort(run.partition, rows, tested, results.plan.study.dataset.classes, albums.get(images))
         assigned_to = rows[["sample", "site", "role", "split"]]
         made.append(replace(cohort, partition_id=run.partition_id, assigned=assigned_to))
     return made
@@ -160,7 +163,7 @@ def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.Da
 
 
 def _cohort(
-    partition: Partition, rows: pd.DataFrame, tested: pd.DataFrame, classes: tuple[str, ...], images: Path
+    partition: Partition, rows: pd.DataFrame, tested: pd.DataFrame, classes: tuple[str, ...], album: Album | None
 ) -> Cohort:
     """Return the cohort of a partition with these samples. `tested` are the test samples of all its folds."""
     cells = [
@@ -175,7 +178,7 @@ def _cohort(
     header = ("Site", "Role", "Images", "Patients", *(split.title() for split in SPLITS))
     table = Table(title, header, tuple(cells), 2)
     patients = _patients_known(rows[rows["split"] == "test"])
-    checks = [*_checks(rows), *_near_copies(rows, images), *_contrast(rows), *_by_class(rows, classes)]
+    checks = [*_checks(rows), *_near_copies(rows, album), *_contrast(rows), *_by_class(rows, classes)]
     people = int(rows["patient"].nunique()) if "patient" in rows else 0
     few = list(_few(tested, classes))
     caveats = [*_caveats(rows, tested, classes), *_said_of(checks), *_few_said(few)]
@@ -256,11 +259,11 @@ def _within(rows: pd.DataFrame) -> Iterator[Check]:
         yield Check(TORN, "PROBLEM" if detail else "ok", detail or "none")
 
 
-def _near_copies(rows: pd.DataFrame, images: Path) -> Iterator[Check]:
+def _near_copies(rows: pd.DataFrame, album: Album | None) -> Iterator[Check]:
     """Yield the check that no image looks like one on the other side of a split, or at another kind of site."""
-    if "look" not in rows or "base" in rows or not images.exists():
+    if "look" not in rows or "base" in rows or album is None:
         return
-    array = map_array(images)
+    array = np.asanyarray(album.images)
     # An earlier version wrote codes of another kind.
     usable = rows["look"].map(lambda codes: isinstance(codes, bytes) and len(codes) == 8 * len(CROPS))
     if array.ndim != 4 or not usable.any():
@@ -283,6 +286,9 @@ def _near_copies(rows: pd.DataFrame, images: Path) -> Iterator[Check]:
             return False
         return sides[i] != sides[j] or (sites[i] == sites[j] and not one_person(i, j))
 
+    def compared(i: int, j: int, crop: int) -> float:
+        return album.likeness(places[i], places[j], crop)
+
     def image(i: int) -> np.ndarray:
         return np.asarray(array[places[i]])
 
@@ -296,7 +302,7 @@ def _near_copies(rows: pd.DataFrame, images: Path) -> Iterator[Check]:
             people = "one patient" if one_person(i, j) else "two patients"
         return NearCopies((first, second), f"Correlation {pairs[i, j]:.3f}, {people}")
 
-    pairs, complete = near_copies(codes, image, asked)
+    pairs, complete = near_copies(codes, compared, asked)
     # Rounded, so that the order does not depend on the machine.
     nearest = sorted(pairs, key=lambda pair: (-round(pairs[pair], 3), pair))
     some = "" if complete else f"; only {MOST:,} pairs that might be copies were looked at"
