@@ -27,7 +27,7 @@ from fedshift.report.answer import answer
 from fedshift.report.first_screen import lights, screen
 from fedshift.report.forest import pooled
 from fedshift.report.history import still_rises
-from fedshift.report.verdict_words import shortcut
+from fedshift.report.verdict_words import beaten, shortcut
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": []}
 
@@ -283,6 +283,31 @@ def test_a_control_that_falls_is_a_shortcut(tmp_path: Path) -> None:
     for sure_or_unknown in (Value(mean=0.1, low=0.05, high=0.2), Value(mean=-0.1)):
         controls._differences[condition.id, key, "internal"] = sure_or_unknown
         assert shortcut(controls, condition, key) == ""
+
+
+def test_a_network_that_holds_up_below_the_control_is_not_shown_as_good(tmp_path: Path) -> None:
+    found = loaded(tmp_path, 0.9, 0.9)
+    controls, condition = found.controls, found.findings.conditions[0]
+    key, partition = found.findings.level_inference(condition), condition.run.partition_id
+    told = answer(found.findings)
+    assert told.judged.word is Word.HOLDS
+    controls._levels |= {(partition, role, "*", "accuracy"): Value(mean=0.95) for role in ("internal", "external")}
+    # equal, perhaps better, and unknown
+    for unsure in (Value(mean=0.0, low=0.0, high=0.0), Value(mean=-0.1, low=-0.2, high=0.01), Value(mean=-0.1)):
+        controls._differences |= {(condition.id, key, role): unsure for role in ("internal", "external")}
+        assert beaten(controls, condition, key) == ""
+    controls._differences[condition.id, key, "internal"] = Value(mean=-0.05, low=-0.1, high=-0.01)
+    at_home = beaten(controls, condition, key)
+    assert "do better at home: 95.0\xa0% against 90.0\xa0%." in at_home
+    controls._differences[condition.id, key, "external"] = Value(mean=-0.05, low=-0.1, high=-0.01)
+    outside = beaten(controls, condition, key)
+    assert outside == "Colour and texture alone, without a network, do better outside: 95.0\xa0% against 90.0\xa0%."
+    said = screen(found.findings, condition, told.judged, "patients", beaten=outside)
+    assert (said.word, said.tone) == ("A simple classifier is better", "plain")
+    assert said.sentence.startswith(outside)
+    content = page.context(found)
+    assert content["screen"].word == said.word
+    assert "you may not conclude that a network is of use" in content["in_words"][-1]
 
 
 def test_intervals_end_where_the_metric_does(tmp_path: Path) -> None:

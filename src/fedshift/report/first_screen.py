@@ -42,9 +42,16 @@ class Screen:
     size: str = ""
 
 
-def screen(findings: Findings, condition: Condition, judged: Verdict, unit: str, first: str = "") -> Screen:
-    """Return the verdict on a condition. `first` is what to do before more patients or trainings could settle it."""
+def screen(
+    findings: Findings, condition: Condition, judged: Verdict, unit: str, first: str = "", beaten: str = ""
+) -> Screen:
+    """Return the verdict on a condition. `first` is what to do before more patients or trainings could settle it.
+
+    `beaten` says that the control without a network is better: a network that holds up is then not shown as good.
+    """
     word, tone, sentence = _said(findings, condition, judged)
+    if beaten and judged.word is Word.HOLDS:
+        word, tone, sentence = "A simple classifier is better", "plain", f"{beaten} {sentence}"
     settle = ""
     if judged.word is Word.CANNOT_TELL:
         settle = first or _settle(findings, judged, unit)

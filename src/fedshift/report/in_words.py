@@ -19,21 +19,28 @@ FAULTY = "Conclude nothing before the faults of the data that stand at the top o
 
 
 def sentences(
-    findings: Findings, condition: Condition, judged: Verdict, unit: str, faulty: bool, synthetic: bool
+    findings: Findings,
+    condition: Condition,
+    judged: Verdict,
+    unit: str,
+    faulty: bool,
+    synthetic: bool,
+    beaten: bool = False,
 ) -> list[str]:
     """Return what was tested and where, what came out and how sure it is, and what may be concluded.
 
     The three sentences hold three numbers at most, beside those in names of hospitals. They are about the first
-    condition. Of `faulty` data nothing may be concluded. There are none where nothing has been scored.
+    condition. Of `faulty` data nothing may be concluded. Where the network is `beaten` by the control, none is needed.
+    There are none where nothing has been scored.
     """
     if not (judged.home.known or judged.loss.known or judged.reason is Reason.HOME_UNTESTED):
         return []
     if faulty:
         last = FAULTY
     elif synthetic:
-        last = f"{INVENTED}{_concluded(judged)}"
+        last = f"{INVENTED}{_concluded(judged, beaten)}"
     else:
-        last = f"So {_concluded(judged)}"
+        last = f"So {_concluded(judged, beaten)}"
     return [_tested(findings, condition, unit), _came_out(findings, judged), last]
 
 
@@ -129,11 +136,16 @@ def _came_out(findings: Findings, judged: Verdict) -> str:
     return reasons.get(judged.reason, few)
 
 
-def _concluded(judged: Verdict) -> str:
+def _concluded(judged: Verdict, beaten: bool) -> str:
     """Return what a reader may conclude, and what not, as the rest of a sentence."""
     these = "these hospitals"
     if len(judged.sites) == 1:
         these = "this hospital"
+    if judged.word is Word.HOLDS and beaten:
+        return (
+            f"you may not conclude that a network is of use: it works about as well in {these} as at home, but a "
+            "simple classifier without a network works better."
+        )
     if judged.word is Word.HOLDS:
         return (
             f"you may expect it to work about as well in {these} as at home, but this says nothing about other "

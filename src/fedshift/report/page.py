@@ -51,7 +51,7 @@ from .history import costs, facts, runs_table, specs, trained, unfinished
 from .html import PageCell, PageTable, plain, render
 from .phrases import bounds, counted, heading, joined, level, resampled
 from .protocol import glossary, protocol
-from .verdict_words import beside_control, no_better_at_home, shortcut
+from .verdict_words import beaten, beside_control, no_better_at_home, shortcut
 
 DRAWN = "drawn by fedshift"
 """The source, on their cards, of datasets that are invented at every scale."""
@@ -111,7 +111,8 @@ def context(results: StudyResults) -> dict[str, Any]:
     faults = problems(people)
     faulty = bool(faults or few) or any(cohort.doubted for cohort in people)
     told = answer(findings, unit, faulty)
-    first = screen(findings, told.condition, told.judged, unit, _to_do_first(people, faults, few, unit))
+    worse = beaten(controls, told.condition, findings.level_inference(told.condition))
+    first = screen(findings, told.condition, told.judged, unit, _to_do_first(people, faults, few, unit), worse)
     late = next(unfinished(findings, runs, results.rounds), "")
     cited = citation(results, runs)
     listed_concerns = concerns(results, people, runs)
@@ -132,7 +133,9 @@ def context(results: StudyResults) -> dict[str, Any]:
         "unit": unit,
         "about": _about(results, people, cited, unit),
         "citation": cited,
-        "in_words": in_words.sentences(findings, told.condition, told.judged, unit, bool(faults), results.synthetic),
+        "in_words": in_words.sentences(
+            findings, told.condition, told.judged, unit, bool(faults), results.synthetic, bool(worse)
+        ),
         "how_to_read": list(in_words.how_to_read(findings, told.condition, tested is not None, bool(controls))),
         "lights": lights(checks, late, told.judged.below, few, overlooked.light(counts)),
         "forests": _forests(results, told, first, unit),

@@ -196,6 +196,25 @@ def no_better_at_home(controls: Controls, condition: Condition, key: str) -> boo
     return controls.difference(which, key, "internal").low <= 0
 
 
+def beaten(controls: Controls, condition: Condition, key: str) -> str:
+    """Return that the control is surely better than the network, with both scores, outside or else at home.
+
+    It is empty where the control is better at neither, or nobody can tell.
+    """
+    findings = controls.findings
+    across = findings.averaged
+    partition, which = condition.run.partition_id, condition.id
+    if across:
+        partition, which = ALL, condition.family
+    for role, where in (("external", "outside"), ("internal", "at home")):
+        if controls.difference(which, key, role).high < 0:
+            network = findings.effect("level", condition, key, role, across=across).mean
+            other, own = (level(x, findings.headline) for x in (controls.level(partition, role).mean, network))
+            sees = controls.about.sees.capitalize()
+            return f"{sees} alone, without a network, do better {where}: {other} against {own}."
+    return ""
+
+
 def _differences(controls: Controls) -> Iterator[tuple[Condition, str, Value]]:
     """Yield the conditions and inferences with a known difference from the control, and that difference."""
     for id_, condition in distinct(controls.findings).items():
