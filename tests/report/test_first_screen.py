@@ -285,6 +285,13 @@ def test_a_control_that_falls_is_a_shortcut(tmp_path: Path) -> None:
         assert shortcut(controls, condition, key) == ""
 
 
+def test_the_network_of_another_client_is_no_adaptation(tmp_path: Path) -> None:
+    own = {"algorithm": "fedbn", "inferences": ["source", {"name": "source", "client": ["centre0", "centre3"]}]}
+    found = loaded(tmp_path, 0.9, 0.8, runs=[own])
+    assert len(found.findings.conditions[0].inferences) == 3
+    assert found.findings.compared_inference(found.findings.conditions[0]) is None
+
+
 def test_a_network_that_holds_up_below_the_control_is_not_shown_as_good(tmp_path: Path) -> None:
     found = loaded(tmp_path, 0.9, 0.9)
     controls, condition = found.controls, found.findings.conditions[0]

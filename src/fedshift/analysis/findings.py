@@ -190,9 +190,13 @@ class Findings:
         return effects.reported(self.plan, condition)
 
     def compared_inference(self, condition: Condition) -> str | None:
-        """Return the inference compared with the baseline: the first of another kind that needs no labels."""
-        others = [k for k in self.others(condition) if not self.plan.inferences[k].uses_labels]
-        return next((k for k in others if self.plan.inferences[k].name != BASELINE), next(iter(others), None))
+        """Return the inference compared with the baseline: the first of another kind that needs no labels.
+
+        The baseline with another client's network adapts nothing, and is none.
+        """
+        inferences = self.plan.inferences
+        others = (k for k in self.others(condition) if inferences[k].name != BASELINE)
+        return next((k for k in others if not inferences[k].uses_labels), None)
 
     def blind(self, condition: Condition, key: str, role: str) -> Value:
         """Return `chance` and `majority` of the headline metric, as means over the sites that count in its level."""
