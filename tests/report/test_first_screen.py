@@ -312,6 +312,7 @@ def test_a_network_that_holds_up_below_the_control_is_not_shown_as_good(tmp_path
     said = screen(found.findings, condition, told.judged, "patients", beaten=outside)
     assert (said.word, said.tone) == ("A simple classifier is better", "plain")
     assert said.sentence.startswith(outside)
+    assert len(re.findall(r"[\d.]*\d", said.sentence)) == 3
     content = page.context(found)
     assert content["screen"].word == said.word
     assert "you may not conclude that a network is of use" in content["in_words"][-1]

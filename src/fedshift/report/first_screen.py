@@ -51,7 +51,9 @@ def screen(
     """
     word, tone, sentence = _said(findings, condition, judged)
     if beaten and judged.word is Word.HOLDS:
-        word, tone, sentence = "A simple classifier is better", "plain", f"{beaten} {sentence}"
+        worst = points(max(judged.loss.high, 0), findings)
+        word, tone = "A simple classifier is better", "plain"
+        sentence = f"{beaten} From home to outside the network loses at most {worst}."
     settle = ""
     if judged.word is Word.CANNOT_TELL:
         settle = first or _settle(findings, judged, unit)
