@@ -97,13 +97,15 @@ def _pictured(nearest: Sequence[NearCopies]) -> list[PicturedPair]:
 
 
 def _units(results: StudyResults) -> list[str]:
-    """Return the units of distances in the prepared data of a study: mm, pixels, or both."""
+    """Return the units of distances in the prepared data of a study, as far as their files are there: mm, pixels."""
     units = set()
     for data in results.plan.data:
+        if not results.paths.data_files(data).samples.exists():
+            continue
         known = results.samples(data).reindex(columns=[*SPACING]).notna().all(axis=1)
         # Real sites prepare their images apart, so that some may know the size of pixels and others not.
         units |= {"mm" if has_spacing else "pixels" for has_spacing in known}
-    return sorted(units)
+    return sorted(units) or ["pixels"]
 
 
 def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -> list[str]:
