@@ -45,11 +45,18 @@ def test_operating_points_without_the_rows_of_all_runs_are_named(tmp_path: Path)
         results.load(plan, paths).operating_points  # noqa: B018 - it is read when it is first asked for
 
 
+def of_control(root: Path) -> None:
+    """Read the predictions of the control of partition `part`."""
+    plan = fake_study.plan(root)
+    (run, *_) = plan.runs.values()
+    controls._of_control(predictions.Predictions(plan, Paths(root)), run, "part")
+
+
 def test_predictions_of_a_control_without_a_column_are_named(tmp_path: Path) -> None:
     paths = Paths(tmp_path)
     write_table(paths.control("part"), pd.DataFrame({"site": ["A"], "role": ["internal"], "label": [1]}))
     with pytest.raises(UserError, match=r"part\.parquet: not a readable table file: .*sample"):
-        controls._of_control(paths, "part")
+        of_control(tmp_path)
 
 
 def test_predictions_of_a_control_with_text_for_numbers_are_named(tmp_path: Path) -> None:
@@ -57,7 +64,7 @@ def test_predictions_of_a_control_with_text_for_numbers_are_named(tmp_path: Path
     row = {"sample": ["a"], "site": ["A"], "role": ["internal"], "label": [1], "p0": ["text"], "p1": [0.5]}
     write_table(paths.control("part"), pd.DataFrame(row))
     with pytest.raises(UserError, match=r"part\.parquet: the column 'p0' must hold only numbers"):
-        controls._of_control(paths, "part")
+        of_control(tmp_path)
 
 
 @pytest.mark.parametrize(("column", "value"), [("site", "centre3"), ("role", "external")])

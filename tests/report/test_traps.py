@@ -17,6 +17,7 @@ from scored_study import summarised
 from fedshift.analysis import results
 from fedshift.analysis.values import Value
 from fedshift.analysis.verdict import Reason
+from fedshift.data.looks import Album
 from fedshift.data.partition import Partition
 from fedshift.jobs.prepare import seen
 from fedshift.report import calibration_section, cohort, page
@@ -60,10 +61,9 @@ def judged(
 ) -> Cohort:
     """Return the cohort of samples, with what preparation keeps of their images."""
     images = pictures(len(table)) if images is None else images
-    np.save(folder / "images.npy", images)
     pixels, flat, grey, looks = zip(*map(seen, images), strict=True)
     table = table.assign(pixels=pixels, flat=flat, grey=grey, look=looks, row=np.arange(len(table)))
-    return cohort._cohort(PARTITION, table, table[table["split"] == "test"], classes, folder / "images.npy")
+    return cohort._cohort(PARTITION, table, table[table["split"] == "test"], classes, Album(images))
 
 
 def check(made: Cohort, title: str) -> Check:
@@ -212,12 +212,11 @@ def test_a_mixture_of_formats_is_no_trap(tmp_path: Path) -> None:
     assert check(judged(table, tmp_path), "File formats by class").status == "ok"
 
 
-def test_codes_of_an_earlier_version_are_left_alone(tmp_path: Path) -> None:
-    np.save(tmp_path / "images.npy", pictures(3 * EACH))
+def test_codes_of_an_earlier_version_are_left_alone() -> None:
     table = rows(
         look="0" * 16, row=range(3 * EACH), pixels=[hashlib.sha256(bytes([n])).hexdigest() for n in range(120)]
     )
-    made = cohort._cohort(PARTITION, table, table[table["split"] == "test"], CLASSES, tmp_path / "images.npy")
+    made = cohort._cohort(PARTITION, table, table[table["split"] == "test"], CLASSES, Album(pictures(3 * EACH)))
     assert not any(one.what == cohort.NEAR for one in made.checks)
 
 
