@@ -212,6 +212,15 @@ class Controls:
         """Which control the study's task has, in words."""
         return self.findings.plan.study.task.control
 
+    def beside(self, condition: Condition) -> tuple[str, str]:
+        """Return what names the control beside a condition: its partition, and the id of their differences.
+
+        Where numbers are averaged over held-out sites, these are all partitions, and the condition's family.
+        """
+        if self.findings.averaged:
+            return ALL, condition.family
+        return condition.run.partition_id, condition.id
+
     def level(self, partition: str, role: str, site: str = ALL, metric: str = "") -> Value:
         """Return what the control of a partition reaches; of the headline metric, if no other one is named."""
         return self._levels.get((partition, role, site, metric or self.findings.headline.name), Value())

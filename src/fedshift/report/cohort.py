@@ -121,7 +121,7 @@ def cohorts(results: StudyResults) -> list[Cohort]:
     albums: dict[Path, Album] = {}
     for run, rows in assigned.values():
         images = results.paths.data_files(run.data.id).images
-        if images.exists() and images not in albums:
+        if "look" in rows and images.exists() and images not in albums:
             albums[images] = Album(map_array(images))
         of_folds = tests[run.data.id, run.partition.without_fold()]
         tested = pd.concat(of_folds).drop_duplicates(["site", "sample"]) if len(of_folds) > 1 else of_folds[0]

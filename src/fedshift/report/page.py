@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import __version__
 from ..analysis import unseen
-from ..analysis.conditions import ALL, Condition
+from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
 from ..analysis.results import StudyResults, load
 from ..analysis.values import spread
@@ -290,7 +290,7 @@ def write_answer(plan: Plan, paths: Paths, width: str) -> list[Path]:
 def _control_tile(results: StudyResults, told: Answer) -> Iterator[Tile]:
     """Yield the score of the control without a network, at home and outside."""
     findings, controls = results.findings, results.controls
-    partition = ALL if findings.averaged else told.condition.run.partition_id
+    partition, _ = controls.beside(told.condition)
     home, outside = (controls.level(partition, role) for role in ("internal", "external"))
     if outside.known:
         note = f"{level(home.mean, findings.headline)} at home" if home.known else ""

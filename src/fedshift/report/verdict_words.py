@@ -173,8 +173,7 @@ def shortcut(controls: Controls, condition: Condition, key: str) -> str:
     the network is not surely better at home.
     """
     findings = controls.findings
-    across = findings.averaged
-    partition = ALL if across else condition.run.partition_id
+    partition, _ = controls.beside(condition)
     home, outside = (controls.level(partition, role) for role in ("internal", "external"))
     gap = findings.better(controls.gap(partition))
     about = controls.about
@@ -192,7 +191,7 @@ def shortcut(controls: Controls, condition: Condition, key: str) -> str:
 
 def no_better_at_home(controls: Controls, condition: Condition, key: str) -> bool:
     """Return whether the network is not surely better at home than the control; False where nobody can tell."""
-    which = condition.family if controls.findings.averaged else condition.id
+    _, which = controls.beside(condition)
     return controls.difference(which, key, "internal").low <= 0
 
 
@@ -202,13 +201,10 @@ def beaten(controls: Controls, condition: Condition, key: str) -> str:
     It is empty where the control is better at neither, or nobody can tell.
     """
     findings = controls.findings
-    across = findings.averaged
-    partition, which = condition.run.partition_id, condition.id
-    if across:
-        partition, which = ALL, condition.family
+    partition, which = controls.beside(condition)
     for role, where in (("external", "outside"), ("internal", "at home")):
         if controls.difference(which, key, role).high < 0:
-            network = findings.effect("level", condition, key, role, across=across).mean
+            network = findings.effect("level", condition, key, role, across=findings.averaged).mean
             other, own = (level(x, findings.headline) for x in (controls.level(partition, role).mean, network))
             sees = controls.about.sees.capitalize()
             return f"{sees} alone, without a network, do better {where}: {other} against {own}."
