@@ -74,6 +74,9 @@ class FedRoD(Algorithm):
         z = _rows(local.scratch["features"]).to(weight.dtype)
         weight = weight.flatten(1)
         labels = y.flatten()
+        if len(z) != len(labels):
+            problem = "enlarges the outputs of its last layer, and FedRoD adds a personal head to these outputs"
+            raise UserError("model", problem, "use a network whose last layer gives the logits of each pixel, as unet")
         p = (_rows(logits).to(weight.dtype) + linear(z, weight, bias)).softmax(1)
         # The gradient of the mean cross-entropy with respect to the logits; no pass through the network is needed.
         error = (p - one_hot(labels, len(weight))) / len(labels)
