@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -214,9 +215,10 @@ def test_preparation_names_masks_and_counts_odd_ones_by_site(tmp_path: Path) -> 
     rows = [(path, saved(tmp_path / f"m{n}.png", kinds[n])) for n, path in enumerate(images(tmp_path, 4))]
     made = prepared(own(tmp_path, rows), tmp_path)
     assert made.samples["label"].tolist() == [1, 0, 0, 1]
+    shares = pd.read_parquet(made.folder / "pixels.parquet")["structure"]
+    np.testing.assert_allclose(shares, [4 / SIDE**2, 0, 0, 1 - 4 / SIDE**2])
     assert made.card["notes"] == [
         "2 masks without a structure, where all that is predicted is wrong (1 at B, 1 at A).",
-        "1 mask with structure in over 90 % of the area: is it inverted? (1 at B).",
     ]
 
 

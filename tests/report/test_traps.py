@@ -137,6 +137,25 @@ def test_black_images_are_problems_and_turn_the_light_of_labels(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("inverted", "status", "where"),
+    [
+        (0, "ok", ""),
+        (1, "suspect", "1 at east"),
+        (20, "PROBLEM", "20 at east"),
+        (80, "PROBLEM", "40 at south and 40 at east"),
+    ],
+)
+def test_a_site_whose_masks_are_inverted_is_a_problem(inverted: int, status: str, where: str) -> None:
+    """Half of a site's masks or more, in which the structure has more than nine tenths."""
+    table = rows()
+    table["structure"] = 0.9
+    table.loc[len(table) - inverted :, "structure"] = 0.91
+    (found,) = cohort._masks(table)
+    assert found.status == status
+    assert where in found.detail
+
+
+@pytest.mark.parametrize(
     ("patients", "words"),
     [
         ([f"image{n}" for n in range(3 * EACH)], "every image has a patient of its own"),

@@ -80,8 +80,8 @@ def spread(value: Value, metric: Metric, sign: bool = False) -> str:
 
 def inner(metric: Metric) -> str:
     """Return the title of a metric as it stands inside a sentence."""
-    if metric.title.isupper():
-        return metric.title
+    if metric.in_sentence or metric.title.isupper():
+        return metric.in_sentence or metric.title
     return metric.title[:1].lower() + metric.title[1:]
 
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 BLOCK = 1024
 """Number of images that are held in memory at once."""
 
-MOST_OF_IT = 0.9
-"""A mask with a larger share of structure may be inverted."""
 Seen = tuple[str, bool, bool, bytes]
 PROBE = 48
 """Number of images that are read to estimate the total time."""
@@ -104,7 +102,10 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             samples.attrs = {"data": data.id}
             write_table(files.samples, samples)
             pixels, flat, grey, looks = zip(*seen, strict=True)
-            write_table(files.pixels, samples[["sample"]].assign(pixels=pixels, flat=flat, grey=grey, look=looks))
+            table = samples[["sample"]].assign(pixels=pixels, flat=flat, grey=grey, look=looks)
+            if data.task.has_masks:
+                table["structure"] = shares
+            write_table(files.pixels, table)
             record = _card(data, samples, files) | _received(raw)
             if len(rows) < len(listed):
                 record["unreadable"] = len(listed) - len(rows)
@@ -193,16 +194,11 @@ def _write_masks(reader: _Reader, raw: Callable[[int], np.ndarray] | None, out: 
 
 
 def _about_masks(site: pd.Series, shares: np.ndarray) -> Iterator[str]:
-    """Yield what is odd about masks, given the share (n,) of each that is no background, with counts by site."""
-    for wrong, words in (
-        (shares == 0, "without a structure, where all that is predicted is wrong"),
-        (
-            shares > MOST_OF_IT,
-            f"with structure in over {100 * MOST_OF_IT:.0f} % of the area: is it inverted?",
-        ),
-    ):
-        if wrong.any():
-            yield f"{counted(int(wrong.sum()), 'mask')} {words} ({_at(site[wrong])})."
+    """Yield how many masks have no structure, with counts by site, given the share (n,) of it in each mask."""
+    empty = shares == 0
+    if empty.any():
+        words = "without a structure, where all that is predicted is wrong"
+        yield f"{counted(int(empty.sum()), 'mask')} {words} ({_at(site[empty])})."
 
 
 def _at(site: pd.Series) -> str:

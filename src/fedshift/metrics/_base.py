@@ -12,7 +12,8 @@ from ..core.registry import Plugin
 class Metric(Plugin):
     """A score of predictions. An undefined value, such as the AUC of a single class, is NaN.
 
-    `title` is its name on pages, `higher_is_better` orders tables, and `percent` says whether values are shown in
+    `title` is its name on pages, which begins with a small letter inside a sentence unless `in_sentence` says how it
+    stands there; `higher_is_better` orders tables, and `percent` says whether values are shown in
     percent. `by_class` means that the score consists of scores of single classes, so that an interval needs enough
     patients of each of these classes. `logit` means that the interval of a value is made on the logit scale, which
     keeps it between 0 and 1; a value of 0 or 1 then has none. `least` is the lowest value, where intervals end; with
@@ -23,6 +24,7 @@ class Metric(Plugin):
     kind: ClassVar[str] = "metric"
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
     title: ClassVar[str] = ""
+    in_sentence: ClassVar[str] = ""
     higher_is_better: ClassVar[bool] = True
     percent: ClassVar[bool] = True
     by_class: ClassVar[bool] = False

@@ -14,6 +14,7 @@ class Brier(Metric):
     """
 
     title = "Brier score"
+    in_sentence = "Brier score"
     higher_is_better = False
     percent = False
     least = 0.0

@@ -11,6 +11,7 @@ class FalseAlarms(MaskMetric):
     """The share of the images or patients without a structure where a pixel of it is predicted; none if all have it."""
 
     title = "False alarms"
+    in_sentence = "share of false alarms"
     higher_is_better = False
 
     def of_structure(self, tp: np.ndarray, fp: np.ndarray, fn: np.ndarray, **_: np.ndarray) -> np.ndarray:

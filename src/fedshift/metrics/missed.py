@@ -11,6 +11,7 @@ class Missed(MaskMetric):
     """The share of the images or patients with a structure where no pixel of it is predicted."""
 
     title = "Missed"
+    in_sentence = "share of missed structures"
     higher_is_better = False
 
     def of_structure(self, tp: np.ndarray, fp: np.ndarray, fn: np.ndarray, **_: np.ndarray) -> np.ndarray:

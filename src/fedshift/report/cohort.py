@@ -38,6 +38,8 @@ PICTURED = 3
 """Pairs of near copies that the page shows as pictures."""
 EVENTS = 10
 """With fewer patients of a class at a site, scores of that class are rough there."""
+MOST_OF_IT = 0.9
+"""A mask with a larger share of structure may be inverted."""
 NEAR = "Images that look alike (saved again, resized, mirrored or slightly cropped) on two sides of a split"
 NEAR_WITHIN = "Images that look alike at one site, of different patients"
 TORN = "Pixel-identical images with different labels"
@@ -178,7 +180,7 @@ def _cohort(
     header = ("Site", "Role", "Images", "Patients", *(split.title() for split in SPLITS))
     table = Table(title, header, tuple(cells), 2)
     patients = _patients_known(rows[rows["split"] == "test"])
-    checks = [*_checks(rows), *_near_copies(rows, album), *_contrast(rows), *_by_class(rows, classes)]
+    checks = [*_checks(rows), *_near_copies(rows, album), *_contrast(rows), *_masks(rows), *_by_class(rows, classes)]
     people = int(rows["patient"].nunique()) if "patient" in rows else 0
     few = list(_few(tested, classes))
     caveats = [*_caveats(rows, tested, classes), *_said_of(checks), *_few_said(few)]
@@ -345,6 +347,17 @@ def _contrast(rows: pd.DataFrame) -> Iterator[Check]:
         flat = rows[rows["flat"].fillna(False).astype(bool)].groupby("site", sort=False).size()
         detail = listed([f"{counted(n, 'image')} at {site}" for site, n in flat.items()])
         yield Check("Images without contrast", "PROBLEM" if detail else "ok", detail or "none")
+
+
+def _masks(rows: pd.DataFrame) -> Iterator[Check]:
+    """Yield the check that masks are not inverted: a problem where it may be so for half of a site's masks or more."""
+    if "structure" in rows and rows["structure"].notna().any():
+        inverted = (rows["structure"] > MOST_OF_IT).groupby(rows["site"], sort=False).agg(["sum", "mean"])
+        inverted = inverted[inverted["sum"] > 0]
+        counts = listed([f"{n} at {site}" for site, n in inverted["sum"].items()])
+        detail = f"structure in over {100 * MOST_OF_IT:.0f} % of the mask ({counts}); class 0 is the background"
+        status = "PROBLEM" if (inverted["mean"] >= 0.5).any() else "suspect"
+        yield Check("Inverted masks", status if counts else "ok", detail if counts else "none")
 
 
 def _names_of_patients(rows: pd.DataFrame) -> Iterator[Check]:
