@@ -6,8 +6,8 @@ import gc
 
 from measure import Measurement, alone, clients, in_turn, private
 
+from fedshift import Federation
 from fedshift.core.registry import build, discover
-from fedshift.engine.federation import Federation
 from fedshift.models import initialise
 
 GOALS = {

@@ -17,9 +17,9 @@ import torch
 from measure import Measurement, alone
 from torch import Tensor, nn
 
+from fedshift import Federation
 from fedshift.core.registry import build
 from fedshift.data.samples import MappedSamples
-from fedshift.engine.federation import Federation
 
 STEP, BATCH, STEPS = 0.05, 32, 60
 """Seconds of a step, images of a batch, and steps of a round: a GPU that trains on 640 patches a second."""

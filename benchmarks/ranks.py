@@ -14,6 +14,7 @@ from measure import Measurement, clients, timed
 from fedshift.core.registry import build
 from fedshift.engine.federation import Federation
 from fedshift.engine.ranks import opened
+from fedshift.engine.specification import Specification
 from fedshift.models import initialise
 
 ROUNDS = 3
@@ -24,7 +25,8 @@ def worker() -> None:
     torch.set_num_threads(1)
     network = initialise(build("model", "digit_cnn"), (3, 28, 28), 10, 0)
     with opened(torch.device("cpu")) as among:
-        federation = Federation(network, clients(4, 743, (3, 28, 28), 10), training={"lr": 0.01}, ranks=among)
+        specification = Specification.open(network, training={"lr": 0.01})
+        federation = Federation(specification, clients(4, 743, (3, 28, 28), 10), ranks=among)
         federation.round()
         seconds = [timed(federation.round, 1) for _ in range(ROUNDS)]
     if among.rank == 0:

@@ -29,10 +29,10 @@ from measure import Clients, Measurement, alone, clients, in_turn, private, time
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from fedshift import Federation
 from fedshift.core.registry import build
 from fedshift.data.prepared import Prepared
 from fedshift.data.samples import MappedSamples
-from fedshift.engine.federation import Federation
 from fedshift.jobs.prepare import obtain, prepare
 from fedshift.models import initialise
 from fedshift.study.run import Data

@@ -23,12 +23,12 @@ import torch
 from torch import nn
 from toy import LARGE, clients, network
 
+from fedshift import Federation
 from fedshift.addons import extended
 from fedshift.core.registry import Plugin, build, discover
 from fedshift.core.rng import stream
 from fedshift.data.samples import MappedSamples, TensorSamples
 from fedshift.data.site_transforms import at_site, site_statistics
-from fedshift.engine.federation import Federation
 from fedshift.engine.local_round import LocalRound
 from fedshift.engine.prediction import adapted_probabilities, client_answer, probabilities
 from fedshift.engine.read_ahead import read_ahead

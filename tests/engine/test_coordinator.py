@@ -12,12 +12,12 @@ import torch
 from in_memory import InMemory, difference, equal
 from toy import clients, network
 
+from fedshift import Federation
 from fedshift.algorithms import Algorithm, Training
 from fedshift.algorithms.scaffold import Scaffold
 from fedshift.core import registry
 from fedshift.core.errors import UserError
 from fedshift.engine.coordinator import Coordinator
-from fedshift.engine.federation import Federation
 from fedshift.engine.replay import Replay
 from fedshift.engine.specification import Specification
 from fedshift.engine.transport import Message, content_of
@@ -304,7 +304,7 @@ def test_a_site_that_has_lost_what_it_was_sent_misses_one_round_and_is_sent_all_
     assert coordinator.missing == [missing]
     model, validation = network(dropout=0.2), clients({"a": 5, "c": 4}, seed=1)
     about = {"training": PLAIN | {"rounds": 4}, "seed": 3, "algorithm": "scaffold"}
-    there = Replay(model, clients(), validation=validation, missing=[missing], **about)
+    there = Replay(Specification.open(model, **about), clients(), validation=validation, missing=[missing])
     assert difference(there.run(), transport, coordinator) == 0
 
 

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 from toy import BATCH_NORMS, CLASSES, Noted, clients, differing, network
 
+from fedshift import Federation
 from fedshift.addons import Addon, extended
 from fedshift.algorithms import Local
 from fedshift.algorithms.moon import Moon
 from fedshift.core.errors import UserError
-from fedshift.engine.federation import Federation
 from fedshift.engine.server_round import assignment
 from fedshift.models.densenet_small import DenseNetSmall
 from fedshift.nn.batchnorm import batch_norms

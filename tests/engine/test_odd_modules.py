@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from fedshift import Federation
 from fedshift.core.errors import UserError
-from fedshift.engine.federation import Federation
 from fedshift.inferences.population import Population
 from fedshift.inferences.tsmobn import TsmoBN
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedshift import Federation
 from fedshift.algorithms import Training
 from fedshift.core.errors import UserError
-from fedshift.engine.federation import Federation
 
 Sites = dict[str, tuple[Tensor, Tensor]]
 SETTINGS: dict[str, Any] = {"rounds": 6, "batch_size": 4, "lr": 0.5, "select_at": ["far", "third"]}

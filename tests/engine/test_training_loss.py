@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from fedshift import Federation
 from fedshift.algorithms import Training
 from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
-from fedshift.engine.federation import Federation
 
 SETTINGS = {"rounds": 4, "batch_size": 8, "lr": 0.1, "select": "last"}
 

@@ -30,8 +30,9 @@ from fedshift.flower import keys, processes, wire
 from fedshift.flower.wire import FlowerTransport, _refused, packed, unpacked
 from fedshift.hospitals import agreed
 from fedshift.hospitals.disclosure import leaves
-from fedshift.hospitals.hospital import Hospital, specification
+from fedshift.hospitals.hospital import Hospital
 from fedshift.hospitals.rows import as_table
+from fedshift.jobs.run_specification import specification
 
 
 def hospital(root: Path, site: str, **settings: Any) -> Hospital:
@@ -193,7 +194,7 @@ def test_a_round_waits_for_a_slow_link_until_its_deadline(
     coordinator = Coordinator.open(sites.opened(), FlowerTransport(Grid(nodes), "abc", print)).run()
     assert [(m["kind"], m["round"], m["site"]) for m in coordinator.missing] == lost
     assert [m["reason"] for m in coordinator.missing] == ["did not answer within 2 s"] * len(lost)
-    simulated = Replay(network(), clients(), missing=coordinator.missing, **about).run()
+    simulated = Replay(sites.opened(), clients(), missing=coordinator.missing).run()
     assert difference(simulated, sites, coordinator) == 0
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from torchvision.models import densenet121
 from toy import BATCH_NORMS, NORMS, SHAPE, TRAVELS, differing, kinds, network
 
-from fedshift.engine.federation import Federation
+from fedshift import Federation
 from fedshift.nn.batchnorm import batch_norms
 from fedshift.nn.bn_policy import POLICIES
 from fedshift.nn.flat_state import Layout

@@ -17,6 +17,7 @@ from fedshift.core.errors import Interrupted, UserError
 from fedshift.core.registry import discover
 from fedshift.engine import ranks
 from fedshift.engine.federation import Federation
+from fedshift.engine.specification import Specification
 
 SIZES = {"a": 13, "b": 22, "c": 9, "d": 17, "e": 12}
 TRAINING = {"rounds": 3, "batch_size": 5, "lr": 0.1, "watch_every": 2}
@@ -42,7 +43,8 @@ def federation(case: dict[str, Any], among: ranks.Ranks) -> Federation:
     data = toy.clients(SIZES)
     validation = {k: (x[:6], y[:6]) for k, (x, y) in toy.clients(SIZES, seed=1).items() if k != "d"}
     watched = {f"outside {k}": of for k, of in toy.clients({"f": 8, "g": 7}, seed=2).items()}
-    return Federation(toy.network(), data, validation=validation, watched=watched, ranks=among, **case)
+    specification = Specification.open(toy.network(), **case)
+    return Federation(specification, data, validation=validation, watched=watched, ranks=among)
 
 
 def outcome(case: dict[str, Any], among: ranks.Ranks) -> dict[str, Any]:

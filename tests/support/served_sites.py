@@ -17,9 +17,10 @@ from fedshift import study
 from fedshift.engine.coordinator import Coordinator
 from fedshift.engine.transport import Fault, Message
 from fedshift.hospitals import agreed
-from fedshift.hospitals.hospital import Hospital, specification
+from fedshift.hospitals.hospital import Hospital
 from fedshift.io.paths import Paths, RunFiles
 from fedshift.jobs import served
+from fedshift.jobs.run_specification import specification
 from fedshift.study.run import Run
 
 Lost = Collection[tuple[str, int, str]]

@@ -15,6 +15,7 @@ from ..core.units import FLOAT_BYTES
 from ..engine.federation import Federation
 from ..engine.ledger import Traffic
 from ..engine.server_side import drawn
+from ..engine.specification import Specification
 from ..models import initialise
 
 if TYPE_CHECKING:
@@ -123,14 +124,11 @@ def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str
     for number in range(1, training.rounds + 1):
         kind = algorithm.joint(number) is not None, algorithm.freezes_statistics(number)
         kinds.setdefault(kind, []).append(number)
-    federation = Federation(
-        initialise(run.model, shape, classes, run.seed),
-        {"client": (torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)), torch.arange(2) % classes)},
-        algorithm=algorithm,
-        bn=run.bn,
-        addon=run.addon,
-        training=training.model_copy(update={"local_epochs": 1, "local_steps": 1, "select": "last", "patience": None}),
-    )
+    short = training.model_copy(update={"local_epochs": 1, "local_steps": 1, "select": "last", "patience": None})
+    model = initialise(run.model, shape, classes, run.seed)
+    specification = Specification.open(model, algorithm=algorithm, bn=run.bn, addon=run.addon, training=short)
+    data = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)), torch.arange(2) % classes
+    federation = Federation(specification, {"client": data})
     first = _measured(federation, 1)
     phases = []
     once = 0

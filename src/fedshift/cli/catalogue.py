@@ -11,7 +11,7 @@ from ..algorithms import Algorithm
 from ..analysis.table import Table
 from ..analysis.values import DASH
 from ..core import registry
-from ..engine.federation import Federation
+from ..interface.federation import Federation
 from ..models import initialise
 from ..nn.bn_policy import POLICIES
 from ..nn.features import classifier

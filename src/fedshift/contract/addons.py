@@ -13,6 +13,7 @@ from ..addons import Addon, extended
 from ..core.registry import discover
 from ..core.rng import keyed
 from ..engine.federation import Federation
+from ..engine.specification import Specification
 from .algorithms import SETTINGS, alike, federation, learns
 from .case import Case, made, numeric, others, require, variants
 from .fixtures import CLASSES, clients, differing, network
@@ -62,7 +63,7 @@ def _fedavg(addon: Addon | None) -> Federation:
     with keyed(0, "contract"):
         layers = [nn.Sequential(nn.Conv2d(n, 2, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()) for n in (3, 2)]
     model = nn.Sequential(*layers, network(dtype=torch.float32))
-    return Federation(model, data, addon=addon, training=SETTINGS)
+    return Federation(Specification.open(model, addon=addon, training=SETTINGS), data)
 
 
 def differs(cls: Kind) -> None:

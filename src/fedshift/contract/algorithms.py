@@ -17,6 +17,7 @@ import torch
 from ..algorithms import Algorithm
 from ..core.errors import UserError
 from ..engine.federation import Federation
+from ..engine.specification import Specification
 from ..io.tensors import read_tensors, write_tensors
 from ..nn.bn_policy import POLICIES
 from .case import Case, Generators, made, numeric, others, refusal, require, variants
@@ -58,13 +59,10 @@ def federation(cls: Kind, bn: str, norm: str = "batch norm", names: str = "abc",
     # The large network in float32: in float64 it would take twice as long.
     dtype = torch.float32 if norm == LARGE else torch.float64
     data = clients(dtype=dtype)
-    return Federation(
-        network(norm, dropout=0.2, dtype=dtype),
-        {name: data[name] for name in names},
-        validation={name: data[name] for name in names},
-        bn=bn,
-        **{"training": SETTINGS, "algorithm": made(cls, **SHORT.get(cls.name, {})), **options},
-    )
+    sites = {name: data[name] for name in names}
+    settings = {"training": SETTINGS, "algorithm": made(cls, **SHORT.get(cls.name, {})), **options}
+    specification = Specification.open(network(norm, dropout=0.2, dtype=dtype), bn=bn, **settings)
+    return Federation(specification, sites, validation=sites)
 
 
 def _pools(algorithm: Algorithm) -> bool:

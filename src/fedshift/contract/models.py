@@ -11,6 +11,7 @@ import torch
 from ..core.errors import UserError
 from ..core.registry import build
 from ..engine.federation import Federation
+from ..engine.specification import Specification
 from ..models import Model, initialise
 from ..tasks import Task
 from .case import Broken, Case, Generators, made, require
@@ -93,5 +94,6 @@ def batch_norm_stays(cls: Kind) -> None:
     }
     task = _task(cls)
     y = torch.zeros(2, *shape[1:], dtype=torch.long) if task.has_masks else torch.arange(2)
-    kept = set(Federation(model, {"a": (torch.zeros(2, *shape), y)}, bn="local", task=task).trainer.own_names)
+    specification = Specification.open(model, bn="local", task=task)
+    kept = set(Federation(specification, {"a": (torch.zeros(2, *shape), y)}).trainer.own_names)
     require(kept == expected, f"under bn local these tensors are wrong: {sorted(kept ^ expected)}")

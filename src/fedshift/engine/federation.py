@@ -11,16 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..addons import Addon
-from ..algorithms import Algorithm, Training
 from ..core.errors import UserError, did_you_mean
-from ..core.registry import build
 from ..core.rng import undisturbed
 from ..data.samples import example_of, shape_of
 from ..nn.memory_format import channels_last
-from ..tasks import CLASSIFICATION, Task
 from . import checkpoint
 from .batches import equal_steps
 from .class_weights import weigh_classes
@@ -50,6 +46,7 @@ class Federation(ServerSide):
 
     Parameters
     ----------
+    specification : network, plug-ins and settings
     ranks : the processes that share the clients, each with an equal federation; by default there is only this one
     beforehand : traffic of what made the samples, such as statistics of clients; that of add-ons and of class counts is
         added here
@@ -61,37 +58,20 @@ class Federation(ServerSide):
 
     def __init__(
         self,
-        model: nn.Module,
+        specification: Specification,
         clients: SamplesBySite,
         *,
         validation: SamplesBySite | None = None,
         watched: SamplesBySite | None = None,
-        algorithm: str | dict[str, Any] | Algorithm = "fedavg",
-        bn: str | None = None,
-        addon: str | dict[str, Any] | Addon | None = None,
-        training: Training | dict[str, Any] | None = None,
-        seed: int = 0,
         device: torch.device | str = "cpu",
         ranks: Ranks = ALONE,
         beforehand: Traffic | None = None,
-        task: str | dict[str, Any] | Task = CLASSIFICATION,
     ) -> None:
         if not clients:
             raise UserError("clients", "there are none", "give at least one")
-        super().__init__(
-            Specification.open(
-                model,
-                algorithm=algorithm,
-                bn=bn,
-                addon=addon,
-                training=training,
-                seed=seed,
-                task=task,
-                plugin=self._plugin,
-            )
-        )
+        super().__init__(specification)
         self.ranks = ranks
-        settings = self.specification.training
+        settings = specification.training
         sites = open_sites(clients, validation or {}, watched or {}, settings, self.algorithm, self.task)
         members = open_clients(sites.train, sites.validation, settings.weights == "size", self.algorithm)
         self.clients = members
@@ -99,17 +79,12 @@ class Federation(ServerSide):
         for name in settings.epochs_at.keys() - {client.name for client in members}:
             raise UserError("training.epochs_at", f"{name!r} is not a client", did_you_mean(name, sorted(clients)))
         self.training = equal_steps(settings, [len(c.train) for c in members]) if settings.equal_steps else settings
-        model = self.specification.model
-        sites.require_classes(model, self.task)
+        sites.require_classes(specification.model, self.task)
         device = torch.device(device)
-        layout = channels_last(settings.channels_last, model, shape_of(members[0].train), device)
-        self.trainer = self.specification.trainer(self.training, device, layout)
+        layout = channels_last(settings.channels_last, specification.model, shape_of(members[0].train), device)
+        self.trainer = specification.trainer(self.training, device, layout)
         self._open_rounds()
         self.selection = Selection(self.rounds, members, self.trainer, ranks, sites.elsewhere, sites.watched)
-
-    def _plugin(self, kind: str, spec: Any) -> Any:
-        """Return a plug-in, given its name, a mapping with `name` and settings, or itself."""
-        return build(kind, spec)
 
     def _exchange_beforehand(self, beforehand: Traffic | None) -> None:
         """Exchange what clients need of each other before the first round, and count it."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from torch import nn
-
 from .client import SamplesBySite
 from .federation import Federation
 from .local_round import LocalRound
 from .selection import Selection
 from .server_round import ServerRound, assignment
+from .specification import Specification
 
 
 class Replay(Federation):
@@ -23,10 +22,15 @@ class Replay(Federation):
     """
 
     def __init__(
-        self, model: nn.Module, clients: SamplesBySite, *, missing: Iterable[Mapping[str, Any]], **settings: Any
+        self,
+        specification: Specification,
+        clients: SamplesBySite,
+        *,
+        missing: Iterable[Mapping[str, Any]],
+        **settings: Any,
     ) -> None:
         self._missing = {(entry["kind"], entry["round"], entry["site"]) for entry in missing}
-        super().__init__(model, clients, **settings)
+        super().__init__(specification, clients, **settings)
         self.selection = _AnsweredSelection(self)
 
     def answered(self, kind: str, number: int, positions: Iterable[int]) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,18 +54,16 @@ class Specification:
         training: Training | dict[str, Any] | None = None,
         seed: int = 0,
         task: str | dict[str, Any] | Task = CLASSIFICATION,
-        plugin: Callable[[str, Any], Any] = build,
     ) -> Specification:
         """Return what the parameters of `fedshift.Federation` say.
 
-        `plugin` returns the algorithm or the add-on, given its kind and how it is named. Raises UserError for an
-        unknown plug-in or setting, and for a combination without meaning.
+        Raises UserError for an unknown plug-in or setting, and for a combination without meaning.
         """
-        requested: Algorithm = plugin("algorithm", algorithm)
+        requested: Algorithm = build("algorithm", algorithm)
         settings = training if isinstance(training, Training) else validated(Training, training or {}, "training")
         bn = bn or requested.policies[0]
         requested.require(settings, bn)
-        added: Addon | None = plugin("addon", addon) if addon else None
+        added: Addon | None = build("addon", addon) if addon else None
         if added:
             added.require(settings)
         _report_missing_batch_norm(model, requested, bn)

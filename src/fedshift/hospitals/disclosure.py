@@ -14,9 +14,10 @@ import torch
 from ..engine.coordinator import Coordinator
 from ..engine.site import Site
 from ..engine.transport import Message
+from ..jobs.run_specification import specification
 from ..transforms import shape_after
 from . import agreed
-from .hospital import Hospital, specification
+from .hospital import Hospital
 
 if TYPE_CHECKING:
     from ..study.run import Run

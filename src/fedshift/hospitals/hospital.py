@@ -14,7 +14,7 @@ from .. import __version__
 from ..core.console import say
 from ..core.errors import UserError
 from ..core.units import SPACING
-from ..engine.site import Site, Specification
+from ..engine.site import Site
 from ..engine.transport import Fault, Message
 from ..io.paths import Paths
 from ..io.tables import read_table
@@ -26,14 +26,13 @@ from ..jobs.devices import take_device
 from ..jobs.predict import predict
 from ..jobs.prepare import obtain, prepare
 from ..jobs.run_images import RunImages
-from ..models import initialise
+from ..jobs.run_specification import specification
 from ..study.plan import Plan
-from ..transforms import shape_after
 from . import agreed
 from .rows import in_bytes, pseudonyms, renamed
 
 if TYPE_CHECKING:
-    from ..study.run import Run
+    pass
 
 
 def local_plan(plan: Plan, name: str, table: Path) -> Plan:
@@ -174,17 +173,3 @@ class Hospital:
             predict(files.folder, inferences, self.paths, out, threads=self.threads)
             tables[f"predictions/{sweep}"] = read_table(out)
         return Message("rows", {}, {name: in_bytes(renamed(table, names)) for name, table in tables.items()})
-
-
-def specification(run: Run, shape: tuple[int, ...]) -> Specification:
-    """Return what site and server must agree on in a run, for stored images of `shape`."""
-    model = initialise(run.model, shape_after(run.transforms, shape), len(run.data.dataset.classes), run.seed)
-    return Specification.open(
-        model,
-        algorithm=run.algorithm,
-        bn=run.bn,
-        addon=run.addon,
-        training=run.training,
-        seed=run.seed,
-        task=run.data.task,
-    )

@@ -22,8 +22,8 @@ from ..io.tensors import read_tensors, write_tensors
 from ..jobs import served
 from ..jobs.devices import take_device
 from ..jobs.round_log import RoundLog
+from ..jobs.run_specification import specification
 from . import agreed
-from .hospital import specification
 from .rows import as_table, write_rows
 
 if TYPE_CHECKING:

@@ -10,13 +10,17 @@ import numpy as np
 import torch
 from torch import nn
 
+from ..addons import Addon
+from ..algorithms import Algorithm, Training
 from ..core.errors import UserError
 from ..data.samples import Samples, TensorSamples
 from ..engine import federation as engine
-from ..engine.client import Client, require_classes, samples_by_site
+from ..engine.client import Client, SamplesBySite, require_classes, samples_by_site
 from ..engine.prediction import adapted_probabilities, class_probabilities, client_answer, mean_answer
+from ..engine.specification import Specification
 from ..inferences import Inference, Site
 from ..nn.blend import Blended
+from ..tasks import CLASSIFICATION, Task
 from .evaluation import Predictor, require_network, require_site
 from .projects import find_plugins
 
@@ -74,6 +78,28 @@ class Federation(Predictor, engine.Federation):
     ['north', 'south']
     """
 
+    def __init__(
+        self,
+        model: nn.Module,
+        clients: SamplesBySite,
+        *,
+        validation: SamplesBySite | None = None,
+        watched: SamplesBySite | None = None,
+        algorithm: str | dict[str, Any] | Algorithm = "fedavg",
+        bn: str | None = None,
+        addon: str | dict[str, Any] | Addon | None = None,
+        training: Training | dict[str, Any] | None = None,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        task: str | dict[str, Any] | Task = CLASSIFICATION,
+    ) -> None:
+        # By the names that studies of the project in this folder use, whatever was called before.
+        find_plugins()
+        specification = Specification.open(
+            model, algorithm=algorithm, bn=bn, addon=addon, training=training, seed=seed, task=task
+        )
+        super().__init__(specification, clients, validation=validation, watched=watched, device=device)
+
     def model(self, site: str | None = None) -> nn.Module:
         """Return a copy of a trained network, in evaluation mode, on the device of the training.
 
@@ -107,11 +133,6 @@ class Federation(Predictor, engine.Federation):
         if len(modules) == 1:
             return modules[0]
         return Blended(modules, networks.weights, networks.of).eval()
-
-    def _plugin(self, kind: str, spec: Any) -> Any:
-        # By the names that studies of the project in this folder use, whatever was called before.
-        find_plugins()
-        return super()._plugin(kind, spec)
 
     @property
     def _members(self) -> dict[str, Client]:

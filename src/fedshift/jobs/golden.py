@@ -13,6 +13,7 @@ import torch
 
 from ..core.errors import UserError
 from ..engine.federation import Federation
+from ..engine.specification import Specification
 from ..io.text import read_json
 from ..models.mlp import MLP
 
@@ -59,10 +60,8 @@ def replayed(bn: str) -> dict[Point, float]:
     hidden, classes = len(content["start"]["b1"]), len(content["start"]["b2"])
     model = MLP(hidden=hidden).build(tuple(images.shape[1:]), classes).double()
     model.load_state_dict({**model.state_dict(), **start})
-    federation = Federation(
-        model, data["train"], validation=data["val"], bn=bn, training=content["training"], seed=content["seed"]
-    )
-    federation.run()
+    specification = Specification.open(model, bn=bn, training=content["training"], seed=content["seed"])
+    federation = Federation(specification, data["train"], validation=data["val"]).run()
     return {(row["split"], row["site"], row["round"]): row["loss"] for row in federation.history}
 
 

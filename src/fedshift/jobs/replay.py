@@ -16,8 +16,6 @@ from ..datasets.own_images import OwnImages
 from ..engine.replay import Replay
 from ..io.paths import Paths, RunFiles
 from ..io.tensors import read_tensors
-from ..models import initialise
-from ..transforms import shape_after
 from .accept import train_code
 from .assign import assign
 from .devices import take_device
@@ -25,6 +23,7 @@ from .predict import load_run
 from .prepare import obtain, prepare
 from .round_log import read_rounds
 from .run_images import RunImages
+from .run_specification import specification
 from .served import read_log, shared_state
 
 if TYPE_CHECKING:
@@ -51,19 +50,12 @@ def again(files: RunFiles, table: Path | None = None, threads: int = 1) -> Repla
         parts = {split: images.by_site(split, run.partition.internal) for split in ("train", "val")}
         require_none(_misfits(record["sites"], {k: len(rows) for k, rows in parts["train"].items()}, here))
         samples = {k: {site: images.samples(rows) for site, rows in part.items()} for k, part in parts.items()}
-        shape = shape_after(run.transforms, images.prepared.shape)
         replay = Replay(
-            initialise(run.model, shape, len(images.prepared.classes), run.seed),
+            specification(run, images.prepared.shape),
             samples["train"],
             validation=samples["val"],
             missing=record["missing"],
-            algorithm=run.algorithm,
-            bn=run.bn,
-            addon=run.addon,
-            training=run.training,
-            seed=run.seed,
             device=device,
-            task=run.data.task,
         )
         return replay.run(record["rounds"])
 

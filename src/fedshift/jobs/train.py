@@ -26,13 +26,12 @@ from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
 from ..io.tensors import read_tensors, write_tensors
 from ..io.text import write_json
-from ..models import initialise
-from ..transforms import shape_after
 from . import provenance
 from .accept import Ledger
 from .devices import take_device
 from .round_log import RoundLog, Row
 from .run_images import RunImages
+from .run_specification import specification
 from .store import Kept
 
 if TYPE_CHECKING:
@@ -106,22 +105,14 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
 def _federation(run: Run, images: RunImages, ranks: Ranks) -> Federation:
     """Return the federation of a run before its first round."""
     clients, validation, watched, beforehand = _sites(run, images)
-    prepared = images.prepared
-    model = initialise(run.model, shape_after(run.transforms, prepared.shape), len(prepared.classes), run.seed)
     return Federation(
-        model,
+        specification(run, images.prepared.shape),
         clients,
         validation=validation,
         watched=watched,
-        algorithm=run.algorithm,
-        bn=run.bn,
-        addon=run.addon,
-        training=run.training,
-        seed=run.seed,
         device=images.device,
         ranks=ranks,
         beforehand=beforehand,
-        task=run.data.task,
     )
 
 

@@ -9,7 +9,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from ..engine.federation import Federation
 from ..io.paths import Paths
 from ..jobs.devices import take_device
 from ..jobs.provenance import name_of
-from ..models import initialise
+from ..jobs.run_specification import specification
 from ..transforms import shape_after
 from .plan import Need
 
@@ -154,19 +154,10 @@ class Prober:
             }
             clients = {site: parts["train", site] for site in run.partition.internal}
             validation = {site: parts["val", site] for site in clients if ("val", site) in parts}
-        shape = shape_after(run.transforms, (images.array.shape[-1], *images.array.shape[1:-1]))
-        return Federation(
-            initialise(run.model, shape, classes, run.seed),
-            clients,
-            validation=validation,
-            algorithm=run.algorithm,
-            bn=run.bn,
-            addon=run.addon,
-            training=run.training.model_copy(update={"patience": None, "select_at": (), "watch_every": None}),
-            seed=run.seed,
-            device=device,
-            task=run.data.task,
-        )
+        training = run.training.model_copy(update={"patience": None, "select_at": (), "watch_every": None})
+        shape = (images.array.shape[-1], *images.array.shape[1:-1])
+        agreed = replace(specification(run, shape), training=training)
+        return Federation(agreed, clients, validation=validation, device=device)
 
 
 def in_words(run: Run) -> str:
