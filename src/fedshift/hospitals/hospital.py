@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..core.console import say
@@ -30,9 +29,6 @@ from ..jobs.run_specification import specification
 from ..study.plan import Plan
 from . import agreed
 from .rows import in_bytes, pseudonyms, renamed
-
-if TYPE_CHECKING:
-    pass
 
 
 def local_plan(plan: Plan, name: str, table: Path) -> Plan:
