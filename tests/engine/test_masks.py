@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from toy import Noted, gap
 
 from fedshift import Federation, Training, UserError
+from fedshift.contract.fixtures import outlining_network
 from fedshift.core import registry
 from fedshift.models import initialise
 
@@ -191,21 +192,25 @@ def test_fedrep_trains_the_last_convolution_first_and_keeps_it_at_home() -> None
         assert gap(floats(found.client_state(name)), floats(net.state_dict())) < 1e-6
 
 
+@pytest.mark.parametrize(
+    ("network", "sizes"),
+    [(unet, {"a": 6, "b": 6}), (outlining_network, {"a": 3, "b": 9})],
+    ids=["U-Net, equal batches", "unequal batches"],
+)
 @pytest.mark.parametrize("kind", ["cross_entropy", "dice_ce"])
-def test_fedtans_joint_step_is_that_of_the_union(kind: str) -> None:
-    """One step of equal batches: gradients and statistics are those of one batch of all clients' images."""
-    settings = Training(rounds=1, local_steps=1, batch_size=6, lr=0.05, weights="uniform")
-    samples = data({"a": 6, "b": 6})
-    options = {"task": {"name": "segmentation", "loss": kind}, "training": settings}
-    found = Federation(unet(), samples, algorithm="fedtan", **options).run()
+def test_fedtans_joint_step_is_that_of_the_union(
+    kind: str, network: Callable[[], nn.Module], sizes: dict[str, int]
+) -> None:
+    """One step of all images: gradients and statistics are those of one batch of all clients' images."""
+    training = Training(rounds=1, local_steps=1, batch_size=12, lr=0.05, weights="size")
+    channels = next(network().parameters()).shape[1]
+    samples = {name: (x.expand(-1, channels, -1, -1), y) for name, (x, y) in data(sizes).items()}
+    options = {"task": {"name": "segmentation", "loss": kind}, "training": training}
+    found = Federation(network(), samples, algorithm="fedtan", **options).run()
     x, y = (torch.cat(parts) for parts in zip(*samples.values(), strict=True))
-    union = Federation(
-        unet(), {"union": (x, y)}, training=settings.model_copy(update={"batch_size": 12}), task=options["task"]
-    )
-    parameters = {name for name, _ in unet().named_parameters()}
-    one, two = (
-        {k: v for k, v in federation.run().global_state().items() if k in parameters} for federation in (found, union)
-    )
+    union = Federation(network(), {"union": (x, y)}, **options).run()
+    parameters = [name for name, _ in network().named_parameters()]
+    one, two = ({name: f.global_state()[name] for name in parameters} for f in (found, union))
     assert gap(one, two) < 1e-6
 
 

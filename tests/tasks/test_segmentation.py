@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from monai.losses import DiceLoss
 from monai.metrics import compute_dice, compute_iou
 from torch.nn.functional import cross_entropy
 
@@ -59,6 +60,19 @@ def test_dice_and_cross_entropy_of_two_pixels_by_hand() -> None:
     assert found["dice_ce"] == pytest.approx(dice + ce, abs=1e-9)
     # as printed in the notes on MONAI, to their seven digits
     assert (round(ce, 7), round(dice, 7)) == (0.5515924, 0.4147381)
+
+
+@pytest.mark.parametrize(
+    "weights", [None, torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)], ids=["plain", "weighted"]
+)
+def test_soft_dice_is_monais(weights: torch.Tensor | None) -> None:
+    """Of three classes, of which the second image has one alone."""
+    outputs = 3 * torch.randn(2, 3, 5, 4, dtype=torch.float64)
+    y = torch.randint(0, 3, (2, 5, 4))
+    y[1] = 2
+    theirs = DiceLoss(softmax=True, to_onehot_y=True, weight=weights, reduction="none")(outputs, y[:, None])
+    found = Segmentation(loss="dice").batch_loss(outputs, y, weights, "none")
+    np.testing.assert_allclose(found, theirs.flatten(1).mean(1), rtol=1e-12)
 
 
 def test_weights_of_classes_are_factors_on_the_loss_of_their_pixels() -> None:

@@ -14,7 +14,7 @@ from ..core.registry import discover
 from ..core.rng import keyed
 from ..engine.federation import Federation
 from ..engine.specification import Specification
-from .algorithms import SETTINGS, alike, federation, learns
+from .algorithms import SETTINGS, alike, federation, learns, outlining
 from .case import Case, made, numeric, others, require, variants
 from .fixtures import CLASSES, clients, differing, network
 from .hooks import watched
@@ -33,6 +33,9 @@ def cases(cls: Kind) -> Iterator[Case]:
         for bn in ("aggregated", "local"):
             title = f"it learns, resumes, and the order of clients makes no difference: {algorithm}, bn {bn}"
             yield Case(title, partial(trains, cls, algorithm, bn))
+    if "segmentation" in cls.tasks:
+        title = "it learns masks, to the same bits after a resume and in any order of clients"
+        yield Case(title, partial(learns_masks, cls))
     yield Case("its network answers any batch", partial(answers, cls))
     yield Case("it differs from training without it", partial(differs, cls))
     for field in numeric(cls):
@@ -44,6 +47,13 @@ def trains(cls: Kind, algorithm: str, bn: str) -> None:
     method: Any = discover("algorithm")[algorithm]
     with watched(cls):
         learns(lambda names: federation(method, bn, names=names, addon=made(cls)))
+
+
+def learns_masks(cls: Kind) -> None:
+    """Check the training of FedAvg on masks with the add-on; see `algorithms.learns`."""
+    method: Any = discover("algorithm")["fedavg"]
+    with watched(cls):
+        learns(lambda names: outlining(method, names, addon=made(cls)))
 
 
 def answers(cls: Kind) -> None:

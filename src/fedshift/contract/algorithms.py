@@ -21,7 +21,7 @@ from ..engine.specification import Specification
 from ..io.tensors import read_tensors, write_tensors
 from ..nn.bn_policy import POLICIES
 from .case import Case, Generators, made, numeric, others, refusal, require, variants
-from .fixtures import LARGE, NORMS, clients, differing, network
+from .fixtures import LARGE, NORMS, clients, differing, network, outlined, outlining_network
 from .hooks import watched
 
 SETTINGS = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.02}
@@ -48,6 +48,9 @@ def cases(cls: Kind) -> Iterator[Case]:
             yield Case(f"{title}: bn {bn}, {norm}", partial(trains, cls, bn, norm))
         yield Case(f"it resumes with a part of the clients: bn {bn}", partial(resumes_with_a_part, cls, bn))
         yield Case(f"what the policy keeps stays at home: bn {bn}", partial(leaves_at_home, cls, bn))
+    if "segmentation" in cls.tasks:
+        title = "it learns masks, to the same bits after a resume and in any order of clients"
+        yield Case(title, partial(learns_masks, cls))
     yield Case("its loss falls where classes can be told apart", partial(loss_falls, cls))
     yield Case("it differs from its base class", partial(differs, cls))
     for field in numeric(cls):
@@ -119,6 +122,28 @@ def trains(cls: Kind, bn: str, norm: str) -> None:
     network(norm).load_state_dict(trained.global_state())
     network(norm).load_state_dict(_state_of(trained, "b"))
     generators.require_unchanged()
+
+
+def outlining(cls: Kind, names: str, addon: Any = None) -> Federation:
+    """Return a federation that trains on masks with an algorithm."""
+    data = outlined()
+    sites = {name: data[name] for name in names}
+    specification = Specification.open(
+        outlining_network(),
+        algorithm=made(cls, **SHORT.get(cls.name, {})),
+        addon=addon,
+        training=SETTINGS | {"local_epochs": 1},
+        task="segmentation",
+    )
+    return Federation(specification, sites, validation=sites)
+
+
+def learns_masks(cls: Kind) -> None:
+    """Check that training on masks changes the model and passes `learns`."""
+    with watched(cls):
+        trained = learns(lambda names: outlining(cls, names))
+    start = outlining_network().state_dict()["0.weight"]
+    require(not torch.equal(trained.global_state()["0.weight"], start), "the model does not change")
 
 
 def resumes_with_a_part(cls: Kind, bn: str) -> None:

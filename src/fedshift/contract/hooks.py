@@ -77,7 +77,8 @@ def _require_loss(result: object, images: int) -> None:
     require(pair, f"{words}; it returns a {type(result).__name__}")
     assert isinstance(result, tuple)
     loss, logits = (tuple(part.shape) for part in result)
-    require(loss == () and logits == (images, CLASSES), f"{words}; their shapes are {loss} and {logits}")
+    # of masks they are (batch, classes, height, width)
+    require(loss == () and logits[:2] == (images, CLASSES), f"{words}; their shapes are {loss} and {logits}")
 
 
 def _require_draws(name: str, before: Tensor, first: Callable[[bytes, int], int], number: int) -> None:

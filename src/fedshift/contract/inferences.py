@@ -12,11 +12,24 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import UserError
+from ..core.registry import build
 from ..data.samples import TensorSamples
 from ..engine.prediction import adapted_probabilities, client_answer, probabilities, site_predictor
 from ..inferences import Inference, Personalise, Site
+from ..tasks import CLASSIFICATION, Task
 from .case import Broken, Case, Generators, made, require
-from .fixtures import CLASSES, FEATURES, NORMS, VECTORS, are_probabilities, clients, fingerprint, network
+from .fixtures import (
+    CLASSES,
+    FEATURES,
+    NORMS,
+    VECTORS,
+    are_probabilities,
+    clients,
+    fingerprint,
+    network,
+    outlined,
+    outlining_network,
+)
 
 Kind = type[Inference]
 
@@ -31,6 +44,10 @@ def cases(cls: Kind) -> Iterator[Case]:
                 yield Case(words, partial(_unless_refused, norm, partial(leaves_the_model, cls, norm, train, fails)))
         words = f"it predicts a site as if it were alone: {norm}"
         yield Case(words, partial(_unless_refused, norm, partial(predicts_alone, cls, norm)))
+    if "segmentation" in cls.tasks:
+        yield Case(
+            "it predicts each pixel of a site as if the site were alone", partial(_refusable, predicts_pixels, cls)
+        )
     yield Case("it differs from the network's own predictions", partial(differs, cls))
     yield Case("it says what scores need", partial(says_what_scores_need, cls))
 
@@ -46,6 +63,12 @@ class Failing(TensorSamples):
         if self.read == 3:
             raise OSError
         return super().batch(index)
+
+
+def _refusable(check: Callable[[Kind], None], cls: Kind) -> None:
+    """Run a check of a method that may refuse masks, with its defaults, by a UserError."""
+    with contextlib.suppress(UserError):
+        check(cls)
 
 
 def _unless_refused(norm: str, check: Callable[[], None]) -> None:
@@ -95,14 +118,38 @@ def inferred(
     cls: Kind, model: nn.Module, client: str, norm: str, samples: type[TensorSamples] = TensorSamples
 ) -> np.ndarray:
     """Return the probabilities of a client's images in batches of 5."""
+    return _predicted(cls, model, samples(*images(norm)[client]), client, TensorSamples(*images(norm)["c"]))
+
+
+def _predicted(
+    cls: Kind, model: nn.Module, test: TensorSamples, client: str, internal: TensorSamples, task: Task = CLASSIFICATION
+) -> np.ndarray:
+    """Return the probabilities of a client's test samples in batches of 5, given samples of an internal site."""
     inference = made(cls).model_copy(update={"batch_size": 5})
-    internal = TensorSamples(*images(norm)["c"])
-    answer = client_answer(model, internal, inference) if inference.asks else None
+    answer = client_answer(model, internal, inference, task=task) if inference.asks else None
     site = Site(greys=((0.0,), (1.0,)), answer=answer)
-    test = samples(*images(norm)[client])
     if inference.uses_labels:
-        return adapted_probabilities(model, test, internal, inference, client, known=site)[0]
-    return probabilities(model, test, inference, site=site)
+        return adapted_probabilities(model, test, internal, inference, client, known=site, task=task)[0]
+    return probabilities(model, test, inference, site=site, task=task)
+
+
+def predicts_pixels(cls: Kind) -> None:
+    """Check the shape of what is predicted of masks, that it depends on no other site, and that the model stays."""
+    task, sites, model = build("task", "segmentation"), outlined(), outlining_network()
+    before = fingerprint(model)
+
+    def predict(network: nn.Module, client: str) -> np.ndarray:
+        return _predicted(cls, network, TensorSamples(*sites[client]), client, TensorSamples(*sites["c"]), task)
+
+    predict(model, "b")
+    second = predict(model, "a")
+    require(fingerprint(model) == before, "the model is not as it was before")
+    x, _ = sites["a"]
+    expected = (len(x), CLASSES, *x.shape[2:])
+    require(second.shape == expected, f"{len(x)} images give probabilities {second.shape} and not {expected}")
+    require(bool(np.allclose(second.sum(1), 1, rtol=1e-7, atol=0)), "probabilities of a pixel do not add up to 1")
+    alone = predict(outlining_network(), "a")
+    require(np.array_equal(alone, second), "predictions of a site depend on the site before it")
 
 
 def leaves_the_model(cls: Kind, norm: str, train: bool, fails: bool) -> None:

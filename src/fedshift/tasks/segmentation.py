@@ -25,6 +25,8 @@ NUMBERS = (*COUNTS, *DISTANCES)
 """What is kept of each image and structure, in this order."""
 AREAS: Mapping[str, Column] = {"pixels": "Int64", "share": "float64"}
 """What is written of each structure of a new image, with its pandas type."""
+SMOOTH = 1e-5
+"""Pixels that are added to both sides of the soft Dice, as MONAI does: a class that is nowhere has no loss."""
 WORST = 6
 """Images of a site, those with the lowest Dice, whose predicted masks are always kept."""
 
@@ -269,14 +271,20 @@ def _pixelwise(logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tens
 
 
 def _soft_dice(logits: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the soft Dice loss of each image (batch,): the mean over classes, the background among them."""
-    from monai.losses import DiceLoss
+    """Return the soft Dice loss of each image (batch,): the mean over classes, the background among them.
+
+    It is MONAI's `DiceLoss(softmax=True)`, which cannot be called: it compares the shapes of whole batches, and the
+    clients of a joint step may have batches of different sizes.
+    """
     from torch.nn.functional import one_hot
 
-    dice = DiceLoss(softmax=True, weight=weights, reduction="none")
-    # MONAI's own one-hot writes into a new tensor, which the clients of a joint step would share.
-    losses: Tensor = dice(logits, one_hot(y, logits.shape[1]).movedim(-1, 1))
-    return losses.flatten(1).mean(1)
+    p = logits.softmax(1)
+    target = one_hot(y, logits.size(1)).movedim(-1, 1)
+    shared, predicted, true = (mask.flatten(2).sum(2) for mask in (p * target, p, target))
+    losses = 1 - (2 * shared + SMOOTH) / (predicted + true + SMOOTH)
+    if weights is not None:
+        losses = weights * losses
+    return losses.mean(1)
 
 
 def _right(logits: Tensor, y: Tensor) -> Tensor:
