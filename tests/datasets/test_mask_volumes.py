@@ -17,6 +17,7 @@ import pytest
 from nibabel.arrayproxy import ArrayProxy
 from PIL import Image
 from scan_files import altered
+from tutorial import ROOT, steps
 
 from fedshift.core import registry
 from fedshift.core.errors import UserError, UserErrors
@@ -365,6 +366,24 @@ def test_what_is_wrong_with_an_image_is_not_said_of_its_mask(tmp_path: Path) -> 
 
 
 # ---- a study
+
+
+def test_the_docs_list_the_slices_with_a_structure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mask is stored to the left and from head to feet: its slice 1 is the last stored one."""
+    voxels = np.zeros((SIDE, SIDE, 5), np.uint8)
+    voxels[3, 4, [1, 2]] = 1
+    affine = np.diag([-1.0, 1, -1, 1])
+    rows = [(saved(tmp_path / "i.nii.gz", grey(0, voxels.shape), affine), saved(tmp_path / "m.nii.gz", voxels, affine))]
+    data = own(tmp_path, rows)
+    (tmp_path / "t.csv").rename(tmp_path / "volumes.csv")
+    (step,) = [step for step in steps(ROOT / "docs" / "segmentation.md") if step.language == "python"]
+    monkeypatch.chdir(tmp_path)
+    exec(step.text, {})
+    (tmp_path / "samples.csv").rename(tmp_path / "t.csv")
+    opened = data.dataset.open(Path())
+    assert opened.samples["sample"].tolist() == ["i.nii.gz#3", "i.nii.gz#4"]
+    assert opened.mask is not None
+    assert [int(opened.mask(i).sum()) for i in range(2)] == [1, 1]
 
 
 def test_a_study_of_volumes_is_trained_and_applied_to_volumes(tmp_path: Path) -> None:

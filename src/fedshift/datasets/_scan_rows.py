@@ -116,7 +116,7 @@ def _exploded(rows: pd.DataFrame, frames: Mapping[str, list[str]]) -> pd.DataFra
     exploded = rows.assign(path=chosen).explode("path")
     if "mask" not in rows:
         return exploded
-    cells = zip(exploded["mask"], rows["path"].repeat(chosen.map(len)), exploded["path"], strict=True)
+    cells = zip(exploded["mask"], rows["path"].repeat(chosen.map(len).tolist()), exploded["path"], strict=True)
     return exploded.assign(mask=[_slice_of(mask, cell, path) for mask, cell, path in cells])
 
 

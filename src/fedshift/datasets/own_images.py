@@ -84,7 +84,7 @@ class OwnImages(Dataset):
     slices: Slices | None = Field(
         None,
         description="frames of files with several: all, or places from 0, the first, to 1, the last, such as "
-        "[0.4, 0.5, 0.6]; not needed where each path names a frame",
+        "[0.4, 0.5, 0.6]; not needed where each path names a frame; masks that are volumes give the same slices",
     )
     axis: Literal["axial", "coronal", "sagittal"] = Field("axial", description="how NIfTI volumes are cut into slices")
     volume: int | None = Field(None, ge=1, description="which volume of a NIfTI file with several is taken, from 1")
