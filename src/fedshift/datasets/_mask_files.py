@@ -63,7 +63,7 @@ def read_slice(volume: Scan, named: int | None, image: tuple[int, int], values: 
     if any(isinstance(value, str) for value in values):
         raise UserError(volume.path, "holds numbers, and dataset.masks names colours", "write them as {0: 0, 1: 1}")
     number = volume.number(named, Reading())
-    found = np.asarray(volume.frame(number).values)
+    found = np.asarray(volume.frame(number).values, dtype=np.float64)
     whole = np.rint(found)
     where = f"{volume.path}#{number}"
     broken = found[~np.isclose(found, whole, rtol=0, atol=WHOLE) | ~np.isfinite(found)]
