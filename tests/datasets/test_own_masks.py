@@ -95,7 +95,6 @@ def test_a_table_without_a_column_mask_is_named(tmp_path: Path) -> None:
     [
         ({"masks": {"red": 1}}, "'red' is neither a grey value nor a colour such as '#ff0000'"),
         ({"masks": {0: 0, "#ff0000": 1}}, "give grey values or colours, not both"),
-        ({"slices": "all"}, "a mask belongs to one frame"),
     ],
 )
 def test_settings_that_do_not_fit_masks_are_refused(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
@@ -103,7 +102,7 @@ def test_settings_that_do_not_fit_masks_are_refused(tmp_path: Path, settings: di
         own(tmp_path, [("a.png", "m.png")], **settings)
 
 
-@pytest.mark.parametrize("masks", [VALUES, {"#000000": 0, "#ff0000": 1}])
+@pytest.mark.parametrize("masks", [VALUES, {-1: 0, 1: 1}, {"#000000": 0, "#ff0000": 1}])
 def test_grey_values_and_colours_come_back_from_the_file_of_a_run(masks: dict[int | str, int]) -> None:
     dataset = registry.build("dataset", {"name": "own_images", "table": "t.csv", "masks": masks})
     again = registry.build("dataset", json.loads(json.dumps(dataset.spec())))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,17 +14,22 @@ from ..core.errors import UserError
 from ..core.units import SPACING
 from ..io.guards import require_regular
 from ..io.images import DAMAGE
+from ..io.nifti import NiftiVolume
+from ..io.scan import Reading
+from ..io.scan_files import is_nifti, is_scan, located
 
 if TYPE_CHECKING:
     import pandas as pd
     from PIL import Image
 
-    from ..io.scan import Spacing
+    from ..io.scan import Scan, Spacing
 
 NAMED = 5
 """Unknown values of a mask that a message names."""
 GREY = ("1", "L", "P", "I", "I;16")
 """Pillow's modes of images with one number for each pixel; a palette's are the numbers of its colours."""
+WHOLE = 0.01
+"""The difference from a whole number that is rounded off: writers of NIfTI scale masks of floats to their 8 bits."""
 
 
 def read_classes(file: Path, image: tuple[int, int], values: Mapping[int | str, int], remedy: str) -> Image.Image:
@@ -46,9 +52,40 @@ def read_classes(file: Path, image: tuple[int, int], values: Mapping[int | str, 
         raise UserError(file, "no such mask", remedy) from None
     except (*DAMAGE, Image.DecompressionBombError) as error:
         raise UserError(file, f"cannot be read as a mask ({error})", remedy) from None
+    return _classes(file, found, image, values, coloured)
+
+
+def read_slice(volume: Scan, named: int | None, image: tuple[int, int], values: Mapping[int | str, int]) -> Image.Image:
+    """Return a slice of a mask volume as an image of class numbers, uint8; for the rest see `read_classes`.
+
+    `named` is the number of the slice; None takes the only one. Raises UserError for numbers that are not whole, too.
+    """
+    if any(isinstance(value, str) for value in values):
+        raise UserError(volume.path, "holds numbers, and dataset.masks names colours", "write them as {0: 0, 1: 1}")
+    number = volume.number(named, Reading())
+    found = np.asarray(volume.frame(number).values, dtype=np.float64)
+    whole = np.rint(found)
+    where = f"{volume.path}#{number}"
+    broken = found[~np.isclose(found, whole, rtol=0, atol=WHOLE) | ~np.isfinite(found)]
+    if broken.size:
+        problem = f"has values that are not whole numbers, such as {broken[0]:.4g} ({broken.size:,} pixels)"
+        raise UserError(where, problem, "store the number of a class in each voxel; resample by the nearest neighbour")
+    return _classes(where, whole.astype(np.int64), image, values)
+
+
+def _classes(
+    where: object,
+    found: np.ndarray,
+    image: tuple[int, int],
+    values: Mapping[int | str, int],
+    coloured: bool = False,
+) -> Image.Image:
+    """Return the values (height, width) of a mask, int64, as an image of class numbers; see `read_classes`."""
+    from PIL import Image
+
     if found.shape[::-1] != image:
         sizes = [f"{width}x{height}" for width, height in (found.shape[::-1], image)]
-        raise UserError(file, f"has {sizes[0]} pixels, and its image {sizes[1]}", "give both the same size")
+        raise UserError(where, f"has {sizes[0]} pixels, and its image {sizes[1]}", "give both the same size")
     classes = np.zeros(found.shape, dtype=np.uint8)
     named = np.zeros(found.shape, dtype=bool)
     for value, number in values.items():
@@ -61,7 +98,7 @@ def read_classes(file: Path, image: tuple[int, int], values: Mapping[int | str, 
         texts = [f"{name} ({count:,} pixels)" for name, count in zip(names, counts, strict=False)]
         more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
         problem = f"has values without a class: {', '.join(texts)}{more}"
-        raise UserError(file, problem, "name each value in dataset.masks; a mask saved as JPEG has values of its own")
+        raise UserError(where, problem, "name each value in dataset.masks; a mask saved as JPEG has values of its own")
     return Image.fromarray(classes)
 
 
@@ -76,22 +113,60 @@ def _colours(opened: Image.Image) -> np.ndarray:
     return np.asarray(opened.convert("RGB")).astype(np.int64) @ np.array([65536, 256, 1])
 
 
-def mask_faults(table: Path, rows: pd.DataFrame) -> Iterator[UserError]:
-    """Yield an error for each row whose mask is not named, not there, that of another row, or the image itself."""
-    seen: dict[str, object] = {}
-    for number, (path, mask) in rows[["path", "mask"]].iterrows():
-        where = f"{table}, {rows.index.name} {number}"
+def mask_faults(table: Path, rows: pd.DataFrame, volume: Callable[[Path], Scan]) -> list[UserError]:
+    """Return the first error of each row of the table whose mask cannot be that of its image.
+
+    It is not named, not there, that of another row, the image itself, or a slice that lies elsewhere. `rows` has
+    several rows of one label where a path stands for several frames. `volume` opens a scan; its header is read.
+    """
+    volume = functools.cache(volume)
+    seen = dict[tuple[Path, int | None], object]()
+    faults = dict[object, UserError]()
+    for row, path, mask in zip(rows.index, rows["path"], rows["mask"], strict=True):
+        if row in faults:
+            continue
+        where = f"{table}, {rows.index.name} {row}"
         if not isinstance(mask, str) or not mask:
-            yield UserError(where, "mask is empty", "name the mask of the image, or remove the row")
-        elif mask == path:
-            yield UserError(where, f"the mask {mask!r} is the image itself", "name its mask")
-        elif mask in seen:
-            problem = f"{mask!r} is the mask of {rows.index.name} {seen[mask]} too"
-            yield UserError(where, problem, "give each image its own mask")
-        elif not (table.parent / mask).is_file():
-            yield UserError(where, f"no such mask: {table.parent / mask}", "correct the path, or remove the row")
+            faults[row] = UserError(where, "mask is empty", "name the mask of the image, or remove the row")
+            continue
+        file, number = located(table.parent, mask)
+        if isinstance(path, str) and file == located(table.parent, path)[0]:
+            faults[row] = UserError(where, f"the mask {mask!r} is the image itself", "name its mask")
+        elif seen.get((file, number)) == row:
+            problem = f"{mask!r} is one mask, and path stands for several frames"
+            faults[row] = UserError(where, problem, "name a volume in mask, too, or a frame in path and its mask")
+        elif (file, number) in seen:
+            problem = f"{mask!r} is the mask of {rows.index.name} {seen[file, number]} too"
+            faults[row] = UserError(where, problem, "give each image its own mask")
+        elif not file.is_file():
+            faults[row] = UserError(where, f"no such mask: {file}", "correct the path, or remove the row")
         else:
-            seen[mask] = number
+            seen[file, number] = row
+            try:
+                if is_nifti(file.name) and isinstance(path, str):
+                    _require_slice(volume(file), number, *located(table.parent, path), volume)
+            except UserError as error:
+                faults[row] = UserError(where, f"{error.what}: {error.where}", error.remedy)
+    return list(faults.values())
+
+
+def _require_slice(
+    mask: Scan, named: int | None, file: Path, frame: int | None, volume: Callable[[Path], Scan]
+) -> None:
+    """Raise UserError unless a slice of a mask volume lies on the frame of an image file, as far as headers tell."""
+    image = None
+    if is_scan(file):
+        try:
+            image = volume(file)
+            frame = image.number(frame, Reading())
+        except UserError:
+            return  # reading the image raises it again
+    number = mask.number(named, Reading())
+    if isinstance(image, NiftiVolume) and isinstance(mask, NiftiVolume):
+        mask.require_same_place(image)
+        if number != frame:
+            problem = f"slice {number} is named, and slice {frame} of its image"
+            raise UserError(mask.path, problem, "name the same slice of both")
 
 
 def stated_spacing(cells: Sequence[object]) -> Spacing | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.errors import UserError
 from ..core.spelling import counted
 from ..io.scan import NO_WINDOW, Reading, Scan
-from ..io.scan_files import is_scan, located, open_scan
+from ..io.scan_files import is_nifti, is_scan, located, open_scan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,7 @@ class ScanRows:
 
     Attributes
     ----------
-    rows : the rows; `path` names the frame where `slices` chose it
+    rows : the rows; `path` names the frame where `slices` chose it, and `mask` the same slice of a mask volume
     faults : problems by their first row: its label in the index, the error, and the number of rows that have it
     facts : a line for each kind of scans: how many files, and of which size
     burnt_in : paths of images whose header says that their pixels show text which may identify the patient
@@ -67,7 +67,7 @@ def scan_rows(rows: pd.DataFrame, folder: Path, slices: Slices | None, reading: 
             first.setdefault(error.what, (row, error))
             numbers[error.what] += 1
     if any(named != [cell] for cell, named in frames.items()):
-        rows = rows.assign(path=rows["path"].map(lambda cell: frames.get(cell, [cell]))).explode("path")
+        rows = _exploded(rows, frames)
     faults = tuple((row, error, numbers[what]) for what, (row, error) in first.items())
     return ScanRows(rows, faults, tuple(headers.facts()), frozenset(burnt_in))
 
@@ -108,6 +108,23 @@ class _Headers:
             if most > 1:
                 text += f", with up to {most} frames"
             yield text
+
+
+def _exploded(rows: pd.DataFrame, frames: Mapping[str, list[str]]) -> pd.DataFrame:
+    """Return rows with a row for each of the `frames` that a path stands for."""
+    chosen = rows["path"].map(lambda cell: frames.get(cell, [cell]))
+    exploded = rows.assign(path=chosen).explode("path")
+    if "mask" not in rows:
+        return exploded
+    cells = zip(exploded["mask"], rows["path"].repeat(chosen.map(len).tolist()), exploded["path"], strict=True)
+    return exploded.assign(mask=[_slice_of(mask, cell, path) for mask, cell, path in cells])
+
+
+def _slice_of(mask: Any, cell: str, path: str) -> Any:
+    """Return the mask of a frame `path` that a cell stands for: that slice, where both files are volumes."""
+    if path != cell and isinstance(mask, str) and is_nifti(mask) and is_nifti(cell):
+        return mask + path.removeprefix(cell)
+    return mask
 
 
 def _chosen(scan: Scan, cell: str, named: int | None, slices: Slices | None) -> Iterator[str]:

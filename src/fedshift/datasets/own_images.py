@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 
 from ..core.errors import UserError, require_none, shortened
 from ..core.spelling import plain, quoted
@@ -21,14 +21,15 @@ from ..io.download import Source
 from ..io.guards import tell_outside
 from ..io.images import ANEW, read_image, shorter_side
 from ..io.scan import Reading, Scan, Spacing, Window
-from ..io.scan_files import is_scan, located, open_scan
+from ..io.scan_files import is_nifti, is_scan, located, open_scan
 from ..io.tables import read_texts
 from ._base import SAMPLE_COLUMNS, Card, Dataset, Examined, Opened
-from ._mask_files import mask_faults, read_classes, spacing_faults, stated_spacing
+from ._mask_files import mask_faults, read_classes, read_slice, spacing_faults, stated_spacing
 from ._scan_rows import ScanRows, Slices, scan_rows
 
 if TYPE_CHECKING:
     import pandas as pd
+    from PIL import Image
 
 
 LOST = "no such image"
@@ -53,9 +54,9 @@ class OwnImages(Dataset):
     `window`. `cine.dcm#12` and `brain.nii.gz#57` name a frame or a slice, from 1.
 
     For segmentation `masks` is given, and a column mask names an image file of the size of each image, with a value for
-    each class. The column label is then not needed. Distances of edges are in millimetres where the size of a pixel is
-    known: from the headers of scans, or else from columns spacing_y and spacing_x with the millimetres between rows and
-    between columns of the image file.
+    each class, or a slice of a NIfTI volume, such as `brain_seg.nii.gz#57`. The column label is then not needed.
+    Distances of edges are in millimetres where the size of a pixel is known: from the headers of scans, or else from
+    columns spacing_y and spacing_x with the millimetres between rows and between columns of the image file.
     """
 
     aliases = ("manifest",)
@@ -83,7 +84,7 @@ class OwnImages(Dataset):
     slices: Slices | None = Field(
         None,
         description="frames of files with several: all, or places from 0, the first, to 1, the last, such as "
-        "[0.4, 0.5, 0.6]; not needed where each path names a frame",
+        "[0.4, 0.5, 0.6]; not needed where each path names a frame; masks that are volumes give the same slices",
     )
     axis: Literal["axial", "coronal", "sagittal"] = Field("axial", description="how NIfTI volumes are cut into slices")
     volume: int | None = Field(None, ge=1, description="which volume of a NIfTI file with several is taken, from 1")
@@ -112,12 +113,10 @@ class OwnImages(Dataset):
 
     @field_validator("masks")
     @classmethod
-    def _values(cls, masks: dict[int | str, int] | None, info: ValidationInfo) -> dict[int | str, int] | None:
-        if masks is not None and info.data.get("slices") is not None:
-            raise ValueError("a mask belongs to one frame: name it in path, such as brain.nii.gz#57, not by slices")
+    def _values(cls, masks: dict[int | str, int] | None) -> dict[int | str, int] | None:
         if masks is not None:
             # JSON, in which a run is stored, has texts as keys
-            masks = {int(k) if isinstance(k, str) and k.isdecimal() else k: masks[k] for k in masks}
+            masks = {int(k) if isinstance(k, str) and re.fullmatch(r"-?\d+", k) else k: masks[k] for k in masks}
         for value in masks or ():
             if isinstance(value, str) and not re.fullmatch("#[0-9a-fA-F]{6}", value):
                 raise ValueError(f"{value!r} is neither a grey value nor a colour such as '#ff0000'")
@@ -164,12 +163,11 @@ class OwnImages(Dataset):
         if self.archive:
             return {}
         rows = read_rows(self.table)
-        paths = rows["path"].dropna().unique() if "path" in rows else ()
-        files = {path: located(self.table.parent, path) for path in paths}
+        columns = ("path", "mask") if self.has_masks else ("path",)
+        cells = [cell for column in columns if column in rows for cell in rows[column].dropna().unique()]
+        files = {cell: located(self.table.parent, cell) for cell in cells}
         # all frames of a file are one file, under the name before the number
-        named = {path if k is None else path.rpartition("#")[0]: file for path, (file, k) in files.items()}
-        if self.has_masks and "mask" in rows:
-            named |= {mask: self.table.parent / mask for mask in rows["mask"].dropna().unique()}
+        named = {cell if k is None else cell.rpartition("#")[0]: file for cell, (file, k) in files.items()}
         return named | {TABLE: self.table}
 
     def sources(self) -> Sequence[Source]:
@@ -184,19 +182,30 @@ class OwnImages(Dataset):
         found, faults = self._examined(raw, (LOST,))
         require_none(faults)
         folder = self._table(raw).parent
-        scans = functools.lru_cache(maxsize=KEPT)(self._scan)
+        scans, volumes = (functools.lru_cache(maxsize=KEPT)(opener) for opener in (self._scan, self._volume))
         samples = found.rows.astype({"label": "int64"}).reset_index(drop=True)
-        shapes: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, int]] = {}
 
         def image(path: str) -> np.ndarray:
             read = self._image(folder, path, scans)
             if self.has_masks:
-                shapes[path] = read.shape[:2]
+                shapes[path] = read.shape[0], read.shape[1]
             return read
 
-        def mask(path: str, file: str) -> np.ndarray:
+        def mask(path: str, cell: str) -> np.ndarray:
             # a preparation that goes on has not read the images of before
-            return self._mask(folder / file, shapes.get(path) or image(path).shape[:2])
+            if path not in shapes:
+                image(path)
+            shape = shapes[path]
+            file, number = located(folder, cell)
+            if is_nifti(file.name):
+                scan, _ = located(folder, path)
+                # the pixels that the file of a scan has: the image may have been scaled until they are square
+                stored = scans(scan).size if is_scan(scan) else shape
+                classes = read_slice(volumes(file), number, stored[::-1], self.masks or {})
+            else:
+                classes = read_classes(file, shape[::-1], self.masks or {}, self._anew)
+            return self._mask(classes, shape)
 
         return Opened(
             samples,
@@ -226,11 +235,12 @@ class OwnImages(Dataset):
         scale = 1 if self.spacing is not None else side / self.size
         return spacing[0] * scale, spacing[1] * scale
 
-    def _mask(self, file: Path, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the classes of the pixels of an image of `shape` (height, width), uint8, cut and scaled as it is."""
+    def _mask(self, classes: Image.Image, shape: tuple[int, int]) -> np.ndarray:
+        """Return the classes of the pixels of an image of `shape` (height, width), uint8, scaled and cut as it is."""
         from PIL import Image
 
-        classes = read_classes(file, (shape[1], shape[0]), self.masks or {}, self._remedy)
+        if classes.size != shape[::-1]:
+            classes = classes.resize(shape[::-1], Image.Resampling.NEAREST)
         return self._square(np.asarray(classes), Image.Resampling.NEAREST)
 
     @property
@@ -243,6 +253,10 @@ class OwnImages(Dataset):
 
     def _scan(self, file: Path) -> Scan:
         return open_scan(file, self._reading, self._remedy)
+
+    def _volume(self, file: Path) -> Scan:
+        """Return an open volume of masks."""
+        return open_scan(file, self._reading, self._anew)
 
     def _image(self, folder: Path, cell: str, scans: Callable[[Path], Scan] | None = None) -> np.ndarray:
         """Return the image that a cell of the table names, (height, width, 3), uint8, before it becomes square.
@@ -266,6 +280,11 @@ class OwnImages(Dataset):
             return min(self._scan(file).size)
         except UserError:
             return 0
+
+    @property
+    def _anew(self) -> str:
+        """Remedy for a mask that cannot be read: no setting leaves it out."""
+        return ANEW if self.archive else "get it again, or remove its row"
 
     @property
     def _remedy(self) -> str:
@@ -295,8 +314,6 @@ class OwnImages(Dataset):
             # Preparation says where a structure is: before it, no image has any.
             rows["label"] = "0"
         label, faults = self._labels(rows["label"], table)
-        if self.has_masks:
-            faults += [*mask_faults(table, rows), *spacing_faults(table, rows)]
         samples = rows.assign(
             site=rows["site"].astype(str).where(rows["site"].notna(), None),
             label=label,
@@ -307,6 +324,8 @@ class OwnImages(Dataset):
         tell_outside(table, paths)
         unfit = file_faults(table, table.parent, paths, self._remedy, () if self.skip_unreadable else kinds)
         found = self._scans(samples, table.parent)
+        if self.has_masks:
+            faults += [*mask_faults(table, found.rows, self._volume), *spacing_faults(table, rows)]
         found = replace(found, rows=found.rows.assign(sample=found.rows["path"].astype(str)))
         return found, [*empty, *faults, *unfit, *_repeated(table, paths)]
 

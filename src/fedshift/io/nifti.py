@@ -19,6 +19,8 @@ AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
 MOST_VOXELS = 1 << 28
 MILLIMETRES = {"meter": 1000.0, "micron": 0.001}
 """Millimetres of the units that a header may name; all others are millimetres."""
+SAME_PLACE = 1e-3
+"""Millimetres up to which entries of two affines are taken for equal: headers store them with 32 bits."""
 
 
 class NiftiVolume(Scan):
@@ -27,7 +29,7 @@ class NiftiVolume(Scan):
     kind = "NIfTI"
 
     def __init__(self, path: Path, image: Any, reading: Reading, remedy: str) -> None:
-        from nibabel import io_orientation
+        from nibabel.orientations import inv_ornt_aff, io_orientation
 
         self.content = image
         volume = _volume(path, image.shape, reading.volume)
@@ -48,7 +50,11 @@ class NiftiVolume(Scan):
         zooms = (*image.header.get_zooms()[:3], 1.0)
         unit = MILLIMETRES.get(image.header.get_xyzt_units()[0], 1.0)
         self.spacing = float(zooms[self.rows]) * unit, float(zooms[self.columns]) * unit
-        shape = (*image.shape, 1, 1)
+        shape = (*image.shape, 1, 1)[:3]
+        self.voxels = tuple(int(shape[stored.index(k)]) for k in range(3))
+        """Numbers of voxels to the right, to the front and to the head."""
+        self.affine = unit * (image.affine @ inv_ornt_aff(orientation, shape))[:3]
+        """Millimetres (3, 4) of the voxel that these numbers count from, and the steps along them."""
         super().__init__(path, shape[self.across], (shape[self.rows], shape[self.columns]), remedy)
 
     @classmethod
@@ -94,6 +100,23 @@ class NiftiVolume(Scan):
 
     def _spacing(self, number: int) -> Spacing:
         return self.spacing
+
+    def require_same_place(self, image: NiftiVolume) -> None:
+        """Raise UserError unless the voxels of this volume, a mask, lie on those of its image.
+
+        The order and the direction in which axes are stored may differ.
+        """
+        if self.voxels != image.voxels:
+            sizes = ["x".join(map(str, volume.voxels)) for volume in (self, image)]
+            problem = f"has {sizes[0]} voxels, and its image {image.path.name} {sizes[1]}"
+            raise UserError(self.path, problem, "resample the mask onto its image, by the nearest neighbour")
+        apart = abs(self.affine - image.affine).max()
+        if apart > SAME_PLACE:
+            problem = f"lies elsewhere than its image {image.path.name}: their affines differ by {apart:.3g} mm"
+            remedy = (
+                "resample the mask onto its image, or, if it was drawn on it voxel by voxel, give it the same affine"
+            )
+            raise UserError(self.path, problem, remedy)
 
 
 def _volume(path: Path, shape: tuple[int, ...], wanted: int | None) -> int:

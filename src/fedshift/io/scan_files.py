@@ -18,13 +18,17 @@ FRAME = re.compile(r"(.+)#(\d{1,9})")
 
 def is_scan(path: Path) -> bool:
     """Return whether a file is a scan: by its ending, or, without the ending of an image, by the mark of DICOM."""
-    name = path.name.lower()
-    return name.endswith(NIFTI) or (not name.endswith(PLAIN) and is_dicom(path))
+    return is_nifti(path.name) or (not path.name.lower().endswith(PLAIN) and is_dicom(path))
+
+
+def is_nifti(name: str) -> bool:
+    """Return whether a name ends as that of a NIfTI file does."""
+    return name.lower().endswith(NIFTI)
 
 
 def open_scan(path: Path, reading: Reading, remedy: str) -> Scan:
     """Return a scan whose header is read. Raises UserError, with `remedy` for a damaged file."""
-    if path.name.lower().endswith(NIFTI):
+    if is_nifti(path.name):
         return NiftiVolume.opened(path, reading, remedy)
     return DicomFile.opened(path, remedy)
 
