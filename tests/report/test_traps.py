@@ -261,8 +261,16 @@ def test_an_external_site_of_one_class_cannot_be_compared(tmp_path: Path) -> Non
     assert "At internal sites TsmoBN adds" in told.lead or "At internal sites" not in told.lead
 
 
-def test_a_slope_below_zero_is_the_wrong_way_round(tmp_path: Path) -> None:
-    plan, paths = summarised(tmp_path, runs=[{"algorithm": "fedavg"}], figures=[])
+@pytest.mark.parametrize(
+    ("classes", "asked"),
+    [(("a", "b"), ": are the labels coded the other way round?) at centre1"), (("a", "b", "c"), "below 0) at centre1")],
+)
+def test_a_slope_below_zero_is_the_wrong_way_round(classes: tuple[str, ...], asked: str, tmp_path: Path) -> None:
+    """Of two classes alone it follows that one has been taken for the other."""
+    dataset = fake_study.Fake(classes=classes)
+    plan, paths = summarised(
+        tmp_path, runs=[{"algorithm": "fedavg"}], figures=[], dataset=dataset, metrics=["accuracy"], headline="accuracy"
+    )
     findings = results.load(plan, paths).findings
     condition = findings.conditions[0]
     place = (condition.id, findings.level_inference(condition), "external")
@@ -271,7 +279,7 @@ def test_a_slope_below_zero_is_the_wrong_way_round(tmp_path: Path) -> None:
         (*place, fake_study.EVIL, "slope"): Value(mean=0.5, low=0.2, high=0.8),
     }
     said = calibration_section._slopes(findings, values)
-    assert "surely the wrong way round" in said and "coded the other way round?) at centre1" in said
+    assert "surely the wrong way round (the interval of the slope is" in said and asked in said
     assert f"too extreme (the interval of the slope is below 1) at {fake_study.EVIL}" in said
 
 

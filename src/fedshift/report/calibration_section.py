@@ -102,9 +102,12 @@ def _slopes(findings: Findings, values: Values) -> str:
     slopes = {s: values.get((condition.id, key, "external", s, "slope"), Value()) for s in condition.partition.external}
     if not slopes:
         return ""
+    # of three classes and more, no exchange of two of them follows from it
+    exchanged = len(findings.plan.study.dataset.classes) == 2
+    question = ": are the labels coded the other way round?" if exchanged else ""
     # a slope without an interval compares as False, and is in neither list
     sure = {
-        "the wrong way round (the interval of the slope is below 0: are the labels coded the other way round?)": [
+        f"the wrong way round (the interval of the slope is below 0{question})": [
             s for s, slope in slopes.items() if slope.high < 0
         ],
         "too extreme (the interval of the slope is below 1)": [
