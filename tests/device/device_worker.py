@@ -11,15 +11,18 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType, ModuleType
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import squares
 import standin
 import torch
+import toy
 from torch import nn
 from toy import LARGE, clients, network
 
@@ -27,6 +30,7 @@ from fedshift import Federation
 from fedshift.addons import extended
 from fedshift.core.registry import Plugin, build, discover
 from fedshift.core.rng import stream
+from fedshift.data import samples as stored
 from fedshift.data.samples import MappedSamples, TensorSamples
 from fedshift.data.site_transforms import at_site, site_statistics
 from fedshift.engine.local_round import LocalRound
@@ -36,6 +40,8 @@ from fedshift.engine.server_round import ServerRound
 from fedshift.inferences import Personalise, Site
 from fedshift.io.tables import read_table
 from fedshift.io.tensors import read_tensors
+from fedshift.jobs.mask_reader import MaskReader
+from fedshift.tasks import Segmentation
 from fedshift.transforms import Transform
 
 Work = Callable[[torch.device], Any]
@@ -51,6 +57,20 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "csd": [{}],
 }
 """Settings of known plug-ins that take other ways; others run with their defaults."""
+OF_MASKS: dict[str, dict[str, Any]] = {"cotta": {"sure": 0}, "new_client": {"images": 4}}
+"""Settings that test-time methods need for masks."""
+MASKS: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "a joint step": {"algorithm": "fedtan"},
+    "a personal head": {"algorithm": {"name": "fedrep", "head_epochs": 1}},
+    "channels last": {"training": TRAINING | {"channels_last": True}},
+    "class weights": {"training": TRAINING | {"class_weights": "balanced"}},
+    "cross-entropy": {"task": {"name": "segmentation", "loss": "cross_entropy"}},
+    "features of images": {"algorithm": "moon"},
+    "local batch norm": {"algorithm": "scaffold", "bn": "local"},
+    "selected by dice": {"training": TRAINING | {"select_by": "dice"}},
+}
+"""What federations of masks are trained with."""
 OPTIONS: dict[str, dict[str, Any]] = {
     "adam": {"optimiser": "adam"},
     "channels last": {"channels_last": True},
@@ -73,15 +93,16 @@ def settled(kind: str, name: str, **settings: Any) -> Any:
 # ---- what is done on both devices
 
 
-def federation(device: torch.device, norm: str = "batch norm", **options: Any) -> Federation:
+def federation(
+    device: torch.device, source: ModuleType = toy, layers: Mapping[str, Any] = MappingProxyType({}), **options: Any
+) -> Federation:
     train, val, outside = (
-        clients(sizes, seed, torch.float32)
+        source.clients(sizes, seed, torch.float32)
         for seed, sizes in enumerate(({"a": 13, "b": 22, "c": 9}, {"a": 5, "b": 6}, {"d": 7}))
     )
     given = {"training": TRAINING, **options}
-    return Federation(
-        network(norm, dropout=0.2, dtype=torch.float32), train, validation=val, watched=outside, device=device, **given
-    )
+    model = source.network(**layers, dropout=0.2, dtype=torch.float32)
+    return Federation(model, train, validation=val, watched=outside, device=device, **given)
 
 
 def trained(device: torch.device, **options: Any) -> dict[str, Any]:
@@ -107,25 +128,14 @@ def lower(device: torch.device) -> dict[str, Any]:
     }
 
 
-def waits(device: torch.device, transforms: tuple[Any, ...] = (), **options: Any) -> str:
+def waits(device: torch.device, transforms: tuple[Any, ...] = (), masks: bool = False, **options: Any) -> str:
     """How often a local step on mapped samples waits for the device, and for what; nothing where it never waits."""
     if device == CPU:
         return ""
     totals = []
     for steps in (2, 4):
-        samples = mapped(device, [build("transform", t) for t in transforms], n=20)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            model = nn.Sequential(
-                nn.Conv2d(3, 4, 3, padding=1),
-                nn.BatchNorm2d(4),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                nn.Conv2d(4, 4, 3),
-                nn.ReLU(),
-                nn.Flatten(),
-                nn.Linear(16, 2),
-            )
+        samples = mapped(device, [build("transform", t) for t in transforms], 20, masks)
+        model = squares.network(channels=3, dtype=torch.float32) if masks else convolutions()
         training = {"batch_size": 4, "local_steps": steps, "rounds": 1, "lr": 0.01, "clip_norm": 1.0}
         made = Federation(model, {"a": samples, "b": samples}, device=device, **{"training": training, **options})
         standin.counts()
@@ -134,6 +144,21 @@ def waits(device: torch.device, transforms: tuple[Any, ...] = (), **options: Any
     few, many = totals
     a_step = {what: (n - few.get(what, 0)) / 4 for what, n in many.items() if what not in HARMLESS}
     return ", ".join(f"{what} {n:g}" for what, n in a_step.items() if n > 0)
+
+
+def convolutions() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(4, 4, 3),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(16, 2),
+        )
 
 
 def predicted(device: torch.device, name: str, personalise: Personalise | None = None) -> dict[str, Any]:
@@ -147,18 +172,40 @@ def predicted(device: torch.device, name: str, personalise: Personalise | None =
     return {"p": probabilities(model, test, inference, device, site=site), "counts": dict(site.counts), "asked": answer}
 
 
-def mapped(device: torch.device, transforms: list[Transform], n: int = 12, side: int = 8) -> MappedSamples:
+def predicted_masks(device: torch.device, name: str) -> dict[str, Any]:
+    """The numbers of each image, distances among them, and all predicted masks."""
+    inference = settled("inference", name, **OF_MASKS.get(name, {})).model_copy(update={"batch_size": 5})
+    task = Segmentation(keep="masks")
+    model = squares.network(dtype=torch.float32).to(device)
+    samples = squares.clients({"x": 23, "y": 12}, 3, torch.float32).values()
+    test, val = (TensorSamples(x.to(device), y.to(device)) for x, y in samples)
+    answer = client_answer(model, val, inference, device, task) if inference.asks else None
+    site = Site(greys=((0.0,), (1.0,)), answer=answer)
+    reader = MaskReader(task, inference.image_order(len(test)))
+    adapted = np.zeros(len(test), bool)
+    if inference.uses_labels:
+        p, adapted = adapted_probabilities(model, test, val, inference, "x", device, None, site, task, reader)
+    else:
+        p = probabilities(model, test, inference, device, None, site, task, reader)
+    return {"p": p, "adapted": adapted, "counts": dict(site.counts), "asked": answer, **reader.kept(p)}
+
+
+def mapped(device: torch.device, transforms: list[Transform], n: int = 12, masks: bool = False) -> MappedSamples:
+    side = squares.SIDE if masks else 8
     images = np.random.default_rng(0).integers(0, 256, (n, side, side, 3), dtype=np.uint8)
     chosen = [settled("transform", "scale_intensity"), *transforms]
-    opened = partial(MappedSamples, images, np.arange(n), np.arange(n) % 2, device=device)
+    bright = (images[..., 0] > 127).astype(np.uint8) if masks else None
+    opened = partial(stored.mapped, images, np.arange(n), np.arange(n) % 2, bright, device=device)
     statistics = site_statistics(chosen, lambda first: opened(first))
     return opened(at_site(chosen, statistics, [statistics, statistics]))
 
 
-def transformed(device: torch.device, name: str) -> list[Any]:
-    samples = mapped(device, [settled("transform", name)])
+def transformed(device: torch.device, name: str, masks: bool = False) -> list[Any]:
+    samples = mapped(device, [settled("transform", name)], masks=masks)
     rng = stream(0, "test")
-    return [*samples.batch(np.arange(7), rng), *samples.batch(np.arange(5, 12), rng), *samples.batch(np.arange(12))]
+    batches = [samples.batch(np.arange(7), rng), samples.batch(np.arange(5, 12), rng), samples.batch(np.arange(12))]
+    assert all(tensor.device.type == device.type for batch in batches for tensor in batch)
+    return [tensor for batch in batches for tensor in batch]
 
 
 def job(device: torch.device) -> dict[str, Any]:
@@ -187,6 +234,39 @@ def job(device: torch.device) -> dict[str, Any]:
             "files": files,
             "rounds": read_table(paths.run_files(run).rounds).drop(columns="seconds").to_dict(),
             "table": table.to_dict(),
+        }
+
+
+def job_of_masks(device: torch.device) -> dict[str, Any]:
+    """The files of a training, of predictions and of scores of a small study of masks."""
+    import disc_study
+
+    from fedshift import study
+    from fedshift.io.paths import Paths
+    from fedshift.jobs import predict, train
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(train, "take_device", return_value=device) as trains,
+        mock.patch.object(predict, "take_device", return_value=device) as predicts,
+    ):
+        changes = {
+            "task": {"name": "segmentation", "keep": "masks"},
+            "transforms": ["scale_intensity", "flip", "rotate90", "rotate"],
+            "training": disc_study.STUDY["training"] | {"channels_last": False},
+            "runs": [{"algorithm": "fedavg", "bn": "local"}],
+            "figures": [],
+        }
+        disc_study.carry_out(Path(folder), changes)
+        plan, paths = study.load(Path(folder) / "discs.yaml", "mini"), Paths(Path(folder))
+        (run,) = plan.runs
+        files = paths.run_files(run)
+        assert trains.called and predicts.called
+        return {
+            "files": [read_tensors(path) for path in (files.model, files.clients)],
+            "rounds": read_table(files.rounds).drop(columns="seconds").to_dict(),
+            "tables": [read_table(file).to_dict() for file in sorted(paths.results.rglob("predictions-*.parquet"))],
+            "scores": read_table(paths.study_files(plan.name).scores).to_dict(),
         }
 
 
@@ -312,7 +392,7 @@ def cases() -> dict[str, Work]:
         out[f"weights of addon {name}"] = partial(drawn_weights, kind="addon", name=name)
     for name, changes in OPTIONS.items():
         out[f"training {name}"] = partial(trained, training=TRAINING | changes)
-    out["large network"] = partial(trained, norm=LARGE)
+    out["large network"] = partial(trained, layers={"norm": LARGE})
     for name in discover("inference"):
         out[f"inference {name}"] = partial(predicted, name=name)
     out["inference personalised"] = partial(predicted, name="source", personalise=Personalise(steps=2))
@@ -329,7 +409,17 @@ def cases() -> dict[str, Work]:
     for name in discover("addon"):
         for settings in SETTINGS.get(name, [{}]):
             out[" ".join(["waits addon", name, *settings])] = partial(waits, addon=settled("addon", name, **settings))
+    for name, options in MASKS.items():
+        out[f"masks {name}"] = partial(trained, source=squares, **{"task": "segmentation", **options})
+    out["masks waits"] = partial(waits, transforms=("flip", "rotate90", "rotate"), masks=True, task="segmentation")
+    for name, cls in discover("inference").items():
+        if "segmentation" in cls.tasks:
+            out[f"masks inference {name}"] = partial(predicted_masks, name=name)
+    for name, cls in discover("transform").items():
+        if cls.mask:
+            out[f"masks transform {name}"] = partial(transformed, name=name, masks=True)
     return out | {
+        "jobs of masks": job_of_masks,
         "data of the device, training on the CPU": data_of_the_device,
         "dropout": dropout,
         "jobs train and predict": job,

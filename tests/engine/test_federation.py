@@ -6,12 +6,15 @@ import copy
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import plain
 import pytest
+import squares
 import torch
+import toy
 from torch import Tensor, nn
 from toy import SIZES, TRAVELS, Noted, clients, differing, gap, network
 
@@ -508,12 +511,14 @@ def through_a_file(trained: Federation, folder: Path) -> tuple[dict[str, Tensor]
 
 @pytest.mark.parametrize("checkpoint", [through_memory, through_a_file])
 @pytest.mark.parametrize("bn", TRAVELS)
+@pytest.mark.parametrize(("task", "source"), [("classification", toy), ("segmentation", squares)])
 def test_resumed_in_the_middle_the_bits_are_those_of_a_run_without_a_stop(
-    bn: str, checkpoint: Callable[..., Any], tmp_path: Path
+    task: str, source: ModuleType, bn: str, checkpoint: Callable[..., Any], tmp_path: Path
 ) -> None:
     def new() -> Federation:
         training = MOMENTUM.model_copy(update={"rounds": 5})
-        return federation(network(dropout=0.3), validation=clients(seed=9), bn=bn, training=training)
+        options = {"validation": source.clients(seed=9), "bn": bn, "training": training, "task": task}
+        return federation(source.network(dropout=0.3), source.clients(), **options)
 
     whole = new().run()
     first = new().run(2)

@@ -10,36 +10,16 @@ import numpy as np
 import pytest
 import torch
 from monai.losses import DiceCELoss
+from squares import SIZES, clients, network
 from torch import Tensor, nn
 from toy import Noted, gap
 
 from fedshift import Federation, Training, UserError
 from fedshift.contract.fixtures import outlining_network
 from fedshift.core import registry
-from fedshift.models import initialise
 
 SETTINGS = Training(rounds=2, local_epochs=1, batch_size=3, lr=0.05, weights="size")
-SIZES = {"a": 6, "b": 9}
 State = dict[str, Tensor]
-
-
-def unet(seed: int = 0) -> nn.Module:
-    model = registry.build("model", {"name": "unet_small", "features": [4, 4, 4, 6, 6, 4]})
-    return initialise(model, (1, 16, 16), 2, seed).double()
-
-
-def data(sizes: Mapping[str, int] = SIZES) -> dict[str, tuple[Tensor, Tensor]]:
-    """Images with bright squares, and their masks."""
-    out = {}
-    for k, (name, n) in enumerate(sizes.items()):
-        generator = torch.Generator().manual_seed(k)
-        y = torch.zeros(n, 16, 16, dtype=torch.long)
-        for mask in y:
-            top, left = torch.randint(0, 10, (2,), generator=generator).tolist()
-            mask[top : top + 5, left : left + 6] = 1
-        noise = torch.randn(n, 1, 16, 16, dtype=torch.float64, generator=generator)
-        out[name] = ((1 + k) * y[:, None] + 0.5 * noise, y)
-    return out
 
 
 def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -52,15 +32,15 @@ def trained(
     algorithm: Any, training: Training = SETTINGS, **options: Any
 ) -> tuple[Federation, dict[str, Iterator[Tensor]]]:
     """A federation after its rounds, and the batches that each client took."""
-    noted = {name: Noted(*samples) for name, samples in data().items()}
+    noted = {name: Noted(*samples) for name, samples in clients().items()}
     options = {"task": "segmentation", "training": training, "algorithm": algorithm, **options}
-    federation = Federation(unet(), noted, **options).run()
+    federation = Federation(network(), noted, **options).run()
     return federation, {name: iter(list(samples.taken)) for name, samples in noted.items()}
 
 
 def steps(model: nn.Module, batches: Iterator[Tensor], name: str, change: Callable[[], None] | None = None) -> None:
     """One round of SGD of a client, with a change of the gradients before each step."""
-    x, y = data()[name]
+    x, y = clients()[name]
     model.train()
     for _ in range(len(y) // SETTINGS.batch_size):
         index = next(batches)
@@ -86,7 +66,7 @@ def floats(state: Mapping[str, Tensor]) -> State:
 
 def test_fedavg() -> None:
     found, batches = trained("fedavg")
-    model = unet()
+    model = network()
     for _ in range(SETTINGS.rounds):
         states = {}
         for name in SIZES:
@@ -99,7 +79,7 @@ def test_fedavg() -> None:
 
 def test_fedbn_keeps_all_batch_norm_at_home() -> None:
     found, batches = trained("fedavg", bn="local")
-    nets = {name: unet() for name in SIZES}
+    nets = {name: network() for name in SIZES}
     norms = [m for m in nets["a"].modules() if isinstance(m, nn.BatchNorm2d)]
     kept = {f"{path}.{leaf}" for path, m in nets["a"].named_modules() if m in norms for leaf in m.state_dict()}
     assert len(norms) == 18
@@ -116,7 +96,7 @@ def test_fedbn_keeps_all_batch_norm_at_home() -> None:
 
 def test_scaffold() -> None:
     found, batches = trained("scaffold")
-    model = unet()
+    model = network()
     server = [torch.zeros_like(p) for p in model.parameters()]
     own = {name: copy.deepcopy(server) for name in SIZES}
     total = sum(SIZES.values())
@@ -148,8 +128,8 @@ def test_scaffold() -> None:
 def test_ditto() -> None:
     lam = 0.3
     found, batches = trained({"name": "ditto", "lam": lam})
-    model = unet()
-    personal = {name: unet() for name in SIZES}
+    model = network()
+    personal = {name: network() for name in SIZES}
     for _ in range(SETTINGS.rounds):
         states = {}
         for name in SIZES:
@@ -172,7 +152,7 @@ def test_ditto() -> None:
 
 def test_fedrep_trains_the_last_convolution_first_and_keeps_it_at_home() -> None:
     found, batches = trained({"name": "fedrep", "head_epochs": 1})
-    nets = {name: unet() for name in SIZES}
+    nets = {name: network() for name in SIZES}
     head = {"final_conv.weight", "final_conv.bias"}
     assert {name for name in found.own_names if "num_batches" not in name} == head
     for _ in range(SETTINGS.rounds):
@@ -193,23 +173,23 @@ def test_fedrep_trains_the_last_convolution_first_and_keeps_it_at_home() -> None
 
 
 @pytest.mark.parametrize(
-    ("network", "sizes"),
-    [(unet, {"a": 6, "b": 6}), (outlining_network, {"a": 3, "b": 9})],
+    ("build", "sizes"),
+    [(network, {"a": 6, "b": 6}), (outlining_network, {"a": 3, "b": 9})],
     ids=["U-Net, equal batches", "unequal batches"],
 )
 @pytest.mark.parametrize("kind", ["cross_entropy", "dice_ce"])
 def test_fedtans_joint_step_is_that_of_the_union(
-    kind: str, network: Callable[[], nn.Module], sizes: dict[str, int]
+    kind: str, build: Callable[[], nn.Module], sizes: dict[str, int]
 ) -> None:
     """One step of all images: gradients and statistics are those of one batch of all clients' images."""
     training = Training(rounds=1, local_steps=1, batch_size=12, lr=0.05, weights="size")
-    channels = next(network().parameters()).shape[1]
-    samples = {name: (x.expand(-1, channels, -1, -1), y) for name, (x, y) in data(sizes).items()}
+    channels = next(build().parameters()).shape[1]
+    samples = {name: (x.expand(-1, channels, -1, -1), y) for name, (x, y) in clients(sizes).items()}
     options = {"task": {"name": "segmentation", "loss": kind}, "training": training}
-    found = Federation(network(), samples, algorithm="fedtan", **options).run()
+    found = Federation(build(), samples, algorithm="fedtan", **options).run()
     x, y = (torch.cat(parts) for parts in zip(*samples.values(), strict=True))
-    union = Federation(network(), {"union": (x, y)}, **options).run()
-    parameters = [name for name, _ in network().named_parameters()]
+    union = Federation(build(), {"union": (x, y)}, **options).run()
+    parameters = [name for name, _ in build().named_parameters()]
     one, two = ({name: f.global_state()[name] for name in parameters} for f in (found, union))
     assert gap(one, two) < 1e-6
 
@@ -218,10 +198,10 @@ def test_fedtans_joint_step_is_that_of_the_union(
 
 
 def test_the_history_has_the_mean_over_images_of_cross_entropy_and_right_pixels() -> None:
-    samples = data()
+    samples = clients()
     settings = SETTINGS.model_copy(update={"rounds": 1})
-    federation = Federation(unet(), samples, validation=samples, training=settings, task="segmentation").run()
-    model = unet()
+    federation = Federation(network(), samples, validation=samples, training=settings, task="segmentation").run()
+    model = network()
     model.load_state_dict(federation.global_state())
     for row in (row for row in federation.history if row["split"] == "val"):
         x, y = samples[row["site"]]
@@ -233,9 +213,9 @@ def test_the_history_has_the_mean_over_images_of_cross_entropy_and_right_pixels(
 
 
 def test_the_round_is_selected_by_dice() -> None:
-    samples = data()
+    samples = clients()
     settings = SETTINGS.model_copy(update={"select_by": "dice", "select": "best_validation"})
-    federation = Federation(unet(), samples, validation=samples, training=settings, task="segmentation").run()
+    federation = Federation(network(), samples, validation=samples, training=settings, task="segmentation").run()
     scores = [row["score"] for row in federation.history if row["split"] == "val"]
     assert all(0 <= score <= 1 for score in scores)
 
@@ -243,9 +223,9 @@ def test_the_round_is_selected_by_dice() -> None:
 @pytest.mark.parametrize("name", sorted(registry.discover("inference")))
 def test_every_inference_predicts_pixels_or_says_that_it_cannot(name: str) -> None:
     cls = registry.get("inference", name)
-    samples = data({"a": 12, "b": 12})
-    federation = Federation(unet(), samples, training=SETTINGS, task="segmentation").run()
-    x, y = data({"c": 12})["c"]
+    samples = clients({"a": 12, "b": 12})
+    federation = Federation(network(), samples, training=SETTINGS, task="segmentation").run()
+    x, y = clients({"c": 12})["c"]
     spec = {"name": name, "batch_size": 6}
     if "segmentation" not in cls.tasks:
         with pytest.raises(UserError, match="is for classification"):
@@ -268,21 +248,21 @@ def test_every_inference_predicts_pixels_or_says_that_it_cannot(name: str) -> No
 @pytest.mark.parametrize("name", sorted(registry.discover("addon")))
 def test_every_addon_trains_on_masks_or_says_that_it_cannot(name: str) -> None:
     def run() -> Federation:
-        return Federation(unet(), data(), training=SETTINGS, task="segmentation", addon=name).run()
+        return Federation(network(), clients(), training=SETTINGS, task="segmentation", addon=name).run()
 
     if "segmentation" not in registry.get("addon", name).tasks:
         with pytest.raises(UserError, match="has no linear layer"):
             run()
         return
-    before = unet().state_dict()
+    before = network().state_dict()
     after = run().model("a").state_dict()
     assert all(tensor.isfinite().all() for tensor in after.values())
     assert any(not torch.equal(after[key], before[key]) for key in before)
 
 
 def test_tent_takes_its_steps_on_the_mean_entropy_of_all_pixels() -> None:
-    federation = Federation(unet(), data(), training=SETTINGS, task="segmentation").run()
-    x, _ = data({"c": 4})["c"]
+    federation = Federation(network(), clients(), training=SETTINGS, task="segmentation").run()
+    x, _ = clients({"c": 4})["c"]
     found = federation.predict(
         x, inference={"name": "tent", "lr": 0.01, "optimiser": "sgd", "beta": 0, "answer": "after", "batch_size": 4}
     )
@@ -305,7 +285,7 @@ def test_tent_takes_its_steps_on_the_mean_entropy_of_all_pixels() -> None:
 
 
 def test_metrics_of_another_task_are_refused() -> None:
-    federation = Federation(unet(), data(), training=SETTINGS, task="segmentation").run(1)
-    x, y = data({"c": 4})["c"]
+    federation = Federation(network(), clients(), training=SETTINGS, task="segmentation").run(1)
+    x, y = clients({"c": 4})["c"]
     with pytest.raises(UserError, match="metric auc is for classification, and this is segmentation"):
         federation.evaluate(x, y, metrics=["auc"])

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import disc_study
 import numpy as np
 import pandas as pd
 import pytest
@@ -311,6 +312,20 @@ def test_killed_twice_and_in_the_middle_of_a_line(whole: Project, prepared_proje
     job.train(prepared_project.run(), prepared_project.paths, code="code")
     assert prepared_project.models() == whole.models()
     assert [json.loads(line)["round"] for line in prepared_project.log().read_text().splitlines()] == [1, 2, 3, 4]
+
+
+def test_a_run_of_masks_that_was_killed_has_the_same_bytes(tmp_path: Path) -> None:
+    transforms = ["scale_intensity", "flip", "rotate"]
+    plan, paths = disc_study.finished(tmp_path, transforms=transforms, runs=[{"algorithm": "fedavg", "bn": "local"}])
+    (run,) = plan.runs.values()
+    project = Project(tmp_path)
+    whole = project.models(run)
+    shutil.rmtree(project.folder(run))
+    shutil.rmtree(paths.store, ignore_errors=True)
+    stop_after(project, 1, run)
+    assert names(project.checkpoint(run).parent)
+    job.train(run, paths, code="code")
+    assert project.models(run) == whole
 
 
 def test_a_resume_goes_on_from_the_checkpoint_and_says_so(

@@ -39,11 +39,12 @@ STUDY: dict[str, Any] = {
 
 def finished(root: Path, **changes: Any) -> tuple[Plan, Paths]:
     """Return the study, with changes, once it is carried out in the folder `root`."""
-    once.written(root, (changes,), lambda folder: _carried_out(folder, changes))
+    once.written(root, (changes,), lambda folder: carry_out(folder, changes))
     return study.load(root / "discs.yaml", "mini"), Paths(root)
 
 
-def _carried_out(folder: Path, changes: dict[str, Any]) -> None:
+def carry_out(folder: Path, changes: dict[str, Any]) -> None:
+    """Write the study, with changes, into a folder, and carry out all its steps there."""
     file = folder / "discs.yaml"
     file.write_text(yaml.safe_dump(STUDY | changes, sort_keys=False), encoding="utf-8")
     with contextlib.chdir(folder):

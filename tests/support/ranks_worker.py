@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import squares
 import torch
 import toy
 
@@ -28,6 +29,15 @@ def cases() -> dict[str, dict[str, Any]]:
     more: dict[str, dict[str, Any]] = {"fedtan2": {"exchange_rounds": 1}, "fedrep": {"head_epochs": 1}}
     names = sorted(discover("algorithm"))
     plain = {name: {"algorithm": {"name": name} | more.get(name, {}), "training": TRAINING} for name in names}
+    selected = TRAINING | {"select": "best_validation", "select_by": "dice"}
+    masks: dict[str, dict[str, Any]] = {
+        "local BN": {"algorithm": "scaffold", "bn": "local", "training": TRAINING},
+        "a joint step": {"algorithm": "fedtan", "training": TRAINING},
+        "a personal head": plain["fedrep"],
+        "features of images": {"algorithm": "moon", "training": TRAINING},
+        "the best Dice": {"algorithm": "fedavg", "training": selected},
+        "weights of classes": {"algorithm": "fedavg", "training": TRAINING | {"class_weights": "balanced"}},
+    }
     return plain | {
         "local BN": {"algorithm": "scaffold", "bn": "local", "training": TRAINING},
         "a few clients take part": {"algorithm": "fedavg", "training": TRAINING | {"participation": 0.4}},
@@ -35,15 +45,17 @@ def cases() -> dict[str, dict[str, Any]]:
         "an add-on": {"algorithm": "fedavg", "addon": "csd", "training": TRAINING},
         "momentum": {"algorithm": "fedprox", "training": TRAINING | {"momentum": 0.5}},
         "the last round": {"algorithm": "moon", "training": TRAINING | {"select": "last"}},
+        **{f"masks: {name}": case | {"task": "segmentation"} for name, case in masks.items()},
     }
 
 
 def federation(case: dict[str, Any], among: ranks.Ranks) -> Federation:
     """The federation of a case, in float64: sums in another order differ in the last digits only."""
-    data = toy.clients(SIZES)
-    validation = {k: (x[:6], y[:6]) for k, (x, y) in toy.clients(SIZES, seed=1).items() if k != "d"}
-    watched = {f"outside {k}": of for k, of in toy.clients({"f": 8, "g": 7}, seed=2).items()}
-    specification = Specification.open(toy.network(), **case)
+    source = squares if "task" in case else toy
+    data = source.clients(SIZES)
+    validation = {k: (x[:6], y[:6]) for k, (x, y) in source.clients(SIZES, seed=1).items() if k != "d"}
+    watched = {f"outside {k}": of for k, of in source.clients({"f": 8, "g": 7}, seed=2).items()}
+    specification = Specification.open(source.network(), **case)
     return Federation(specification, data, validation=validation, watched=watched, ranks=among)
 
 
