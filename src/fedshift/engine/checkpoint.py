@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -87,7 +88,8 @@ def restore(
         client.first_round = progress["first_rounds"][n]
     rounds.gathered = rounds.round
     rounds.history = [dict(row) for row in progress["history"]]
-    rounds.note_losses()
+    server.losses = [math.nan] * len(rounds.clients)
+    rounds.note_losses(rounds.history)
     rounds.selected = None
     if progress["selected"]:
         selected, shared = progress["selected"], tensors["selected"].to(device, copy=True)

@@ -189,7 +189,6 @@ class Coordinator(ServerSide):
             records.append(SiteRecord(*values, down, up, sent, logged=about["logged"]))
         server_round.close(self.trainer.variances, server_round.mean)
         self.rounds.log("train", [records], self.server.logged)
-        self.rounds.note_losses()
 
     def _first_steps(self, server_round: ServerRound) -> tuple[list[Tensor], list[int]]:
         """Take the joint first step, if there is one, and return the means that sites need to repeat it.

@@ -146,7 +146,6 @@ class Federation(ServerSide):
         records = self.ranks.each(lambda: local.run(should_stop))
         server_round.close(self.trainer.variances, self.ranks.sum(server_round.mean))
         self.rounds.log("train", records, self.server.logged)
-        self.rounds.note_losses()
 
     def _finish(self, should_stop: Callable[[], bool]) -> None:
         """Train what follows after the last round, at each client of this process. Nothing is sent."""

@@ -52,7 +52,6 @@ class Replay(Federation):
         records = local.run(should_stop)
         server_round.close(self.trainer.variances, server_round.mean)
         self.rounds.log("train", [records], self.server.logged)
-        self.rounds.note_losses()
 
     def _go_on(self, kind: str, server_round: ServerRound) -> None:
         server_round.go_on_with(self.answered(kind, server_round.number, server_round.participants))

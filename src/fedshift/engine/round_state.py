@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -98,20 +97,24 @@ class RoundState:
     def log(self, split: str, parts: Iterable[Iterable[SiteRecord]], logged: Mapping[str, float] = {}) -> None:
         """Add the records of all processes for the current round to the history, in the order of sites.
 
-        `logged` are numbers of the server, which each of the rows gets.
+        `logged` are numbers of the server, which each of the rows gets. Losses of the split `train` are the server's.
         """
+        rows = list[dict[str, Any]]()
         for record in sorted(itertools.chain(*parts), key=lambda record: record.site):
             row: dict[str, Any] = {"round": self.round, "site": record.site, "split": split}
             row |= {column: getattr(record, column) for column in COLUMNS}
             if record.score is not None:
                 row["score"] = record.score
             row |= {LOGGED + name: float(value) for name, value in {**logged, **record.logged}.items()}
-            self.history.append(row)
+            rows.append(row)
+        self.history += rows
+        self.note_losses(rows)
 
-    def note_losses(self) -> None:
-        """Set the server's last training losses from the history."""
-        losses = {row["site"]: row["loss"] for row in self.history if row["split"] == "train"}
-        self.server.losses = [losses.get(client.name, math.nan) for client in self.clients]
+    def note_losses(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Set the server's last training loss of each client that has any in these rows of the history."""
+        losses = {row["site"]: row["loss"] for row in rows if row["split"] == "train"}
+        before = zip(self.clients, self.server.losses, strict=True)
+        self.server.losses = [losses.get(client.name, loss) for client, loss in before]
 
     def snapshot(self, values: list[float], better: Sequence[bool] = ()) -> Selected:
         """Return the current round as the selected one.
