@@ -16,7 +16,7 @@ from scored_study import summarised
 
 from fedshift.analysis import results
 from fedshift.analysis.values import Value
-from fedshift.analysis.verdict import Reason
+from fedshift.analysis.verdict import Reason, Verdict, Word
 from fedshift.data.looks import Album
 from fedshift.data.partition import Partition
 from fedshift.jobs.prepare import seen
@@ -281,6 +281,25 @@ def test_a_slope_below_zero_is_the_wrong_way_round(classes: tuple[str, ...], ask
     said = calibration_section._slopes(findings, values)
     assert "surely the wrong way round (the interval of the slope is" in said and asked in said
     assert f"too extreme (the interval of the slope is below 1) at {fake_study.EVIL}" in said
+
+
+@pytest.mark.parametrize(
+    ("without", "words"),
+    [
+        (
+            {"bn": "local"},
+            "Runs or predictions are missing, so that hospitals inside and outside cannot be compared yet.",
+        ),
+        ({"bn": "aggregated"}, "No run of this study has been scored."),
+    ],
+)
+def test_what_is_scored_in_part_is_not_called_unscored(without: dict[str, str], words: str, tmp_path: Path) -> None:
+    plan, paths = summarised(tmp_path, figures=[], without=without)
+    findings = results.load(plan, paths).findings
+    judged = Verdict(Word.CANNOT_TELL, Value(), Value(), Reason.NOT_SCORED)
+    said = screen(findings, findings.conditions[0], judged, "patients")
+    assert said.word == "No result yet"
+    assert said.sentence.startswith(words)
 
 
 def test_too_few_rounds_under_a_falling_rate_are_said(tmp_path: Path) -> None:

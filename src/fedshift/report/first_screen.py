@@ -128,6 +128,10 @@ def _said(findings: Findings, condition: Condition, judged: Verdict) -> tuple[st
             return "No hospital outside", "plain", "All hospitals of this study took part in the training."
         case _, Reason.HOME_UNTESTED:
             return "Nothing to compare with", "plain", "The hospitals that trained keep no test images."
+    key = findings.level_inference(condition)
+    if any(findings.scored(held_out, key) for held_out in findings.alike(condition)):
+        text = "Runs or predictions are missing, so that hospitals inside and outside cannot be compared yet."
+        return "No result yet", "plain", text
     return "No result yet", "plain", "No run of this study has been scored."
 
 
