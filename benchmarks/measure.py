@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import statistics
 import time
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 Clients = dict[str, tuple[Tensor, Tensor]]
 
@@ -42,6 +44,30 @@ def clients(n: int, samples: int, shape: tuple[int, ...], classes: int) -> Clien
         f"client{k:02d}": (torch.randn(samples, *shape, generator=g), torch.randint(classes, (samples,), generator=g))
         for k in range(n)
     }
+
+
+def bare_loop(
+    model: nn.Module,
+    data: Clients,
+    batch: int,
+    lr: float,
+    layout: torch.memory_format = torch.contiguous_format,
+    loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
+) -> Callable[[], object]:
+    """Take equal SGD steps on preloaded tensors, with no federation at all: the usual PyTorch loop."""
+    model = copy.deepcopy(model).to(memory_format=layout)
+    clients = [(x.contiguous(memory_format=layout), y) for x, y in data.values()]
+    optimiser = torch.optim.SGD(model.parameters(), lr=lr)
+
+    def run() -> None:
+        model.train()
+        for x, y in clients:
+            for index in torch.randperm(len(y)).split(batch):
+                optimiser.zero_grad()
+                loss(model(x[index]), y[index]).backward()
+                optimiser.step()
+
+    return run
 
 
 def timed(work: Callable[[], object], repeat: int, clock: Callable[[], float] = time.perf_counter) -> float:

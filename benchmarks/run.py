@@ -8,7 +8,6 @@ machines is kept in benchmarks/results/DATE.json.
 from __future__ import annotations
 
 import argparse
-import copy
 import os
 import statistics
 import sys
@@ -19,15 +18,15 @@ from pathlib import Path
 import algorithms
 import corrupting
 import feeding
+import masks
 import numpy as np
 import preparing
 import ranks
 import results
 import testing
 import torch
-from measure import Clients, Measurement, alone, clients, in_turn, private, timed
+from measure import Clients, Measurement, alone, bare_loop, clients, in_turn, private, timed
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from fedshift import Federation
 from fedshift.core.registry import build
@@ -38,25 +37,6 @@ from fedshift.models import initialise
 from fedshift.study.run import Data
 
 FORMATS = {torch.contiguous_format: "contiguous", torch.channels_last: "channels_last"}
-
-
-def bare_loop(
-    model: nn.Module, data: Clients, batch: int, lr: float, layout: torch.memory_format = torch.contiguous_format
-) -> Callable[[], object]:
-    """Take equal SGD steps on preloaded tensors, with no federation at all: the usual PyTorch loop."""
-    model = copy.deepcopy(model).to(memory_format=layout)
-    clients = [(x.contiguous(memory_format=layout), y) for x, y in data.values()]
-    optimiser = torch.optim.SGD(model.parameters(), lr=lr)
-
-    def run() -> None:
-        model.train()
-        for x, y in clients:
-            for index in torch.randperm(len(y)).split(batch):
-                optimiser.zero_grad()
-                cross_entropy(model(x[index]), y[index]).backward()
-                optimiser.step()
-
-    return run
 
 
 def engine(
@@ -174,6 +154,7 @@ PARTS: Mapping[str, Callable[[], list[Measurement]]] = {
     "preparing": preparing.preparing,
     "inferences": testing.inferences,
     "processes": ranks.processes,
+    "masks": masks.masks,
 }
 
 
