@@ -6,6 +6,7 @@ import pytest
 
 LONGEST = (
     "test_campaign",  # it forks this process, which must not have done anything else before
+    "test_combinations",
     *("test_slurm", "test_demo", "test_plugins", "test_studies", "test_page", "test_standin", "test_methods"),
     *("test_workflow", "test_docs", "test_damage_snakemake", "test_accept", "test_bundle", "test_misread"),
 )
