@@ -250,13 +250,15 @@ class LocalTrainer(FlatNetwork, Local):
 
     def _planned_steps(self) -> Iterator[_Step]:
         """Yield what each local step of the current client trains; each phase has its own optimiser."""
-        counts = self.steps_in_phases(self.client, len(self.samples))
-        for number, (phase, count) in enumerate(zip(self.phases, counts, strict=True)):
+        phases = self.phases
+        counts = phase_steps(len(self.samples), self.training.at(self.client), phases)
+        for number, (phase, count) in enumerate(zip(phases, counts, strict=True)):
             span = self._spans[phase.trains]
             params: list[Tensor] = [self.all_params[span]]
             if not self._flat_gradient:
                 params = [parameter for parameter, _ in self._leaves]
-            step = _Step(params, span, optimiser(self.training, params), phase.freezes_statistics, number)
+            rule = optimiser(self.training, params)
+            step = _Step(params, self.all_grad[span], span, rule, phase.freezes_statistics, number)
             yield from itertools.repeat(step, count)
 
     def _take_joint_step(self, first: FirstStep, span: slice) -> None:
@@ -264,9 +266,9 @@ class LocalTrainer(FlatNetwork, Local):
         self.state_vector[self.layout.statistics] = first.statistics
         self.counters.add_(first.ticks)
         self.all_grad.copy_(first.grad)
-        params = [self.all_params[span]]
+        params, grad = [self.all_params[span]], self.all_grad[span]
         # As in FedTAN's reference code: the momentum of the later steps does not contain this gradient.
-        self._step(_Step(params, span, optimiser(self.training, params)), [self.all_grad[span]])
+        self._step(_Step(params, grad, span, optimiser(self.training, params)), [grad])
 
     def _clear_gradient(self) -> None:
         """Clear the gradient before a pass: set the one vector to zero, or drop each parameter's gradient."""
@@ -280,7 +282,7 @@ class LocalTrainer(FlatNetwork, Local):
 
     def _gradients(self, step: _Step) -> list[Tensor]:
         if self._flat_gradient:
-            return [self.all_grad[step.span]]
+            return [step.grad]
         return [torch.zeros_like(p) if p.grad is None else p.grad for p in step.params]
 
     def _step(self, step: _Step, grads: list[Tensor]) -> None:
@@ -411,10 +413,11 @@ class LocalTrainer(FlatNetwork, Local):
 class _Step(NamedTuple):
     """What a local step trains: parameters, their slice of the trained vector, an optimiser; whether BN is frozen.
 
-    `phase` is the number of its phase in the round.
+    `grad` is the slice of the gradient, and `phase` the number of the step's phase in the round.
     """
 
     params: list[Tensor]
+    grad: Tensor
     span: slice
     optimiser: SGD | Adam
     frozen_statistics: bool = False
