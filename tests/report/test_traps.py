@@ -15,12 +15,13 @@ from PIL import Image
 from scored_study import summarised
 
 from fedshift.analysis import results
+from fedshift.analysis.table import Table
 from fedshift.analysis.values import Value
 from fedshift.analysis.verdict import Reason, Verdict, Word
 from fedshift.data.looks import Album
 from fedshift.data.partition import Partition
 from fedshift.jobs.prepare import seen
-from fedshift.report import calibration_section, cohort, page
+from fedshift.report import calibration_section, care, cohort, page
 from fedshift.report.answer import answer
 from fedshift.report.cohort import Check, Cohort
 from fedshift.report.first_screen import Light, lights, screen
@@ -100,6 +101,33 @@ def test_cropped_copies_outside_are_suspect_and_said_with_what_they_may_be(tmp_p
     assert any(text.startswith(cohort.NEAR) for text in made.caveats)
     assert check(made, cohort.NEAR_WITHIN).status == "ok"
     assert light(made, "Leaks and copies").status == "suspect"
+
+
+def test_images_that_are_all_alike_may_only_be_of_one_kind(tmp_path: Path) -> None:
+    """Twelve shades of one image, 6 at each of two sites: each is like the 6 at the other site."""
+    images = pictures(3 * EACH)
+    image = images[0] // 2
+    for n in range(6):
+        images[n] = image + 2 * n
+        images[2 * EACH + n] = image + 2 * n + 1
+    found = check(judged(rows(), tmp_path, images), cohort.NEAR)
+    assert found.status == "suspect"
+    assert found.detail.startswith("36 pairs (6 images at north and 6 images at east)")
+    assert found.detail.endswith("; but each of them is like 6 others, so they may only be of one kind")
+
+
+def test_what_differs_between_partitions_by_numbers_is_told_once() -> None:
+    near = [Check(cohort.NEAR, "suspect", f"{n} pairs") for n in (3, 3, 5)]
+    shared = [Check("Shared images", "PROBLEM", f"{n} images") for n in (1, 2, 2)]
+    people = [
+        Cohort(title, Table("", (), ()), [one, two], [f"{one.what}: {one.detail}"], True, 9, 9, [])
+        for title, one, two in zip("abc", near, shared, strict=True)
+    ]
+    assert [concern.text for concern in care._checks(people, pictures=False)] == [
+        f"{cohort.NEAR}: 3 pairs (held out: a and b). Alike, with other numbers, where c is held out",
+        "Shared images: 1 images (held out: a)",
+        "Shared images: 2 images (held out: b and c)",
+    ]
 
 
 def test_neighbours_of_one_patient_that_overlap_are_no_problem(tmp_path: Path) -> None:

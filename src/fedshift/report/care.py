@@ -48,7 +48,7 @@ def concerns(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
     """Return every check of the data and every caveat once, the gravest first."""
     late = list(unfinished(results.findings, runs, results.rounds))
     told = [*_checks(people, shows_images(results)), *(Concern("suspect", line) for line in late)]
-    texts = {concern.text for concern in told}
+    texts = {f"{check.what}: {check.detail}" for cohort in people for check in cohort.checks} | {*late}
     told += [Concern("caveat", line) for line in _caveats(results, people, runs) if line not in texts]
     # partitions and data often share a caveat
     return sorted(dict.fromkeys(told), key=lambda concern: list(ICONS).index(concern.status))
@@ -71,23 +71,29 @@ def about_pairs(synthetic: bool) -> str:
 def _checks(people: Iterable[Cohort], pictures: bool) -> Iterator[Concern]:
     """Yield each check of the data; it names its partitions where these differ in it.
 
-    With `pictures`, the first check of each kind that finds near copies has images of the nearest.
+    Each problem is told. What else differs between partitions by its numbers alone is told of the first, with the names
+    of the others. With `pictures`, near copies have images of the nearest.
     """
     people = list(people)
-    found: dict[Check, list[str]] = {}
+    found: dict[tuple[str, str, str], dict[Check, list[str]]] = {}
     for cohort in people:
         for check in cohort.checks:
-            found.setdefault(check, []).append(cohort.title)
-    pictured = set[str]()
-    for check, titles in found.items():
+            detail = ""
+            if check.status == "PROBLEM":
+                detail = check.detail
+            found.setdefault((check.what, check.status, detail), {}).setdefault(check, []).append(cohort.title)
+    for (what, status, _), checks in found.items():
+        (first, titles), *others = checks.items()
         where = ""
         if len(titles) < len(people):
             where = f" (held out: {listed(titles)})"
+        if others:
+            alike = [title for _, titles in others for title in titles]
+            where += f". Alike, with other numbers, where {listed(alike)} {verb(len(alike), 'are')} held out"
         pairs: list[PicturedPair] = []
-        if pictures and check.nearest and check.what not in pictured:
-            pictured.add(check.what)
-            pairs = _pictured(check.nearest)
-        yield Concern(check.status, f"{check.what}: {check.detail}{where}", pairs)
+        if pictures and first.nearest:
+            pairs = _pictured(first.nearest)
+        yield Concern(status, f"{what}: {first.detail}{where}", pairs)
 
 
 def _pictured(nearest: Sequence[NearCopies]) -> list[PicturedPair]:

@@ -38,6 +38,8 @@ PICTURED = 3
 """Pairs of near copies that the page shows as pictures."""
 EVENTS = 10
 """With fewer patients of a class at a site, scores of that class are rough there."""
+OF_ONE_KIND = 4
+"""Images with so many near copies on average may only be of one kind, such as photographs of the back of the eye."""
 MOST_OF_IT = 0.9
 """A mask with a larger share of structure may be inverted."""
 NEAR = "Images that look alike (saved again, resized, mirrored or slightly cropped) on two sides of a split"
@@ -324,6 +326,9 @@ def _near_copies(rows: pd.DataFrame, album: Album | None) -> Iterator[Check]:
         members = known.iloc[sorted({k for pair in found for k in pair})].groupby("site", sort=False).size()
         first, second = (known["sample"][k] for k in found[0])
         counts = listed([f"{counted(n, 'image')} at {site}" for site, n in members.items()])
+        partners = 2 * len(found) / members.sum()
+        if partners >= OF_ONE_KIND:
+            meaning += f"; but each of them is like {partners:.0f} others, so they may only be of one kind"
         detail = f"{counted(len(found), 'pair')} ({counts}), such as {first} and {second}{some}. {meaning}"
         shown = found[:PICTURED] if array.dtype == np.uint8 else []
         yield Check(title, "suspect", detail, tuple(pictured(i, j) for i, j in shown))
