@@ -17,9 +17,12 @@ from toy import Noted, gap
 from fedshift import Federation, Training, UserError
 from fedshift.contract.fixtures import outlining_network
 from fedshift.core import registry
+from fedshift.engine.prediction import probabilities
+from fedshift.tasks import Segmentation, segmentation
 
 SETTINGS = Training(rounds=2, local_epochs=1, batch_size=3, lr=0.05, weights="size")
 State = dict[str, Tensor]
+SIZES_OF_BATCHES = {"source": [5, 5, 2], "iabn": [5, 5, 2], "tsmobn": [9, 3]}
 
 
 def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -243,6 +246,25 @@ def test_every_inference_predicts_pixels_or_says_that_it_cannot(name: str) -> No
         p = federation.predict(x, inference=spec)
         assert p.shape == (12, 2, 16, 16)
         np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
+
+
+def test_only_where_batches_have_no_effect_are_they_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five images of 16x16 pixels at once, in validation too; TsmoBN keeps its batches."""
+    whole = Federation(network(), clients(), training=SETTINGS, task="segmentation").run()
+    samples = Noted(*clients({"c": 12})["c"])
+    expected = {name: whole.predict(samples.x, inference={"name": name, "batch_size": 9}) for name in SIZES_OF_BATCHES}
+    selected = SETTINGS.model_copy(update={"select_by": "dice"})
+    monkeypatch.setattr(segmentation, "PIXELS", 5 * 16 * 16 + 10)
+    for name, sizes in SIZES_OF_BATCHES.items():
+        samples.taken.clear()
+        inference = registry.build("inference", {"name": name, "batch_size": 9})
+        found = probabilities(whole.model(), samples, inference, task=Segmentation())
+        np.testing.assert_allclose(found, expected[name], rtol=1e-9)
+        assert [len(index) for index in samples.taken] == sizes
+    samples.taken.clear()
+    options = {"validation": {"a": samples}, "training": selected, "task": "segmentation"}
+    Federation(network(), {"a": clients()["a"]}, **options).run(1)
+    assert [len(index) for index in samples.taken] == [5, 5, 2]
 
 
 @pytest.mark.parametrize("name", sorted(registry.discover("addon")))

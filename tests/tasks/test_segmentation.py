@@ -224,6 +224,19 @@ def test_loss_and_accuracy_of_images_are_means_over_their_pixels() -> None:
     np.testing.assert_allclose(task.sums(outputs, y), [losses.sum(), right.sum()], rtol=1e-12)
 
 
+def test_what_is_kept_of_a_step_does_not_hold_its_masks() -> None:
+    y = torch.zeros(3, 4, 6, dtype=torch.long)
+    _, kept = Segmentation().kept(torch.zeros(3, 2, 4, 6), y)
+    assert kept.untyped_storage().nbytes() == 3 * y.element_size()
+
+
+@pytest.mark.parametrize(("side", "images"), [(16, 256), (64, 256), (128, 64), (384, 7), (2000, 1)])
+def test_large_images_are_predicted_a_few_at_once(side: int, images: int) -> None:
+    """A million pixels: 2 ** 20 / side ** 2 images, at most those that are asked for, at least one."""
+    assert Segmentation().at_once(256, (3, side, side)) == images
+    assert CLASSIFICATION.at_once(256, (3, side, side)) == 256
+
+
 # ---- messages
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..algorithms import Algorithm, Blend, Training
+from ..data.samples import shape_of
 from ..nn.batchnorm import batch_norms
 from ..nn.blend import Blended
 from ..nn.bn_policy import BNPolicy
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ..metrics import Metric
 
 Batch = tuple[Tensor, Tensor]
+EVALUATED = 256
+"""Largest number of images that are evaluated at once."""
 
 
 class FlatNetwork:
@@ -167,7 +170,6 @@ class FlatNetwork:
         samples: Samples,
         metric: Metric | None = None,
         rows: np.ndarray | None = None,
-        batch_size: int = 256,
     ) -> tuple[float, float, float | None]:
         """Return mean cross-entropy, accuracy and the metric's value of the current state, in evaluation mode.
 
@@ -180,7 +182,8 @@ class FlatNetwork:
         correct = self.state_vector.new_zeros((), dtype=torch.float64)
         outputs = list[Tensor]()
         labels = list[Tensor]()
-        batches = (self.to_device(*samples.batch(index)) for index in batch_indices(rows, batch_size))
+        size = self.task.at_once(EVALUATED, shape_of(samples))
+        batches = (self.to_device(*samples.batch(index)) for index in batch_indices(rows, size))
         for x, y in read_ahead(batches, self.device):
             with self.autocast:
                 logits = self.answering(x)
@@ -189,7 +192,8 @@ class FlatNetwork:
             correct += right
             if metric:
                 outputs.append(self.task.predictions(logits, y, final=False))
-                labels.append(y)
+                # Of a mask a pixel is enough: its predictions are counts already. A view would keep the whole mask.
+                labels.append(y.reshape(len(y), -1)[:, 0].clone())
         value = None
         if metric:
             value = metric.value(torch.cat(labels).cpu().numpy(), torch.cat(outputs).cpu().numpy())

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..core.console import Progress
 from ..core.errors import UserError
 from ..core.rng import keyed, stream
-from ..data.samples import Samples
+from ..data.samples import Samples, shape_of
 from ..inferences import Inference, Predict, Site
 from ..nn.transfer import to_device
 from ..tasks import CLASSIFICATION, Task
@@ -71,7 +71,10 @@ def probabilities(
     inference has counted. The model is left as it is.
     """
     order = inference.image_order(len(samples))
-    indices = [order[start : start + inference.batch_size] for start in range(0, len(order), inference.batch_size)]
+    size = inference.batch_size
+    if len(samples) and not inference.batches_matter:
+        size = task.at_once(size, shape_of(samples))
+    indices = [order[start : start + size] for start in range(0, len(order), size)]
 
     def labelled() -> Iterator[tuple[Tensor, Tensor]]:
         batches = (samples.batch(index) for index in indices)
@@ -80,18 +83,18 @@ def probabilities(
     def unlabelled() -> Iterator[Tensor]:
         return (x for x, _ in labelled())
 
-    parts = []
+    out = None
     with site_predictor(model, inference, replace(site or Site(), batches=unlabelled), task) as predict:
         for index, (x, y) in zip(indices, labelled(), strict=True):
-            parts.append(read(predict(x), y).cpu().numpy())
+            answer = read(predict(x), y).cpu().numpy()
+            if out is None:
+                # One array from the start: small ones that stay between batches would split the memory that a batch
+                # gives back, so that the next batch of this size needs new memory, without end.
+                out = np.empty((len(order), *answer.shape[1:]))
+            out[index] = answer
             if bar:
                 bar.update(len(index))
-    if not parts:
-        return np.empty((0, 0))
-    # Predicted in test order, returned in stored order.
-    out = np.empty((len(order), *parts[0].shape[1:]))
-    out[order] = np.concatenate(parts)
-    return out
+    return np.empty((0, 0)) if out is None else out
 
 
 def adapted_probabilities(

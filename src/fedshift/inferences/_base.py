@@ -89,6 +89,8 @@ class Inference(Plugin):
     """True for methods that need something of the internal sites after the training: see `at_client`."""
     needs_one_network: ClassVar[bool] = False
     """True for methods that look for the last layer of the network: several that predict together have none."""
+    batches_matter: ClassVar[bool] = True
+    """False for methods that answer each image alone: the engine may take fewer images at once than `batch_size`."""
     batch_size: int = Field(32, ge=1, description="images a batch")
     personalise: Personalise | None = Field(None, description="adapt to labelled images of the site first")
     client: str | None = Field(

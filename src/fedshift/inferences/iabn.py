@@ -30,6 +30,7 @@ class IABN(Inference):
     """
 
     display_name = "IABN"
+    batches_matter = False
     k: float = Field(4.0, ge=0, description="number of standard errors by which an image must differ")
     batch_size: int = Field(256, ge=1, description="images a batch; no effect on the result")
 

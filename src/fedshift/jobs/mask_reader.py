@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,16 +32,20 @@ class MaskReader:
         self.task = task
         self.order = order
         self.spacing = spacing
-        self._files: list[bytes] = []
+        # All files in one place, and where each one ends: see `engine.prediction.probabilities`.
+        self._files = bytearray()
+        self._ends = [0]
 
     def __call__(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the predictions of a batch (batch, columns); see `Task.predictions`."""
         spacing = None
         if self.spacing is not None:
-            start = len(self._files)
+            start = len(self._ends) - 1
             spacing = self.spacing[self.order[start : start + len(y)]]
         if self.task.has_masks:
-            self._files += map(encoded, logits.argmax(1).cpu().numpy().astype(np.uint8))
+            for mask in logits.argmax(1).cpu().numpy().astype(np.uint8):
+                self._files += encoded(mask)
+                self._ends.append(len(self._files))
         return self.task.predictions(logits, y, spacing=spacing)
 
     def kept(self, predictions: np.ndarray) -> dict[str, list[bytes | None]]:
@@ -51,5 +56,8 @@ class MaskReader:
         if not self.task.has_masks:
             return {}
         wanted = set(self.task.with_mask(predictions).tolist())
-        files = dict(zip(self.order.tolist(), self._files, strict=True))
-        return {"mask": [files[row] if row in wanted else None for row in range(len(files))]}
+        column: list[bytes | None] = [None] * len(self.order)
+        for row, (start, end) in zip(self.order.tolist(), itertools.pairwise(self._ends), strict=True):
+            if row in wanted:
+                column[row] = bytes(self._files[start:end])
+        return {"mask": column}

@@ -108,6 +108,13 @@ class Task(Plugin):
         """
         return model, _unchanged
 
+    def at_once(self, images: int, shape: tuple[int, ...]) -> int:
+        """Return how many inputs of a shape go through the network together where that has no effect: up to `images`.
+
+        By default that is `images`. A task with outputs for each pixel takes fewer large images, to save memory.
+        """
+        return images
+
     def sums(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return the sums over the images of a batch of cross-entropy and of accuracy, two scalars."""
         raise NotImplementedError

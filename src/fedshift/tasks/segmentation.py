@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -27,6 +28,8 @@ AREAS: Mapping[str, Column] = {"pixels": "Int64", "share": "float64"}
 """What is written of each structure of a new image, with its pandas type."""
 SMOOTH = 1e-5
 """Pixels that are added to both sides of the soft Dice, as MONAI does: a class that is nowhere has no loss."""
+PIXELS = 2**20
+"""Pixels that are predicted at once where batches have no effect: 32 channels of them take 128 MiB."""
 WORST = 6
 """Images of a site, those with the lowest Dice, whose predicted masks are always kept."""
 
@@ -109,6 +112,9 @@ class Segmentation(Task):
         network = Pixelwise(model)
         return network, network.as_images
 
+    def at_once(self, images: int, shape: tuple[int, ...]) -> int:
+        return max(1, min(images, PIXELS // math.prod(shape[1:])))
+
     def sums(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return _pixelwise(logits, y).sum(), _right(logits, y).sum()
 
@@ -117,7 +123,8 @@ class Segmentation(Task):
         import torch
 
         numbers = torch.stack([_pixelwise(logits.float(), y), _right(logits, y)], 1)
-        return numbers, y[:, 0, 0]
+        # A view would keep the masks.
+        return numbers, y[:, 0, 0].clone()
 
     def measured(self, kept: tuple[Tensor, Tensor]) -> Tensor:
         return kept[0].double().t()
