@@ -20,6 +20,7 @@ import pandas as pd
 from PIL import Image
 
 from fedshift.core import registry
+from fedshift.flower import keys
 from fedshift.flower.processes import free_port
 from fedshift.io.paths import Paths
 from fedshift.io.tensors import read_tensors
@@ -41,14 +42,15 @@ partition:
   internal: [{", ".join(SITES)}]
   split: {{ train: 0.6, val: 0.2, test: 0.2 }}
 model: densenet_small
-transforms: [scale_intensity, flip, rotate90]
-training: {{ rounds: 3, batch_size: 16, lr: 0.06, momentum: 0.9, select: last }}
+transforms: [scale_intensity, random_crop]
+training: {{ rounds: 2, batch_size: 16, lr: 0.06, momentum: 0.9, select: last }}
 runs:
   - algorithm: fedavg
     bn: [aggregated, local]
 seeds: [0]
 inferences: [source]
 """
+"""Two rounds, and no transform of MONAI, which each site would load for seconds: messages and starts take the time."""
 
 
 def deal(folder: Path) -> None:
@@ -72,22 +74,25 @@ def deal(folder: Path) -> None:
             tables[row["site"]].append({"path": file, "label": label, "site": row["site"], "patient": row["patient"]})
     for place, rows in (*tables.items(), ("simulation", [row for site in SITES for row in tables[site]])):
         pd.DataFrame(rows).to_csv(folder / place / "images.csv", index=False)
-    for place in (*SITES, "simulation", "server"):
-        (folder / place).mkdir(exist_ok=True)
-        (folder / place / "study.yaml").write_text(STUDY, encoding="utf-8")
 
 
 def federate(folder: Path, port: int) -> float:
     """Run server and sites as processes until the page is there, and return the seconds that it took."""
     began = time.monotonic()
-    _fedshift(folder / "server", "serve", "study.yaml", "--init", "--port", str(port)).wait()
-    server = _fedshift(folder / "server", "serve", "study.yaml", "--wait", "120")
+    for place in ("server", *SITES):
+        (folder / place).mkdir()
+        (folder / place / "study.yaml").write_text(STUDY, encoding="utf-8")
+    server_keys = keys.Keys(folder / "server" / "federation")
+    keys.write(server_keys, "localhost", port, SITES, folder / "server" / "study.yaml")
+    server = _fedshift(folder / "server", "serve", "study.yaml", "--wait", "600")
     sites = []
-    for name in SITES:
-        shutil.copytree(folder / "server" / "federation" / "sites" / name, folder / name / "from-server")
-        options = ("--site", name, "--data", "images.csv", "--keys", "from-server", "--yes")
-        sites.append(_fedshift(folder / name, "site", "study.yaml", *options))
     try:
+        deal(folder)  # while the server starts
+        print(f"{', '.join(SITES)} have their images in {folder}; starting the three sites", flush=True)
+        for name in SITES:
+            shutil.copytree(server_keys.site(name), folder / name / "from-server")
+            options = ("--site", name, "--data", "images.csv", "--keys", "from-server", "--yes")
+            sites.append(_fedshift(folder / name, "site", "study.yaml", *options))
         if server.wait():
             raise SystemExit(f"the server has failed; see {folder / 'server'}")
         for process in sites:
@@ -132,8 +137,6 @@ def main() -> None:
     folder: Path = parser.parse_args().folder.absolute()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    deal(folder)
-    print(f"{', '.join(SITES)} have their images in {folder}; starting the server and three sites", flush=True)
     seconds = federate(folder, free_port())
     print(f"trained and scored over Flower in {seconds:.0f} s; simulating the same study", flush=True)
     print("equal: difference 0" if compare(folder) else "the simulation differs")

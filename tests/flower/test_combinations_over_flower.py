@@ -59,7 +59,7 @@ def link(folder: Path) -> Iterator[wire.FlowerTransport]:
             sites.append(subprocess.Popen(command, cwd=folder / name, env=environment, stdout=out, stderr=out))
             stack.callback(sites[-1].terminate)
         transport = wire.FlowerTransport(stack.enter_context(wire.opened_run(local, ca, secret)), [*SIZES], print)
-        wait_for_sites(transport, 300, program.require_alive)
+        wait_for_sites(transport, 600, program.require_alive)
         yield transport
         dict(transport.ask(dict.fromkeys(transport.names, Message("over", {}, {}))))
         assert [site.wait(60) for site in sites] == [0] * len(sites)
