@@ -123,7 +123,7 @@ def _memory(folder: Path) -> list[Measurement]:
     """Measure private memory of predicting few and many slices of memory-mapped files, and extrapolate it."""
     few, many = 500, 2000
     grown = {n: alone(_grown, _written(folder, n)) for n in (few, many)}
-    each = (grown[many] - grown[few]) / (many - few)
+    each = max(0.0, grown[many] - grown[few]) / (many - few)
     grown[MANY] = grown[many] + each * (MANY - many)
     what = "private memory added by predicting {} slices {}x{} with distances{}"
     rows = [
