@@ -55,7 +55,17 @@ def _who(results: StudyResults, cohort: Cohort, run: Run, cards: dict[str, dict[
     # Classes of masks are those of pixels: images have none.
     classes = run.data.dataset.classes if run.data.task.has_probabilities else ()
     table = _with_events(cohort, rows, classes)
-    return Who(cohort.title, flow.svg(f"flow-{number}", way), table, _further(rows))
+    columns = _further(rows)
+    if number:
+        # read aloud, the tables of several partitions need names of their own
+        table = _named(table, cohort)
+        columns = columns and _named(columns, cohort)
+    return Who(cohort.title, flow.svg(f"flow-{number}", way), table, columns)
+
+
+def _named(table: PageTable, cohort: Cohort) -> PageTable:
+    """Return a table whose caption says which partition it is of."""
+    return replace(table, caption=f"{table.caption} ({cohort.title} held out)")
 
 
 def _flow(partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card: dict[str, Any]) -> Flow:
