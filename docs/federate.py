@@ -140,7 +140,8 @@ def main() -> None:
     seconds = federate(folder, free_port())
     print(f"trained and scored over Flower in {seconds:.0f} s; simulating the same study", flush=True)
     print("equal: difference 0" if compare(folder) else "the simulation differs")
-    print(f"the page: {folder / 'server' / Paths().page('study')}")
+    page = folder / "server" / Paths().page("study")
+    print(f"the page: {page}" if page.exists() else f"no page; see {folder / 'server' / 'fedshift.log'}")
 
 
 if __name__ == "__main__":

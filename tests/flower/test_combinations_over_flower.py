@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -66,8 +66,8 @@ def link(folder: Path) -> Iterator[wire.FlowerTransport]:
 
 
 @pytest.fixture(scope="module")
-def trained(link: wire.FlowerTransport) -> dict[Combination, Coordinator]:
-    """The coordinator of each combination, after its last round."""
+def trained(link: wire.FlowerTransport) -> dict[Combination, Future[Coordinator]]:
+    """The coordinator of each combination after its last round, or what was raised."""
     turn = threading.Lock()
 
     def pause(seconds: float) -> None:
@@ -83,12 +83,12 @@ def trained(link: wire.FlowerTransport) -> dict[Combination, Coordinator]:
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(AT_ONCE) as threads:
         patch.setattr(wire, "POLL", 1.0)
         patch.setattr(wire, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pause))
-        return dict(zip(TRIED, threads.map(train, TRIED), strict=True))
+        return {combination: threads.submit(train, combination) for combination in TRIED}
 
 
 @pytest.mark.parametrize("combination", TRIED, ids=str)
 def test_the_difference_from_the_simulation_is_0(
-    combination: Combination, trained: dict[Combination, Coordinator], folder: Path
+    combination: Combination, trained: dict[Combination, Future[Coordinator]], folder: Path
 ) -> None:
     sites = combination.in_memory(folder / str(combination))
-    assert combination.difference(trained[combination], sites) == 0
+    assert combination.difference(trained[combination].result(), sites) == 0
