@@ -480,7 +480,7 @@ def test_the_scale_is_named_where_there_are_scales(tmp_path: Path) -> None:
     [
         ("accuracy", "highest mean validation accuracy over clients"),
         ("auc", "highest mean validation AUC over clients"),
-        ("brier", "lowest mean validation brier score over clients"),
+        ("brier", "lowest mean validation Brier score over clients"),
         ("loss", "lowest mean validation loss (cross-entropy) over clients"),
     ],
 )
