@@ -123,7 +123,7 @@ def test_lower_is_better_for_a_loss(tmp_path: Path) -> None:
     """Brier scores are 0.04 for a right and 0.64 for a wrong answer: 0.1 more right answers are 0.06 less."""
     found = row(tmp_path / "a", trend={"of": "brier"})
     assert (found["held"], found["mean_difference"]) == ("yes", pytest.approx(0.06))
-    assert "bn local is below bn aggregated in brier score" in found["sentence"]
+    assert "bn local is below bn aggregated in Brier score" in found["sentence"]
     recorded = row(tmp_path / "b", trend={"of": "step_loss", "at": "internal"})
     assert (recorded["held"], recorded["mean_difference"]) == ("no", 0.0)  # the invented losses are equal
     assert "below bn aggregated in step loss at 0 of 2 internal sites" in recorded["sentence"]
