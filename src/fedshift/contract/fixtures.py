@@ -87,18 +87,18 @@ def clients(
     return out
 
 
-def outlining_network(dtype: Any = torch.float64) -> nn.Module:
+def outlining_network() -> nn.Module:
     """Return one convolution with batch norm, and a 1x1 convolution to the logits of each pixel."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = (nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, CLASSES, 1))
-    return nn.Sequential(*layers).to(dtype)
+    return nn.Sequential(*layers).double()
 
 
-def outlined(dtype: Any = torch.float64) -> dict[str, Any]:
+def outlined() -> dict[str, Any]:
     """Return images and masks of each site: the right half of a mask has the image's class, the other has class 0."""
     mask = (torch.arange(SHAPE[2]) >= SHAPE[2] // 2).expand(SHAPE[1:])
-    return {name: (x, y[:, None, None] * mask) for name, (x, y) in clients(dtype=dtype).items()}
+    return {name: (x, y[:, None, None] * mask) for name, (x, y) in clients().items()}
 
 
 def are_probabilities(logits: Tensor) -> bool:

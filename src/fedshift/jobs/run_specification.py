@@ -1,4 +1,4 @@
-"""What all sites and the server of a run must agree on, as its spec says it."""
+"""The specification of a federation, made from a run of a study."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ def about_pairs(synthetic: bool) -> str:
 def _checks(people: Iterable[Cohort], pictures: bool) -> Iterator[Concern]:
     """Yield each check of the data; it names its partitions where these differ in it.
 
-    Each problem is told. What else differs between partitions by its numbers alone is told of the first, with the names
-    of the others. With `pictures`, near copies have images of the nearest.
+    Every problem has its own line. Other checks of one title and status share a line: the numbers of the first
+    partition, and the names of the others. With `pictures`, near copies have images of the nearest.
     """
     people = list(people)
     found: dict[tuple[str, str, str], dict[Check, list[str]]] = {}

@@ -57,7 +57,7 @@ def _who(results: StudyResults, cohort: Cohort, run: Run, cards: dict[str, dict[
     table = _with_events(cohort, rows, classes)
     columns = _further(rows)
     if number:
-        # read aloud, the tables of several partitions need names of their own
+        # a screen reader tells tables apart by their names
         table = _named(table, cohort)
         columns = columns and _named(columns, cohort)
     return Who(cohort.title, flow.svg(f"flow-{number}", way), table, columns)
