@@ -14,7 +14,7 @@ from ..core.registry import discover
 from ..core.rng import keyed
 from ..engine.federation import Federation
 from ..engine.specification import Specification
-from .algorithms import SETTINGS, alike, federation, learns, outlining
+from .algorithms import MASKS, SETTINGS, alike, federation, learns, outlining
 from .case import Case, made, numeric, others, require, variants
 from .fixtures import CLASSES, clients, differing, network
 from .hooks import watched
@@ -34,8 +34,7 @@ def cases(cls: Kind) -> Iterator[Case]:
             title = f"it learns, resumes, and the order of clients makes no difference: {algorithm}, bn {bn}"
             yield Case(title, partial(trains, cls, algorithm, bn))
     if "segmentation" in cls.tasks:
-        title = "it learns masks, to the same bits after a resume and in any order of clients"
-        yield Case(title, partial(learns_masks, cls))
+        yield Case(MASKS, partial(learns_masks, cls))
     yield Case("its network answers any batch", partial(answers, cls))
     yield Case("it differs from training without it", partial(differs, cls))
     for field in numeric(cls):

@@ -20,6 +20,7 @@ class SharedFeatures(Algorithm):
     """
 
     paper = "control"
+    tasks = ("classification",)
     weight: float = Field(0.5, ge=0, description="weight of the pull")
 
     def broadcast(self, server: Server) -> dict[str, Tensor]:
