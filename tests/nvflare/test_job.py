@@ -13,18 +13,18 @@ import pytest
 import torch
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import make_reply
+from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.fuel.utils import fobs
 from three_sites import SITES, STUDY, write
 
 from fedshift.core.errors import UserError
-from fedshift.engine.transport import Fault, Message
+from fedshift.engine.transport import Fault, Message, packed
 from fedshift.io.paths import Paths
 from fedshift.io.text import read_json
 from fedshift.jobs import replay
 from fedshift.nvflare.job import StudyController, StudyExecutor
-from fedshift.nvflare.shareables import Settings, packed, unpacked
+from fedshift.nvflare.shareables import KEY, Settings, message_of
 
 
 def through_nvflare(shareable: Any) -> Any:
@@ -54,7 +54,7 @@ class Job(StudyController):
 
     def broadcast(self, task: Any, fl_ctx: FLContext, targets: Any = None, min_responses: int = 1, **_: Any) -> None:
         (name,) = targets
-        message = unpacked(task.data)
+        message = message_of(task.data)
         assert isinstance(message, Message)
         if name in self.gone and message.kind == "train":
             task.completion_status = SimpleNamespace(value="client_dead")
@@ -80,7 +80,7 @@ class Job(StudyController):
 def test_a_message_comes_back_bit_by_bit() -> None:
     tensors = {"a": torch.tensor([0.1, -0.0, math.inf, math.nan]), "n": torch.tensor(3), "z": torch.zeros(0)}
     message = Message("train", {"round": 3, "loss": math.nan, "none": None}, tensors)
-    back = unpacked(through_nvflare(packed(message)))
+    back = message_of(through_nvflare(Shareable({KEY: packed(message)})))
     assert isinstance(back, Message)
     assert (back.kind, json.dumps(back.about)) == (message.kind, json.dumps(message.about))
     for name, tensor in tensors.items():
@@ -89,8 +89,10 @@ def test_a_message_comes_back_bit_by_bit() -> None:
 
 
 def test_a_fault_comes_back_and_an_error_of_nvflare_becomes_one() -> None:
-    assert unpacked(through_nvflare(packed(Fault("has another study")))) == Fault("has another study")
-    failed = unpacked(make_reply(ReturnCode.EXECUTION_EXCEPTION))
+    assert message_of(through_nvflare(Shareable({KEY: packed(Fault("has another study"))}))) == Fault(
+        "has another study"
+    )
+    failed = message_of(make_reply(ReturnCode.EXECUTION_EXCEPTION))
     assert isinstance(failed, Fault)
     assert "EXECUTION_EXCEPTION" in failed.reason
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,16 @@ from fedshift.core.errors import UserError
 from fedshift.engine.federation import Federation
 from fedshift.engine.site import Site
 from fedshift.engine.specification import Specification
-from fedshift.engine.transport import Fault, Message
-from fedshift.io.tensors import packed, unpacked
+from fedshift.engine.transport import Fault, Message, packed, unpacked
 
 Change = Callable[[str, Message], Message]
 
 
 def through_bytes(message: Message) -> Message:
     """The message as it arrives at the other side."""
-    wire = packed(message.tensors, {"kind": message.kind, "about": json.dumps(message.about)})
-    tensors, about = unpacked(wire, "message")
-    return Message(about["kind"], json.loads(about["about"]), tensors)
+    there = unpacked(packed(message))
+    assert isinstance(there, Message)
+    return there
 
 
 class InMemory:

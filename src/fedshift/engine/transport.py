@@ -7,10 +7,15 @@ algorithms nor rounds, so that one of them can be a loop in this process and ano
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from safetensors import SafetensorError
 from torch import Tensor
+
+from ..core.errors import UserError
+from ..io import tensors
 
 
 class Message(NamedTuple):
@@ -28,6 +33,11 @@ class Message(NamedTuple):
     kind: str
     about: dict[str, Any]
     tensors: dict[str, Tensor]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
 class Fault(NamedTuple):
@@ -61,6 +71,24 @@ class Transport(Protocol):
         it asks again.
         """
         ...
+
+
+def packed(message: Message | Fault) -> bytes:
+    """Return the bytes of a message, or of the fault in its place: safetensors with a checksum."""
+    if isinstance(message, Fault):
+        return tensors.packed({}, {"fault": message.reason})
+    return tensors.packed(message.tensors, {"kind": message.kind, "about": json.dumps(message.about)})
+
+
+def unpacked(content: bytes) -> Message | Fault:
+    """Return what `packed` was given, its tensors on the CPU and sorted by name; a Fault for other bytes."""
+    try:
+        values, about = tensors.unpacked(content, "the message")
+        if "fault" in about:
+            return Fault(about["fault"])
+        return Message(about["kind"], json.loads(about["about"]), values)
+    except (UserError, SafetensorError, KeyError, ValueError) as error:
+        return Fault(f"what came is not a message: {error}")
 
 
 def content_of(tensor: Tensor) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,16 +10,17 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import torch
 
 from ..core.errors import UserError
-from ..engine.transport import Fault, Message
+from ..engine.transport import Fault, Message, packed, unpacked
 
 if TYPE_CHECKING:
     from flwr.app import RecordDict
     from flwr.serverapp import Grid
     from flwr.supercore.runtime import RuntimeHttpClient
 
+KEY = "message"
+"""Name of the one record of a message, and of the one array in it."""
 LOST = httpx.HTTPError
 """What a call raises whose program has ended, or refuses it."""
 RETRY = 20.0
@@ -62,29 +62,21 @@ class Over(Exception):  # noqa: N818 - it is no error
     """The server has said that the study is over."""
 
 
-def packed(message: Message) -> RecordDict:
-    """Return the records of a message: its tensors, bit by bit, and everything else as one JSON text."""
-    from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+def records_of(message: Message | Fault) -> RecordDict:
+    """Return the records of a message, or of the fault in its place: one array, which Flower cuts into pieces."""
+    from flwr.app import Array, ArrayRecord, RecordDict
 
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in message.tensors.items()}
-    about = ConfigRecord({"kind": message.kind, "about": json.dumps(message.about), "names": list(tensors)})
-    return RecordDict({"about": about, "tensors": ArrayRecord(tensors)})
-
-
-def unpacked(records: RecordDict) -> Message | Fault:
-    """Return the message of some records, or the fault that a site sent in its place."""
-    about: Mapping[str, Any] = records.config_records["about"]
-    if "fault" in about:
-        return Fault(str(about["fault"]))
-    tensors = records.array_records["tensors"].to_torch_state_dict()
-    ordered = {str(name): torch.clone(tensors[name]) for name in about["names"]}
-    return Message(str(about["kind"]), json.loads(str(about["about"])), ordered)
+    content = packed(message)
+    return RecordDict({KEY: ArrayRecord({KEY: Array("uint8", (len(content),), "safetensors", content)})})
 
 
-def _refused(reason: str) -> RecordDict:
-    from flwr.app import ConfigRecord, RecordDict
-
-    return RecordDict({"about": ConfigRecord({"fault": reason})})
+def message_of(records: RecordDict) -> Message | Fault:
+    """Return what `records_of` was given; a Fault for other records."""
+    try:
+        content = records.array_records[KEY][KEY].data
+    except KeyError:
+        return Fault("what came is not a message of fedshift")
+    return unpacked(content)
 
 
 class FlowerTransport:
@@ -150,10 +142,9 @@ class FlowerTransport:
         if not messages:
             return {}
         began = time.monotonic()
-        contents = {node: packed(message) for node, message in messages.items()}
-        sent = [OnWire(content, dst_node_id=node, message_type="query") for node, content in contents.items()]
-        self.bytes_down += sum(map(_bytes, contents.values()))
-        open_ids = dict(zip(self._grid.push_messages(sent), contents, strict=True))
+        sent = [OnWire(records_of(m), dst_node_id=node, message_type="query") for node, m in messages.items()]
+        self.bytes_down += sum(message.nbytes for message in messages.values())
+        open_ids = dict(zip(self._grid.push_messages(sent), messages, strict=True))
         answers: dict[int, Message | Fault] = {}
         while open_ids and time.monotonic() - began < limit:
             for reply in self._grid.pull_messages(list(open_ids)):
@@ -161,16 +152,12 @@ class FlowerTransport:
                 if reply.has_error():
                     answers[node] = Fault(" ".join(reply.error.reason.split()) or f"error {reply.error.code}")
                     continue
-                self.bytes_up += _bytes(reply.content)
-                answers[node] = unpacked(reply.content)
+                answer = answers[node] = message_of(reply.content)
+                self.bytes_up += answer.nbytes if isinstance(answer, Message) else 0
                 self._longest = max(self._longest, time.monotonic() - began)
             if open_ids:
                 time.sleep(POLL)
         return answers
-
-
-def _bytes(records: RecordDict) -> int:
-    return sum(int(record.count_bytes()) for record in records.array_records.values())
 
 
 # ---- what lies below Flower's public API
@@ -336,10 +323,9 @@ def answer_tasks(
             except (TimeoutError, ObjectPullError):
                 push_task_output(client, None, SubStatus.FAILED, "the message did not come")
                 continue
-            asked = unpacked(received.content)
+            asked = message_of(received.content)
             replied = answer(asked) if isinstance(asked, Message) else asked
-            content = _refused(replied.reason) if isinstance(replied, Fault) else packed(replied)
-            push_message(client, OnWire(content, reply_to=received), context)
+            push_message(client, OnWire(records_of(replied), reply_to=received), context)
             push_task_output(client, context, SubStatus.COMPLETED, "")
         if isinstance(asked, Message) and asked.kind == "over":
             raise Over

@@ -15,11 +15,11 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from ..core.errors import Interrupted, UserError
-from ..engine.transport import Fault, Message
+from ..engine.transport import Fault, Message, packed
 from ..hospitals import agreed, study_server
 from ..hospitals.disclosure import leaves
 from ..hospitals.hospital import Hospital
-from .shareables import KEY, TASK, Settings, packed, unpacked
+from .shareables import KEY, TASK, Settings, message_of
 
 POLL, WAIT, LIMIT = 0.1, 600.0, 6 * 3600
 """Seconds between two looks for answers, for sites to join, and for one answer, since a site may train for hours."""
@@ -60,7 +60,7 @@ class NvflareTransport:
     Attributes
     ----------
     names : names of all sites, sorted
-    bytes_down, bytes_up : bytes of messages sent and received so far
+    bytes_down, bytes_up : bytes of tensors sent and received so far
     """
 
     def __init__(self, controller: Controller, context: FLContext, stop: Signal, names: Sequence[str]) -> None:
@@ -78,13 +78,13 @@ class NvflareTransport:
         answers: dict[str, Message | Fault] = {}
 
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
-            self.bytes_up += len(client_task.result.get(KEY, b""))
-            answers[client_task.client.name] = unpacked(client_task.result)
+            answer = answers[client_task.client.name] = message_of(client_task.result)
+            self.bytes_up += answer.nbytes if isinstance(answer, Message) else 0
 
         tasks = {}
         for name in messages.keys() & {*self.here()}:
-            content = packed(messages[name])
-            self.bytes_down += len(content[KEY])
+            content = Shareable({KEY: packed(messages[name])})
+            self.bytes_down += messages[name].nbytes
             tasks[name] = Task(TASK, content, timeout=LIMIT, result_received_cb=received)
             self._controller.broadcast(tasks[name], self._context, targets=[name], min_responses=1)
         while any(task.completion_status is None for task in tasks.values()):
@@ -105,14 +105,14 @@ class StudyExecutor(Executor):
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Return the answer to a message, or why there is none."""
         try:
-            settings, message = Settings.read(fl_ctx), unpacked(shareable)
+            settings, message = Settings.read(fl_ctx), message_of(shareable)
             with contextlib.chdir(settings.folder):
                 if isinstance(message, Message):
                     message = self._opened(settings, fl_ctx).answer(message)
-                return packed(message)
+                return Shareable({KEY: packed(message)})
         except UserError as error:
             self.log_error(fl_ctx, str(error))
-            return packed(Fault(str(error)))
+            return Shareable({KEY: packed(Fault(str(error)))})
 
     def _opened(self, settings: Settings, context: FLContext) -> Hospital:
         if self._hospital is None:

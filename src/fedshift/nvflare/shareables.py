@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
@@ -12,8 +11,7 @@ from nvflare.apis.shareable import Shareable
 from .. import study
 from ..core.frozen import Frozen
 from ..core.registry import validated
-from ..engine.transport import Fault, Message
-from ..io import tensors
+from ..engine.transport import Fault, Message, unpacked
 from ..io.text import read_json
 from ..study.plan import Plan
 from ..study.settings import scale_of
@@ -53,20 +51,9 @@ class Settings(Frozen):
         return study.load(Path(self.study), scale_of())
 
 
-def packed(message: Message | Fault) -> Shareable:
-    """Return a message, or the fault in its place, as the bytes of one file of tensors."""
-    if isinstance(message, Fault):
-        return Shareable({KEY: tensors.packed({}, {"fault": message.reason})})
-    about = {"kind": message.kind, "about": json.dumps(message.about)}
-    return Shareable({KEY: tensors.packed(message.tensors, about)})
-
-
-def unpacked(shareable: Shareable) -> Message | Fault:
-    """Return the message of `packed`, or a fault where NVFlare has an error in its place."""
+def message_of(shareable: Shareable) -> Message | Fault:
+    """Return the message that came, or a fault where NVFlare has an error in its place."""
     code = shareable.get_return_code()
     if code != ReturnCode.OK or KEY not in shareable:
         return Fault(f"NVFlare says {code}; see the log of the site")
-    content, about = tensors.unpacked(shareable[KEY], "message")
-    if "fault" in about:
-        return Fault(about["fault"])
-    return Message(about["kind"], json.loads(about["about"]), content)
+    return unpacked(shareable[KEY])
