@@ -227,7 +227,7 @@ def test_check_prints_what_to_beware_of(capsys: pytest.CaptureFixture[str]) -> N
         "  warning: patients at several sites: 1, at internal and external ones: 1; "
         "if they are different people, put the site before the patient's name",
         "  warning: patients 'p1', 'P1' differ only by spaces, case or Unicode form, and count as 2",
-        "  warning: every image has a patient of its own (20): is `patient` the name of an image? Then images of one "
+        "  warning: every image has its own patient (20): is `patient` the name of an image? Then images of one "
         "patient may train and test, and intervals are too narrow",
         "  warning: classes go with sites (Cramér's V 0.58): a network may tell the classes by the scanner, and scores "
         "at home do not show it",

@@ -102,7 +102,7 @@ def test_patients_at_several_sites_are_counted_and_those_across_apart() -> None:
         "site 'D' (images: 20) has no role in the study",
         "patients at several sites: 3, at internal and external ones: 1; "
         "if they are different people, put the site before the patient's name",
-        "every image has a patient of its own (60): is `patient` the name of an image? Then images of one patient may "
+        "every image has its own patient (60): is `patient` the name of an image? Then images of one patient may "
         "train and test, and intervals are too narrow",
     ]
 

@@ -98,7 +98,7 @@ def test_with_a_spacing_the_centre_is_cut_out_or_black_is_added(tmp_path: Path) 
         assert (image[:rim] == 0).all()
         assert (image[rim : SIDE - rim, rim : SIDE - rim] > 0).mean() > 0.9
     Image.new("RGB", (SIDE, SIDE)).save(tmp_path / "plain.png")
-    with pytest.raises(UserError, match=r"plain\.png: is no scan, and dataset\.spacing needs scans"):
+    with pytest.raises(UserError, match=r"plain\.png: is not a scan, and dataset\.spacing needs scans"):
         prepared(own(tmp_path, ["plain.png"], spacing=1), tmp_path)
 
 

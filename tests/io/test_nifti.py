@@ -150,7 +150,7 @@ def test_what_is_no_volume_of_numbers_is_refused(tmp_path: Path) -> None:
     assert "holds colours or complex numbers" in fault(saved(tmp_path / "colours.nii", colours))
     assert "holds colours or complex" in fault(saved(tmp_path / "c.nii", np.zeros((3, 3, 3), np.complex64)))
     five = saved(tmp_path / "five.nii", np.zeros((3, 3, 3, 2, 2), np.int16))
-    assert fault(five) == "has 5 dimensions (3x3x3x2x2); store each volume in a file of its own"
+    assert fault(five) == "has 5 dimensions (3x3x3x2x2); store each volume in its own file"
     flat = saved(tmp_path / "flat.nii", np.arange(12, dtype=np.int16).reshape(3, 4))
     assert (
         image(flat, window=(0, 12))[..., 0].tolist()

@@ -92,10 +92,10 @@ def test_departures_from_wilds_are_named(built: tuple[Plan, Paths]) -> None:
     partition = OFFICIAL | {"external": ["centre1", "centre2"]}
     (line,) = lines(built, dataset=Camelyon17(), partition=partition)["WILDS' rules"]
     assert line.startswith(
-        "Non-standard, because training is federated, a protocol of its own; there is one seed, fewer than the 10 for "
-        "Camelyon17; the split is not the official one (training at centres 0, 3 and 4, test at centre 2); the patches "
-        "that WILDS keeps for in-distribution validation train too; the round is not chosen at centre 1; TsmoBN takes "
-        "statistics of test images, without labels."
+        "Non-standard, because training is federated, which is another protocol; there is one seed, fewer than the 10 "
+        "for Camelyon17; the split is not the official one (training at centres 0, 3 and 4, test at centre 2); the "
+        "patches that WILDS keeps for in-distribution validation train too; the round is not chosen at centre 1; "
+        "TsmoBN takes statistics of test images, without labels."
     )
 
 

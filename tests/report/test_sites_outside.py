@@ -27,13 +27,14 @@ def test_the_page_says_what_external_sites_get(tmp_path: Path) -> None:
         "apfl: external sites get the global model, internal sites mixtures of it with their personal networks.",
     ]
     titles = {condition.run.algorithm.name: condition.title for condition in findings.conditions}
-    two = f"{listed([titles[name] for name in names[1:5]])}: internal sites are predicted with networks or layers of"
-    caveat = "each client has a body of its own, so there is no model for external sites."
+    named = listed([titles[name] for name in names[1:5]])
+    two = f"{named}: internal sites are predicted with their own networks or layers"
+    caveat = "each client has its own body, so there is no model for external sites."
     text = html.unescape(page.write(plan, paths).read_text(encoding="utf-8"))
     assert caveat in text
     assert two in text
     first = answer(findings)
-    assert "Each client has a body of its own: only the last layer travels." in " ".join([first.lead, *first.others])
+    assert "Each client has its own body: only the last layer travels." in " ".join([first.lead, *first.others])
 
 
 def test_a_study_of_global_models_alone_has_no_such_lines(tmp_path: Path) -> None:

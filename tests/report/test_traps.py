@@ -186,7 +186,7 @@ def test_a_site_whose_masks_are_inverted_is_a_problem(inverted: int, status: str
 @pytest.mark.parametrize(
     ("patients", "words"),
     [
-        ([f"image{n}" for n in range(3 * EACH)], "every image has a patient of its own"),
+        ([f"image{n}" for n in range(3 * EACH)], "every image has its own patient"),
         ([f"{n // 8 + 1:0{2 + n % 2}}" for n in range(3 * EACH)], "agree but for leading zeros"),
     ],
     ids=["images", "zeros"],

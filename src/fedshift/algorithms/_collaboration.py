@@ -81,14 +81,14 @@ class _Apart(Collaboration):
 class SharedHead(_Apart):
     """Clients train together and select one round, but only their last layer is common: the strategy of LG-FedAvg."""
 
-    apart = "each client has a body of its own"
+    apart = "each client has its own body"
     moves = "only the last layer travels"
 
 
 class SharedPrototypes(_Apart):
     """Clients train together and select one round, but share features of classes alone: the strategy of FedProto."""
 
-    apart = "each client has a network of its own"
+    apart = "each client has its own network"
     moves = "only the mean features of classes travel"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FedProto(Algorithm):
-    """Each client trains a network of its own; they share the mean features of each class, its prototypes.
+    """Each client trains its own network; they share the mean features of each class, its prototypes.
 
     The loss is the cross-entropy plus `weight` times the mean, over batch and features, of (f - c)^2. f are the
     features of an image, the inputs of the last linear layer, and c is the prototype of its class. An image of a class

@@ -312,10 +312,10 @@ def _measured(
 ) -> dict[tuple[str, str], list[Measured]]:
     """Return what each training of a condition that is there gives, by role and site."""
     measured: dict[tuple[str, str], list[Measured]] = defaultdict(list)
-    known = functools.cache(functools.partial(clusters, samples))
+    clusters_of = functools.cache(functools.partial(clusters, samples))
     for run, parts in predicted.by_site(condition.runs.values(), key):
         for part in parts:
-            patients = known(run.data.id)
+            patients = clusters_of(run.data.id)
             people = People(patients.of(part.samples, part.site), patients.group(part.site), run.seed)
             measured[part.role, part.site].append(measure(*target(part.label, part.probability), people))
     return measured

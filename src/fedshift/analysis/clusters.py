@@ -55,5 +55,5 @@ def clusters(samples: Samples, data: str) -> Clusters:
     except UserError:
         return Clusters(data, pd.Series(dtype=object), shared=False)
     shared = "base" in table
-    known = table.set_index("sample")["base" if shared else "patient"].astype(object)
-    return Clusters(data, known.where(known.isna(), known.astype(str)), shared)
+    groups = table.set_index("sample")["base" if shared else "patient"].astype(object)
+    return Clusters(data, groups.where(groups.isna(), groups.astype(str)), shared)

@@ -87,8 +87,8 @@ def table(names: Names, predicted: Predictions) -> pd.DataFrame:
         ids = {"condition_id": condition.id}
         for run in condition.runs.values():
             rows += [ids | row for row in _of_run(predicted, run, condition.inferences)]
-    known = [name for name in COLUMNS if name not in (*CONDITION, *INFERENCE)]
-    together = pd.DataFrame(rows, columns=known).astype(dict.fromkeys(("collapsed", *COUNTS), "Int64"))
+    columns = [name for name in COLUMNS if name not in (*CONDITION, *INFERENCE)]
+    together = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(("collapsed", *COUNTS), "Int64"))
     return names.described(together)[COLUMNS]
 
 

@@ -37,9 +37,9 @@ def tables(plan: Plan, paths: Paths) -> list[Table]:
     Traffic is measured with random images of the right shape. Neither the data nor a trained run is needed, unless
     only the prepared data have the shape. Raises UserError where the shape is not known.
     """
-    known = conditions(plan).values()
+    members = conditions(plan).values()
     counts = SampleCounts(paths)
-    entries = [_entry(one, counts, one.full_title(several(known))) for one in known]
+    entries = [_entry(one, counts, one.full_title(several(members))) for one in members]
     out = [_round(entries), _total(entries, statistics=True)]
     if any(phase.statistics for entry in entries for phase in entry.traffic.phases):
         out.append(_total(entries, statistics=False))
@@ -126,7 +126,7 @@ def _round(entries: list[_Entry]) -> Table:
         "for each client (unicast)"
     )
     if len(rows) > sum(len(entry.traffic.phases) for entry in entries):
-        caption += ". What clients exchange once has a row of its own: before round 1, a mean over clients"
+        caption += ". What clients exchange once has its own row: before round 1, a mean over clients"
     return Table(caption, (*header, *over), tuple(rows), 2)
 
 

@@ -282,6 +282,6 @@ def best_of(group: Sequence[Entry], means: dict[str, float], higher: bool) -> En
 
     None where no mean is known.
     """
-    known = [one for one in group if not math.isnan(means.get(one.id, math.nan))]
-    candidates = [one for one in known if not one.control] or known
+    scored = [one for one in group if not math.isnan(means.get(one.id, math.nan))]
+    candidates = [one for one in scored if not one.control] or scored
     return (max if higher else min)(candidates, key=lambda one: means[one.id], default=None)

@@ -79,19 +79,19 @@ def standings(findings: Findings) -> list[Standing]:
         if best is None:
             continue
         others = [contrast(findings, best, one, role) for one in members if one != best]
-        known = sorted(filter(None, others), key=lambda one: one.value.mean)
-        if known:
-            made.append(Standing(best, levels[best.id], tuple(known[0].sites), tuple(known)))
+        ordered = sorted(filter(None, others), key=lambda one: one.value.mean)
+        if ordered:
+            made.append(Standing(best, levels[best.id], tuple(ordered[0].sites), tuple(ordered)))
     return made
 
 
 def declared(findings: Findings) -> list[Contrast]:
     """Return the differences that the study declares as its primary comparison."""
-    known = {one.family if findings.averaged else one.id: one.id for one in reversed(findings.conditions)}
+    ids = {one.family if findings.averaged else one.id: one.id for one in reversed(findings.conditions)}
     role = comparisons.role(findings.conditions)
     made = []
     for pair in findings.primary:
-        first, second = (comparisons.entry(findings.names, known[id_], inference) for id_, inference in pair)
+        first, second = (comparisons.entry(findings.names, ids[id_], inference) for id_, inference in pair)
         made.append(contrast(findings, first, second, role))
     return [one for one in made if one is not None]
 

@@ -100,9 +100,9 @@ def _scores(table: pd.DataFrame) -> pd.Series:
 
 def _inference(inference: str, **options: Any) -> str:
     """Return an inference with its options: `tsmobn (momentum 0.9, batch_size 32)`."""
-    known = [f"{name} {value}" for name, value in options.items() if pd.notna(value)]
-    if known:
-        return f"{inference} ({', '.join(known)})"
+    settings = [f"{name} {value}" for name, value in options.items() if pd.notna(value)]
+    if settings:
+        return f"{inference} ({', '.join(settings)})"
     return inference
 
 
@@ -188,8 +188,8 @@ def _unmatched(mine: pd.Series, others: pd.Series, name: str) -> Iterator[str]:
     """Yield what only one side has scores of: whole sites, inferences and metrics, then the number of other scores."""
     rows = mine.index.difference(others.index, sort=False).to_frame(index=False)
     for column in ("site", "inference", "metric"):
-        known = set(others.index.get_level_values(column))
-        new = ~rows[column].isin(known)
+        there = set(others.index.get_level_values(column))
+        new = ~rows[column].isin(there)
         yield from (f"only in {name}: {column} {value}" for value in rows.loc[new, column].unique())
         rows = rows[~new]
     if len(rows):

@@ -43,13 +43,13 @@ def write(plan: Plan, paths: Paths, threads: int = 1) -> Path:
     samples = results.load(plan, paths).samples
     rows: list[dict[str, Any]] = []
     for condition in names.conditions.values():
-        known = clusters(samples, condition.run.data.id)
+        patients = clusters(samples, condition.run.data.id)
         for name, run in condition.runs.items():
             files = paths.run_files(name)
             if files.manifest.exists():
                 seen = list(features(files.folder, _asked(plan, condition), paths, EACH, threads))
                 about = {"condition_id": condition.id, "run": name, "seed": run.seed}
-                rows += [about | row for row in _rows(seen, known, effects.plain(plan) or condition.inferences[0])]
+                rows += [about | row for row in _rows(seen, patients, effects.plain(plan) or condition.inferences[0])]
     known_columns = [name for name in COLUMNS if name not in (*CONDITION, *INFERENCE)]
     table = names.described(pd.DataFrame(rows, columns=known_columns))[COLUMNS]
     out = paths.study_files(plan.name).divergence
@@ -140,5 +140,5 @@ def mmd(x: np.ndarray, y: np.ndarray) -> float:
         return 0.0 if not squares.any() else float("nan")
     kernel = np.exp(-squares / (2 * width**2))
     n, m = len(x), len(y)
-    own = [(part.sum() - len(part)) / (len(part) * (len(part) - 1)) for part in (kernel[:n, :n], kernel[n:, n:])]
-    return float(sum(own) - 2 * kernel[:n, n:].sum() / (n * m))
+    within = [(part.sum() - len(part)) / (len(part) * (len(part) - 1)) for part in (kernel[:n, :n], kernel[n:, n:])]
+    return float(sum(within) - 2 * kernel[:n, n:].sum() / (n * m))

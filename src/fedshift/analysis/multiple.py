@@ -61,10 +61,10 @@ def friedman(values: np.ndarray) -> Ranked:
     sites, methods = values.shape
     ranks = rankdata(-values, axis=1).mean(0)
     chi2, chi2_p = friedmanchisquare(*values.T)
-    rest = sites * (methods - 1) - chi2
+    denominator = sites * (methods - 1) - chi2
     ratio = np.inf
-    if rest > 1e-12:
-        ratio = (sites - 1) * chi2 / rest
+    if denominator > 1e-12:
+        ratio = (sites - 1) * chi2 / denominator
     p = fisher.sf(ratio, methods - 1, (methods - 1) * (sites - 1))
     return Ranked(ranks, float(chi2), float(chi2_p), float(ratio), float(p))
 

@@ -46,6 +46,6 @@ class Names:
         words = {one.id: one.words for one in self.conditions.values()}
         words |= {one.family: one.words | {"held_out": ALL} for one in self.conditions.values()}
         condition = {name: [words[id_][name] for id_ in table["condition_id"]] for name in CONDITION}
-        known = pd.DataFrame([*self.inferences.values()], [*self.inferences], INFERENCE).astype(TYPES)
-        inference = known.loc[list(table["inference_id"])]
+        options = pd.DataFrame([*self.inferences.values()], [*self.inferences], INFERENCE).astype(TYPES)
+        inference = options.loc[list(table["inference_id"])]
         return table.assign(**condition, **{name: inference[name].array for name in INFERENCE})

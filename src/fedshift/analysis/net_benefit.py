@@ -94,11 +94,11 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
 
 def _bounds(trainings: Sequence[Benefit], k: int, cluster: np.ndarray, group: Group) -> tuple[float, float]:
     """Return the interval of the difference at threshold k over patients and trainings."""
-    each = [
+    differences = [
         difference(Benefit(training.model[:, k], training.everyone[:, k]), cluster, group, n)
         for n, training in enumerate(trainings)
     ]
-    return estimates.over_trainings(each).interval()
+    return estimates.over_trainings(differences).interval()
 
 
 def _by_site(

@@ -228,13 +228,13 @@ def points(table: pd.DataFrame) -> Points:
     found: Points = {}
     for place, rows in table.groupby([*IDS, "role", "site"], sort=False):
         whole = rows[rows["run"] == ALL].iloc[0]
-        each = rows[rows["run"] != ALL]
-        rates = {name: _rate(name, whole, each) for name in RATES}
+        trainings = rows[rows["run"] != ALL]
+        rates = {name: _rate(name, whole, trainings) for name in RATES}
         drifts = {name: float(whole[f"{name}_drift"]) for name in DRIFTS}
         counts = {name: float(whole[name]) for name in COUNTS}
         condition, inference, role, site = map(str, place)
         numbers = (int(whole["patients"]), int(whole["samples"]))
-        found[condition, inference, role, site] = Point(tuple(each["threshold"]), *numbers, counts, rates, drifts)
+        found[condition, inference, role, site] = Point(tuple(trainings["threshold"]), *numbers, counts, rates, drifts)
     return found
 
 
@@ -310,7 +310,7 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
         counts, people = _stacked(parts, thresholds)
         for name, members in groups.items():
             mean = rates(counts[members].sum(1)).mean(0)
-            away = mean - home.setdefault(name, mean)  # validation comes first
+            change = mean - home.setdefault(name, mean)  # validation comes first
             low, high = bounds(counts[members], people, parts[0].group)
             yield {
                 **{"condition_id": condition.id, "inference_id": key, "role": role, "site": site, "run": name},
@@ -324,7 +324,7 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
                 **dict(zip(RATES, mean, strict=True)),
                 **dict(zip((f"{rate}_low" for rate in RATES), low, strict=True)),
                 **dict(zip((f"{rate}_high" for rate in RATES), high, strict=True)),
-                **{f"{rate}_drift": away[[*RATES].index(rate)] for rate in DRIFTS if role != VALIDATION},
+                **{f"{rate}_drift": change[[*RATES].index(rate)] for rate in DRIFTS if role != VALIDATION},
             }
 
 

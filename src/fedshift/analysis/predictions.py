@@ -46,8 +46,8 @@ def inferences(plan: Plan) -> dict[str, dict[str, Any]]:
     columns: dict[str, dict[str, Any]] = {}
     for name, inference in plan.inferences.items():
         shown = inference.score_columns()
-        rest = {k: v for k, v in inference.changed().items() if k not in shown or shown[k] != v}
-        inside = ", ".join(f"{k}={v}" for k, v in rest.items())
+        others = {k: v for k, v in inference.changed().items() if k not in shown or shown[k] != v}
+        inside = ", ".join(f"{k}={v}" for k, v in others.items())
         columns[name] = {"inference": f"{inference.name}({inside})" if inside else inference.name, **shown}
     for group in _groups((name, tuple(about.values())) for name, about in columns.items()):
         for name in group if len(group) > 1 else ():  # columns that say the same of different settings
@@ -288,21 +288,21 @@ class Predictions:
         counted = [column for column in rows.columns if column.startswith(COUNT)]
         table = rows[["sample", *SITE, "label", *counted]]
         alike = self._about[run.partition_id, split]
-        about = next((one for one in alike if table.equals(one.table)), None)
-        if about is None:
-            about = _divided(table, counted)
-            alike.append(about)
-        return _Kept(about, rows[self.columns(run)].to_numpy(dtype=float))
+        shared = next((one for one in alike if table.equals(one.table)), None)
+        if shared is None:
+            shared = _divided(table, counted)
+            alike.append(shared)
+        return _Kept(shared, rows[self.columns(run)].to_numpy(dtype=float))
 
 
 def _divided(table: pd.DataFrame, counted: Sequence[str]) -> _About:
     """Return the columns that runs share by site. `counted` are those of what an inference counted there."""
     sites = []
     for (site, role), rows in table.groupby(SITE, sort=False):
-        known = {name.removeprefix(COUNT): float(rows[name].iloc[0]) for name in counted if rows[name].notna().iloc[0]}
+        counts = {name.removeprefix(COUNT): float(rows[name].iloc[0]) for name in counted if rows[name].notna().iloc[0]}
         samples = rows.set_index("sample").index
         label = rows["label"].to_numpy()
-        sites.append((rows.index.to_numpy(), Part(str(site), str(role), samples, label, np.empty((0, 0)), known)))
+        sites.append((rows.index.to_numpy(), Part(str(site), str(role), samples, label, np.empty((0, 0)), counts)))
     return _About(table, sites)
 
 

@@ -43,5 +43,5 @@ def ranking(findings: Findings) -> Ranking:
 
 def _values(findings: Findings, one: Entry, first: Entry, role: str) -> list[float]:
     """Return the headline metric at each site, in the order of the first entry, turned so that more is better."""
-    known = {site: findings.value(member, role, site, one.inference) for member, site in one.sites(role)}
-    return [findings.better(known[site]).mean for _, site in first.sites(role)]
+    values = {site: findings.value(member, role, site, one.inference) for member, site in one.sites(role)}
+    return [findings.better(values[site]).mean for _, site in first.sites(role)]

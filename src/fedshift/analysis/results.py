@@ -267,8 +267,8 @@ def examples(results: StudyResults, each: int) -> dict[str, tuple[np.ndarray, np
         samples = results.samples(data)
         labels = samples["label"].to_numpy()
         if len(samples) != len(images):
-            what = f"has {len(images)} images, but samples.parquet has {len(samples)} rows"
-            raise UserError(files.images, what, "remove its folder, and run the study again")
+            problem = f"has {len(images)} images, but samples.parquet has {len(samples)} rows"
+            raise UserError(files.images, problem, "remove its folder, and run the study again")
         for site, rows in samples.groupby("site", sort=False).indices.items():
             drawn = np.sort(stream("patches", data, site).permutation(rows)[:each])
             drawn = drawn[np.argsort(labels[drawn], kind="stable")]

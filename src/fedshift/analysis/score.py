@@ -35,8 +35,8 @@ def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     rows = list(_score_rows(plan, paths, missing))
     if not rows:
         first = missing[0]
-        what = f"no predictions of any run (the first: run {first['run']}, {first['inference']}: {first['why']})"
-        raise UserError(f"study {plan.name}", what, f"train and predict first: {calls.snakemake(plan, paths)}")
+        problem = f"no predictions of any run (the first: run {first['run']}, {first['inference']}: {first['why']})"
+        raise UserError(f"study {plan.name}", problem, f"train and predict first: {calls.snakemake(plan, paths)}")
     write_json(out.with_name("missing.json"), missing)
     write_table(out, pd.DataFrame(rows, columns=COLUMNS).astype(TYPES))
     return out

@@ -33,12 +33,12 @@ def parse_table(content: bytes, path: Path) -> pd.DataFrame:
     Raises UserError where it is not a table, or a column of numbers holds anything else.
     """
     with readable(path, "table"):
-        known = pd.read_csv(io.BytesIO(content), nrows=0).columns
-        text = {c: "str" for c in TEXT if c in known}
-        empty: dict[Any, Any] = {c: [] if c in text else [""] for c in known}
+        columns = pd.read_csv(io.BytesIO(content), nrows=0).columns
+        text = {c: "str" for c in TEXT if c in columns}
+        empty: dict[Any, Any] = {c: [] if c in text else [""] for c in columns}
         table = pd.read_csv(io.BytesIO(content), dtype=text, keep_default_na=False, na_values=empty)
-        table = table.astype({k: v for k, v in TYPES.items() if k in known})
-    if words := [c for c in known if c not in text and table[c].notna().any() and table[c].dtype.kind not in "iufb"]:
+        table = table.astype({k: v for k, v in TYPES.items() if k in columns})
+    if words := [c for c in columns if c not in text and table[c].notna().any() and table[c].dtype.kind not in "iufb"]:
         raise UserError(path, f"the column {words[0]!r} holds words in the place of numbers", "make it again")
     return restored(table)
 

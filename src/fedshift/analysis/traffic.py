@@ -113,7 +113,7 @@ def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str
 
     The first round is measured, and a later one of each kind: with a joint first step, with frozen statistics, with
     both or neither. What a client sends more in the first round is counted once for each client that is ever drawn.
-    Where it sends less there, or the server more or less, the first round is a phase of its own.
+    Where it sends less there, or the server more or less, the first round is its own phase.
     `images` are the numbers of training images of the internal sites; where they are not known, each has as many as an
     add-on may want.
     """

@@ -43,9 +43,9 @@ def _values_by_run(predicted: Predictions, samples: Samples) -> Iterator[dict[st
     metric: Metric = registry.build("metric", plan.study.headline)
     trained_on = functools.cache(lambda data, partition: _trained_on(predicted, samples, data, partition))
     for run in plan.runs.values():
-        known = trained_on(run.data.id, run.partition_id)
-        for _, key in predicted.every([run]) if known.any() else ():
-            for seen, outside in _outside(predicted.read(run, key), known):
+        was_seen = trained_on(run.data.id, run.partition_id)
+        for _, key in predicted.every([run]) if was_seen.any() else ():
+            for seen, outside in _outside(predicted.read(run, key), was_seen):
                 classes = predictions.probabilities(outside)
                 values = [
                     metric.value(site["label"].to_numpy(), site[classes].to_numpy(dtype=float))

@@ -38,7 +38,7 @@ def built_from_its_name(cls: type[Plugin]) -> None:
 
 def described(cls: type[Plugin]) -> None:
     """Check docstring and descriptions."""
-    require(bool(vars(cls).get("__doc__")), "it needs a docstring of its own")
+    require(bool(vars(cls).get("__doc__")), "it needs its own docstring")
     require(len(cls.summary()) > 10, "the first line of its docstring is too short: lists show it")
     undescribed = [k for k, field in cls.model_fields.items() if not field.description]
     require(not undescribed, f"settings need Field(description=...): {undescribed}")

@@ -53,5 +53,5 @@ def draws(cls: Kind, what: str) -> None:
     require((root[0].text or "").startswith(head), f"its title must begin with {head!r}")
     require(bool(figure.title), "it needs a title")
     require("<b>" not in text, "markup in a name is not escaped")
-    require(INK not in text, "text or axes have a colour of their own: leave it to the page, which may be dark")
+    require(INK not in text, "text or axes have their own colour: leave it to the page, which may be dark")
     require(len(text) < LIMIT, f"it has {len(text):,} characters, and {LIMIT:,} are the most")

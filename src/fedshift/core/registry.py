@@ -41,9 +41,9 @@ def add_file(file: Path) -> type[Plugin]:
     """Return the plug-in in a file, which is found by its name from now on. Raises UserError if it holds none."""
     if not file.is_file():
         raise UserError(file, "no such file", "give the file of one plug-in")
-    known = next(places.named_by(file), None)
-    if known:
-        return get(*known)
+    plugin = next(places.named_by(file), None)
+    if plugin:
+        return get(*plugin)
     found = places.in_file(file)
     if file.parent.resolve() not in _added:
         _add(file)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FEW = 10
 """With fewer images of a class at a site, scores of that class are rough."""
 MANY = 20
-"""With fewer images, it is no wonder that each has a patient of its own."""
+"""With fewer images, each may well show another patient."""
 TOGETHER = 0.5
 """Cramér's V of class and site above which a study is warned."""
 GIVEN_AWAY = 0.3
@@ -114,7 +114,7 @@ class Inspection:
             )
         elif images >= MANY and all(site.samples == site.patients for site in used):
             yield (
-                f"every image has a patient of its own ({images:,}): is `patient` the name of an image? Then images of "
+                f"every image has its own patient ({images:,}): is `patient` the name of an image? Then images of "
                 "one patient may train and test, and intervals are too narrow"
             )
         for names in self.zeros[:SHOWN]:

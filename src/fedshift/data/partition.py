@@ -39,7 +39,7 @@ class Split(Frozen):
         None,
         ge=2,
         le=20,
-        description="number of folds: each is the test part of a partition of its own, so that every patient of an "
+        description="number of folds: each is the test part of its own partition, so that every patient of an "
         "internal site is tested once; test is then 1 / folds, and train what val leaves",
     )
     fold: int | None = Field(None, ge=1, description="a single one of the folds, counted from 1; default: all of them")

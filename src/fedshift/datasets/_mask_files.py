@@ -98,7 +98,7 @@ def _classes(
         texts = [f"{name} ({count:,} pixels)" for name, count in zip(names, counts, strict=False)]
         more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
         problem = f"has values without a class: {', '.join(texts)}{more}"
-        raise UserError(where, problem, "name each value in dataset.masks; a mask saved as JPEG has values of its own")
+        raise UserError(where, problem, "name each value in dataset.masks; a mask saved as JPEG has other values")
     return Image.fromarray(classes)
 
 

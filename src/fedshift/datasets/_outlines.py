@@ -217,10 +217,10 @@ def ellipse(rng: np.random.Generator, radius: tuple[float, float], side: int = S
 
 def painted(rng: np.random.Generator, classes: np.ndarray, *look: str) -> np.ndarray:
     """Paint an image (height, width, 3) uint8 of classes (height, width); `look` decides light, contrast and noise."""
-    own = stream("outlines miniature", *look)
-    ground = own.uniform(50, 140, 3)
-    step = own.uniform(20, 60, 3)
-    noise = own.uniform(4, 14)
+    look_rng = stream("outlines miniature", *look)
+    ground = look_rng.uniform(50, 140, 3)
+    step = look_rng.uniform(20, 60, 3)
+    noise = look_rng.uniform(4, 14)
     levels = ground + step * classes[..., None] + rng.normal(0, noise, (*classes.shape, 3))
     return levels.clip(0, 255).round().astype(np.uint8)
 

@@ -268,7 +268,7 @@ class OwnImages(Dataset):
             return (scans or self._scan)(file).image(number, self._reading)
         for setting, wanted in (("spacing", self.spacing is not None), ("neighbours", self.neighbours)):
             if wanted:
-                raise UserError(file, f"is no scan, and dataset.{setting} needs scans", f"remove {setting}")
+                raise UserError(file, f"is not a scan, and dataset.{setting} needs scans", f"remove {setting}")
         return read_image(folder / cell, own=True, remedy=self._remedy, window=self.window)
 
     def _shorter_side(self, folder: Path, cell: str) -> int:

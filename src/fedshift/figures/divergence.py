@@ -78,13 +78,13 @@ def places(table: pd.DataFrame) -> pd.DataFrame:
 
     outside = table[table["role"] == "external"]
     several = table["condition"].nunique() > 1
-    each = len(outside[["condition", "site"]].drop_duplicates()) <= MOST
-    words = outside["condition"] if several or not each else outside["site"]
-    if several and each:
+    by_site = len(outside[["condition", "site"]].drop_duplicates()) <= MOST
+    words = outside["condition"] if several or not by_site else outside["site"]
+    if several and by_site:
         words = outside["condition"] + ": " + outside["site"]
     measures = list(MEASURES)
     points = outside.assign(place=words).rename(columns={"shown": "label"})
     home = table[table["role"] == "internal"].groupby("condition", sort=False)[measures].mean()
-    beside = points.drop_duplicates("place")[["place", "condition"]].join(home, on="condition").dropna(subset=measures)
+    at_home = points.drop_duplicates("place")[["place", "condition"]].join(home, on="condition").dropna(subset=measures)
     means = points.groupby(["place", "label"], sort=False)[measures].mean().reset_index()
-    return pd.concat([means, beside.assign(label=HOME)], ignore_index=True)
+    return pd.concat([means, at_home.assign(label=HOME)], ignore_index=True)

@@ -61,17 +61,17 @@ def _heading(site: SiteOutlines) -> str:
 
 def _tile(shown: OutlinedImage, name: str) -> Tile:
     """Return an image with its outlines, and its Dice in words below; `name` makes ids unique."""
-    what = ""
+    error = ""
     if not shown.predicted.any():
-        what = "missed"
+        error = "missed"
     elif not shown.reference.any():
-        what = "false alarm"
+        error = "false alarm"
     drawing = "".join(
         _line(path, f"{name}-{words}", colour, dashes)
         for masks, (words, colour, dashes) in zip((shown.reference, shown.predicted), LOOKS, strict=True)
         if (path := "".join(map(outline, masks)))
     )
-    return Tile(shown.image, tuple(filter(None, (f"Dice {100 * shown.dice:.1f} %", what))), drawing)
+    return Tile(shown.image, tuple(filter(None, (f"Dice {100 * shown.dice:.1f} %", error))), drawing)
 
 
 def _line(path: str, name: str, colour: str, dashes: str) -> str:

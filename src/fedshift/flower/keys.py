@@ -68,10 +68,10 @@ def write(keys: Keys, host: str, port: int, sites: Sequence[str], study: Path) -
             keys.folder, "has certificates already", "remove the folder, or go on with it: leave out --init"
         )
     authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    known = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
-    ca = (x509.BasicConstraints(True, 0), True), (_usage(signs=True), True), (known, False)
+    authority_id = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
+    ca = (x509.BasicConstraints(True, 0), True), (_usage(signs=True), True), (authority_id, False)
     hosts = x509.SubjectAlternativeName([_host(name) for name in dict.fromkeys([host, "localhost", "127.0.0.1"])])
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority_id)
     serves = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     plain = (x509.BasicConstraints(False, None), True), (_usage(signs=False), True)
     leaf = (hosts, False), *plain, (serves, False), (issuer, False)
@@ -84,9 +84,9 @@ def write(keys: Keys, host: str, port: int, sites: Sequence[str], study: Path) -
     write_private(key, server.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     keys.address.write_text(f"{host}:{port}\n", encoding="utf-8")
     for name in sites:
-        own = ec.generate_private_key(ec.SECP384R1())
-        write_private(keys.site(name) / "key", own.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-        keys.public(name).write_bytes(own.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
+        pair = ec.generate_private_key(ec.SECP384R1())
+        write_private(keys.site(name) / "key", pair.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+        keys.public(name).write_bytes(pair.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
         for file in (keys.ca, keys.address, study):
             shutil.copy(file, keys.site(name))
 

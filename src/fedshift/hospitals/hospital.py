@@ -34,7 +34,7 @@ from .rows import in_bytes, pseudonyms, renamed
 def local_plan(plan: Plan, name: str, table: Path) -> Plan:
     """Return the study as it is at one site: with the site's own table, and without other sites.
 
-    The splits are those of the whole study, since each site is split with random numbers of its own. Raises UserErrors
+    The splits are those of the whole study, since each site is split with its own random numbers. Raises UserErrors
     for what real sites cannot do, and UserError for a name that no site of the study has.
     """
     agreed.require(plan)
@@ -159,8 +159,8 @@ class Hospital:
             about |= {"blends": json.dumps({self.name: {"of": networks.of, "networks": weights}})}
         write_tensors(files.clients, clients, about)
         samples = read_table(self.paths.data_files(run.data.id).samples)
-        known = [name for name in SPACING if name in samples]
-        samples = samples[[*("sample", "site", "label", "patient"), *self.local.study.subgroups, *known]]
+        spacing = [name for name in SPACING if name in samples]
+        samples = samples[[*("sample", "site", "label", "patient"), *self.local.study.subgroups, *spacing]]
         names = pseudonyms(samples, self.name)
         tables = {"samples": samples, "partition": read_table(self.paths.partition(run.partition_id))}
         for sweep in self.local.prediction_jobs[run.id]:

@@ -47,7 +47,7 @@ def as_table(content: torch.Tensor) -> pd.DataFrame:
     try:
         return pd.read_parquet(io.BytesIO(content.numpy().tobytes()), engine="pyarrow")
     except (ValueError, OSError) as error:
-        raise UserError("rows of a site", "are no table", "start the site again") from error
+        raise UserError("rows of a site", "cannot be read as a table", "start the site again") from error
 
 
 def write_rows(plan: Plan, run: Run, rows: Mapping[str, Mapping[str, pd.DataFrame]]) -> None:

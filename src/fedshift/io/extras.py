@@ -23,7 +23,7 @@ def extra(name: str, what_for: str = "") -> Iterator[None]:
 
 
 def _remedy(name: str) -> str:
-    """Return how the packages are installed: those of a clone lie in an environment of their own."""
+    """Return how the packages are installed: those of a clone lie in their own environment."""
     if SHIPPED == INSIDE:
         return f"pip install 'fedshift[{name}]'"
     target = "flower" if name == "flower" else "exports"

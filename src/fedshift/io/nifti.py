@@ -124,7 +124,7 @@ def _volume(path: Path, shape: tuple[int, ...], wanted: int | None) -> int:
     volumes = math.prod(shape[3:])
     if not 2 <= len(shape) <= 7 or math.prod(shape[4:]) != 1:
         sizes = "x".join(map(str, shape))
-        raise UserError(path, f"has {len(shape)} dimensions ({sizes})", "store each volume in a file of its own")
+        raise UserError(path, f"has {len(shape)} dimensions ({sizes})", "store each volume in its own file")
     if volumes == 1:
         return 1
     if wanted is None or wanted > volumes:

@@ -27,8 +27,8 @@ def papers(studies: Path = STUDIES) -> Path:
 
     Where there is none, it is the one that comes with fedshift.
     """
-    beside = studies.parent / "papers.csv"
-    return beside if beside.exists() else SHIPPED / STUDIES.parent / beside.name
+    own_list = studies.parent / "papers.csv"
+    return own_list if own_list.exists() else SHIPPED / STUDIES.parent / own_list.name
 
 
 def checksum(file: Path) -> Path:

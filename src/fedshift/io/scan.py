@@ -1,4 +1,4 @@
-"""Scans: files of one or several frames, whose values have units of their own, as images of 8 bits."""
+"""Scans: files of one or several frames, whose values have their own units, as images of 8 bits."""
 
 from __future__ import annotations
 

@@ -81,5 +81,5 @@ def require() -> None:
             if not abs(now - loss) <= TOLERANCE * abs(loss):
                 curve = f"golden curve of FedAvg with BN policy {bn!r}"
                 kind = {"train": "training", "val": "validation"}[split]
-                what = f"the {kind} loss of client {client} in round {number} is {now:.9g}, and was {loss:.9g}"
-                raise UserError(curve, what, "this code computes something else: train the runs again")
+                problem = f"the {kind} loss of client {client} in round {number} is {now:.9g}, and was {loss:.9g}"
+                raise UserError(curve, problem, "this code computes something else: train the runs again")

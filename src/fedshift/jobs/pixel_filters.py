@@ -102,7 +102,7 @@ def labelled(p: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def best_threshold(p: np.ndarray, labels: np.ndarray) -> float:
-    """Return the one of `THRESHOLDS` with the best Dice of all that is no background, of several the least."""
+    """Return the one of `THRESHOLDS` with the best Dice of all that is not background, of several the least."""
     there = labels > 0
 
     def dice(threshold: float) -> float:

@@ -160,7 +160,7 @@ class _Reader:
 
 
 def _write_masks(reader: _Reader, raw: Callable[[int], np.ndarray] | None, out: Path, threads: int) -> np.ndarray:
-    """Write the masks (n, height, width), uint8, of all images, and return the share of each that is no background.
+    """Write the masks (n, height, width), uint8, of all images, and return the share of each that is not background.
 
     Raises UserErrors that name masks that cannot be read, have another size than their image, or unknown classes.
     """

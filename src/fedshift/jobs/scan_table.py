@@ -75,7 +75,7 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
         raise UserError(folder, "no such folder")
     if not site.strip():
         raise UserError("--site", "is empty", "name the hospital or the scanner, as the study will")
-    known = _Labels(labels) if labels else None
+    labelled = _Labels(labels) if labels else None
     paths = sorted(images_of(folder))
     if not paths:
         raise UserError(folder, "holds neither scans nor images", f"DICOM files, {', '.join((*NIFTI, *PLAIN))}")
@@ -84,7 +84,7 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
     with Progress("read", len(paths), "headers") as bar:
         for path in paths:
             try:
-                row = _row(folder, path, listed.counts, known)
+                row = _row(folder, path, listed.counts, labelled)
             except UserError as fault:
                 listed.faults.append(fault)
             else:
@@ -96,8 +96,8 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
             bar.update(1)
     if not listed.rows:
         raise UserError(folder, "holds no image that can be read", next(listed.report()))
-    if known:
-        listed.unused = len(known.labels.keys() - known.used)
+    if labelled:
+        listed.unused = len(labelled.labels.keys() - labelled.used)
     write_table(out, pd.DataFrame(listed.rows, columns=list(COLUMNS)))
     return listed
 

@@ -38,14 +38,14 @@ class Metric(Plugin):
 
         By default, it is the mean over the samples that count, and then over the columns, of `per_sample`.
         """
-        each = self.per_sample(label, probability)
-        if each is None:
+        parts = self.per_sample(label, probability)
+        if parts is None:
             raise TypeError(f"{type(self).__name__} has no value")
-        each = each.reshape(len(label), -1)
-        counted = (~np.isnan(each)).sum(0)
+        parts = parts.reshape(len(label), -1)
+        counted = (~np.isnan(parts)).sum(0)
         # A part without any sample, such as a class that is absent, makes the whole score undefined.
         if counted.all():
-            return float((np.nansum(each, 0) / counted).mean())
+            return float((np.nansum(parts, 0) / counted).mean())
         return float("nan")
 
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray | None:
@@ -63,14 +63,14 @@ class Metric(Plugin):
         single classes: the change is the sum over columns, and NaN means that a sample does not count in a part. By
         default, it follows from `per_sample`.
         """
-        each = self.per_sample(label, probability)
-        if each is None:
+        parts = self.per_sample(label, probability)
+        if parts is None:
             return None
-        each = each.reshape(len(label), -1)
-        counted = (~np.isnan(each)).sum(0)
+        parts = parts.reshape(len(label), -1)
+        counted = (~np.isnan(parts)).sum(0)
         with np.errstate(invalid="ignore", divide="ignore"):  # a part without any sample that counts is NaN
-            mean = np.nansum(each, 0) / counted
-            return np.asarray((each - mean) / counted / each.shape[1])
+            mean = np.nansum(parts, 0) / counted
+            return np.asarray((parts - mean) / counted / parts.shape[1])
 
     def over_folds(
         self, label: np.ndarray, probability: np.ndarray, fold: np.ndarray

@@ -36,7 +36,7 @@ def placements(positive: np.ndarray, score: np.ndarray) -> Placements:
     within = np.empty(len(score))
     for members in (positive, ~positive):
         within[members] = rankdata(score[members])
-    other = np.where(positive, (~positive).sum(), positive.sum())
-    below = (over_all - within) / other
+    opposite = np.where(positive, (~positive).sum(), positive.sum())
+    below = (over_all - within) / opposite
     placement = np.where(positive, below, 1 - below)
     return Placements(float(placement[positive].mean()), placement)

@@ -53,10 +53,10 @@ class Side(NamedTuple):
         from ..analysis import estimates
 
         levels = [scores.level(c.condition.id, c.role, c.inference, metric, c.site) for c in self.cells]
-        known = [level for level in levels if level is not None and not math.isnan(level.mean)]
-        if len(known) < len(levels):
+        measured = [level for level in levels if level is not None and not math.isnan(level.mean)]
+        if len(measured) < len(levels):
             return None
-        return estimates.mean(known)
+        return estimates.mean(measured)
 
 
 def require(plan: Plan) -> None:

@@ -61,8 +61,8 @@ class Call:
     def run(self, key: str) -> Run:
         """Return a run. Raises UserError for an unknown id."""
         if key not in self.runs:
-            what = "no study of this call has this run"
-            raise UserError(f"run {key!r}", what, "fedshift check STUDY --ids lists all ids")
+            problem = "no study of this call has this run"
+            raise UserError(f"run {key!r}", problem, "fedshift check STUDY --ids lists all ids")
         return self.runs[key]
 
     @property

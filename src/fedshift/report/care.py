@@ -108,9 +108,9 @@ def _units(results: StudyResults) -> list[str]:
     for data in results.plan.data:
         if not results.paths.data_files(data).samples.exists():
             continue
-        known = results.samples(data).reindex(columns=[*SPACING]).notna().all(axis=1)
+        spaced = results.samples(data).reindex(columns=[*SPACING]).notna().all(axis=1)
         # Real sites prepare their images apart, so that some may know the size of pixels and others not.
-        units |= {"mm" if has_spacing else "pixels" for has_spacing in known}
+        units |= {"mm" if has_spacing else "pixels" for has_spacing in spaced}
     return sorted(units) or ["pixels"]
 
 
@@ -148,7 +148,7 @@ def _two_networks(findings: Findings) -> Iterator[str]:
     names = dict.fromkeys(c.title for c in conditions if c.run.algorithm.collaboration.has_global_model)
     if names:
         yield (
-            f"{listed(list(names))}: internal sites are predicted with networks or layers of their own, and external "
+            f"{listed(list(names))}: internal sites are predicted with their own networks or layers, and external "
             "sites with common ones, so that a loss outside compares two networks. An inference with network: global "
             "predicts all sites with one."
         )

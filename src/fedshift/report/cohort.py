@@ -31,7 +31,7 @@ from .phrases import counted
 
 SPLITS = ("train", "val", "test")
 MANY = 20
-"""With fewer images, it is no wonder that each has a patient of its own."""
+"""With fewer images, each may well show another patient."""
 NAMED = 4
 """The most sites or classes that a sentence names."""
 PICTURED = 3
@@ -250,15 +250,15 @@ def _within(rows: pd.DataFrame) -> Iterator[Check]:
     """Yield the checks that no image is there twice at a site, and none with two labels."""
     if "pixels" not in rows or rows["pixels"].isna().all() or "base" in rows:
         return
-    known = rows.dropna(subset="pixels")
-    repeated = known[known.duplicated(["site", "pixels"], keep=False)]
+    compared = rows.dropna(subset="pixels")
+    repeated = compared[compared.duplicated(["site", "pixels"], keep=False)]
     title = "Pixel-identical images within a site"
     counts = repeated.groupby("site", sort=False).size()
     detail = listed([f"{counted(n, 'image')} at {site}" for site, n in counts.items()])
     yield Check(title, "suspect" if detail else "ok", detail or "none")
     if "label" in rows:
-        labels = known.groupby("pixels")["label"].nunique()
-        torn = known[known["pixels"].isin(labels.index[labels > 1])].groupby("site", sort=False).size()
+        labels = compared.groupby("pixels")["label"].nunique()
+        torn = compared[compared["pixels"].isin(labels.index[labels > 1])].groupby("site", sort=False).size()
         detail = listed([f"{counted(n, 'image')} at {site}" for site, n in torn.items()])
         yield Check(TORN, "PROBLEM" if detail else "ok", detail or "none")
 
@@ -272,14 +272,14 @@ def _near_copies(rows: pd.DataFrame, album: Album | None) -> Iterator[Check]:
     usable = rows["look"].map(lambda codes: isinstance(codes, bytes) and len(codes) == 8 * len(CROPS))
     if array.ndim != 4 or not usable.any():
         return
-    known = rows[usable].reset_index(drop=True)
-    codes = np.frombuffer(b"".join(known["look"]), dtype="<u8").astype(np.uint64).reshape(len(known), -1)
-    external = known["role"] == "external"
-    sides = np.where(external, "external " + known["site"], known["split"])
-    sites, pixels, places = (known[column].to_numpy() for column in ("site", "pixels", "row"))
-    patients = np.full(len(known), None)
-    if "patient" in known:
-        patients = known["patient"].astype(object).where(known["patient"].notna(), None).to_numpy()
+    coded = rows[usable].reset_index(drop=True)
+    codes = np.frombuffer(b"".join(coded["look"]), dtype="<u8").astype(np.uint64).reshape(len(coded), -1)
+    external = coded["role"] == "external"
+    sides = np.where(external, "external " + coded["site"], coded["split"])
+    sites, pixels, places = (coded[column].to_numpy() for column in ("site", "pixels", "row"))
+    patients = np.full(len(coded), None)
+    if "patient" in coded:
+        patients = coded["patient"].astype(object).where(coded["patient"].notna(), None).to_numpy()
 
     def one_person(i: int, j: int) -> bool:
         return patients[i] is not None and patients[i] == patients[j]
@@ -298,7 +298,7 @@ def _near_copies(rows: pd.DataFrame, album: Album | None) -> Iterator[Check]:
 
     def pictured(i: int, j: int) -> NearCopies:
         first, second = (
-            Tile(image(k), (f"{sites[k]}, {'external' if external[k] else known['split'][k]}", known["sample"][k]))
+            Tile(image(k), (f"{sites[k]}, {'external' if external[k] else coded['split'][k]}", coded["sample"][k]))
             for k in (i, j)
         )
         people = "patients unknown"
@@ -323,8 +323,8 @@ def _near_copies(rows: pd.DataFrame, album: Album | None) -> Iterator[Check]:
         if not found:
             yield Check(title, "ok", f"none; crops of more than 5 % of a side are often not found{some}")
             continue
-        members = known.iloc[sorted({k for pair in found for k in pair})].groupby("site", sort=False).size()
-        first, second = (known["sample"][k] for k in found[0])
+        members = coded.iloc[sorted({k for pair in found for k in pair})].groupby("site", sort=False).size()
+        first, second = (coded["sample"][k] for k in found[0])
         counts = listed([f"{counted(n, 'image')} at {site}" for site, n in members.items()])
         partners = 2 * len(found) / members.sum()
         if partners >= OF_ONE_KIND:
@@ -369,14 +369,12 @@ def _names_of_patients(rows: pd.DataFrame) -> Iterator[Check]:
     """Yield the checks that `patient` names patients: not images, and each of them in one way."""
     if not _patients_known(rows):
         return
-    known = rows.dropna(subset="patient")
-    each = known.groupby("site")["patient"].agg(["size", "nunique"])
-    alone = bool((each["size"] == each["nunique"]).all()) and len(known) >= MANY
-    question = (
-        "every image has a patient of its own: is `patient` the name of an image? If so, intervals are too narrow"
-    )
+    named = rows.dropna(subset="patient")
+    counts = named.groupby("site")["patient"].agg(["size", "nunique"])
+    alone = bool((counts["size"] == counts["nunique"]).all()) and len(named) >= MANY
+    question = "every image has its own patient: is `patient` the name of an image? If so, intervals are too narrow"
     yield Check(MEAN_PATIENTS, "suspect" if alone else "ok", question if alone else "there are some")
-    twice = leading_zeros(known["patient"])
+    twice = leading_zeros(named["patient"])
     detail = ""
     if twice:
         first, second = twice[0][:2]

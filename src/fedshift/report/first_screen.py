@@ -74,11 +74,11 @@ def _size(findings: Findings, judged: Verdict) -> str:
 
 def _loses(findings: Findings, judged: Verdict) -> str:
     """Return an established loss, the least that it may be, and its size: three numbers at most."""
-    what = "it"
+    subject = "it"
     if not findings.headline.percent:
-        what = f"its {inner(findings.headline)}"
+        subject = f"its {inner(findings.headline)}"
     lost, least = points(judged.loss.mean, findings), number(judged.loss.low, findings.headline)
-    text = f"Outside {what} is {lost} worse than at home (at least {least})"
+    text = f"Outside {subject} is {lost} worse than at home (at least {least})"
     text = f"{', '.join(filter(None, [text, _size(findings, judged)]))}."
     return text if findings.margin else f"{text} There is no margin: any sure loss counts."
 
@@ -123,7 +123,7 @@ def _said(findings: Findings, condition: Condition, judged: Verdict) -> tuple[st
         case _, Reason.WITHOUT_INTERVAL | Reason.HOME_WITHOUT_INTERVAL:
             return "Cannot tell", "plain", "The test patients are too few to say how sure the scores are."
         case _, Reason.ALONE:
-            return "No common model", "plain", "Each hospital has a model of its own, which no other hospital can use."
+            return "No common model", "plain", "Each hospital has its own model, which no other hospital can use."
         case _, Reason.NO_EXTERNAL_SITE:
             return "No hospital outside", "plain", "All hospitals of this study took part in the training."
         case _, Reason.HOME_UNTESTED:

@@ -157,9 +157,9 @@ def _rows(findings: Findings, controls: Controls, condition: Condition, unit: st
                 continue
             people = findings.value(one, role, site, key).patients
             number_of = f", {int(people):,} {unit}" if people > 0 else ""
-            other = _level(findings, one, adapted, role, site) if adapted else Value()
+            adapted_value = _level(findings, one, adapted, role, site) if adapted else Value()
             control = controls.level(one.run.partition_id, role, site) if controls else Value()
-            rows.append(Row(site, number_of, role, plain, other, control))
+            rows.append(Row(site, number_of, role, plain, adapted_value, control))
     return rows
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MEANING = (
     "These claims and their margins stand in the file of the study, where they are to be before its results are seen. "
     "Yes: the whole interval agrees with the claim. No: the whole interval contradicts it. Cannot tell: it holds "
-    "values on both sides of the margin. Each interval is a 95% interval of its own: it is not widened for the number "
+    "values on both sides of the margin. Each interval is a separate 95% interval: it is not widened for the number "
     "of claims."
 )
 _SHOWN = {"above": "more than", "below": "less than", "within": "within ±"}

@@ -71,7 +71,7 @@ def _tested(findings: Findings, condition: Condition, unit: str) -> str:
         )
     trained = f"{capital(_hospitals(len(inside)))} trained a model together"
     if not together:
-        trained = f"{capital(_hospitals(len(inside)))} trained models of their own"
+        trained = f"{capital(_hospitals(len(inside)))} trained their own models"
     if not outside:
         return f"{trained}; it was tested on {people} of the same {noun(len(inside), 'hospital')}."
     names = ""

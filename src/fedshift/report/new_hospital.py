@@ -106,7 +106,7 @@ def _table(findings: Findings, values: dict[Entry, dict[str, Value]], unit: str,
             f"these trainings (random effects, t with two degrees of freedom less than sites{scale})"
         )
         if any(row[-1] == DASH for row in rows):
-            caption += "; a dash where a site has no interval of its own, or a value of 0 or 1"
+            caption += "; a dash where a site does not have its own interval, or a value of 0 or 1"
     return Table(caption, tuple(header), tuple(map(tuple, rows)), 1)
 
 

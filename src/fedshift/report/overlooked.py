@@ -102,14 +102,14 @@ def _by_site(results: StudyResults, condition: Condition, key: str, name: str) -
     for _, parts in results.predictions.by_site(condition.runs.values(), key):
         for part in parts:
             times, among = sites.get(part.site, (0, 0))
-            each = _each(part, name)
-            sites[part.site] = times + int(np.nansum(each)), among + int((~np.isnan(each)).sum())
+            values = _each(part, name)
+            sites[part.site] = times + int(np.nansum(values)), among + int((~np.isnan(values)).sum())
     return sites
 
 
 def _each(part: Part, name: str) -> np.ndarray:
-    """Return a metric of each patient and structure at a site. Raises TypeError for one that is no mean of these."""
-    each = metric_named(name).per_sample(part.label, part.probability)
-    if each is None:
+    """Return a metric of each patient and structure at a site. Raises TypeError for one that is not their mean."""
+    values = metric_named(name).per_sample(part.label, part.probability)
+    if values is None:
         raise TypeError(f"{name} is not a mean over patients")
-    return each
+    return values

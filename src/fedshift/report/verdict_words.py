@@ -176,16 +176,16 @@ def shortcut(controls: Controls, condition: Condition, key: str) -> str:
     partition, _ = controls.beside(condition)
     home, outside = (controls.level(partition, role) for role in ("internal", "external"))
     gap = findings.better(controls.gap(partition))
-    about = controls.about
+    control = controls.about
     parts = []
     if gap.low > 0 and gap.mean > findings.margin:
         at_home, elsewhere = (level(value.mean, findings.headline) for value in (home, outside))
         parts.append(
-            f"{about.sees.capitalize()} alone, without a network, {about.does} at home ({at_home}) and much less "
-            f"outside ({elsewhere}). The network may have learnt the same shortcut: {about.shortcut}."
+            f"{control.sees.capitalize()} alone, without a network, {control.does} at home ({at_home}) and much less "
+            f"outside ({elsewhere}). The network may have learnt the same shortcut: {control.shortcut}."
         )
     if no_better_at_home(controls, condition, key):
-        parts.append(f"At home the network is not shown to see more than {about.sees} alone.")
+        parts.append(f"At home the network is not shown to see more than {control.sees} alone.")
     return " ".join(parts)
 
 

@@ -157,8 +157,8 @@ def _events(rows: pd.DataFrame, unit: str, classes: tuple[str, ...]) -> str:
 
 def _further(rows: pd.DataFrame) -> PageTable | None:
     """Return the values of further columns of the table of images at each site; None where it has no such column."""
-    own = (*SAMPLE_COLUMNS, *SPACING, "role", "split")
-    names = [str(name) for name in rows.columns if name not in own and rows[name].notna().any()]
+    usual = (*SAMPLE_COLUMNS, *SPACING, "role", "split")
+    names = [str(name) for name in rows.columns if name not in usual and rows[name].notna().any()]
     if not names:
         return None
     cells = []
@@ -174,19 +174,19 @@ def _further(rows: pd.DataFrame) -> PageTable | None:
 
 def _values(column: pd.Series) -> str:
     """Return median and range of numbers, or the commonest values with their counts; and how many are not stated."""
-    known = column.replace("", None).dropna()
-    if known.empty:
+    stated = column.replace("", None).dropna()
+    if stated.empty:
         return DASH
-    numbers = pd.to_numeric(known, errors="coerce")
+    numbers = pd.to_numeric(stated, errors="coerce")
     if is_numeric_dtype(numbers) and numbers.notna().all() and numbers.nunique() > CLASSES:
         text = f"median {numbers.median():g} ({numbers.min():g} to {numbers.max():g})"
     else:
-        counts = known.astype(str).value_counts()
+        counts = stated.astype(str).value_counts()
         ordered = sorted(counts.items(), key=lambda entry: (-entry[1], str(entry[0])))
         text = ", ".join(f"{name} {count:,}" for name, count in ordered[:VALUES])
         if len(ordered) > VALUES:
             text += f", {len(ordered) - VALUES} others {sum(count for _, count in ordered[VALUES:]):,}"
-    missing = len(column) - len(known)
+    missing = len(column) - len(stated)
     if missing:
         text += f"; not stated {missing:,}"
     return text

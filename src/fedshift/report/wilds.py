@@ -36,7 +36,7 @@ def _departures(findings: Findings) -> Iterator[str]:
     plan = findings.plan
     names = {key: findings.name(key) for key in plan.inferences}
     if any(run.algorithm.collaboration.count(len(TRAINED)) > 1 for run in plan.runs.values()):
-        yield "training is federated, a protocol of its own"
+        yield "training is federated, which is another protocol"
     seeds = min(len(condition.seeds) for condition in findings.conditions)
     if seeds < SEEDS:
         there_are = {1: "there is one seed"}.get(seeds, f"there are {seeds} seeds")

@@ -183,7 +183,7 @@ class Segmentation(Task):
 
         counts = predictions.reshape(len(predictions), -1, len(NUMBERS))[:, :, : len(COUNTS)]
         if not np.isfinite(counts).all() or (counts < 0).any() or (counts % 1).any():
-            return "a count of pixels is no whole number"
+            return "a count of pixels is not a whole number"
         return ""
 
     def caveats(self, units: Collection[str] = ("pixels",)) -> Sequence[str]:
