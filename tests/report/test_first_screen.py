@@ -11,9 +11,12 @@ from typing import Any
 from xml.etree import ElementTree
 
 import fake_study
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from scored_study import summarised
 
 from fedshift.analysis import results
@@ -22,7 +25,8 @@ from fedshift.analysis.values import Value
 from fedshift.analysis.verdict import Reason, Verdict, Word, worse_than_guessing
 from fedshift.datasets.discs import Discs
 from fedshift.datasets.gaussians import Gaussians
-from fedshift.report import page
+from fedshift.figures._canvas import _STYLE
+from fedshift.report import forest, page
 from fedshift.report.answer import answer
 from fedshift.report.first_screen import lights, screen
 from fedshift.report.forest import pooled
@@ -216,6 +220,26 @@ def test_the_picture_shows_every_site_and_stands_alone(tmp_path: Path) -> None:
     shown = "".join(ElementTree.fromstring(page._forests(found, told, longest, "patients")[1]).itertext())
     assert "Not shown to work at home. Accuracy (%) at each hospital" not in shown, "one line would be cut"
     assert "Not shown to work at home. Accuracy (%) at" in shown and "each hospital" in shown
+
+
+def test_long_names_of_hospitals_leave_room_for_all_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = loaded(tmp_path, 1.0, 0.8)
+    rows = forest._rows
+
+    def long_names(*args: Any) -> list[forest.Row]:
+        return [replace(row, site=f"University Hospital {row.site}, North") for row in rows(*args)]
+
+    monkeypatch.setattr(forest, "_rows", long_names)
+    for width in forest.WIDTHS.values():
+        picture = page._forest(found, answer(found.findings), judged(found), "patients", width)
+        with matplotlib.rc_context(_STYLE):
+            figure = Figure(figsize=picture.size, layout="constrained")
+            FigureCanvasAgg(figure)
+            picture.paint(figure)
+            figure.draw_without_rendering()
+        box = figure.get_tightbbox()
+        assert box.x0 >= 0 and box.x1 <= width
+        assert "University Hospital…" in picture.svg("a")
 
 
 def test_a_declared_margin_was_accepted_beforehand(tmp_path: Path) -> None:

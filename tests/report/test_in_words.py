@@ -112,6 +112,16 @@ def test_a_wide_interval_concludes_nothing(tmp_path: Path) -> None:
     assert len(numbers(lines)) == 3
 
 
+def test_with_few_patients_only_the_loss_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_study, "PATIENTS", 4)
+    _, came_out, concluded = said(loaded(tmp_path, 0.9, 0.8).findings)
+    assert came_out.endswith("but too few patients were tested to say how sure the result is.")
+    # What TsmoBN is worth there may be sure all the same.
+    assert concluded == (
+        "So you may not conclude whether it holds up in these hospitals: more patients must be tested first."
+    )
+
+
 def test_each_hospital_in_turn(tmp_path: Path) -> None:
     runs = {"partition": {"internal": ["centre0", "centre1", "centre3"], "leave_one_out": True}}
     found = loaded(tmp_path, 1.0, 0.7, **runs).findings

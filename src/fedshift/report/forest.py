@@ -21,6 +21,8 @@ WIDTHS = {"answer": 174 / 25.4, "answer-narrow": 85 / 25.4}
 """Widths in inches of two columns of a journal, and of one, which also suits a telephone."""
 MOST = 24
 """Sites that are drawn; with more, the external ones with the largest losses."""
+NAMES = 24
+"""Letters of name and number of patients that the narrow picture has room for in one line."""
 LONGEST = 43
 """Letters of a line of the legend: one column of them fits the narrow picture, and two the wide one."""
 MODEL, CONTROL = "the trained model", "control"
@@ -84,7 +86,9 @@ def forest(
         declared = findings.plan.study.margin is not None
         labels[MARGIN] = f"{MARGIN} {'beforehand' if declared else 'by default'}"
     labels = {key: textwrap.fill(label, LONGEST) for key, label in labels.items()}
-    heights = [0.5 + 0.21 * len(rows), 0.62] if with_loss else [0.5 + 0.21 * len(rows)]
+    names = _names(rows, width)
+    height = 0.5 + 0.21 * len(rows) + 0.14 * "".join(names).count("\n")
+    heights = [height, 0.62] if with_loss else [height]
     title = textwrap.fill(f"{screen.word}. {heading(findings.headline)} at each hospital", round(13 * width))
     size = (width, sum(heights) + 0.55 + 0.15 * title.count("\n") + legend_height(labels.values(), width))
     trainings = max((row.plain.seeds for row in rows), default=0)
@@ -96,6 +100,7 @@ def forest(
         figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=9)
         panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         _levels(panels[0], rows, findings, condition, labels)
+        panels[0].set_yticks(range(len(rows)), names)
         panels[0].set_title(textwrap.fill(below, round(11 * width)), fontsize=6.5, weight="normal", pad=12)
         if with_loss:
             _loss(panels[1], loss, findings, condition, screen.size, labels)
@@ -170,6 +175,14 @@ def _shown(findings: Findings, rows: list[Row]) -> list[Row]:
     return [row for row in rows if id(row) in kept]
 
 
+def _names(rows: list[Row], width: float) -> list[str]:
+    """Return the name of each site with its number of patients, in two lines where the picture is too narrow for one."""
+    names = [f"{short(row.site, 20)}{row.people}" for row in rows]
+    if width == WIDTHS["answer-narrow"] and any(len(name) > NAMES for name in names):
+        return [f"{short(row.site, 20)}\n{row.people.removeprefix(', ')}" for row in rows]
+    return names
+
+
 def _level(findings: Findings, condition: Condition, key: str, role: str, site: str) -> Value:
     """Return the score at a site with the interval over patients and trainings, where results have it."""
     level = findings.effect("level", condition, key, role, site)
@@ -214,7 +227,6 @@ def _levels(axes: Any, rows: list[Row], findings: Findings, condition: Condition
         for text, up in (("home", "bottom"), ("outside", "top")):
             place = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "textcoords": "offset points"}
             axes.annotate(text, (1, internal - 0.5), fontsize=7, ha="left", va=up, **place)
-    axes.set_yticks(range(len(rows)), [f"{short(row.site, 20)}{row.people}" for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
 

@@ -169,7 +169,8 @@ def _concluded(judged: Verdict, beaten: bool) -> str:
         Reason.NO_EXTERNAL_SITE: "you may not conclude how it would do in a hospital that took no part.",
         Reason.ALONE: "you may not conclude how any of these models would do in another hospital.",
     }
-    return reasons.get(judged.reason, "you may conclude nothing, other than that more patients must be tested.")
+    few = f"you may not conclude whether it holds up in {these}: more patients must be tested first."
+    return reasons.get(judged.reason, few)
 
 
 def how_to_read(findings: Findings, condition: Condition, adapted: bool, control: bool) -> Iterator[tuple[str, str]]:
