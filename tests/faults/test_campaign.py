@@ -89,7 +89,7 @@ def test_a_campaign_finds_what_is_not_written_at_once(worker: campaign.Worker, m
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
     real = write_tensors
-    monkeypatch.setattr("fedshift.jobs.train.write_tensors", write)
+    monkeypatch.setattr("fedshift.jobs.run_files.write_tensors", write)
     outcome = worker.run(campaign.Trial(0, "snakemake", "train", "SIGKILL", shares=(0.99, 0.5), stored=False))
     assert [Path(name).name for name in outcome.partial] == ["model.safetensors"]
     assert outcome.clean_ups

@@ -33,6 +33,7 @@ from fedshift.io.paths import TRAINED, Paths, checksum
 from fedshift.io.tables import read_table, write_table
 from fedshift.io.tensors import read_tensors
 from fedshift.io.text import read_json
+from fedshift.jobs import run_files
 from fedshift.jobs import train as job
 from fedshift.jobs.predict import load_run, predict
 from fedshift.jobs.prepare import obtain, prepare
@@ -271,9 +272,9 @@ MOMENTS: dict[str, Moment] = {
         lambda new, path: path.name == "state.safetensors" and rb"{\"round\": 3," in new.read_bytes(),
     ),
     "after the second checkpoint": (Federation, "round", lambda federation, *_: federation.server.round == 2),
-    "after the last round": (job, "write_json", lambda path, *_: path.name == "spec.json"),
-    "before the clients' tensors": (job, "write_tensors", lambda path, *_: path.name == "clients.safetensors"),
-    "before the manifest": (job, "write_json", lambda path, *_: path.name == "manifest.json"),
+    "after the last round": (run_files, "write_json", lambda path, *_: path.name == "spec.json"),
+    "before the clients' tensors": (run_files, "write_tensors", lambda path, *_: path.name == "clients.safetensors"),
+    "before the manifest": (run_files, "write_json", lambda path, *_: path.name == "manifest.json"),
 }
 
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from ..core.errors import UserError
-from ..io import checksums
 from ..io.paths import RunFiles
-from ..io.tables import write_table
-from ..io.tensors import write_tensors
-from ..io.text import write_json
 from .accept import train_code
 from .provenance import STAYED, manifest, read_manifest
+from .run_files import write_run
 
 if TYPE_CHECKING:
     import torch
@@ -29,19 +24,11 @@ def write(
     run: Run, coordinator: Coordinator, files: RunFiles, started: datetime, threads: int, device: torch.device
 ) -> None:
     """Write what rule train writes. Tensors that stayed at the sites are in none of the files."""
-    about = {"run": run.id}
-    write_json(files.spec, run.spec)
-    rounds = pd.DataFrame(coordinator.history)
-    rounds.attrs.update(about)
-    write_table(files.rounds, rounds)
-    write_tensors(files.model, shared_state(coordinator), about)
-    write_tensors(files.clients, {}, about)
     facts: dict[str, Any] = {"code": train_code(run), "threads": threads, "device": device, "started": started}
     record = manifest(run, coordinator, **facts)
     sites = {site["name"]: {k: site[k] for k in ("n", "versions", "threads")} for site in coordinator.joined}
     record |= {"sites": sites, "missing": coordinator.missing, STAYED: coordinator.trainer.own_names}
-    write_json(files.manifest, record)
-    checksums.record(*files.trained)
+    write_run(files, run, coordinator.history, shared_state(coordinator), record)
 
 
 def shared_state(federation: ServerSide) -> dict[str, Tensor]:

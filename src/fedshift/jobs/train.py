@@ -20,16 +20,14 @@ from ..data.samples import MappedSamples
 from ..engine.federation import Federation
 from ..engine.ledger import Traffic
 from ..engine.ranks import Ranks, opened
-from ..io import checksums
 from ..io.disk import locked, sweep
 from ..io.paths import Paths, RunFiles
-from ..io.tables import write_table
 from ..io.tensors import read_tensors, write_tensors
-from ..io.text import write_json
 from . import provenance
 from .accept import Ledger
 from .devices import take_device
 from .round_log import RoundLog, Row
+from .run_files import write_run
 from .run_images import RunImages
 from .run_specification import specification
 from .store import Kept
@@ -164,15 +162,7 @@ def _sites(run: Run, images: RunImages) -> tuple[Sites, Sites, Sites, Traffic]:
 
 
 def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str, Any]) -> None:
-    import pandas as pd
-
-    write_json(files.spec, run.spec)
-    about = {"run": run.id}
-    rounds = pd.DataFrame(federation.history)
-    rounds.attrs.update(about)
-    write_table(files.rounds, rounds)
     shared = federation.global_state()
-    write_tensors(files.model, shared, about)
     clients = [client.name for client in federation.clients if federation.own_names]
     stayed: dict[str, Tensor] = {}
     blends: dict[str, Any] = {}
@@ -187,9 +177,7 @@ def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str
             # Networks that predict together with a client's own: a tensor that is left out is that of the model.
             if name not in ("", *clients):
                 stayed |= {f"{name}/{k}": value for k, value in state.items() if not value.equal(shared[k])}
-    write_tensors(files.clients, stayed, about | ({"blends": json.dumps(blends)} if blends else {}))
-    write_json(files.manifest, manifest)
-    checksums.record(*files.trained)
+    write_run(files, run, federation.history, shared, manifest, stayed, blends)
 
 
 class _Checkpoint:

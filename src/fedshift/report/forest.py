@@ -176,7 +176,7 @@ def _shown(findings: Findings, rows: list[Row]) -> list[Row]:
 
 
 def _names(rows: list[Row], width: float) -> list[str]:
-    """Return the name of each site with its number of patients, in two lines where the picture is too narrow for one."""
+    """Return the name of each site with its number of patients, in two lines where one is too long."""
     names = [f"{short(row.site, 20)}{row.people}" for row in rows]
     if width == WIDTHS["answer-narrow"] and any(len(name) > NAMES for name in names):
         return [f"{short(row.site, 20)}\n{row.people.removeprefix(', ')}" for row in rows]
