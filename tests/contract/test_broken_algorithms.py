@@ -60,7 +60,7 @@ HOOKS = ALGORITHM[ALGORITHM.index("    eps:") :]
 WRONG = {
     "A01 no docstring": (
         ('    """FedAvg whose server takes a longer step where the clients\' changes disagree."""\n\n', ""),
-        "it needs a docstring",
+        "it needs its own docstring",
     ),
     "A02 no description": (
         (', description="added to the squared length of the mean change"', ""),
@@ -229,7 +229,7 @@ RETURN = "        return class_loss(local, logits, y) + self.alpha * far, logits
 WRONG_ADDONS = {
     "B01 no docstring": (
         ('    """A penalty on the distance of the weights from those that the server sent."""\n\n', ""),
-        "it needs a docstring",
+        "it needs its own docstring",
     ),
     "B02 a loss of each sample": (
         (RETURN, RETURN.replace("y) +", "y, reduction='none') +")),

@@ -19,7 +19,7 @@ DATASET = {
             'SITE/CLASS/PATIENT-NUMBER.png."""\n\n',
             "",
         ),
-        "it needs a docstring",
+        "it needs its own docstring",
     ),
     "C02 images of float64": (("read_image(files[i])", "read_image(files[i]).astype(float)"), "an image is float64"),
     "C03 labels as text": (("self.classes.index(file.parts[-2])", "file.parts[-2]"), "TypeError|label"),
@@ -70,7 +70,7 @@ MODEL = {
             'and a linear layer."""\n\n',
             "",
         ),
-        "it needs a docstring",
+        "it needs its own docstring",
     ),
     "D02 an axis too many": (
         ("classes),\n", "classes),\n            nn.Unflatten(1, (classes, 1)),\n"),
@@ -144,7 +144,7 @@ INFERENCE = {
             'training."""\n\n',
             "",
         ),
-        "it needs a docstring",
+        "it needs its own docstring",
     ),
     "E02 classes in the place of logits": (("yield model", "yield lambda x: model(x).argmax(1)"), "logits of shape"),
     "E03 state across sites": (
@@ -185,7 +185,7 @@ INFERENCE = {
 METRIC = {
     "F01 no docstring": (
         ('    """Mean of -log p over samples, where p is the probability of the label, at least `floor`."""\n\n', ""),
-        "it needs a docstring",
+        "it needs its own docstring",
     ),
     "F02 an array in the place of a number": (
         ("def per_sample", "def value", "min=self.floor))", "min=self.floor))[:1]"),
@@ -211,7 +211,7 @@ METRIC = {
 FIGURE = {
     "G01 no docstring": (
         ('    """Sites with the lowest mean of the headline metric, over all conditions and seeds."""\n\n', ""),
-        "it needs a docstring",
+        "it needs its own docstring",
     ),
     "G02 bytes": (
         ("(WIDTH, 0.8 + 0.3 * len(means)), paint)", "(WIDTH, 0.8 + 0.3 * len(means)), paint).encode()"),
@@ -250,7 +250,7 @@ FIGURE = {
 TRANSFORM = {
     "H01 no docstring": (
         ('    """Multiply each training image by a factor drawn uniformly from 1 - spread to 1 + spread."""\n\n', ""),
-        "it needs a docstring",
+        "it needs its own docstring",
     ),
     "H02 another type": (
         (".to(x)\n", ".to(x).double()\n"),

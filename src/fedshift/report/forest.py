@@ -22,7 +22,7 @@ WIDTHS = {"answer": 174 / 25.4, "answer-narrow": 85 / 25.4}
 MOST = 24
 """Sites that are drawn; with more, the external ones with the largest losses."""
 NAMES = 24
-"""Letters of name and number of patients that the narrow picture has room for in one line."""
+"""Letters of name and patients that the narrow picture has room for; with longer ones, numbers are in brackets."""
 LONGEST = 43
 """Letters of a line of the legend: one column of them fits the narrow picture, and two the wide one."""
 MODEL, CONTROL = "the trained model", "control"
@@ -86,13 +86,18 @@ def forest(
         declared = findings.plan.study.margin is not None
         labels[MARGIN] = f"{MARGIN} {'beforehand' if declared else 'by default'}"
     labels = {key: textwrap.fill(label, LONGEST) for key, label in labels.items()}
-    names = _names(rows, width)
-    height = 0.5 + 0.21 * len(rows) + 0.14 * "".join(names).count("\n")
-    heights = [height, 0.62] if with_loss else [height]
+    names = [f"{short(row.site, 20)}{row.people}" for row in rows]
+    in_brackets = width == WIDTHS["answer-narrow"] and any(len(name) > NAMES for name in names)
+    trainings = max((row.plain.seeds for row in rows), default=0)
+    below = f"Mean of {counted(trainings, 'training')}, 95% intervals"
+    if in_brackets:
+        names = [f"{short(row.site, 18)}{_in_brackets(row.people)}" for row in rows]
+        below += f"; {unit} in brackets"
+    below += f". {about}"
+    heights = [0.5 + 0.21 * len(rows), 0.62] if with_loss else [0.5 + 0.21 * len(rows)]
     title = textwrap.fill(f"{screen.word}. {heading(findings.headline)} at each hospital", round(13 * width))
     size = (width, sum(heights) + 0.55 + 0.15 * title.count("\n") + legend_height(labels.values(), width))
-    trainings = max((row.plain.seeds for row in rows), default=0)
-    below = f"Mean of {counted(trainings, 'training')}, 95% intervals. {about}"
+    letters = round((9 if in_brackets else 11) * width)
     if len(rows) < len(every):
         below += f" {len(every) - len(rows)} further hospitals outside, with better scores, are left out."
 
@@ -101,7 +106,7 @@ def forest(
         panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         _levels(panels[0], rows, findings, condition, labels)
         panels[0].set_yticks(range(len(rows)), names)
-        panels[0].set_title(textwrap.fill(below, round(11 * width)), fontsize=6.5, weight="normal", pad=12)
+        panels[0].set_title(textwrap.fill(below, letters), fontsize=6.5, weight="normal", pad=12)
         if with_loss:
             _loss(panels[1], loss, findings, condition, screen.size, labels)
         legend(figure)
@@ -175,12 +180,9 @@ def _shown(findings: Findings, rows: list[Row]) -> list[Row]:
     return [row for row in rows if id(row) in kept]
 
 
-def _names(rows: list[Row], width: float) -> list[str]:
-    """Return the name of each site with its number of patients, in two lines where one is too long."""
-    names = [f"{short(row.site, 20)}{row.people}" for row in rows]
-    if width == WIDTHS["answer-narrow"] and any(len(name) > NAMES for name in names):
-        return [f"{short(row.site, 20)}\n{row.people.removeprefix(', ')}" for row in rows]
-    return names
+def _in_brackets(people: str) -> str:
+    """Return ` (30)` for `, 30 patients`; empty where the number is not known."""
+    return f" ({people.split()[1]})" if people else ""
 
 
 def _level(findings: Findings, condition: Condition, key: str, role: str, site: str) -> Value:
