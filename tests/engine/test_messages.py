@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
-
 import pytest
 import torch
+from messages import SENT, require_sent
 
 from fedshift.engine.transport import Fault, Message, packed, unpacked
 from fedshift.io import tensors
 
 
 def test_a_message_comes_back_bit_by_bit() -> None:
-    sent = {
-        "b": torch.tensor([0.1, -0.0, math.inf, math.nan]),
-        "a": torch.zeros(0),
-        "n": torch.tensor(3),
-        "t": torch.arange(6.0, dtype=torch.float64).reshape(2, 3).T,
-    }
-    message = Message("train", {"round": 3, "loss": math.nan, "names": ["x"], "none": None}, sent)
-    back = unpacked(packed(message))
-    assert isinstance(back, Message)
-    assert (back.kind, json.dumps(back.about)) == (message.kind, json.dumps(message.about))
-    assert [*back.tensors] == ["a", "b", "n", "t"]
-    for name, tensor in sent.items():
-        assert back.tensors[name].dtype == tensor.dtype
-        assert back.tensors[name].shape == tensor.shape
-        assert back.tensors[name].numpy().tobytes() == tensor.numpy().tobytes()
+    require_sent(unpacked(packed(SENT)))
 
 
 def test_a_fault_comes_back_as_a_fault() -> None:

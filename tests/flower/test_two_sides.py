@@ -17,6 +17,7 @@ from flwr.app import RecordDict
 from flwr.common.serde import recorddict_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 from in_memory import InMemory, difference
+from messages import SENT, require_sent
 from three_sites import SITES, STUDY, write
 from toy import clients, network
 
@@ -51,21 +52,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_message_comes_back_bit_by_bit() -> None:
-    tensors = {
-        "b": torch.tensor([0.1, -0.0, math.inf, math.nan]),
-        "a": torch.zeros(0),
-        "n": torch.tensor(3),
-        "t": torch.arange(6.0, dtype=torch.float64).reshape(2, 3).T,
-    }
-    message = Message("train", {"round": 3, "loss": math.nan, "names": ["x"], "none": None}, tensors)
-    back = message_of(records_of(message))
-    assert isinstance(back, Message)
-    assert (back.kind, json.dumps(back.about)) == (message.kind, json.dumps(message.about))
-    assert back.tensors.keys() == tensors.keys()
-    for name, tensor in tensors.items():
-        assert back.tensors[name].dtype == tensor.dtype
-        assert back.tensors[name].shape == tensor.shape
-        assert back.tensors[name].numpy().tobytes() == tensor.numpy().tobytes()
+    require_sent(message_of(records_of(SENT)))
 
 
 @pytest.mark.parametrize("floats", [1_000, 7_598, 1_000_000])

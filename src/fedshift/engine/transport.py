@@ -50,6 +50,11 @@ class Fault(NamedTuple):
 
     reason: str
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of tensors, of which a fault has none."""
+        return 0
+
 
 class Transport(Protocol):
     """What carries messages to sites and answers back.

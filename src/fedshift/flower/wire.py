@@ -153,7 +153,7 @@ class FlowerTransport:
                     answers[node] = Fault(" ".join(reply.error.reason.split()) or f"error {reply.error.code}")
                     continue
                 answer = answers[node] = message_of(reply.content)
-                self.bytes_up += answer.nbytes if isinstance(answer, Message) else 0
+                self.bytes_up += answer.nbytes
                 self._longest = max(self._longest, time.monotonic() - began)
             if open_ids:
                 time.sleep(POLL)

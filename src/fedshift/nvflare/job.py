@@ -15,11 +15,11 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from ..core.errors import Interrupted, UserError
-from ..engine.transport import Fault, Message, packed
+from ..engine.transport import Fault, Message
 from ..hospitals import agreed, study_server
 from ..hospitals.disclosure import leaves
 from ..hospitals.hospital import Hospital
-from .shareables import KEY, TASK, Settings, message_of
+from .shareables import TASK, Settings, message_of, shareable_of
 
 POLL, WAIT, LIMIT = 0.1, 600.0, 6 * 3600
 """Seconds between two looks for answers, for sites to join, and for one answer, since a site may train for hours."""
@@ -79,13 +79,12 @@ class NvflareTransport:
 
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
             answer = answers[client_task.client.name] = message_of(client_task.result)
-            self.bytes_up += answer.nbytes if isinstance(answer, Message) else 0
+            self.bytes_up += answer.nbytes
 
         tasks = {}
         for name in messages.keys() & {*self.here()}:
-            content = Shareable({KEY: packed(messages[name])})
             self.bytes_down += messages[name].nbytes
-            tasks[name] = Task(TASK, content, timeout=LIMIT, result_received_cb=received)
+            tasks[name] = Task(TASK, shareable_of(messages[name]), timeout=LIMIT, result_received_cb=received)
             self._controller.broadcast(tasks[name], self._context, targets=[name], min_responses=1)
         while any(task.completion_status is None for task in tasks.values()):
             if self._stop.triggered:
@@ -109,10 +108,10 @@ class StudyExecutor(Executor):
             with contextlib.chdir(settings.folder):
                 if isinstance(message, Message):
                     message = self._opened(settings, fl_ctx).answer(message)
-                return Shareable({KEY: packed(message)})
+                return shareable_of(message)
         except UserError as error:
             self.log_error(fl_ctx, str(error))
-            return Shareable({KEY: packed(Fault(str(error)))})
+            return shareable_of(Fault(str(error)))
 
     def _opened(self, settings: Settings, context: FLContext) -> Hospital:
         if self._hospital is None:

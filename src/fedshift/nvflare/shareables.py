@@ -11,7 +11,7 @@ from nvflare.apis.shareable import Shareable
 from .. import study
 from ..core.frozen import Frozen
 from ..core.registry import validated
-from ..engine.transport import Fault, Message, unpacked
+from ..engine.transport import Fault, Message, packed, unpacked
 from ..io.text import read_json
 from ..study.plan import Plan
 from ..study.settings import scale_of
@@ -49,6 +49,11 @@ class Settings(Frozen):
     def plan(self) -> Plan:
         """Return the study; the current folder is that of the settings."""
         return study.load(Path(self.study), scale_of())
+
+
+def shareable_of(message: Message | Fault) -> Shareable:
+    """Return a message, or the fault in its place, as NVFlare carries it."""
+    return Shareable({KEY: packed(message)})
 
 
 def message_of(shareable: Shareable) -> Message | Fault:

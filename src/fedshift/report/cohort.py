@@ -19,7 +19,7 @@ from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..core.errors import UserError
-from ..data.inspection import TOGETHER, by_class, cramers_v, formats, leading_zeros
+from ..data.inspection import MANY, TOGETHER, by_class, cramers_v, formats, leading_zeros
 from ..data.looks import CROPS, MOST, Album, near_copies
 from ..data.partition import Partition
 from ..data.prepared import read_partition
@@ -30,8 +30,6 @@ from ..study.run import Run
 from .phrases import counted
 
 SPLITS = ("train", "val", "test")
-MANY = 20
-"""With fewer images, each may well show another patient."""
 NAMED = 4
 """The most sites or classes that a sentence names."""
 PICTURED = 3

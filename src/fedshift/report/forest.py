@@ -31,14 +31,28 @@ ADAPTED, MARGIN = "adapted with the hospital's own unlabelled images", "margin: 
 
 @dataclass(frozen=True)
 class Row:
-    """One site: its name, its number of patients, its score, that with adaptation, and that of the control."""
+    """One site: its name, its score, that with adaptation, and that of the control.
+
+    `patients` is 0 where the number is not known, and `unit` says what is counted.
+    """
 
     site: str
-    people: str
+    patients: int
+    unit: str
     role: str
     plain: Value
     adapted: Value
     control: Value
+
+    @property
+    def people(self) -> str:
+        """The number of patients after the name: `, 30 patients`."""
+        return f", {self.patients:,} {self.unit}" if self.patients else ""
+
+    @property
+    def number(self) -> str:
+        """The same in brackets: ` (30)`."""
+        return f" ({self.patients:,})" if self.patients else ""
 
 
 @dataclass(frozen=True)
@@ -91,7 +105,7 @@ def forest(
     trainings = max((row.plain.seeds for row in rows), default=0)
     below = f"Mean of {counted(trainings, 'training')}, 95% intervals"
     if in_brackets:
-        names = [f"{short(row.site, 18)}{_in_brackets(row.people)}" for row in rows]
+        names = [f"{short(row.site, 18)}{row.number}" for row in rows]
         below += f"; {unit} in brackets"
     below += f". {about}"
     heights = [0.5 + 0.21 * len(rows), 0.62] if with_loss else [0.5 + 0.21 * len(rows)]
@@ -166,10 +180,10 @@ def _rows(findings: Findings, controls: Controls, condition: Condition, unit: st
             if not plain.known:
                 continue
             people = findings.value(one, role, site, key).patients
-            number_of = f", {int(people):,} {unit}" if people > 0 else ""
+            patients = int(people) if people > 0 else 0
             adapted_value = _level(findings, one, adapted, role, site) if adapted else Value()
             control = controls.level(one.run.partition_id, role, site) if controls else Value()
-            rows.append(Row(site, number_of, role, plain, adapted_value, control))
+            rows.append(Row(site, patients, unit, role, plain, adapted_value, control))
     return rows
 
 
@@ -178,11 +192,6 @@ def _shown(findings: Findings, rows: list[Row]) -> list[Row]:
     outside = sorted((row for row in rows if row.role == "external"), key=lambda row: findings.better(row.plain).mean)
     kept = {id(row) for row in [*(row for row in rows if row.role == "internal"), *outside][:MOST]}
     return [row for row in rows if id(row) in kept]
-
-
-def _in_brackets(people: str) -> str:
-    """Return ` (30)` for `, 30 patients`; empty where the number is not known."""
-    return f" ({people.split()[1]})" if people else ""
 
 
 def _level(findings: Findings, condition: Condition, key: str, role: str, site: str) -> Value:
