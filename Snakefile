@@ -46,7 +46,7 @@ onstart:
 
 
 onsuccess:
-    say_pages(sorted(Path(job.output.page) for job in workflow.dag.jobs if job.rule.name == "page"), INDEX)
+    say_pages(sorted(Path(job.output.page) for job in workflow.dag.jobs if job.rule.name == "report"), INDEX)
 
 
 onerror:

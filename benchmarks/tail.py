@@ -1,4 +1,4 @@
-"""Seconds and peak memory of score, summarise and page at full size: `python benchmarks/tail.py [RUNS] [IMAGES]`.
+"""Seconds and peak memory of score and report at full size: `python benchmarks/tail.py [RUNS] [IMAGES]`.
 
 The study is invented: 60 runs by four inferences, tested on 130,000 images of 2,000 patients at five sites. Nothing is
 trained. Each command is a process of its own. The project needs about 3 GB of disk while the measurement goes on;
@@ -84,15 +84,14 @@ def write(folder: Path, runs: int, images: int) -> None:
             table.assign(effect=effect)[["sample", "label", "effect"]], on="sample"
         )
         rng = np.random.default_rng(number)
-        for job in plan.prediction_jobs[name]:
-            parts = []
-            for how in plan.sweeps[job]:
-                shift = np.where(known["role"] == "external", 0.6, 1.2) + 0.2 * (how != "source")
-                score = (2 * known["label"] - 1) * shift + known["effect"] + rng.normal(0, 1, len(known))
-                p1 = (1 / (1 + np.exp(-score))).astype(np.float32)
-                rows = known[["sample", "site", "role", "label", "split"]].assign(p0=1 - p1, p1=p1)
-                parts.append(rows.assign(inference=how) if len(plan.sweeps[job]) > 1 else rows)
-            write_table(paths.predictions(name, job), pd.concat(parts, ignore_index=True))
+        parts = []
+        for how in plan.predictions(name):
+            shift = np.where(known["role"] == "external", 0.6, 1.2) + 0.2 * (how != "source")
+            score = (2 * known["label"] - 1) * shift + known["effect"] + rng.normal(0, 1, len(known))
+            p1 = (1 / (1 + np.exp(-score))).astype(np.float32)
+            rows = known[["sample", "site", "role", "label", "split"]].assign(p0=1 - p1, p1=p1)
+            parts.append(rows.assign(inference=how))
+        write_table(paths.predictions(name, plan.prediction_jobs[name]), pd.concat(parts, ignore_index=True))
 
 
 def main() -> None:
@@ -105,7 +104,7 @@ def main() -> None:
             f"{runs} runs, {images:,} test images\n\n| command | processor time | peak memory |\n|---|---|---|",
             flush=True,
         )
-        for name in ("score", "summarise", "page"):
+        for name in ("score", "report"):
             seconds, memory = cost(folder, ["-m", "fedshift", name, "tail", "--scale", "paper"])
             print(f"| `{name}` | {seconds:.0f} s | {memory:.0f} MiB |", flush=True)
 

@@ -69,12 +69,12 @@ def fault(exhibit: Exhibit, page: Path) -> str:
     if f"from the files of study <b>{exhibit.study}</b>" not in html:
         return f"is not the page of {exhibit.study}"
     if str(ROOT) in html:
-        return f"names the folder {ROOT}; name the study by a relative path, and run fedshift page"
+        return f"names the folder {ROOT}; name the study by a relative path, and run fedshift report"
     if size >= LARGEST:
         return f"has {size:,} bytes, and a page of the gallery has less than {LARGEST:,}; leave figures out"
     if not exhibit.images and "data:image/png" in html:
         problem = "shows images of the data, whose licence does not allow it here"
-        return f"{problem}; leave patches and mistakes out of figures, and run fedshift page"
+        return f"{problem}; leave patches and mistakes out of figures, and run fedshift report"
     return ""
 
 

@@ -48,7 +48,7 @@ def test_levels_and_differences_from_the_control(tmp_path: Path) -> None:
     The control is right in 7 of 10 samples of each patient outside, and in 8 inside.
     """
     plan, paths = controlled(tmp_path, fake_study.helps, {"internal": 0.8, "external": 0.7}, 30)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     found = results.load(plan, paths)
     (condition,), (partition,) = found.findings.conditions, plan.controls
     values = {role: found.controls.level(partition, role) for role in ("internal", "external")}
@@ -90,19 +90,19 @@ def written_rows(plan: Plan, paths: Paths, name: str) -> list[dict[str, str]]:
 
 def test_the_answer_says_that_no_condition_is_surely_better(tmp_path: Path) -> None:
     plan, paths = controlled(tmp_path, fake_study.helps, {"internal": 0.8, "external": 0.8}, 30)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     said = page.context(results.load(plan, paths))["control"]
     assert said == (
         "No condition is surely better at external sites than a control that sees colour and texture only, without a "
         "network. Its accuracy there is 80.0\N{NO-BREAK SPACE}% (95% interval 80.0 to 80.0 over patients); the best "
         "condition, FedAvg, aggregated BN with TsmoBN, has 80.0\N{NO-BREAK SPACE}%."
     )
-    assert said in page.write(plan, paths).read_text(encoding="utf-8")
+    assert said in page.write(results.load(plan, paths)).read_text(encoding="utf-8")
 
 
 def test_with_few_patients_nobody_can_tell(tmp_path: Path) -> None:
     plan, paths = controlled(tmp_path, fake_study.helps, {"internal": 0.8, "external": 0.5}, 4)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     said = page.context(results.load(plan, paths))["control"]
     assert said.startswith("Nobody can tell whether any condition is better at external sites than a control")
 
@@ -112,8 +112,8 @@ def test_without_its_predictions_a_control_is_nowhere(tmp_path: Path) -> None:
     plan, paths = controlled(tmp_path / "with", fake_study.helps, {"internal": 0.8, "external": 0.8}, 6)
     without, there = fake_study.build(tmp_path / "without", **ONE)
     score.score(without, there)
-    summary.summarise(plan, paths)
-    summary.summarise(without, there)
+    summary.summarise(results.load(plan, paths))
+    summary.summarise(results.load(without, there))
     assert there.study_files("fake").scores.read_bytes() == paths.study_files("fake").scores.read_bytes()
     both = [root.study_files("fake").result("effects").read_bytes() for root in (there, paths)]
     assert both[0] == both[1]
@@ -131,7 +131,7 @@ def test_means_over_partitions_that_leave_out_other_sites(tmp_path: Path) -> Non
     ]
     levels = {"internal": 0.8, "external": 0.8}
     plan, paths = controlled(tmp_path, fake_study.helps, levels, 30, partition=two)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     found = results.load(plan, paths)
     family = found.findings.conditions[0].family
     assert found.controls.level("*", "external").mean == pytest.approx(0.8)

@@ -161,7 +161,7 @@ def test_a_whole_study(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"inferences": inferences, "figures": ["divergence"], "seeds": [0, 1]}
     plan, paths = trained(tmp_path, **changes)
     score.score(plan, paths)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     out = divergence.write(plan, paths)
     first = out.read_bytes()
     table = read_table(out)
@@ -179,7 +179,7 @@ def test_a_whole_study(tmp_path: Path) -> None:
     assert set(table["features"]) == {6}, "the hidden units"
     assert table[["a_distance", "mmd"]].notna().all(axis=None)
     assert divergence.write(plan, paths).read_bytes() == first
-    svg = results.draw(plan, paths, "divergence").read_text(encoding="utf-8")
+    svg = results.draw(results.load(plan, paths), "divergence").read_text(encoding="utf-8")
     words = ["".join(e.itertext()) for e in ElementTree.fromstring(svg).iter() if e.tag.endswith("text")]
     assert {"Source", "TsmoBN", "internal sites, each with the others"} <= {w.strip() for w in words}
 

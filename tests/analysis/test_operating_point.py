@@ -17,6 +17,7 @@ from fedshift.analysis import operating_point as op
 from fedshift.analysis import score
 from fedshift.analysis.estimates import wilson
 from fedshift.analysis.predictions import Predictions
+from fedshift.analysis.results import load
 from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
 from fedshift.io.paths import Paths
@@ -146,7 +147,7 @@ def made(root: Path, **changes: Any) -> tuple[Plan, Paths, pd.DataFrame]:
     plan, paths = fake_study.build(root, **settings | changes)
     shift_scores(plan, paths)
     score.score(plan, paths)
-    summary.summarise(plan, paths)
+    summary.summarise(load(plan, paths))
     return plan, paths, read_table(paths.study_files(plan.name).result("operating_points"))
 
 
@@ -224,7 +225,7 @@ def test_files_without_validation_samples_score_as_before(tmp_path: Path) -> Non
             table = read_table(paths.predictions(run, sweep))
             write_table(paths.predictions(run, sweep), table[table["split"] == "test"].drop(columns="split"))
     score.score(plan, paths)
-    summary.summarise(plan, paths)
+    summary.summarise(load(plan, paths))
     assert paths.study_files(plan.name).scores.read_bytes() == before
     table = read_table(paths.study_files(plan.name).result("operating_points"))
     assert table["threshold"].isna().all() and table["sensitivity"].isna().all()

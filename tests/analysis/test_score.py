@@ -60,7 +60,7 @@ def test_scores_are_tidy(tmp_path: Path) -> None:
 
 def test_summary_is_over_seeds(tmp_path: Path) -> None:
     plan, paths = scored(tmp_path, by_seed)
-    table = study_tables.read_table(summary.summarise(plan, paths))
+    table = study_tables.read_table(summary.summarise(results.load(plan, paths)))
     assert list(table) == SUMMARY.split()
     row = pick(table, site="centre1", inference="source", metric="accuracy", bn="local").iloc[0]
     assert (row["mean"], row["std"], row["seeds"], row["n"]) == pytest.approx((0.6, 0.1, 3, 60))
@@ -108,7 +108,7 @@ def test_a_mean_over_partitions_stands_beside_each(tmp_path: Path) -> None:
 def test_a_missing_run_is_named_and_counted(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path, by_seed, without={"bn": "local", "seed": 2})
     out = score.score(plan, paths)
-    table = study_tables.read_table(summary.summarise(plan, paths))
+    table = study_tables.read_table(summary.summarise(results.load(plan, paths)))
     missing = read_json(out.with_name("missing.json"))
     assert [(m["run"].startswith("fedavg-local-"), m["inference"]) for m in missing] == [
         (True, "source"),
@@ -234,7 +234,7 @@ def uneven(table: pd.DataFrame) -> pd.DataFrame:
 def test_the_interval_of_balanced_accuracy_is_over_whole_patients(tmp_path: Path) -> None:
     """A t interval of the mean of two recalls, each with the factor k / (k - 1) of its k patients."""
     plan, paths = scored(tmp_path, by_seed, seeds=[1], change=uneven)
-    table = study_tables.read_table(summary.summarise(plan, paths))
+    table = study_tables.read_table(summary.summarise(results.load(plan, paths)))
     row = pick(table, site="centre1", inference="source", metric="balanced_accuracy", bn="local").iloc[0]
     run = next(r for r in plan.runs.values() if r.bn == "local")
     predicted = Predictions(plan, paths).read(run, "source").query("site == 'centre1'")
@@ -276,7 +276,7 @@ def test_sites_that_show_the_same_images_do_not_make_new_ones(tmp_path: Path) ->
     found = {}
     for plan, paths in (by_image, alone):
         score.score(plan, paths)
-        summary.summarise(plan, paths)
+        summary.summarise(results.load(plan, paths))
         findings = results.load(plan, paths).findings
         group = findings.conditions[0]
         one, both = (
@@ -306,7 +306,7 @@ def test_a_partition_without_a_role_counts_in_no_mean_over_partitions(tmp_path: 
         change=lambda t: t.assign(label=t["label"].where(t["site"] != "centre1", 1)),
     )
     score.score(plan, paths)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     found = results.load(plan, paths).findings
     assert found.left_out() == ["centre1"]
     assert found.gap(found.conditions[0], "source", across=True).mean == pytest.approx(0.2)
@@ -348,16 +348,16 @@ def test_tables_escape_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["01", "NA", "1e3", "None"])
 def test_a_site_keeps_its_name(tmp_path: Path, name: str) -> None:
     plan, paths = scored(tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]})
-    table = study_tables.read_table(summary.summarise(plan, paths))
+    table = study_tables.read_table(summary.summarise(results.load(plan, paths)))
     assert name in set(table["site"])
     assert set(table["held_out"]) == {name}
 
 
 def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
     plan, paths = scored(tmp_path, by_seed)
-    first = summary.summarise(plan, paths).read_bytes()
+    first = summary.summarise(results.load(plan, paths)).read_bytes()
     score.score(plan, paths)
-    assert summary.summarise(plan, paths).read_bytes() == first
+    assert summary.summarise(results.load(plan, paths)).read_bytes() == first
 
 
 def test_runs_with_other_inferences_have_other_commands(tmp_path: Path) -> None:
@@ -368,7 +368,8 @@ def test_runs_with_other_inferences_have_other_commands(tmp_path: Path) -> None:
     plan, paths = fake_study.plan(tmp_path, runs=grids, seeds=[0, 1]), Paths(tmp_path)
     start = "fedshift run fake -- results/runs/RUN/predictions-source.parquet"
     commands = calls.single_runs(plan, paths)
-    assert list(commands) == [f"{start} results/runs/RUN/predictions-tsmobn.parquet", start]
+    both = paths.predictions("RUN", next(iter(plan.prediction_jobs.values()))).relative_to(tmp_path)
+    assert list(commands) == [f"fedshift run fake -- {both}", start]
     assert [len(runs) for runs in commands.values()] == [4, 2]
     last = list(plan.runs)[-1]
     assert calls.one_run(plan, paths, last) == start.replace("RUN", last)

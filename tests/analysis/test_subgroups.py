@@ -114,7 +114,7 @@ def test_an_auc_has_an_interval_on_the_logit_scale(tmp_path: Path, monkeypatch: 
 
 def test_the_page_shows_them_as_exploratory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, paths = made(tmp_path, monkeypatch)
-    html = page.write(plan, paths).read_text(encoding="utf-8")
+    html = page.write(results.load(plan, paths)).read_text(encoding="utf-8")
     text = Outline(html).text
     assert "Exploratory." in text
     assert "By scanner" in text
@@ -131,7 +131,7 @@ def test_the_page_shows_them_as_exploratory(tmp_path: Path, monkeypatch: pytest.
 def test_a_study_without_subgroups_shows_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, paths = made(tmp_path, monkeypatch, subgroups=[])
     assert study_tables.read_table(paths.study_files("fake").result("subgroups")).empty
-    assert "Subgroups" not in page.write(plan, paths).read_text(encoding="utf-8")
+    assert "Subgroups" not in page.write(results.load(plan, paths)).read_text(encoding="utf-8")
 
 
 def test_many_groups_are_cut_to_the_largest() -> None:

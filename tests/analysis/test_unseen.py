@@ -48,7 +48,7 @@ def made(root: Path, change: Any = guises, **changes: Any) -> tuple[Plan, Paths,
                 int((~seen & (table["role"] == "external")).sum()),
             )
     score.score(plan, paths)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     return plan, paths, *counts
 
 
@@ -68,7 +68,7 @@ def test_what_was_trained_on_is_told_apart(tmp_path: Path) -> None:
     assert table is not None
     told = tuple(cell.replace("\N{NO-BREAK SPACE}", " ") for cell in table.rows[0])
     assert told == ("FedAvg, aggregated BN", "Source", "100.0 ± 0.0", "50.0 ± 70.7")
-    assert "Not trained on" in page.write(plan, paths).read_text(encoding="utf-8")
+    assert "Not trained on" in page.write(results.load(plan, paths)).read_text(encoding="utf-8")
 
 
 def nothing_shared(table: pd.DataFrame) -> pd.DataFrame:
@@ -82,7 +82,7 @@ def test_where_no_image_has_another_guise_there_is_nothing_to_tell(tmp_path: Pat
     assert found.empty
     assert list(found) == unseen.COLUMNS
     assert unseen.shown(results.load(plan, paths).findings, found) is None
-    assert "Not trained on" not in page.write(plan, paths).read_text(encoding="utf-8")
+    assert "Not trained on" not in page.write(results.load(plan, paths)).read_text(encoding="utf-8")
 
 
 def test_a_run_that_is_not_there_counts_as_a_seed_less(tmp_path: Path) -> None:

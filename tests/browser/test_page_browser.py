@@ -55,8 +55,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     root = tmp_path_factory.mktemp("page")
     plan, paths = summarised(root, without={"bn": "local", "seed": 2})
     for name in plan.figures:
-        results.draw(plan, paths, name)
-    return page.write(plan, paths).as_uri()
+        results.draw(results.load(plan, paths), name)
+    return page.write(results.load(plan, paths)).as_uri()
 
 
 @pytest.fixture

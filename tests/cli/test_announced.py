@@ -129,7 +129,7 @@ def test_all_commands_take_the_scale_of_the_project(scale: str) -> None:
         if hasattr(args, "scale"):
             take_project_scale(args)
             taken[call[0]] = args.scale
-    assert {"ledger", "status", "plan", "export", "diff", "verify", "accept", "page"} <= taken.keys()
+    assert {"ledger", "status", "plan", "export", "diff", "verify", "accept", "report"} <= taken.keys()
     assert set(taken.values()) == {scale}
 
 

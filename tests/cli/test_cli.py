@@ -367,7 +367,7 @@ def test_check_tells_every_error_and_exits_with_2(project_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["check", "tinny"], ["train", "tinny", "x"], ["predict", "tinny", "x", "source"], ["page", "tinny"]]
+    "command", [["check", "tinny"], ["train", "tinny", "x"], ["predict", "tinny", "x", "source"], ["report", "tinny"]]
 )
 def test_an_unknown_study(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(capsys, *command) == "study: unknown study 'tinny'; did you mean 'tiny'?"

@@ -148,7 +148,7 @@ class Project:
     def outputs(self) -> dict[str, list[Path]]:
         """Return the files that each rule writes, in the order of the rules; paths in the project."""
         with contextlib.chdir(self.root):
-            made = {output.rule: list(output.files) for output in outputs(self.plan(), Paths())}
+            made = {output.rule: list(output.every) for output in outputs(self.plan(), Paths())}
         return made | {"index": [Paths().page("index")]}
 
     def damageable(self) -> list[tuple[str, Path]]:

@@ -34,26 +34,23 @@ IN_FOLDERS = ("tables", "partitions", "controls")
 READERS = {
     "download": ("prepare",),
     "prepare": ("control", "train", "predict"),
-    "partition": ("control", "train", "predict", "score", "summarise", "page"),
-    "control": ("summarise",),
-    "predict": ("score", "summarise", "figure"),
-    "summarise": ("page",),
-    "figure": ("page",),
+    "partition": ("control", "train", "predict", "score", "report"),
+    "control": ("report",),
+    "predict": ("score", "report", "figure"),
+    "report": ("figure",),
 }
 """The commands that read what a rule writes, where they are the same for all its files."""
 READERS_OF = {
-    "samples.parquet": ("partition", "control", "train", "predict", "score", "summarise", "figure", "page"),
-    "pixels.parquet": ("summarise", "page"),
-    "card.json": ("control", "train", "predict", "page"),
+    "samples.parquet": ("partition", "control", "train", "predict", "score", "report", "figure"),
+    "pixels.parquet": ("report",),
+    "card.json": ("control", "train", "predict", "report"),
     "spec.json": ("predict",),
     "model.safetensors": ("predict",),
     "clients.safetensors": ("predict",),
-    "rounds.parquet": ("summarise", "figure", "page"),
-    "manifest.json": ("page",),
-    "scores.csv": ("summarise", "figure", "page"),
-    "missing.json": ("summarise", "page"),
-    "summary.csv": ("figure", "page"),
-    **dict.fromkeys(("effects.csv", "comparisons.csv", "net_benefit.csv", "calibration.csv"), ("figure", "page")),
+    "rounds.parquet": ("report", "figure"),
+    "manifest.json": ("report",),
+    "scores.csv": ("report", "figure"),
+    "missing.json": ("report",),
 }
 """The commands that read a file, by its name."""
 
@@ -87,8 +84,7 @@ class Finished:
             (self.run,) = self.plan.runs.values()
             self.words: dict[str, list[str]] = {}
             for words in small.commands(self.plan, NAME):
-                # the first figure is "figure"; the others are made, too
-                self.words[words[0] if words[0] not in self.words else f"{words[0]} {words[-1]}"] = words
+                self.words[words[0]] = words
             self.words["verify"] = ["verify", NAME]
             for command in self.words:
                 code, said = self.call(command)

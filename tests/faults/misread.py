@@ -278,39 +278,36 @@ class Campaign:
     ) -> dict[Path, list[list[str]]]:
         """Return every file with the commands that read it."""
         of = "study.yaml"
-        train, page, status = ["train", of, run], ["page", of], ["status", of]
-        predict, apply = ["predict", of, run, "source"], ["apply", run, "images", "--out", "applied"]
-        partition, score, summarise = ["partition", of, part], ["score", of], ["summarise", of]
+        train, report, status = ["train", of, run], ["report", of], ["status", of]
+        job = Paths().run_files(run).every_prediction[0].stem.removeprefix("predictions-")
+        predict, apply = ["predict", of, run, job], ["apply", run, "images", "--out", "applied"]
+        partition, score = ["partition", of, part], ["score", of]
         bundle, accept = ["bundle", run, "--out", "bundled"], ["accept", of, "--reason", "none"]
         export = ["export", "tensorboard", of, "--to", "exported"]
         runs = paths.run_files(run)
-        other = paths.predictions(run, "source")
-        figure = next((p for p in files.folder.rglob("*.svg")), files.figure("sites"))
+        figure = ["figure", of, "sites"]
         return {
             Path("study.yaml"): [["check", of], status, score],
             Path("images/samples.csv"): [["check", of], ["prepare", of, data], ["apply", run, "images/samples.csv"]],
-            made.card: [train, page, predict, ["check", of], summarise],
-            made.samples: [partition, train, predict, summarise, page, ["check", of]],
-            made.pixels: [page, summarise, ["check", of]],
-            made.images: [train, predict, page, ["figure", of, "sites"]],
-            paths.partition(part): [train, predict, score, summarise, page, accept],
-            runs.spec: [predict, apply, bundle, status, page],
-            runs.manifest: [page, apply, status, export, accept, summarise],
-            runs.rounds: [page, export, ["figure", of, "sites"], ["ledger", of]],
+            made.card: [train, report, predict, ["check", of]],
+            made.samples: [partition, train, predict, report, ["check", of]],
+            made.pixels: [report, ["check", of]],
+            made.images: [train, predict, report, figure],
+            paths.partition(part): [train, predict, score, report, accept],
+            runs.spec: [predict, apply, bundle, status, report],
+            runs.manifest: [report, apply, status, export, accept],
+            runs.rounds: [report, export, figure, ["ledger", of]],
             runs.model: [predict, apply, bundle],
             runs.clients: [predict, apply, bundle],
-            other: [score, summarise, page],
-            **{f: [page] for f in files.summarised if f.suffix == ".csv" and f.parent == files.folder},
-            files.scores: [summarise, page, ["figure", of, "sites"], export],
-            files.summary: [page, ["figure", of, "sites"]],
-            files.result("effects"): [page, ["figure", of, "sites"]],
-            paths.control(part): [summarise],
-            files.missing: [page, summarise],
-            files.ledger: [page, summarise],
-            files.divergence: [page, ["figure", of, "divergence"]],
+            paths.predictions(run, job): [score, report],
+            **{f: [figure] for f in files.summarised if f.suffix == ".csv" and f.parent == files.folder},
+            files.scores: [report, figure, export],
+            paths.control(part): [report],
+            files.missing: [report],
+            files.ledger: [report],
+            files.divergence: [report, ["figure", of, "divergence"]],
             files.headline: [["index"]],
             paths.accepted: [train, status, accept, partition],
-            figure: [page],
         }
 
     def must(self, *words: str) -> None:

@@ -99,7 +99,8 @@ def test_a_campaign_finds_what_is_not_written_at_once(worker: campaign.Worker, m
 def test_a_campaign_finds_damage_that_is_let_pass(worker: campaign.Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """If checksums are not compared, a bit of a figure that kept its time is another result in silence."""
     monkeypatch.setattr("fedshift.planning.verify.damage", lambda file, whole: "")
-    (figure,) = worker.made["figure"]
-    outcome = worker.run(campaign.Trial(0, "damage", "figure", "flip, old time", str(figure)))
+    figure = worker.made["report"][-1]
+    assert figure.suffix == ".svg"
+    outcome = worker.run(campaign.Trial(0, "damage", "report", "flip, old time", str(figure)))
     assert outcome.silent
     assert outcome.wrong == [str(figure)]

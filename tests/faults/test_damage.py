@@ -177,7 +177,7 @@ def other_weights(file: Path) -> None:
 @pytest.mark.parametrize(
     ("pattern", "change", "readers", "names"),
     [
-        ("runs/*/predictions-*.parquet", parquet_of("run", "other"), ["score", "summarise"], "predictions"),
+        ("runs/*/predictions-*.parquet", parquet_of("run", "other"), ["score", "report"], "predictions"),
         ("runs/*/predictions-*.parquet", parquet_of("inference", "other"), ["score"], "predictions"),
         ("runs/*/model.safetensors", other_weights, ["score"], "predictions"),
         ("runs/*/model.safetensors", tensors_of("other"), ["predict"], "safetensors"),
@@ -186,7 +186,7 @@ def other_weights(file: Path) -> None:
         ("runs/*/rounds.parquet", parquet_of("run", "other"), [], "rounds.parquet"),
         ("runs/*/manifest.json", json_of("run", "other"), [], "manifest.json"),
         ("partitions/*.parquet", parquet_of("partition", "other"), ["train", "score"], "partitions"),
-        ("controls/*.parquet", parquet_of("partition", "other"), ["summarise"], "controls"),
+        ("controls/*.parquet", parquet_of("partition", "other"), ["report"], "controls"),
         ("data/*/samples.parquet", parquet_of("data", "other"), ["train", "predict"], "samples.parquet"),
         ("data/*/card.json", json_of("data", "other"), ["train"], "card.json"),
     ],

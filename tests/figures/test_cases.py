@@ -11,6 +11,7 @@ import disc_study
 import numpy as np
 import pandas as pd
 import pytest
+from fake_study import predictions_of
 from invented import made
 
 from fedshift.analysis import results
@@ -79,7 +80,7 @@ def test_a_case_is_a_patient_whose_pixels_are_added_up(tmp_path: Path) -> None:
     plan, paths = disc_study.finished(tmp_path, figures=["cases"])
     found = results.load(plan, paths).for_figures.cases()
     (run,) = plan.runs.values()
-    table = read_table(paths.predictions(run.id, next(iter(plan.predictions(run.id).values()))))
+    table = read_table(predictions_of(plan, paths, run.id))
     samples = Prepared(paths.data(run.data.id)).samples.set_index("sample")
     table = table.assign(patient=samples.loc[table["sample"], "patient"].to_numpy())
     assert list(dict.fromkeys(found["site"])) == ["east", "north", "south"]

@@ -81,9 +81,9 @@ def test_a_whole_study_can_draw_them(tmp_path: Path) -> None:
         inferences=["source", {"name": "tsmobn", "batch_size": [2, 32]}, {"name": "source", "client": "centre0"}],
     )
     score.score(plan, paths)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     for name in NAMES:
-        text = results.draw(plan, paths, name).read_text(encoding="utf-8")
+        text = results.draw(results.load(plan, paths), name).read_text(encoding="utf-8")
         assert ("Nothing to draw" in text) == (name == "test_curves"), "no site is watched"
         assert fake_study.EVIL not in text
     found = results.load(plan, paths).for_figures

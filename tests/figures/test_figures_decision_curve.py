@@ -64,7 +64,7 @@ def test_a_study_that_asks_for_it_draws_it(tmp_path: Path) -> None:
         decision_range=[0.25, 0.5],
     )
     score.score(plan, paths)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     table = read_table(paths.study_files(plan.name).result("net_benefit"))
     assert len(table) == 2 * 4 * net_benefit.POINTS
     chosen = table[(table["site"] == "centre1") & (table["inference_id"] == "source")]
@@ -72,7 +72,7 @@ def test_a_study_that_asks_for_it_draws_it(tmp_path: Path) -> None:
     assert chosen["threshold"].iloc[[0, -1]].tolist() == [0.25, 0.5]
     assert chosen["model"].to_numpy() == pytest.approx(0.3 - 0.2 * odds.to_numpy())
     assert chosen["all"].to_numpy() == pytest.approx(0.5 - 0.5 * odds.to_numpy())
-    text = results.draw(plan, paths, "decision_curve").read_text(encoding="utf-8")
+    text = results.draw(results.load(plan, paths), "decision_curve").read_text(encoding="utf-8")
     said = ElementTree.fromstring(text)[0].text or ""
     assert "from 0.25 to 0.5, the range that the study declares" in said
     assert "Net benefit depends on prevalence, which is that of the test samples: centre1 50.0 %" in said

@@ -136,7 +136,7 @@ def test_the_worst_mistakes_are_of_mean_probabilities(tmp_path: Path, monkeypatc
     wanted = [f"centre1/{patient}/2" for patient in range(6)] + ["centre1/0/0", "centre1/1/0"]
     for one, sample in zip(first.worst, wanted, strict=True):
         assert np.array_equal(one.image, stored[samples.index(sample)])
-    svg = results.draw(plan, paths, "mistakes").read_text(encoding="utf-8")
+    svg = results.draw(results.load(plan, paths), "mistakes").read_text(encoding="utf-8")
     assert "0.80" in svg
     assert fake_study.EVIL not in svg
 

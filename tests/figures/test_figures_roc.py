@@ -64,10 +64,10 @@ def test_a_study_has_a_curve_for_each_external_site(tmp_path: Path) -> None:
     assert set(table["site"]) == set(fake_study.EXTERNAL) and set(table["shown"]) == {"Source", "TsmoBN"}
     source = table[(table["site"] == "centre1") & (table["shown"] == "Source")].set_index("false_positives")
     assert source["sensitivity"].iloc[[0, 20, 40, 70, 100]].tolist() == pytest.approx([0, 0.3, 0.6, 0.8, 1.0])
-    text = results.draw(plan, paths, "roc").read_text(encoding="utf-8")
+    text = results.draw(results.load(plan, paths), "roc").read_text(encoding="utf-8")
     assert "The dotted line is a guess" in (ElementTree.fromstring(text)[0].text or "")
     assert "<script" not in text and "centre1" in text
-    assert results.draw(plan, paths, "roc").read_text(encoding="utf-8") == text
+    assert results.draw(results.load(plan, paths), "roc").read_text(encoding="utf-8") == text
 
 
 def test_without_external_sites_the_internal_ones_have_curves(tmp_path: Path) -> None:

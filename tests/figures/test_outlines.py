@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import disc_study
 import numpy as np
 import pytest
+from fake_study import predictions_of
 from invented import made
 from PIL import Image
 
@@ -119,7 +120,7 @@ def test_the_images_with_the_lowest_dice_are_shown_with_their_masks(tmp_path: Pa
         ("south", "internal"),
     ]
     (run,) = plan.runs.values()
-    table = read_table(paths.predictions(run.id, next(iter(plan.predictions(run.id).values()))))
+    table = read_table(predictions_of(plan, paths, run.id))
     prepared = Prepared(paths.data(run.data.id))
     row = {name: k for k, name in enumerate(prepared.samples["sample"])}
     for site in sites:
@@ -143,11 +144,10 @@ def test_the_images_with_the_lowest_dice_are_shown_with_their_masks(tmp_path: Pa
 def test_all_masks_are_kept_where_a_study_asks_for_them(tmp_path: Path) -> None:
     plan, paths = disc_study.finished(tmp_path, task={"name": "segmentation", "keep": "masks"})
     (run,) = plan.runs.values()
-    for job in plan.predictions(run.id).values():
-        table = read_table(paths.predictions(run.id, job))
-        test = table[table["split"] == "test"] if "split" in table else table
-        for png, tp, fp in zip(test["mask"], test["tp_disc"], test["fp_disc"], strict=True):
-            assert np.asarray(Image.open(io.BytesIO(png))).sum() == tp + fp
+    table = read_table(predictions_of(plan, paths, run.id))
+    test = table[table["split"] == "test"] if "split" in table else table
+    for png, tp, fp in zip(test["mask"], test["tp_disc"], test["fp_disc"], strict=True):
+        assert np.asarray(Image.open(io.BytesIO(png))).sum() == tp + fp
 
 
 def test_a_study_that_keeps_numbers_has_the_ids_that_it_had_before_masks_could_be_kept() -> None:

@@ -228,7 +228,7 @@ def test_no_image_name_patient_or_local_tensor_leaves_a_site(root: Path) -> None
     text += "".join(table.to_csv() for table in tables.values())
     assert "secret" not in text
     assert "Doe" not in text
-    assert set(tables) == {"samples", "partition", *(f"predictions/{s}" for s in plan.sweeps)}
+    assert set(tables) == {"samples", "partition", "predictions"}
     assert {*tables["samples"].columns} == {"sample", "site", "label", "patient"}
     assert tables["samples"]["patient"].nunique() == 10
 

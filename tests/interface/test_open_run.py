@@ -11,6 +11,7 @@ import my_study
 import numpy as np
 import pytest
 import torch
+from fake_study import predictions_of
 from predicting import by_hand, state_of
 
 import fedshift
@@ -52,8 +53,8 @@ def first(**settings: Any) -> TrainedRun:
 def check_stored(run: TrainedRun, plan: Plan, paths: Paths) -> int:
     """Compare all predictions of test images that the workflow has stored for a run, to the bit."""
     compared = 0
-    for key, job in plan.predictions(run.id).items():
-        table = read_table(paths.predictions(run.id, job))
+    for key in plan.predictions(run.id):
+        table = read_table(predictions_of(plan, paths, run.id))
         table = table[table["split"] == "test"]
         if "inference" in table:
             table = table[table["inference"] == key]

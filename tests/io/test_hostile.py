@@ -348,12 +348,12 @@ def work(plan: Plan, paths: Paths) -> list[Path]:
     for name, inference in plan.inferences.items():
         predict(paths.run(run.id), {name: inference}, paths, paths.predictions(run.id, name))
     score.score(plan, paths)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     for name in plan.study.figures:
-        results.draw(plan, paths, name)
+        results.draw(results.load(plan, paths), name)
     tracked = chosen("tsmobn", ["batch_size=4"], NAMES[0])
     found = apply(paths.run(run.id), data.dataset.inputs()[0], tracked)
-    return [page.write(plan, paths), gallery.write(plan.path.parent, paths), applied.write(found)]
+    return [page.write(results.load(plan, paths)), gallery.write(plan.path.parent, paths), applied.write(found)]
 
 
 @pytest.mark.parametrize(

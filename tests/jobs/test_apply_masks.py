@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fake_study import predictions_of
 from outline import Outline
 from PIL import Image
 
@@ -50,7 +51,9 @@ class Discs:
 
     def predicted(self, inference: str) -> pd.DataFrame:
         """What the study predicted for the external site."""
-        table = read_table(self.paths.predictions(self.run.id, self.plan.predictions(self.run.id)[inference]))
+        table = read_table(predictions_of(self.plan, self.paths, self.run.id))
+        if "inference" in table:
+            table = table[table["inference"] == inference]
         return table[table["site"] == "west"].reset_index(drop=True)
 
     def image(self, sample: str) -> np.ndarray:

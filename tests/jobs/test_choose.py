@@ -138,8 +138,8 @@ def shown(root: Path, **changes: Any) -> str:
         else:
             choose(run, paths)
     score.score(plan, paths)
-    summary.summarise(plan, paths)
-    text = page.write(plan, paths).read_text()
+    summary.summarise(results.load(plan, paths))
+    text = page.write(results.load(plan, paths)).read_text()
     assert results.load(plan, paths).manifests.keys() == plan.runs.keys()
     return text
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fake_study import predictions_of
 from numpy.typing import NDArray
 from predicting import by_hand, trained
 from torch import nn
@@ -182,16 +183,14 @@ ASKED: list[dict[str, Any]] = [
     {"name": "source", "personalise": [how("test_excluded"), None, how("val"), how("test_included")]},
     {"name": "tsmobn", "personalise": how("test_excluded")},
 ]
-"""Five inferences: four in one job, of which the second takes no labels, and one in a job of its own."""
+"""Five inferences, of which the second takes no labels."""
 
 
 def project(root: Path, **changes: Any) -> tuple[Plan, Paths]:
     """A trained run, predicted; 60 images a site, of which internal ones test 20 and validate 10."""
     plan, paths = trained(root, **changes)
     for run in plan.runs:
-        for sweep in plan.prediction_jobs[run]:
-            asked = {name: plan.inferences[name] for name in plan.sweeps[sweep]}
-            predict(paths.run(run), asked, paths, paths.predictions(run, sweep))
+        predict(paths.run(run), plan.inferences, paths, predictions_of(plan, paths, run))
     return plan, paths
 
 
@@ -202,7 +201,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Paths]:
 
 def written(plan: Plan, paths: Paths, name: str) -> pd.DataFrame:
     (run,) = plan.runs
-    table = read_table(paths.predictions(run, plan.predictions(run)[name])).query("split == 'test'")
+    table = read_table(predictions_of(plan, paths, run)).query("split == 'test'")
     return table[table["inference"] == name] if "inference" in table else table
 
 
@@ -305,7 +304,7 @@ def test_the_draw_is_the_same_for_all_runs(tmp_path: Path) -> None:
 def test_the_page_names_what_uses_labels_and_says_that_it_is_not_comparable(made: tuple[Plan, Paths]) -> None:
     plan, paths = made
     score.score(plan, paths)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     findings = results.load(plan, paths).findings
     names = [findings.name(key) for key in plan.inferences]
     assert [LABELS in name for name in names] == [True, False, True, True, True]
@@ -321,7 +320,7 @@ def test_the_page_names_what_uses_labels_and_says_that_it_is_not_comparable(made
             leaks = "test_included" in str(inference.personalise)
             assert ("these images are scored too: it has seen their answers" in line) == leaks
             assert ("which are not scored" in line) != leaks
-    text = page.write(plan, paths).read_text()
+    text = page.write(results.load(plan, paths)).read_text()
     assert all(name in text for name in names)
 
 
@@ -332,7 +331,7 @@ def test_what_uses_labels_is_never_the_baseline(tmp_path: Path, place: int) -> N
     plan, paths = fake_study.build(tmp_path, inferences=given, seeds=[0])
     assert effects.plain(plan) == "source"
     score.score(plan, paths)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     findings = results.load(plan, paths).findings
     assert findings.baseline == "source"
     assert findings.gain(findings.conditions[0], "tsmobn", "external").mean == pytest.approx(0.2)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fake_study import predictions_of
 
 from fedshift.analysis import results
 from fedshift.io.tables import read_table, write_table
@@ -66,15 +67,14 @@ def test_a_study_in_millimetres(tmp_path: Path) -> None:
     plan, paths = disc_study.finished(tmp_path, control=True)
     (run,) = plan.runs.values()
     (partition,) = plan.controls
-    made = [paths.predictions(run.id, job) for job in plan.prediction_jobs[run.id]]
-    tables = [*made, paths.control(partition)]
+    made = predictions_of(plan, paths, run.id)
+    tables = [made, paths.control(partition)]
     before = [read_table(file) for file in tables]
     assert any("Distances are in pixels" in line for line in lines(plan, paths))
     samples = paths.data_files(run.data.id).samples
     known = read_table(samples)
     write_table(samples, known.assign(spacing_y=3.0, spacing_x=3.0))
-    for job, file in zip(plan.prediction_jobs[run.id], made, strict=True):
-        predict(paths.run_files(run.id).folder, {i: plan.inferences[i] for i in plan.sweeps[job]}, paths, file)
+    predict(paths.run_files(run.id).folder, plan.inferences, paths, made)
     control(run, paths, paths.control(partition))
     for old, file in zip(before, tables, strict=True):
         new = read_table(file)

@@ -113,7 +113,7 @@ def test_a_study_of_masks_has_a_control_that_outlines_what_stands_out(tmp_path: 
         expected = network - by_site[[site for site in by_site.index if PLACES[site] == role]].mean()
         assert found.controls.difference(condition.id, "source", role).mean == pytest.approx(expected)
     # On the first screen, and in words.
-    html = page.write(plan, paths).read_text(encoding="utf-8")
+    html = page.write(results.load(plan, paths)).read_text(encoding="utf-8")
     legend = textwrap.wrap("colours and edges around each pixel only, without a network", LONGEST)
     assert all(f">{line}</" in html for line in legend), "in the picture, which breaks long lines"
     assert "Outside, by colours and edges around each pixel only" in html

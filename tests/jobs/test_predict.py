@@ -32,7 +32,6 @@ from fedshift.inferences import Inference
 from fedshift.inferences.source import Source
 from fedshift.inferences.tsmobn import TsmoBN
 from fedshift.io.paths import Paths
-from fedshift.io.tables import read_table
 from fedshift.io.tensors import read_tensors, write_tensors
 from fedshift.io.text import read_json, write_json
 from fedshift.jobs.predict import predict
@@ -79,9 +78,7 @@ def test_lists_of_settings_stand_for_an_inference_each_in_one_file(tmp_path: Pat
     assert len(plan.inferences) == 6
     ((name, members),) = plan.sweeps.items()
     assert members == tuple(plan.inferences)
-    assert plan.prediction_jobs == {run: [name] for run in plan.runs}
-    (run,) = plan.runs
-    assert {Paths().predictions(run, job) for job in plan.predictions(run).values()} == {Paths().predictions(run, name)}
+    assert plan.prediction_jobs == dict.fromkeys(plan.runs, name)
 
 
 def test_a_sweep_gives_the_bits_of_single_predictions(swept: tuple[Plan, Paths]) -> None:
@@ -211,19 +208,12 @@ def test_what_is_wrong_with_a_list_is_one_line_that_names_the_key(
     assert complaint(tmp_path, inferences=["source", entry]) == said
 
 
-def test_an_inference_alone_and_in_a_sweep_is_read_once(tmp_path: Path) -> None:
-    """The inference's own file is read, which the study names first: all its answers in the sweep's file are wrong."""
+def test_an_inference_alone_and_in_a_sweep_is_predicted_once(tmp_path: Path) -> None:
     again = {"name": "tsmobn", "momentum": [0.9, 0.5]}
     plan, paths = fake_study.build(tmp_path, lambda *_: 0.9, inferences=["tsmobn", again], seeds=[0])
     for run in plan.runs:
-        single, sweep = plan.prediction_jobs[run]
-        assert plan.predictions(run)["tsmobn"] == single == "tsmobn"
-        path = paths.predictions(run, sweep)
-        table = read_table(path)
-        assert set(table["inference"]) == set(plan.inferences)
-        mine = table["inference"] == "tsmobn"
-        table.loc[mine, ["p0", "p1"]] = table.loc[mine, ["p1", "p0"]].to_numpy()
-        table.to_parquet(path)
+        first, second = plan.predictions(run)
+        assert first == "tsmobn" and second.startswith("tsmobn-")
     scores = study_tables.read_table(score.score(plan, paths)).query("metric == 'accuracy'")
     assert scores["value"].tolist() == pytest.approx([0.9] * 2 * 4 * 2)  # runs, sites, inferences
 
@@ -256,9 +246,8 @@ def test_a_grid_asks_for_inferences_of_its_own(tmp_path: Path) -> None:
         names, settings = wanted[run.algorithm.name, run.bn]
         assert [i.name for i in asked] == names
         assert [(i.momentum, i.batch_size) for i in asked if isinstance(i, TsmoBN)] == settings
-        assert list(dict.fromkeys(found.values())) == plan.prediction_jobs[key]
-        assert all(name in plan.sweeps[job] for name, job in found.items())
-    assert {job for jobs in plan.prediction_jobs.values() for job in jobs} == plan.sweeps.keys()
+        assert found == plan.sweeps[plan.prediction_jobs[key]]
+    assert {*plan.prediction_jobs.values()} == plan.sweeps.keys()
     assert {name for members in plan.sweeps.values() for name in members} == plan.inferences.keys()
 
 
@@ -340,7 +329,9 @@ def test_fedbn_is_the_run_of_fedavg_with_local_batch_norm(tmp_path: Path) -> Non
     assert named.keys() == spelt.keys()
     both = load(tmp_path, runs=[{**runs[0], "inferences": ["tsmobn"]}, runs[1]])
     assert both.runs.keys() == named.keys()
-    assert list(both.prediction_jobs.values()) == [["tsmobn", "source"]], "one training, predicted as either asks for"
+    assert list(map(both.predictions, both.runs)) == [("tsmobn", "source")], (
+        "one training, predicted as either asks for"
+    )
 
 
 def test_each_algorithm_has_its_own_default_of_batch_norm(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import fake_study
 import numpy as np
 import pandas as pd
 import pytest
+from fake_study import predictions_of
 from scipy.special import expit, logit
 from scipy.stats import t as student
 
@@ -89,13 +90,13 @@ def test_the_interval_at_a_site_is_made_of_the_influence_of_patients(tmp_path: P
     """On the logit scale, from derivatives of the definition by the weights of samples, as means over trainings."""
     plan, paths = fake_study.build(tmp_path, headline="ap", metrics=["ap"], figures=[], seeds=[0, 1])
     for n, run in enumerate(plan.runs):
-        for job in plan.prediction_jobs[run]:
-            table = read_table(paths.predictions(run, job))
-            table["p1"] = np.random.default_rng(n).normal(table["label"], 1.5).clip(-3, 4) / 8 + 0.4
-            table["p0"] = 1 - table["p1"]
-            write_table(paths.predictions(run, job), table)
+        file = predictions_of(plan, paths, run)
+        table = read_table(file)
+        table["p1"] = np.random.default_rng(n).normal(table["label"], 1.5).clip(-3, 4) / 8 + 0.4
+        table["p0"] = 1 - table["p1"]
+        write_table(file, table)
     score.score(plan, paths)
-    found = study_tables.read_table(summary.summarise(plan, paths))
+    found = study_tables.read_table(summary.summarise(load(plan, paths)))
     here = (found["site"] == "centre1") & (found["inference"] == "source") & (found["bn"] == "aggregated")
     row = found[here].iloc[0]
     results = load(plan, paths)
@@ -124,6 +125,6 @@ def test_the_interval_at_a_site_is_made_of_the_influence_of_patients(tmp_path: P
     assert page.context(results)["overview"].caption.startswith(
         "Average precision: mean ± standard deviation over seeds, mean over sites. Chance level: 0.500. Gap"
     )
-    text = page.write(plan, paths).read_text(encoding="utf-8")
+    text = page.write(load(plan, paths)).read_text(encoding="utf-8")
     assert AP.caveat in text
     assert AP.interval_note in text

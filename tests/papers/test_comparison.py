@@ -12,6 +12,7 @@ import pytest
 from papers_study import WORDS, beside_paper, compared, read, table
 
 from fedshift.analysis import score
+from fedshift.analysis.results import load
 from fedshift.core.errors import UserError
 from fedshift.io.text import write_text
 from fedshift.papers import printed, published_values
@@ -237,5 +238,5 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
     path = paths.study(plan.name) / "comparison.csv"
     before = path.read_bytes()
     score.score(plan, paths)
-    summary.summarise(plan, paths)
+    summary.summarise(load(plan, paths))
     assert path.read_bytes() == before

@@ -52,7 +52,7 @@ def test_jobs_are_those_of_snakemakes_dry_run(tmp_path: Path, monkeypatch: pytes
 
 def test_an_empty_folder_has_the_workflow_that_comes_with_fedshift() -> None:
     jobs = Counter(job.rule for job in pending_jobs({"study": "demo"}))
-    assert (jobs["download"], jobs["prepare"], jobs["train"], jobs["predict"]) == (1, 1, 8, 16)
+    assert (jobs["download"], jobs["prepare"], jobs["train"], jobs["predict"]) == (1, 1, 8, 8)
 
 
 def test_a_snakefile_of_something_else_is_left_alone() -> None:
@@ -165,14 +165,14 @@ def test_a_study_that_is_partly_trained(tmp_path: Path) -> None:
     made_of = {"identity": "", "progress": json.dumps({"round": 1})}
     write_tensors(PATHS.run(last) / "checkpoint" / "state.safetensors", {}, made_of)
     updated = "input files updated by another job"
-    pending = [Job("predict", f"{last}-{sweep}", updated) for sweep in plan.prediction_jobs[last]]
+    pending = [Job("predict", f"{last}-{plan.prediction_jobs[last]}", updated)]
     found = survey({"fake": plan}, [Job("train", last, "missing output files"), *pending], PATHS)
     assert {c.rule: (c.jobs, c.cached, c.why) for c in found.counts if c.rule in ("train", "predict", "prepare")} == {
         "prepare": (1, 1, {}),
         "train": (6, 5, {"missing output files": 1}),
-        "predict": (12, 10, {updated: 2}),
+        "predict": (6, 5, {updated: 1}),
     }
-    assert found.hours == [Need("train", 1, hours(12.5 * 0.75), CONDITION, GPU), Need("predict", 2, None, UNKNOWN)]
+    assert found.hours == [Need("train", 1, hours(12.5 * 0.75), CONDITION, GPU), Need("predict", 1, None, UNKNOWN)]
     assert (found.at_work, found.going_on, found.may_end_early) == (0, 1, 0)
 
 
@@ -199,8 +199,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.chdir(Project.create(tmp_path / "p", runs=runs).root)
     assert cli.main(["plan", "tiny"]) == 0
     out = capsys.readouterr().out.splitlines()
-    rules = ["download", "prepare", "partition", "control", "train", "predict", "score", "summarise", "figure", "page"]
-    assert [line.split()[0] for line in out[1:13]] == [*rules, "index", "all"]
+    rules = ["download", "prepare", "partition", "control", "train", "predict", "score", "report"]
+    assert [line.split()[0] for line in out[1:11]] == [*rules, "index", "all"]
     assert out[5].split(maxsplit=4) == ["train", "4", "0", "4", "4 missing output files"]
     assert "Time for training and prediction: unknown" in out
     assert cli.main(["plan", "tiny", "--json"]) == 0

@@ -29,9 +29,7 @@ MAY_IMPORT = {
     "score": {*TABLES, "sklearn", "scipy"},
     "ledger": {*TABLES, "torch"},
     "divergence": {*TABLES, "torch", "sklearn", "scipy"},
-    "summarise": {*TABLES, "sklearn", "scipy"},
-    "figure": {*TABLES, "matplotlib", "scipy"},
-    "page": {*TABLES, "jinja2", "matplotlib", "scipy"},
+    "report": {*TABLES, "jinja2", "matplotlib", "scipy", "sklearn"},
     "index": {*TABLES, "jinja2", "scipy"},
 }
 """The heavy libraries of each kind of job of a study in which no transform of MONAI acts."""
@@ -61,7 +59,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     (folder / "study.yaml").write_text(yaml.safe_dump(STUDY), encoding="utf-8")
     plan = study.load(folder / "study.yaml", "mini")
     (run,) = plan.runs.values()
-    ((inference,),) = plan.prediction_jobs.values()
+    (inference,) = plan.prediction_jobs.values()
     ids = {
         "download": [run.data.raw],
         "prepare": [run.data.id],
@@ -70,7 +68,6 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         "train": [run.id],
         "predict": [run.id, inference],
         "ledger": ["--write"],
-        "figure": ["convergence"],
     }
     modules = {}
     for kind in MAY_IMPORT:

@@ -82,13 +82,13 @@ def test_a_training_without_a_slope_leaves_the_site_without_one(
     assert np.isnan(of(found, "slope")["mean"].item())
     assert of(found, "observed_expected")["mean"].item() == pytest.approx(5 / math.sqrt(3.8 * 5))
     assert of(found, "observed_expected")["seeds"].item() == 2
-    text = page.write(found.plan, found.paths).read_text(encoding="utf-8")
+    text = page.write(results.load(found.plan, found.paths)).read_text(encoding="utf-8")
     assert "not estimable" in text
 
 
 def test_the_section_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = graded(tmp_path, monkeypatch)
-    results.draw(found.plan, found.paths, "calibration")
+    results.draw(results.load(found.plan, found.paths), "calibration")
     content = page.context(found)
     section = content["calibration"]
     (table,) = section.tables
@@ -100,7 +100,7 @@ def test_the_section_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert table.rows[-1][0].text == "Mean of internal sites"
     assert section.lines[0].startswith(f"Can the probability of class {fake_study.Fake().classes[1]} be taken")
     assert "surely not extreme enough (above 1) at" in section.lines[0]
-    text = page.write(found.plan, found.paths).read_text(encoding="utf-8")
+    text = page.write(results.load(found.plan, found.paths)).read_text(encoding="utf-8")
     assert '<a href="#calibration">' in text and '<section id="calibration"' in text
     assert fake_study.EVIL not in text
     assert "How to read these columns" in text
@@ -124,7 +124,7 @@ def test_with_more_than_two_classes_it_is_about_the_answer(tmp_path: Path, monke
     assert set(found.table("calibration")["of"]) == {"the answer"}
     assert of(found, "observed_expected")["mean"].item() == pytest.approx(0.8 / 0.7)
     assert "probability of the most probable class be taken" in page.context(found)["calibration"].lines[0]
-    assert "where it is right" in results.draw(plan, paths, "calibration").read_text(encoding="utf-8")
+    assert "where it is right" in results.draw(results.load(plan, paths), "calibration").read_text(encoding="utf-8")
 
 
 def test_points_of_few_samples_are_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def test_a_page_names_study_digest_version_date_and_commit(tmp_path: Path) -> No
     assert r"title = {{Does it hold up at 5 \% \& more?}}," in cited.bibtex
     assert "year = {2025}," in cited.bibtex
     assert cited.bibtex.count("{") - cited.bibtex.count(r"\{") == cited.bibtex.count("}") - cited.bibtex.count(r"\}")
-    text = Outline(page.write(plan, paths).read_text(encoding="utf-8")).text
+    text = Outline(page.write(results.load(plan, paths)).read_text(encoding="utf-8")).text
     assert cited.text in text and "Cite this page" in text
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import fake_study
 import pytest
+from fake_study import predictions_of
 
 from fedshift.analysis import results, score
 from fedshift.inferences import COUNT
@@ -30,14 +31,18 @@ def made(root: Path, inferences: list[Any], counts: dict[str, dict[str, int]], *
     settings |= {"partition": {"internal": ["centre0"], "external": ["centre1"]}, "metrics": ["accuracy"]}
     plan, paths = fake_study.build(root, lambda *_: 0.8, **settings | changes)
     for number, run in enumerate(plan.runs):
+        path = predictions_of(plan, paths, run)
+        table = read_table(path)
         for key, inference in plan.inferences.items():
             if inference.name in counts:
-                path = paths.predictions(run, key)
                 one = {"p0": 0.01, "p1": 0.99} if number == 0 else {}
                 columns = {f"{COUNT}{name}": value for name, value in counts[inference.name].items()}
-                write_table(path, read_table(path).assign(**one, **columns))
+                rows = table["inference"] == key
+                for name, value in (one | columns).items():
+                    table.loc[rows, name] = value
+        write_table(path, table)
     score.score(plan, paths)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     return results.load(plan, paths)
 
 
@@ -55,7 +60,7 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> results.StudyResults:
 
 @functools.cache
 def written(study: results.StudyResults) -> str:
-    return page.write(study.plan, study.paths).read_text()
+    return page.write(results.load(study.plan, study.paths)).read_text()
 
 
 def section(study: results.StudyResults) -> tuple[str, list[str]]:

@@ -48,7 +48,7 @@ def said(root: Path, monkeypatch: pytest.MonkeyPatch, more: int) -> tuple[str, s
     values = (more + TABLE) / 20
     variance, df = spread(values)
     half, p = student.ppf(0.975, df) * math.sqrt(variance), 2 * student.sf(abs(values.mean()) / math.sqrt(variance), df)
-    text = Outline(page.write(found.plan, found.paths).read_text()).text
+    text = Outline(page.write(results.load(found.plan, found.paths)).read_text()).text
     return answer(found.findings).compared, text, 100 * values.mean(), 100 * half, p
 
 
@@ -86,7 +86,7 @@ def test_a_clear_difference_is_told_with_its_p(tmp_path: Path, monkeypatch: pyte
 def test_two_trainings_are_too_few_to_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict(monkeypatch, lambda run, *_: 10 + 6 * (run.algorithm.name == "fedprox"), 12, 20)
     found = compared(tmp_path, seeds=[0, 1])
-    text = Outline(page.write(found.plan, found.paths).read_text()).text
+    text = Outline(page.write(results.load(found.plan, found.paths)).read_text()).text
     assert (
         "Too few to tell FedProx, aggregated BN from FedAvg, aggregated BN at the single external site: 2 train" in text
     )
@@ -134,8 +134,8 @@ def nine(run: Run, site: str, patient: int) -> int:
 def test_nine_methods_at_six_sites_lead_with_their_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict(monkeypatch, nine, 8, 40)
     found = compared(tmp_path, METHODS, SITES, figures=["critical_difference"])
-    svg = results.draw(found.plan, found.paths, "critical_difference").read_text()
-    html = page.write(found.plan, found.paths).read_text()
+    svg = results.draw(results.load(found.plan, found.paths), "critical_difference").read_text()
+    html = page.write(results.load(found.plan, found.paths)).read_text()
     told, text = answer(found.findings), Outline(html).text
     runs = {name: run for run in found.plan.runs.values() for name in [run.algorithm.name] if run.seed == 0}
     shares = np.array(
@@ -186,7 +186,7 @@ def test_ranks_of_too_few_are_not_drawn(
 ) -> None:
     predict(monkeypatch, lambda *_: 10, 5, 20)
     found = compared(tmp_path, METHODS[:methods], SITES[:sites], figures=["critical_difference"])
-    svg = results.draw(found.plan, found.paths, "critical_difference").read_text()
+    svg = results.draw(results.load(found.plan, found.paths), "critical_difference").read_text()
     assert f"This figure is not drawn: {why}." in svg
     assert "Nothing to draw." in svg
 

@@ -9,6 +9,7 @@ from fake_study import EVIL
 from outline import Outline
 
 from fedshift.analysis import score
+from fedshift.analysis.results import load
 from fedshift.io.text import read_json, write_json
 from fedshift.report import page, summary
 
@@ -21,8 +22,8 @@ def test_images_left_out_are_counted_on_the_page(tmp_path: Path) -> None:
     card = paths.data_files(data).card
     write_json(card, read_json(card) | {"notes": [NOTE]})
     score.score(plan, paths)
-    summary.summarise(plan, paths)
-    html = page.write(plan, paths).read_text(encoding="utf-8")
+    summary.summarise(load(plan, paths))
+    html = page.write(load(plan, paths)).read_text(encoding="utf-8")
     assert NOTE in Outline(html).text
     assert NOTE not in html, "names of sites are escaped"
     assert html.index("could not be read and are left out") < html.index('id="sites"')

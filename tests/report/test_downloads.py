@@ -24,7 +24,7 @@ PATIENTS = 30
 
 def made(root: Path, synthetic: bool) -> tuple[Plan, Paths]:
     plan, paths = summarised(root, synthetic=synthetic, figures=["sites"])
-    results.draw(plan, paths, "sites")
+    results.draw(results.load(plan, paths), "sites")
     return plan, paths
 
 
@@ -37,7 +37,7 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Paths]:
 
 def offered(study: tuple[Plan, Paths]) -> dict[str, str]:
     """The content of every file that the page of a study holds, by name."""
-    tags = Outline(page.write(*study).read_text(encoding="utf-8")).tags
+    tags = Outline(page.write(results.load(*study)).read_text(encoding="utf-8")).tags
     links = [a for tag, a in tags if tag == "a" and a.get("download") and "svg" not in str(a["download"])]
     return {str(a["download"]): base64.b64decode(str(a["href"]).partition(",")[2]).decode() for a in links}
 
@@ -59,7 +59,7 @@ def test_synthetic_data_say_so_in_names_and_contents(synthetic: tuple[Plan, Path
 
 
 def test_figures_say_so_in_their_names(synthetic: tuple[Plan, Paths]) -> None:
-    tags = Outline(page.write(*synthetic).read_text(encoding="utf-8")).tags
+    tags = Outline(page.write(results.load(*synthetic)).read_text(encoding="utf-8")).tags
     assert "synthetic-fake-sites.svg" in [a.get("download") for _, a in tags]
 
 

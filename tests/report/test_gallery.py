@@ -16,6 +16,7 @@ from fake_study import EVIL
 from outline import Outline
 from papers_study import beside_paper
 
+from fedshift.analysis.results import load
 from fedshift.cli import parser as cli
 from fedshift.io import checksums
 from fedshift.io.paths import Paths
@@ -37,7 +38,7 @@ TINY: dict[str, Any] = {
 
 def shown(root: Path, rows: str = ROWS, **changes: Any) -> tuple[Plan, Paths, str]:
     plan, paths = beside_paper(root, rows, **({"trends": [TREND], "reproduces": ["p-table1"]} | changes))
-    return plan, paths, page.write(plan, paths).read_text(encoding="utf-8")
+    return plan, paths, page.write(load(plan, paths)).read_text(encoding="utf-8")
 
 
 def test_the_page_shows_trends_and_published_values(tmp_path: Path) -> None:

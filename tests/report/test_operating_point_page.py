@@ -62,7 +62,7 @@ def one_class(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def text(results_: results.StudyResults) -> str:
-    content = page.write(results_.plan, results_.paths).read_text(encoding="utf-8")
+    content = page.write(results.load(results_.plan, results_.paths)).read_text(encoding="utf-8")
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", content))).replace("\N{NO-BREAK SPACE}", " ")
 
 

@@ -40,8 +40,8 @@ def made(root: Path, share_right: ShareRight = fake_study.helps, **changes) -> t
     """A study from predictions to its page."""
     plan, paths = summarised(root, share_right, **changes)
     for name in plan.figures:
-        results.draw(plan, paths, name)
-    return plan, paths, page.write(plan, paths).read_text(encoding="utf-8")
+        results.draw(results.load(plan, paths), name)
+    return plan, paths, page.write(results.load(plan, paths)).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -395,12 +395,12 @@ def test_a_condition_without_any_run_is_still_there(tmp_path: Path) -> None:
 def test_an_inference_without_predictions_is_missing_in_every_run(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path)
     for run in plan.runs:
-        paths.predictions(run, "tsmobn").unlink()
+        fake_study.remove(plan, paths, run, "tsmobn")
     score.score(plan, paths)
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     for name in plan.figures:
-        results.draw(plan, paths, name)
-    text = Outline(page.write(plan, paths).read_text()).text
+        results.draw(results.load(plan, paths), name)
+    text = Outline(page.write(results.load(plan, paths)).read_text()).text
     assert "Incomplete: 6 entries are missing." in text
     assert "TsmoBN has not been scored." in text
     assert "TsmoBN trained, but not predicted" in text
@@ -412,8 +412,8 @@ def test_training_time_is_that_of_all_rounds(tmp_path: Path) -> None:
     for run in plan.runs.values():
         write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | {"seconds": 0.1})
     score.score(plan, paths)
-    summary.summarise(plan, paths)
-    text = Outline(page.write(plan, paths).read_text()).text
+    summary.summarise(results.load(plan, paths))
+    text = Outline(page.write(results.load(plan, paths)).read_text()).text
     # 4 rounds, 2 clients, training and validation, half a second each
     assert "64.0 kB 0:08 100" in text
 
@@ -427,8 +427,8 @@ def test_validation_must_not_share_patients_with_test(tmp_path: Path) -> None:
     table.loc[(table["site"] == "centre0") & np.isin(splits, ["val", "test"]), "patient"] = "one"
     write_table(paths.data(run.data.id) / "samples.parquet", table)
     score.score(plan, paths)
-    summary.summarise(plan, paths)
-    text = Outline(page.write(plan, paths).read_text()).text
+    summary.summarise(results.load(plan, paths))
+    text = Outline(page.write(results.load(plan, paths)).read_text()).text
     assert "PROBLEM Patients shared by validation and test: 1 shared" in text
     assert "ok Samples shared by validation and test: none" in text
     assert "ok Patients shared by training and test: none" in text
@@ -510,8 +510,8 @@ def test_runs_that_were_accepted_as_unchanged_are_named_with_reason_and_date(tmp
         accepted = {"accepted": [change]} if run.seed else {}
         write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | accepted)
     score.score(plan, paths)
-    summary.summarise(plan, paths)
-    html = page.write(plan, paths).read_text()
+    summary.summarise(results.load(plan, paths))
+    html = page.write(results.load(plan, paths)).read_text()
     assert "Accepted as unchanged Only <b>messages</b> changed (2026-01-31)" in Outline(html).text
     assert "<b>messages" not in html
 
@@ -526,8 +526,8 @@ def test_a_best_last_round_is_no_alarm_where_the_rate_falls_to_zero(tmp_path: Pa
     for run in plan.runs.values():
         write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | {"best_round": 4})
     score.score(plan, paths)
-    summary.summarise(plan, paths)
-    text = Outline(page.write(plan, paths).read_text()).text
+    summary.summarise(results.load(plan, paths))
+    text = Outline(page.write(results.load(plan, paths)).read_text()).text
     alarm = "6 of 6 runs validated best in their last round: they may not have converged."
     assert (alarm in text) == (schedule == "constant")
 
@@ -553,8 +553,8 @@ def test_shared_patients_are_a_problem(tmp_path: Path) -> None:
     table.loc[table["site"] == EVIL, "patient"] = "centre0/0"
     write_table(paths.data(next(iter(plan.data))) / "samples.parquet", table)
     score.score(plan, paths)
-    summary.summarise(plan, paths)
-    text = Outline(page.write(plan, paths).read_text()).text
+    summary.summarise(results.load(plan, paths))
+    text = Outline(page.write(results.load(plan, paths)).read_text()).text
     assert "PROBLEM Patients shared by internal and external sites: 1 shared" in text
     assert "ok Patients shared by training and test: none" in text
 
@@ -592,8 +592,8 @@ def fingerprinted(root: Path, copies: dict[str, str], **changes: Any) -> str:
     table = read_table(paths.data_files(data).samples, ["sample"])
     write_table(paths.data_files(data).pixels, table.assign(pixels=table["sample"].replace(copies)))
     score.score(plan, paths)
-    summary.summarise(plan, paths)
-    return page.write(plan, paths).read_text(encoding="utf-8")
+    summary.summarise(results.load(plan, paths))
+    return page.write(results.load(plan, paths)).read_text(encoding="utf-8")
 
 
 def train_samples(root: Path, site: str) -> list[str]:
@@ -669,8 +669,8 @@ def test_unknown_patients_are_a_caveat(tmp_path: Path) -> None:
     table = fake_study.samples(plan).assign(patient=None)
     write_table(paths.data(next(iter(plan.data))) / "samples.parquet", table)
     score.score(plan, paths)
-    summary.summarise(plan, paths)
-    text = Outline(page.write(plan, paths).read_text()).text
+    summary.summarise(results.load(plan, paths))
+    text = Outline(page.write(results.load(plan, paths)).read_text()).text
     assert "unknown Patients shared by training and test: patients unknown" in text
     assert "Patients are unknown: intervals treat images as independent" in text
 
@@ -681,7 +681,7 @@ def test_bare_files_do(tmp_path: Path) -> None:
     for pattern in ("runs/*/manifest.json", "runs/*/rounds.parquet", "data/*/*"):
         for path in (tmp_path / "results").glob(pattern):
             path.unlink()
-    text = Outline(page.write(plan, paths).read_text()).text
+    text = Outline(page.write(results.load(plan, paths)).read_text()).text
     assert "This figure has not been drawn." in text
     assert "The samples or the partition of this study are missing." in text
 
@@ -703,8 +703,8 @@ def test_runs_that_recorded_no_arithmetic_have_a_dash(tmp_path: Path) -> None:
         earlier = {key: value for key, value in fake_study.manifest(run).items() if key != "arithmetic"}
         write_json(paths.run(run.id) / "manifest.json", earlier)
     score.score(plan, paths)
-    summary.summarise(plan, paths)
-    assert "Arithmetic of the CPU –" in Outline(page.write(plan, paths).read_text()).text
+    summary.summarise(results.load(plan, paths))
+    assert "Arithmetic of the CPU –" in Outline(page.write(results.load(plan, paths)).read_text()).text
 
 
 def test_the_order_is_that_of_a_reader(whole: tuple[Plan, Paths, str]) -> None:
@@ -727,8 +727,8 @@ def test_figures_are_light_well_formed_and_the_same_each_time(
     whole: tuple[Plan, Paths, str], name: str, limit: int
 ) -> None:
     plan, paths, _ = whole
-    text = results.draw(plan, paths, name).read_text()
-    assert results.draw(plan, paths, name).read_text() == text
+    text = results.draw(results.load(plan, paths), name).read_text()
+    assert results.draw(results.load(plan, paths), name).read_text() == text
     assert len(text.encode()) < limit
     root = ElementTree.fromstring(text)
     assert root.get("role") == "img"
@@ -745,8 +745,8 @@ def test_patches_are_shrunk_to_a_light_file(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (len(fake_study.samples(plan)), 96, 96, 3), dtype=np.uint8)
     np.save(paths.data(next(iter(plan.data))) / "images.npy", noise)
     score.score(plan, paths)
-    summary.summarise(plan, paths)
-    assert results.draw(plan, paths, "patches").stat().st_size < 300_000
+    summary.summarise(results.load(plan, paths))
+    assert results.draw(results.load(plan, paths), "patches").stat().st_size < 300_000
 
 
 def luminance(colour: str) -> float:

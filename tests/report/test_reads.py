@@ -53,9 +53,9 @@ def test_each_file_of_results_is_read_once_for_a_page(tmp_path: Path, opened: Co
     rows = "FedAvg,base,H4,61.5,10 FedBN,base,H4,20,1"
     plan, paths = beside_paper(tmp_path, rows, trends=[trend], figures=["convergence", "patches", "sites"])
     for name in plan.figures:
-        results.draw(plan, paths, name)
+        results.draw(results.load(plan, paths), name)
     opened.clear()
-    page.write(plan, paths)
+    page.write(results.load(plan, paths))
     folder = paths.study(plan.name)
     names = ("scores", "summary", "effects", "comparisons", "comparison", "trends", "unseen", "subgroups")
     files = [folder / f"{name}.csv" for name in (*names, "operating_points", "controls", "calibration", "collapse")]
@@ -71,7 +71,7 @@ def test_each_file_of_results_is_read_once_for_a_page(tmp_path: Path, opened: Co
 def test_a_figure_reads_each_file_once(tmp_path: Path, opened: Counter[Path]) -> None:
     plan, paths = beside_paper(tmp_path, figures=["sites"])
     opened.clear()
-    results.draw(plan, paths, "sites")
+    results.draw(results.load(plan, paths), "sites")
     folder = paths.study(plan.name)
     names = ("scores", "summary", "effects", "comparisons", "trends")
     assert {name: opened[folder / f"{name}.csv"] for name in names} == {
@@ -86,11 +86,11 @@ def test_a_figure_reads_each_file_once(tmp_path: Path, opened: Counter[Path]) ->
 def test_samples_partitions_and_predictions_are_read_once_for_a_summary(tmp_path: Path, opened: Counter[Path]) -> None:
     plan, paths = beside_paper(tmp_path, figures=["decision_curve"])
     opened.clear()
-    summary.summarise(plan, paths)
+    summary.summarise(results.load(plan, paths))
     files = [paths.data_files(data).samples for data in plan.data]
     files += [paths.partition(partition) for partition in {run.partition_id for run in plan.runs.values()}]
-    files += [paths.predictions(run, job) for run in plan.runs for job in plan.prediction_jobs[run]]
-    assert len(files) == 2 + len(plan.runs) * len(plan.sweeps)
+    files += [paths.predictions(*job) for job in plan.prediction_jobs.items()]
+    assert len(files) == 2 + len(plan.runs)
     assert {path.relative_to(tmp_path): opened[path] for path in files} == {
         path.relative_to(tmp_path): 1 for path in files
     }

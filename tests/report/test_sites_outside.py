@@ -30,7 +30,7 @@ def test_the_page_says_what_external_sites_get(tmp_path: Path) -> None:
     named = listed([titles[name] for name in names[1:5]])
     two = f"{named}: internal sites are predicted with their own networks or layers"
     caveat = "each client has its own body, so there is no model for external sites."
-    text = html.unescape(page.write(plan, paths).read_text(encoding="utf-8"))
+    text = html.unescape(page.write(results.load(plan, paths)).read_text(encoding="utf-8"))
     assert caveat in text
     assert two in text
     first = answer(findings)
@@ -40,4 +40,4 @@ def test_the_page_says_what_external_sites_get(tmp_path: Path) -> None:
 def test_a_study_of_global_models_alone_has_no_such_lines(tmp_path: Path) -> None:
     plan, paths = summarised(tmp_path, runs=[{"algorithm": "fedavg"}], seeds=[0], figures=[])
     assert "Sites outside" not in dict(protocol(results.load(plan, paths).findings))
-    assert "compares two networks" not in page.write(plan, paths).read_text(encoding="utf-8")
+    assert "compares two networks" not in page.write(results.load(plan, paths)).read_text(encoding="utf-8")

@@ -283,7 +283,7 @@ def test_an_external_site_of_one_class_cannot_be_compared(tmp_path: Path) -> Non
     said = screen(found.findings, told.condition, told.judged, "patients")
     assert said.word == "Cannot tell"
     assert said.sentence.startswith("At centre1 and ") and "of one class" in said.sentence
-    shown = Outline(page.write(plan, paths).read_text("utf-8")).text
+    shown = Outline(page.write(results.load(plan, paths)).read_text("utf-8")).text
     assert "No run of this study has been scored" not in shown
     assert "First it takes 10 test patients of each class at every site." in shown
     assert "At internal sites TsmoBN adds" in told.lead or "At internal sites" not in told.lead

@@ -30,7 +30,7 @@ def made(root: Path, card: dict[str, Any] | None = None, **changes: Any) -> tupl
         file = paths.data_files(data).card
         write_json(file, read_json(file) | card)
     loaded = results.load(plan, paths)
-    return who.sections(loaded, cohorts(loaded)), page.write(plan, paths).read_text(encoding="utf-8")
+    return who.sections(loaded, cohorts(loaded)), page.write(results.load(plan, paths)).read_text(encoding="utf-8")
 
 
 def test_images_of_masks_have_no_class() -> None:

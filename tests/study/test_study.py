@@ -179,7 +179,7 @@ def test_a_selector_takes_an_earlier_name(name: str) -> None:
     assert selector.checked({"data.dataset.name": name}) == {"data.dataset.name": "own_images"}
 
 
-def test_an_inference_with_settings_of_its_own_has_a_file_of_its_own(tmp_path: Path) -> None:
+def test_an_inference_with_settings_of_its_own_has_an_id_of_its_own(tmp_path: Path) -> None:
     several = ["tsmobn", {"name": "tsmobn", "momentum": 0.5}, {"name": "tsmobn", "momentum": 0.9}, "source"]
     found = list(plan(tmp_path, inferences=several).inferences)
     assert found[0] == "tsmobn"

@@ -37,15 +37,11 @@ def carry_out(file: Path, scale: str, calls: Counter[str]) -> None:
         step(paths.control(partition), "control", partition)
     for name in plan.trainings:
         step(paths.run_files(name).model, "train", name)
-    for name, inferences in plan.prediction_jobs.items():
-        for inference in inferences:
-            step(paths.predictions(name, inference), "predict", name, inference)
+    for name, job in plan.prediction_jobs.items():
+        step(paths.predictions(name, job), "predict", name, job)
     if of_ledger(plan):
         step(files.ledger, "ledger", "--write")
     step(files.scores, "score")
-    step(files.summary, "summarise")
     if plan.measures_divergence:
         step(files.divergence, "divergence")
-    for figure in plan.figures:
-        step(files.figure(figure), "figure", figure)
-    step(paths.page(plan.name), "page")
+    step(paths.page(plan.name), "report")

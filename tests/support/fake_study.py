@@ -13,7 +13,7 @@ import pandas as pd
 from fedshift.datasets import Card, Dataset
 from fedshift.inferences import Inference
 from fedshift.io.paths import Paths
-from fedshift.io.tables import write_table
+from fedshift.io.tables import read_table, write_table
 from fedshift.io.text import write_json
 from fedshift.study.plan import Plan, Run, Study
 
@@ -147,6 +147,18 @@ def card(plan: Plan, synthetic: bool) -> dict[str, Any]:
     }
 
 
+def predictions_of(plan: Plan, paths: Paths, run: str) -> Path:
+    """The file with all predictions of a run."""
+    return paths.predictions(run, plan.prediction_jobs[run])
+
+
+def remove(plan: Plan, paths: Paths, run: str, inference: str) -> None:
+    """Take the predictions of an inference out of a run's file."""
+    file = predictions_of(plan, paths, run)
+    table = read_table(file)
+    write_table(file, table[table["inference"] != inference])
+
+
 def build(root: Path, share_right: ShareRight = helps, **changes: Any) -> tuple[Plan, Paths]:
     """Write everything up to the predictions, as `write` does; for the same arguments only once.
 
@@ -216,7 +228,6 @@ def write(
             how: pd.concat([predict(part, run, called(i), share_right).assign(split=part["split"]) for part in splits])
             for how, i in made.inferences.items()
         }
-        for sweep in made.prediction_jobs[name]:
-            members = made.sweeps[sweep]
-            parts = [tables[how].assign(inference=how) if len(members) > 1 else tables[how] for how in members]
-            write_table(paths.predictions(name, sweep), pd.concat(parts, ignore_index=True))
+        members = made.predictions(name)
+        parts = [tables[how].assign(inference=how) if len(members) > 1 else tables[how] for how in members]
+        write_table(predictions_of(made, paths, name), pd.concat(parts, ignore_index=True))

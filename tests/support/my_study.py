@@ -10,6 +10,7 @@ import yaml
 from PIL import Image
 
 from fedshift import study
+from fedshift.analysis.results import load
 from fedshift.analysis.score import score
 from fedshift.data.prepared import read_samples
 from fedshift.io.checksums import record
@@ -60,13 +61,12 @@ def finished(root: Path, **changes: Any) -> tuple[Plan, Paths]:
             write_table(table, run.partition.assign(read_samples(paths.data_files(run.data.id).samples)))
             record(table)
         train(run, paths)
-        for job in plan.prediction_jobs[name]:
-            asked = {key: plan.inferences[key] for key in plan.sweeps[job]}
-            predict(paths.run(name), asked, paths, paths.predictions(name, job))
-            record(paths.predictions(name, job))
+        out = paths.predictions(name, plan.prediction_jobs[name])
+        predict(paths.run(name), {key: plan.inferences[key] for key in plan.predictions(name)}, paths, out)
+        record(out)
     files = paths.study_files(plan.name)
     score(plan, paths)
-    summarise(plan, paths)
+    summarise(load(plan, paths))
     record(files.scores, files.missing, *files.summarised)
     return plan, paths
 

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 from scored_study import summarised
 
+from fedshift.analysis.results import load
 from fedshift.data.prepared import read_partition
 from fedshift.io.tables import read_table, write_table
 from fedshift.jobs.prepare import seen
@@ -50,4 +51,4 @@ def with_copies(folder: Path, **changes: Any) -> tuple[Path, dict[str, np.ndarra
     np.save(files.images, np.stack(list(images.values())))
     pixels, flat, grey, looks = zip(*map(seen, images.values()), strict=True)
     write_table(files.pixels, samples[["sample"]].assign(pixels=pixels, flat=flat, grey=grey, look=looks))
-    return page.write(plan, paths), images, trained
+    return page.write(load(plan, paths)), images, trained

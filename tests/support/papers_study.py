@@ -47,7 +47,7 @@ def table(root: Path, rows: str, name: str = "fake-table1") -> None:
 def beside_paper(root: Path, rows: str = "", **changes: Any) -> tuple[Plan, Paths]:
     """Write all tables of the study, as if at scale paper with real data."""
     plan, paths = _scored(root, rows, **changes)
-    summary.summarise(plan, paths)
+    summary.summarise(load(plan, paths))
     return plan, paths
 
 

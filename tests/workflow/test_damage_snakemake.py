@@ -81,7 +81,7 @@ def test_other_labels_in_a_table_with_an_older_time_are_noticed(finished_project
     ("name", "rule"),
     [
         ("runs/*/manifest.json", "train"),
-        ("runs/*/predictions-source.parquet", "predict"),
+        ("runs/*/predictions-*.parquet", "predict"),
         ("studies/*/scores.csv", "score"),
     ],
 )

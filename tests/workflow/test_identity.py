@@ -21,7 +21,7 @@ SMALL: dict[str, Any] = {
     "inferences": ["source"],
     "figures": ["convergence"],
 }
-WORDS = {"score", "summarise", "figure", "page", "index"}
+WORDS = {"score", "report", "index"}
 """The rules that run again where the text of a study changes."""
 
 

@@ -65,7 +65,7 @@ class Outside(Project):
         jobs = self.jobs()
         trained = {job["run"].partition("-aggregated-")[0] for job in jobs if job.rule == "train"}
         rules = {job.rule for job in jobs} - {"train"}
-        after = {"predict", "summarise", "figure", "page", "index"}
+        after = {"predict", "report", "index"}
         return trained | (rules - after if "score" in rules else rules)
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 HEADER = "study,run,algorithm,bn,addon,held_out,site,role,inference,momentum,batch_size,order,seed,metric,value,n"
 SCORES = HEADER.split(",")
-AFTER = {"score", "summarise", "figure", "page", "index"}
+AFTER = {"score", "report", "index"}
 FEDAVG, DAMPED = STUDY["runs"]
 
 
@@ -95,11 +95,11 @@ def test_data_and_partition_have_the_columns_of_the_contract(finished_project: P
 
 def test_every_prediction_has_a_probability_for_each_class(finished_project: Project) -> None:
     for name in finished_project.runs():
-        for inference in ("source", "tsmobn"):
-            table = pd.read_parquet(
-                finished_project.root / "results" / "runs" / name / f"predictions-{inference}.parquet"
-            )
-            assert list(table) == ["sample", "site", "role", "split", "label", "p0", "p1"]
+        (file,) = (finished_project.root / "results" / "runs" / name).glob("predictions-*.parquet")
+        both = pd.read_parquet(file)
+        assert list(both["inference"].unique()) == ["source", "tsmobn"]
+        for _, table in both.groupby("inference"):
+            assert list(table) == ["sample", "site", "role", "split", "label", "p0", "p1", "inference"]
             assert set(table.loc[table["split"] == "val", "site"]) == {"A", "B"}
             assert ((table["p0"] + table["p1"] - 1).abs() < 1e-9).all()
             assert set(table["site"]) == {"A", "B", "C"}
@@ -185,14 +185,13 @@ def test_a_seed_more_trains_that_seed_only(finished_project: Project) -> None:
 def test_an_inference_more_predicts_and_trains_nothing(finished_project: Project) -> None:
     jobs = other(finished_project, inferences=["source", "tsmobn", {"name": "tsmobn", "momentum": 0.5}])
     assert rules(jobs) == {"predict"} | AFTER
-    assert {job["inference"] for job in jobs if job.rule == "predict"} - {"source", "tsmobn"}
     assert sum(job.rule == "predict" for job in jobs) == 4
 
 
 @pytest.mark.parametrize("change", [{"title": "Another title"}, {"metrics": ["accuracy", "auc", "brier"]}])
 def test_what_a_study_says_is_shown_anew_and_trains_nothing(finished_project: Project, change: dict[str, Any]) -> None:
     assert rules(other(finished_project, **change)) <= AFTER
-    assert "page" in rules(other(finished_project, **change))
+    assert "report" in rules(other(finished_project, **change))
 
 
 def test_another_study_in_the_folder_renews_the_index_alone(finished_project: Project) -> None:
@@ -215,7 +214,7 @@ def test_the_template_makes_the_page_anew_and_nothing_else(finished_project: Pro
     with finished_project.edited(
         "src/fedshift/report/templates/page.html.j2", "<!doctype html>", "<!doctype html>\n<!-- new -->"
     ):
-        assert rules(finished_project.jobs()) == {"page", "index"}
+        assert rules(finished_project.jobs()) == {"report", "index"}
 
 
 def test_behaviour_of_one_algorithm_trains_its_runs_again(finished_project: Project) -> None:
@@ -237,7 +236,6 @@ def test_behaviour_of_one_inference_predicts_again_and_trains_nothing(finished_p
     with finished_project.edited("src/fedshift/inferences/source.py", "Field(256,", "Field(128,"):
         jobs = finished_project.jobs()
     assert rules(jobs) == {"predict"} | AFTER
-    assert {job["inference"] for job in jobs if job.rule == "predict"} == {"source"}
 
 
 def test_behaviour_of_the_engine_trains_everything_again(finished_project: Project) -> None:
@@ -320,8 +318,7 @@ def test_a_run_that_fails_lets_the_others_finish_and_says_why(finished_project: 
     assert done.returncode == 1
     (finished,) = set(finished_project.runs()) - before
     assert finished.startswith("fedavg-aggregated-")
-    for inference in ("source", "tsmobn"):
-        assert (finished_project.root / "results" / "runs" / finished / f"predictions-{inference}.parquet").is_file()
+    assert len(list((finished_project.root / "results" / "runs" / finished).glob("predictions-*.parquet"))) == 1
     said = done.stdout + done.stderr
     assert "Traceback (most recent call last)" not in said
     assert re.search(r"round 1.*the training loss is (nan|inf)", said), "the log of the failed job is not shown"

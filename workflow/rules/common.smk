@@ -108,4 +108,3 @@ wildcard_constraints:
     run="[A-Za-z0-9_-]+",  # all ids of thousands of runs would stand in each pattern that Snakemake handles
     inference="|".join(CALL.inferences),
     study="|".join(map(escape, PLANS)),
-    figure="[A-Za-z0-9_-]+",

@@ -1,3 +1,5 @@
+# One job for a run: all inferences share its network and images. With a further inference the file has another name, and
+# the job takes from the earlier file what that holds already.
 rule predict:
     input:
         data=lambda w: prepared(run_of(w).data),
@@ -14,7 +16,7 @@ rule predict:
     threads: 1
     params:
         study=asked,
-        code=lambda w: study.code("jobs.predict", *run_of(w).plugins, *CALL.inferences[w.inference]),
+        code=lambda w: accept.predict_code(run_of(w), *CALL.inferences[w.inference]),
     shell:
         "python -m fedshift predict {params.study} {wildcards.run} {wildcards.inference} --threads {threads} > {log:q} 2>&1"
 

@@ -3,7 +3,7 @@
 
 rule score:
     input:
-        lambda w: [PATHS.predictions(run, i) for run, jobs in PLANS[w.study].prediction_jobs.items() for i in jobs],
+        lambda w: [PATHS.predictions(run, job) for run, job in PLANS[w.study].prediction_jobs.items()],
     output:
         scores=PATHS.study_files("{study}").scores,
         missing=PATHS.study_files("{study}").missing,
@@ -19,6 +19,7 @@ rule score:
         "python -m fedshift score {params.study} > {log:q} 2>&1"
 
 
+# Only where published numbers are about traffic. It builds networks, which the environment of the page has no library for.
 rule ledger:
     input:
         lambda w: [file for data in PLANS[w.study].data.values() if not data.dataset.shape for file in prepared(data)],
@@ -38,78 +39,44 @@ rule ledger:
         "python -m fedshift ledger {params.study} --write > {log:q} 2>&1"
 
 
-rule summarise:
+rule report:
     input:
-        rules.score.output.scores,
+        rules.score.output,
         controls=lambda w: [PATHS.control(key) for key in PLANS[w.study].controls],
         published=lambda w: printed.inputs(PLANS[w.study].published),
         ledger=lambda w: [PATHS.study_files(w.study).ledger] if of_ledger(PLANS[w.study]) else [],
-        rounds=lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs if of_rounds(PLANS[w.study])],
-    output:
-        *PATHS.study_files("{study}").summarised,
-    log:
-        PATHS.log("summarise", "{study}"),
-    conda:
-        "../../envs/report.yaml"
-    params:
-        study=named,
-        view=lambda w: PLANS[w.study].view,
-        code=[study.code("report.summary"), *(study.code(table.worker) for table in SUMMARISED)],
-    shell:
-        "python -m fedshift summarise {params.study} > {log:q} 2>&1"
-
-
-rule figure:
-    input:
-        rules.score.output.scores,
-        *PATHS.study_files("{study}").drawn,
-        lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs],
-        lambda w: [PATHS.study_files(w.study).divergence] if PLANS[w.study].measures_divergence else [],
-    output:
-        report(
-            PATHS.study_files("{study}").figure("{figure}"),
-            caption="../report/figure.rst",
-            category="{study}",
-            subcategory="Figures",
-            labels={"figure": "{figure}"},
-        ),
-    log:
-        PATHS.log("figure", "{study}-{figure}"),
-    conda:
-        "../../envs/report.yaml"
-    params:
-        study=named,
-        view=lambda w: PLANS[w.study].view,
-        code=lambda w: study.code("analysis.results", *plugins("figure", [w.figure])),
-    shell:
-        "python -m fedshift figure {params.study} {wildcards.figure} > {log:q} 2>&1"
-
-
-rule page:
-    input:
-        rules.score.output,
-        rules.summarise.output,
-        figures=lambda w: [PATHS.study_files(w.study).figure(f) for f in PLANS[w.study].figures],
+        divergence=lambda w: [PATHS.study_files(w.study).divergence] if PLANS[w.study].measures_divergence else [],
+        rounds=lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs],
         manifests=lambda w: [PATHS.run_files(run).manifest for run in PLANS[w.study].runs],
     output:
+        *PATHS.study_files("{study}").reported,
         page=report(
             PATHS.page("{study}"),
             caption="../report/page.rst",
             category="{study}",
             labels={"page": "the whole report"},
         ),
-        headline=PATHS.study_files("{study}").headline,
+        figures=report(
+            directory(PATHS.study_files("{study}").figures),
+            patterns=["{figure}.svg"],
+            caption="../report/figure.rst",
+            category="{study}",
+            subcategory="Figures",
+            labels={"figure": "{figure}"},
+        ),
     log:
-        PATHS.log("page", "{study}"),
+        PATHS.log("report", "{study}"),
     conda:
         "../../envs/report.yaml"
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
         cards=lambda w: [digest.of(repr(data.card)) for data in PLANS[w.study].data.values()],
-        code=[study.code("report.page"), *(code for name, code in TEMPLATES.items() if name not in OTHER_PAGES)],
+        code=lambda w: study.code("report.page", *plugins("figure", PLANS[w.study].figures)),
+        made=[study.code("report.summary"), *(study.code(table.worker) for table in SUMMARISED)],
+        templates=[code for name, code in TEMPLATES.items() if name not in OTHER_PAGES],
     shell:
-        "python -m fedshift page {params.study} > {log:q} 2>&1"
+        "python -m fedshift report {params.study} > {log:q} 2>&1"
 
 
 localrules:

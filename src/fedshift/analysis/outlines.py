@@ -113,7 +113,7 @@ def _outlined(
     files = predicted.paths.data_files(run.data.id)
     images, masks = map_array(files.images), map_array(files.masks)
     rows = pd.Index(samples(run.data.id)["sample"]).get_indexer(shown["sample"])
-    where = predicted.paths.predictions(run.id, predicted.plan.predictions(run.id)[key])
+    where = predicted.paths.predictions(run.id, predicted.plan.prediction_jobs[run.id])
     structures = task.scored(len(run.data.dataset.classes))
     for row, content, score in zip(rows, shown["mask"], shown["dice"], strict=True):
         both = [np.asarray(masks[row]), decoded(content, masks.shape[1:], where)]

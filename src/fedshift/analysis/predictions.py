@@ -130,7 +130,7 @@ class Predictions:
     def _kept(self, run: Run, inference: str, split: str) -> _Kept:
         """Return predictions, which are loaded when they are first asked for. Raises Missing and UserError."""
         if (run.id, inference, split) not in self._known:
-            self._load(run, self.plan.predictions(run.id)[inference])
+            self._load(run)
         kept = self._known[run.id, inference, split]
         if isinstance(kept, Missing):
             raise kept
@@ -143,9 +143,8 @@ class Predictions:
         earlier versions. Raises Missing and UserError as `read`.
         """
         self._kept(run, inference, "test")
-        job = self.plan.predictions(run.id)[inference]
-        table = read_table(self.paths.predictions(run.id, job))
-        table = self._checked(table, self.paths.predictions(run.id, job), run, inference, "test")
+        path = self._path(run)
+        table = self._checked(read_table(path), path, run, inference, "test")
         return table.reindex(columns=["sample", *SITE, *self.columns(run), "mask"])
 
     def columns(self, run: Run) -> list[str]:
@@ -193,14 +192,17 @@ class Predictions:
         for run in runs:
             yield from ((run, inference) for inference in self.plan.predictions(run.id) if self._has(run, inference))
 
-    def _load(self, run: Run, job: str) -> None:
-        """Keep all that a file of predictions holds, or why it cannot be used."""
-        path = self.paths.predictions(run.id, job)
+    def _path(self, run: Run) -> Path:
+        return self.paths.predictions(run.id, self.plan.prediction_jobs[run.id])
+
+    def _load(self, run: Run) -> None:
+        """Keep all that the predictions of a run hold, or why they cannot be used."""
+        path = self._path(run)
         # A file is read once for all its inferences and splits: reading it again costs more than keeping its parts.
-        members = [key for key, file in self.plan.predictions(run.id).items() if file == job]
+        members = self.plan.predictions(run.id)
         table = None
         if path.exists():
-            identity.require(path, **identity.of_predictions(self.paths.run_files(run.id), self.plan.sweeps[job]))
+            identity.require(path, **identity.of_predictions(self.paths.run_files(run.id), members))
             table = read_table(path)
         for key, split in itertools.product(members, SPLITS):
             try:

@@ -38,11 +38,11 @@ PATCHES = 6
 """Images of each site that a figure shows."""
 
 
-def draw(plan: Plan, paths: Paths, name: str) -> Path:
-    """Write figures/{name}.svg of a study."""
+def draw(results: StudyResults, name: str) -> Path:
+    """Write figures/{name}.svg of a study. Returns its path."""
     figure: Figure = registry.build("figure", name)
-    out = paths.study_files(plan.name).figure(name)
-    write_text(out, figure.draw(load(plan, paths).for_figures))
+    out = results.files.figure(name)
+    write_text(out, figure.draw(results.for_figures))
     return out
 
 

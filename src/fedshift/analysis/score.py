@@ -17,7 +17,7 @@ from ..io.text import write_json
 from ..metrics import Metric
 from ..study import calls
 from ..study.plan import Plan
-from . import predictions
+from . import predictions, study_tables
 from .conditions import CONDITION, conditions
 from .predictions import INFERENCE, SITE, TYPES
 
@@ -40,6 +40,17 @@ def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     write_json(out.with_name("missing.json"), missing)
     write_table(out, pd.DataFrame(rows, columns=COLUMNS).astype(TYPES))
     return out
+
+
+def is_outdated(plan: Plan, paths: Paths) -> bool:
+    """Return whether predictions have come, gone or changed since the study was scored, or it was never scored."""
+    files = paths.study_files(plan.name)
+    if not (files.scores.exists() and files.missing.exists()):
+        return True
+    listed = {item["run"] for item in study_tables.missing(plan, paths)}
+    scored = files.scores.stat().st_mtime
+    tables = {run: paths.predictions(run, job) for run, job in plan.prediction_jobs.items()}
+    return any(table.stat().st_mtime > scored if table.exists() else run not in listed for run, table in tables.items())
 
 
 def metrics(plan: Plan) -> list[Metric]:

@@ -29,7 +29,7 @@ HELP = {
     "id": "id of the raw data, dataset, partition or run; fedshift check --ids lists them",
     "run": "folder of a trained run, or its id under results/runs",
     "images": "a folder; or a CSV file with the column path and, if known, label, site and patient",
-    "inference": "id of an inference, or of a sweep of inferences; fedshift check --ids lists them",
+    "inference": "id of an inference, or of several that one job predicts; fedshift check --ids lists them",
     "figure": "name of a figure; fedshift list figures prints them",
     "format": "program to write for",
     "one": "name of a study, path to its YAML file, or a folder with scores.csv, such as results/studies/demo",

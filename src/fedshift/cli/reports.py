@@ -9,20 +9,19 @@ from .. import study
 from ..core.console import announce, say
 from ..io.checksums import record
 from ..io.paths import Paths
+from ..papers.words import of_ledger
 from ..planning.files import read_by
 from .group import Group, checked, heading, one_plan
 
 
 def add(group: Group) -> None:
-    """Add the commands score, divergence, summarise, figure, page, report, ledger, diff and index."""
+    """Add the commands score, divergence, figure, report, ledger, diff and index."""
     group.add(score, "study", work="scoring its predictions")
     group.add(divergence, "study", work="comparing the features of its sites")
-    group.add(summarise, "study", work="computing its tables")
     group.add(figure, "study", "figure", work="drawing").add_argument(
         "--width", default="174mm", choices=("85mm", "174mm"), help="width of the figure answer: one column, or two"
     )
-    group.add(page, "study", work="writing its page")
-    group.add(report, "study", work="scoring, drawing and writing its page")
+    group.add(report, "study", work="computing its tables, drawing and writing its page")
     command = group.add(ledger, "study", work="measuring the traffic of a round of each condition")
     command.add_argument("--write", action="store_true", help="write the study's ledger.csv, and print nothing")
     command = group.add(diff, "one", "other", work="comparing settings and scores")
@@ -52,51 +51,50 @@ def divergence(args: argparse.Namespace) -> None:
         say(f"wrote {write(plan, Paths(), args.threads)}")
 
 
-def summarise(args: argparse.Namespace) -> None:
-    """Write summary.csv and the tables of a study."""
-    plan = one_plan(args)
-    from ..report.summary import summarise as job
-
-    with checked(args, read_by("summarise", plan, Paths()), Paths().study_files(plan.name).summarised):
-        say(f"wrote {job(plan, Paths())}")
-
-
 def figure(args: argparse.Namespace) -> None:
     """Draw one figure of a study; answer is the picture that its page begins with, as SVG and as PDF."""
     plan = one_plan(args)
     if args.figure == "answer":
         from ..report.page import write_answer
 
-        with checked(args, read_by("page", plan, Paths())):
+        with checked(args, read_by("figure", plan, Paths())):
             for file in write_answer(plan, Paths(), args.width):
                 say(f"wrote {file}")
         return
-    from ..analysis.results import draw
+    from ..analysis.results import draw, load
 
     with checked(args, read_by("figure", plan, Paths()), [Paths().study_files(plan.name).figure(args.figure)]):
-        say(f"wrote {draw(plan, Paths(), args.figure)}")
-
-
-def page(args: argparse.Namespace) -> None:
-    """Write the page of a study."""
-    plan = one_plan(args)
-    from ..report.page import write
-
-    out = Paths().page(plan.name)
-    with checked(args, read_by("page", plan, Paths()), [out, Paths().study_files(plan.name).headline]):
-        say(f"wrote {write(plan, Paths(), out)}")
+        say(f"wrote {draw(load(plan, Paths()), args.figure)}")
 
 
 def report(args: argparse.Namespace) -> None:
-    """Score, summarise, draw and write the page of what there is; runs may be missing."""
-    score(args)
-    summarise(args)
-    if one_plan(args).measures_divergence:
+    """Write tables, figures and page of a study from what there is; runs may be missing.
+
+    The study is scored first where predictions have come, gone or changed since. Snakemake has done that before.
+    """
+    plan = one_plan(args)
+    paths = Paths()
+    files = paths.study_files(plan.name)
+    from ..analysis.results import draw, load
+    from ..analysis.score import is_outdated
+    from ..report.page import write
+    from ..report.summary import summarise
+
+    if is_outdated(plan, paths):
+        score(args)
+    if of_ledger(plan) and not files.ledger.exists():
+        ledger(argparse.Namespace(**vars(args) | {"write": True}))
+    if plan.measures_divergence and not files.divergence.exists():
         divergence(args)
-    # Each step is the command that Snakemake would call, so that checksums are checked and recorded in the same way.
-    for name in one_plan(args).figures:
-        figure(argparse.Namespace(**vars(args) | {"figure": name}))
-    page(args)
+    figures = [files.figure(name) for name in plan.figures]
+    with checked(args, read_by("report", plan, paths), [paths.page(plan.name), *files.reported, *figures]):
+        # Snakemake waits for the folder, also where a study has no figures.
+        files.figures.mkdir(parents=True, exist_ok=True)
+        results = load(plan, paths)
+        say(f"wrote {summarise(results)}")
+        for name in plan.figures:
+            say(f"wrote {draw(results, name)}")
+        say(f"wrote {write(results)}")
 
 
 def ledger(args: argparse.Namespace) -> None:

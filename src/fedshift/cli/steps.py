@@ -93,7 +93,7 @@ def choose(args: argparse.Namespace) -> None:
 
 
 def predict(args: argparse.Namespace) -> None:
-    """Predict all test images with one run and one inference."""
+    """Predict all test images with one run, under one inference or several."""
     sweeps = {
         key: {inference: plan.inferences[inference] for inference in inferences}
         for plan in plans(args).values()

@@ -163,9 +163,8 @@ class Hospital:
         samples = samples[[*("sample", "site", "label", "patient"), *self.local.study.subgroups, *spacing]]
         names = pseudonyms(samples, self.name)
         tables = {"samples": samples, "partition": read_table(self.paths.partition(run.partition_id))}
-        for sweep in self.local.prediction_jobs[run.id]:
-            out = self.paths.predictions(run.id, sweep)
-            inferences = {i: self.local.inferences[i] for i in self.local.sweeps[sweep]}
-            predict(files.folder, inferences, self.paths, out, threads=self.threads)
-            tables[f"predictions/{sweep}"] = read_table(out)
+        out = self.paths.predictions(run.id, self.local.prediction_jobs[run.id])
+        inferences = {key: self.local.inferences[key] for key in self.local.predictions(run.id)}
+        predict(files.folder, inferences, self.paths, out, threads=self.threads)
+        tables["predictions"] = read_table(out)
         return Message("rows", {}, {name: in_bytes(renamed(table, names)) for name, table in tables.items()})

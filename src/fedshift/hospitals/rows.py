@@ -78,11 +78,8 @@ def write_rows(plan: Plan, run: Run, rows: Mapping[str, Mapping[str, pd.DataFram
         "notes": ["Images stayed at their sites: copies between sites were not looked for."],
     }
     write_json(files.card, card)
-    for sweep in plan.prediction_jobs[run.id]:
-        table = joined(f"predictions/{sweep}")
-        inferences = {i: plan.inferences[i] for i in plan.sweeps[sweep]}
-        table.attrs.update(identity.of_predictions(paths.run_files(run.id), inferences))
-        out = paths.predictions(run.id, sweep)
-        write_table(out, table)
-        checksums.record(out)
-    checksums.record(files.samples, files.card, paths.partition(run.partition_id))
+    predictions = joined("predictions")
+    predictions.attrs.update(identity.of_predictions(paths.run_files(run.id), plan.predictions(run.id)))
+    out = paths.predictions(run.id, plan.prediction_jobs[run.id])
+    write_table(out, predictions)
+    checksums.record(out, files.samples, files.card, paths.partition(run.partition_id))

@@ -139,6 +139,11 @@ class RunFiles(_Files):
         """Return the table of predictions of test and validation images by a sweep of inferences."""
         return self.folder / f"predictions-{sweep}.parquet"
 
+    @property
+    def every_prediction(self) -> list[Path]:
+        """All tables of predictions that are there, also those of fewer inferences that an earlier study asked for."""
+        return sorted(self.folder.glob(self.predictions("*").name))
+
 
 class StudyFiles(_Files):
     """Files of one study at one scale: tables for programs, and figures and tables for people."""
@@ -165,12 +170,12 @@ class StudyFiles(_Files):
 
     @property
     def summary(self) -> Path:
-        """Means, deviations and intervals over seeds. Written by `fedshift summarise`."""
+        """Means, deviations and intervals over seeds. Written by `fedshift report`."""
         return self.folder / "summary.csv"
 
     @property
     def headline(self) -> Path:
-        """The outcome in a few numbers, for the index of all studies. Written by `fedshift page`."""
+        """The outcome in a few numbers, for the index of all studies. Written by `fedshift report`."""
         return self.folder / "headline.json"
 
     def result(self, name: str) -> Path:
@@ -179,22 +184,27 @@ class StudyFiles(_Files):
 
     @property
     def summarised(self) -> tuple[Path, ...]:
-        """All files that `fedshift summarise` writes: the outputs of the workflow's rule `summarise`."""
+        """The tables of a study: for programs (see `result_tables`), and for people."""
         people = (self.table(name, form) for name in TABLES for form in FORMS)
         return *(self.result(table.name) for table in SUMMARISED), *people
 
     @property
-    def drawn(self) -> tuple[Path, ...]:
-        """The tables that figures are drawn from: inputs of the workflow's rule `figure`."""
-        return tuple(self.result(table.name) for table in SUMMARISED if table.drawn)
+    def reported(self) -> tuple[Path, ...]:
+        """The files that `fedshift report` writes into the study's folder, beside the figures."""
+        return *self.summarised, self.headline
 
     def table(self, name: str, form: str) -> Path:
-        """Return the file of a table for people; `form` is csv, md or tex. Written by `fedshift summarise`."""
+        """Return the file of a table for people; `form` is csv, md or tex. Written by `fedshift report`."""
         return self.folder / "tables" / f"{name}.{form}"
 
+    @property
+    def figures(self) -> Path:
+        """The folder of the figures. Written by `fedshift report`."""
+        return self.folder / "figures"
+
     def figure(self, name: str) -> Path:
-        """Return the SVG file of a figure. Written by `fedshift figure`."""
-        return self.folder / "figures" / f"{name}.svg"
+        """Return the SVG file of a figure. Written by `fedshift report`, and by `fedshift figure` alone."""
+        return self.figures / f"{name}.svg"
 
 
 TRAINED = tuple(path.name for path in RunFiles(Path()).trained)
@@ -275,7 +285,7 @@ class Paths:
         return self.root / "results" / "accepted.json"
 
     def page(self, study: str) -> Path:
-        """Return the page of a study, or of all studies where `study` is "index". Written by `fedshift page`."""
+        """Return the page of a study, or of all studies where `study` is "index". Written by `fedshift report`."""
         return self.root / "reports" / f"{study}.html"
 
     def log(self, rule: str, name: str) -> Path:

@@ -31,8 +31,6 @@ class ResultTable:
         The columns that readers need. By default, these are COLUMNS of the worker.
     text : tuple[str, ...]
         Columns of text that no other table has.
-    drawn : bool
-        Whether figures are drawn from the table.
     """
 
     name: str
@@ -41,7 +39,6 @@ class ResultTable:
     title: str = ""
     columns: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
-    drawn: bool = False
 
 
 SCORES = ResultTable(
@@ -67,7 +64,6 @@ SUMMARISED = (
         LEVELS,
         "Summary",
         columns=(*LEVELS, "mean", "std", "seeds", "low", "high"),
-        drawn=True,
     ),
     ResultTable(
         "effects",
@@ -75,7 +71,6 @@ SUMMARISED = (
         (*LEVELS, "quantity"),
         "Effects",
         columns=(*LEVELS, "quantity", "mean", "std", "seeds", "low", "high"),
-        drawn=True,
     ),
     ResultTable("controls", "analysis.controls", ("quantity", "partition", *IDS, "role", "site", "metric"), "Controls"),
     ResultTable(
@@ -84,7 +79,6 @@ SUMMARISED = (
         (*IDS, "role", "site", "quantity", "bin"),
         "Calibration",
         text=("of",),
-        drawn=True,
     ),
     ResultTable("collapse", "analysis.collapse", (*IDS, "role", "site", "run"), "Test-time adaptation"),
     ResultTable(
@@ -100,7 +94,6 @@ SUMMARISED = (
         ("condition_id", "inference_id", "than_condition_id", "than_inference_id", "role", "site", "metric"),
         "Comparisons of conditions",
         text=("than_condition_id", "than_inference_id", "than_condition", "than_inference"),
-        drawn=True,
     ),
     ResultTable(
         "comparison",
@@ -130,9 +123,9 @@ SUMMARISED = (
         "Subgroups",
         text=("column", "group"),
     ),
-    ResultTable("net_benefit", "analysis.net_benefit", (*IDS, "role", "site", "threshold"), drawn=True),
+    ResultTable("net_benefit", "analysis.net_benefit", (*IDS, "role", "site", "threshold")),
 )
-"""The tables that the rule `summarise` writes."""
+"""The tables that are made of scores and predictions, by the rule `report`."""
 RESULT_TABLES = {table.name: table for table in (SCORES, DIVERGENCE, *SUMMARISED)}
 TEXT = (
     *("study", "run", *IDS, "algorithm", "bn", "addon", "held_out", "site", "role", "inference", "metric"),

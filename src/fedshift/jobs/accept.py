@@ -51,6 +51,11 @@ def train_code(run: Run) -> str:
     return of_code("jobs.train", *run.plugins)
 
 
+def predict_code(run: Run, *inferences: object) -> str:
+    """Return the digest of the code that predicts with a run under some inferences, given as plug-ins or classes."""
+    return of_code("jobs.predict", *run.plugins, *inferences)
+
+
 class Ledger:
     """The accepted work of a project: records by rule, by the id of what the rule makes, and by accepted digest.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
@@ -34,6 +34,7 @@ from ..nn.memory_format import channels_last
 from ..study.run import Run
 from ..transforms import greys_after, shape_after
 from .devices import take_device
+from .kept_predictions import ORIGINS, kept, origins
 from .mask_reader import MaskReader
 from .provenance import STAYED, read_manifest
 from .run_images import RunImages
@@ -52,9 +53,10 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
     with the global network; where clients share no model, external sites are left out. An inference with `client` takes
     that client's tensors for all sites, one with `network: global` the global ones.
 
-    Several inferences, by id, share one load of model and data, and a column `inference` says which. Where an inference
-    uses labels, `adapted` is true for test images whose labels the model has seen: they must not be scored. Columns
-    `count_...` hold what an inference has counted at a site, in all rows of its test images.
+    Several inferences, by id, share one load of model and data, and a column `inference` says which. Predictions that
+    any table of the run holds already are taken from there (see `kept_predictions`). Where an inference uses labels,
+    `adapted` is true for test images whose labels the model has seen: they must not be scored. Columns `count_...` hold
+    what an inference has counted at a site, in all rows of its test images.
 
     With two classes, rows whose `split` is val predict the validation images of internal sites, which choose the
     threshold of an operating point. The inference begins anew for them, so that nothing passes from test images to
@@ -65,51 +67,89 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
     import pandas as pd
 
     run = load_run(folder)
+    files = RunFiles(folder)
+    made_from = origins(run, inferences, paths)
+    tables = kept(files, made_from)
+    missing = {name: inference for name, inference in inferences.items() if name not in tables}
+    if tables and missing:
+        say(f"kept from earlier predictions: {', '.join(tables)}")
+    if missing:
+        tables |= _made(run, folder, missing, paths, threads)
+    several = len(inferences) > 1
+    parts = [tables[name].assign(inference=name) if several else tables[name] for name in inferences]
+    table = pd.concat(parts, ignore_index=True).astype({"label": np.int64})
+    table.attrs = identity.of_predictions(files, inferences) | {ORIGINS: made_from}
+    write_table(out, table)
+
+
+def _made(
+    run: Run, folder: Path, inferences: Mapping[str, Inference], paths: Paths, threads: int
+) -> dict[str, pd.DataFrame]:
+    """Return the predictions of a run by inference, made anew."""
+    import pandas as pd
+
     device = take_device(threads, run.training.deterministic)
     images = RunImages(run, paths, device)
     network = Network(run, folder, images.prepared.shape, device)
     tests = images.by_site("test", run.tested)
-    vals = images.by_site("val", run.partition.internal)
-    task = run.data.task
-    names = task.columns(run.data.dataset.classes)
-    thresholds = vals if task.has_probabilities and len(run.data.dataset.classes) == 2 else {}
-    unlabelled = [name for name, inference in inferences.items() if not inference.uses_labels]
-    total = len(inferences) * sum(map(len, tests.values())) + len(unlabelled) * sum(map(len, thresholds.values()))
-    frames = []
-    with Progress(f"predict {folder.name}", total, "images") as bar:
-        for name, inference in inferences.items():
-            run.partition.require_client(inference.client, name)
-            columns = {"inference": name} if len(inferences) > 1 else {}
-            knowledge = site_knowledge(inference, network, images)
-            for site, rows in tests.items():
-                model = network.at(inference.network_at(site), inference.external_bn)
-                test = images.samples(rows)
-                place = knowledge(site)
-                reader = MaskReader(task, inference.image_order(len(test)), images.spacing(rows))
-                seen: dict[str, np.ndarray] = {}
-                if inference.uses_labels:
-                    val = images.samples(vals.get(site, rows[:0]))
-                    p, seen["adapted"] = adapted_probabilities(
-                        model, test, val, inference, site, device, bar, place, task, reader
-                    )
-                else:
-                    p = probabilities(model, test, inference, device, bar, place, task, reader)
-                masks = reader.kept(p)
-                frames.append(_table(rows, test, names, p, **columns, **seen, **_counted(place), **masks))
-            for site, rows in thresholds.items() if name in unlabelled else ():
-                model = network.at(inference.network_at(site), inference.external_bn)
-                val = images.samples(rows)
-                try:
-                    p = probabilities(model, val, inference, device, bar, knowledge(site))
-                    frames.append(_table(rows, val, names, p, **columns))
-                except UserError as error:
-                    # Too few images for statistics of the batch: the test images of the site are still scored.
-                    say(f"{name}: validation images of {site} are left out: {error.what}")
     if not tests:
         raise UserError(paths.partition(run.partition_id), "has no test images of any site", "remove it, and run again")
-    table = pd.concat(frames, ignore_index=True).astype({"label": np.int64})
-    table.attrs.update(identity.of_predictions(RunFiles(folder), inferences))
-    write_table(out, table)
+    vals = images.by_site("val", run.partition.internal)
+    of_two = run.data.task.has_probabilities and len(run.data.dataset.classes) == 2
+    thresholds = {name: vals if of_two and not i.uses_labels else {} for name, i in inferences.items()}
+    total = sum(len(rows) for part in thresholds.values() for rows in (*tests.values(), *part.values()))
+    with Progress(f"predict {folder.name}", total, "images") as bar:
+        made = {}
+        for name, inference in inferences.items():
+            run.partition.require_client(inference.client, name)
+            predicted = Predicted(name, inference, network, images, bar)
+            frames = [predicted.test(site, rows, vals.get(site, rows[:0])) for site, rows in tests.items()]
+            frames += [frame for site, rows in thresholds[name].items() for frame in predicted.validation(site, rows)]
+            made[name] = pd.concat(frames, ignore_index=True)
+    return made
+
+
+class Predicted:
+    """The predictions of a run by one inference, site by site."""
+
+    def __init__(self, name: str, inference: Inference, network: Network, images: RunImages, bar: Progress) -> None:
+        self.name = name
+        self.inference = inference
+        self.network = network
+        self.images = images
+        self.bar = bar
+        self.task = images.run.data.task
+        self.knowledge = site_knowledge(inference, network, images)
+        self.columns = self.task.columns(images.run.data.dataset.classes)
+
+    def _model(self, site: str) -> nn.Module:
+        return self.network.at(self.inference.network_at(site), self.inference.external_bn)
+
+    def test(self, site: str, rows: pd.DataFrame, validation: pd.DataFrame) -> pd.DataFrame:
+        """Return predictions of the test images of a site; an inference with labels may take `validation` images."""
+        images, inference, device = self.images, self.inference, self.images.device
+        model, test, place = self._model(site), images.samples(rows), self.knowledge(site)
+        reader = MaskReader(self.task, inference.image_order(len(test)), images.spacing(rows))
+        seen: dict[str, np.ndarray] = {}
+        if inference.uses_labels:
+            val = images.samples(validation)
+            p, seen["adapted"] = adapted_probabilities(
+                model, test, val, inference, site, device, self.bar, place, self.task, reader
+            )
+        else:
+            p = probabilities(model, test, inference, device, self.bar, place, self.task, reader)
+        return _table(rows, test, self.columns, p, **seen, **_counted(place), **reader.kept(p))
+
+    def validation(self, site: str, rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
+        """Yield predictions of the validation images of a site; none where they are too few."""
+        model, val = self._model(site), self.images.samples(rows)
+        try:
+            p = probabilities(model, val, self.inference, self.images.device, self.bar, self.knowledge(site))
+        except UserError as error:
+            # Too few images for statistics of the batch: the test images of the site are still scored.
+            say(f"{self.name}: validation images of {site} are left out: {error.what}")
+        else:
+            yield _table(rows, val, self.columns, p)
 
 
 def site_knowledge(inference: Inference, network: Network, images: RunImages) -> Callable[[str], Site]:

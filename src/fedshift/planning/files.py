@@ -28,6 +28,13 @@ class Output:
     files: tuple[Path, ...]
     ids: Callable[[], Mapping[str, str]] = dict
     """Returns what the files state about themselves; see `io.identity`."""
+    beside: tuple[Path, ...] = ()
+    """Files that the job writes too, and whose folder alone is named to Snakemake."""
+
+    @property
+    def every(self) -> tuple[Path, ...]:
+        """All files that the job writes."""
+        return self.files + self.beside
 
 
 def outputs(plan: Plan, paths: Paths) -> Iterator[Output]:
@@ -52,9 +59,7 @@ def outputs(plan: Plan, paths: Paths) -> Iterator[Output]:
         yield Output("ledger", (study.ledger,))
     if plan.measures_divergence:
         yield Output("divergence", (study.divergence,))
-    yield Output("summarise", study.summarised)
-    yield from (Output("figure", (study.figure(name),)) for name in plan.figures)
-    yield Output("page", (paths.page(plan.name), study.headline))
+    yield Output("report", (paths.page(plan.name), *study.reported), beside=tuple(map(study.figure, plan.figures)))
 
 
 def finished(plan: Plan, paths: Paths) -> list[Path]:
@@ -68,7 +73,7 @@ def finished(plan: Plan, paths: Paths) -> list[Path]:
 
 def predictions(plan: Plan, paths: Paths) -> list[Path]:
     """Return the tables of predictions of all runs."""
-    return [paths.predictions(run, job) for run, jobs in plan.prediction_jobs.items() for job in jobs]
+    return [paths.predictions(run, job) for run, job in plan.prediction_jobs.items()]
 
 
 def read_by(rule: str, plan: Plan, paths: Paths) -> list[Path]:
@@ -84,19 +89,18 @@ def read_by(rule: str, plan: Plan, paths: Paths) -> list[Path]:
     rounds = [run.rounds for run in runs]
     manifests = [run.manifest for run in runs]
     scored = [study.scores, study.missing]
-    shown = [study.scores, study.divergence, *study.drawn]
     controls = [paths.control(key) for key in plan.controls]
     predicted = predictions(plan, paths)
+    reported = [
+        *(*scored, study.ledger, study.divergence, *predicted, *controls, *rounds, *manifests),
+        *(*images, *tables, *pixels, *cards, *partitions),
+    ]
     return {
         "score": [*predicted, *tables, *partitions],
         "ledger": images,
         "divergence": [*images, *tables, *cards, *partitions, *(file for run in runs for file in run.trained)],
-        "summarise": [*scored, *predicted, *controls, study.ledger, *rounds, *tables, *pixels, *partitions, *cards],
-        "figure": [*shown, *predicted, *rounds, *images, *tables, *cards],
-        "page": [
-            *(*scored, study.ledger, study.divergence, *study.summarised, *map(study.figure, plan.figures)),
-            *(*rounds, *manifests, *images, *tables, *pixels, *cards, *partitions),
-        ],
+        "report": reported,
+        "figure": [*reported, *study.summarised],
         "export": [*scored, *rounds, *manifests, *(run.spec for run in runs)],
     }[rule]
 

@@ -122,9 +122,7 @@ def job_counts(plans: Mapping[str, Plan]) -> dict[str, int]:
         "score": len(plans),
         "ledger": sum(map(of_ledger, plans.values())),
         "divergence": sum(plan.measures_divergence for plan in plans.values()),
-        "summarise": len(plans),
-        "figure": sum(len(plan.figures) for plan in plans.values()),
-        "page": len(plans),
+        "report": len(plans),
         "index": 1,
     }
 

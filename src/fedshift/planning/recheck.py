@@ -50,14 +50,17 @@ def _labels(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
         if not samples.exists():
             continue
         labels = read_samples(samples).set_index("sample")["label"]
-        for key, job in plan.predictions(name).items():
+        for key in plan.predictions(name):
             for split in SPLITS:
                 try:
                     parts = predicted.parts(run, key, split)
                 except Missing:  # `score` lists them
                     continue
                 if any((labels.reindex(part.samples).to_numpy() != part.label).any() for part in parts):
-                    yield paths.predictions(name, job), f"{key}: a label is another than in the samples"
+                    yield (
+                        paths.predictions(name, plan.prediction_jobs[name]),
+                        f"{key}: a label is another than in the samples",
+                    )
 
 
 def _scores(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:

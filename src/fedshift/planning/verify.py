@@ -31,7 +31,7 @@ class Checked:
     @property
     def begun(self) -> bool:
         """True where the job has written any of its files."""
-        return len(self.faults) < len(self.output.files) or any(f.exists() or recorded(f) for f in self.faults)
+        return len(self.faults) < len(self.output.every) or any(f.exists() or recorded(f) for f in self.faults)
 
 
 def verify(plan: Plan, paths: Paths, threads: int = 1) -> list[Checked]:
@@ -48,8 +48,8 @@ def verify(plan: Plan, paths: Paths, threads: int = 1) -> list[Checked]:
 
 
 def _checked(output: Output) -> Checked:
-    faults = {file: what for file in output.files if (what := damage(file, whole=True) or _exchanged(file, output))}
-    unrecorded = tuple(file for file in output.files if file not in faults and not recorded(file))
+    faults = {file: what for file in output.every if (what := damage(file, whole=True) or _exchanged(file, output))}
+    unrecorded = tuple(file for file in output.every if file not in faults and not recorded(file))
     return Checked(output, faults, unrecorded)
 
 
@@ -82,13 +82,14 @@ def lines(checked: list[Checked]) -> list[str]:
 
 
 def forced(checked: list[Checked]) -> list[Path]:
-    """Return one file of each job that Snakemake must be forced to run again: the first that is damaged or missing.
+    """Return one file of each job that Snakemake must be forced to run again.
 
-    A call of Snakemake makes results that are missing by itself, but neither data nor partitions.
+    A call of Snakemake makes results that are missing by itself, but neither data, partitions nor single figures.
     """
     files = []
     for job in checked:
-        missing = all(fault == MISSING for fault in job.faults.values())
-        if job.faults and (not missing or job.output.rule in SOURCES):
-            files.append(next(iter(job.faults)))
+        named = [file for file in job.faults if file in job.output.files]
+        missing = all(job.faults[file] == MISSING for file in named)
+        if job.faults and (not named or not missing or job.output.rule in SOURCES):
+            files.append(next(iter(named), job.output.files[0]))
     return files

@@ -195,11 +195,11 @@ def _headline(path: Path, paths: Paths) -> tuple[dict[str, Any], str]:
 def _state(path: Path, headline: dict[str, Any], page: Path, paths: Paths) -> str:
     """Return that a study is complete, or what it lacks."""
     if page.exists() and not headline:
-        return "an old page: run fedshift page again"
+        return "an old page: run fedshift report again"
     if not headline:
         return _begun(path, paths)
     if not page.exists():
-        return "its page is missing: run fedshift page again"
+        return "its page is missing: run fedshift report again"
     if path.exists():
         try:
             # `view` is a digest of the whole study, without comments

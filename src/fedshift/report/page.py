@@ -69,16 +69,15 @@ class Drawn:
     parts: Sequence[tuple[str, str]] = ()
 
 
-def write(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
-    """Write the page of a scored study, and headline.json beside its tables, which the index of all studies shows.
+def write(results: StudyResults) -> Path:
+    """Write the page of a study, and headline.json beside its tables, which the index of all studies shows.
 
-    Returns the page: `out`, or by default reports/{study}.html.
+    Returns reports/{study}.html.
     """
-    out = out or paths.page(plan.name)
-    results = load(plan, paths)
+    out = results.paths.page(results.plan.name)
     content = context(results)
     write_text(out, render("page.html.j2", content))
-    lead = joined(search_section.oracle(plan), content["answer"].opening, content["answer"].lead)
+    lead = joined(search_section.oracle(results.plan), content["answer"].opening, content["answer"].lead)
     gallery.write_headline(results, lead, content["reproduction"], content["problems"])
     return out
 
@@ -274,13 +273,13 @@ def _forest(results: StudyResults, told: Answer, first: Screen, unit: str, width
 
 
 def write_answer(plan: Plan, paths: Paths, width: str) -> list[Path]:
-    """Write the picture that answers as answer.svg and answer.pdf among the study's figures; width: 174mm or 85mm."""
+    """Write the picture that answers as answer.svg and answer.pdf into the study's folder; width: 174mm or 85mm."""
     results = load(plan, paths)
     content = context(results)
     picture = _forest(
         results, content["answer"], content["screen"], content["unit"], float(width.removesuffix("mm")) / 25.4
     )
-    out = results.files.figure("answer")
+    out = results.files.folder / "answer.svg"
     write_text(out, picture.svg("answer"))
     with atomic(out.with_suffix(".pdf")) as temporary:
         temporary.write_bytes(picture.pdf())

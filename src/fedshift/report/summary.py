@@ -19,15 +19,13 @@ from ..analysis.findings import Findings
 from ..analysis.names import IDS, LEVELS
 from ..analysis.predictions import INFERENCE, SITE
 from ..analysis.reference import PLACE
-from ..analysis.results import PACKAGE, load
+from ..analysis.results import PACKAGE, StudyResults
 from ..analysis.table import save
-from ..io.paths import Paths
 from ..io.result_tables import RESULT_TABLES, SUMMARISED
 from ..io.tables import write_table
 from ..papers import primary, published_values
 from ..papers.quantities import Values
 from ..papers.words import Words
-from ..study.plan import Plan
 from . import headline_tables as tables
 
 COLUMNS = [
@@ -37,10 +35,10 @@ COLUMNS = [
 ]
 
 
-def summarise(plan: Plan, paths: Paths) -> Path:
-    """Write the tables of a study: for programs (see `result_tables`), and for people."""
-    inputs = Inputs(plan, paths)
-    files = inputs.results.files
+def summarise(results: StudyResults) -> Path:
+    """Write the tables of a study: for programs (see `result_tables`), and for people. Returns summary.csv."""
+    inputs = Inputs(results)
+    files = results.files
     for declared in SUMMARISED:
         write_table(files.result(declared.name), inputs.made(declared.name))
     findings = inputs.findings
@@ -73,12 +71,12 @@ class Inputs:
     words, values : those of published values (see `papers`)
     """
 
-    def __init__(self, plan: Plan, paths: Paths) -> None:
-        self.results = load(plan, paths)
+    def __init__(self, results: StudyResults) -> None:
+        self.results = results
         self.names = self.results.names
         self.predicted = self.results.predictions
         self.samples = self.results.samples
-        self.words = Words(plan)
+        self.words = Words(results.plan)
         self.values = Values(self.results)
         self._made: dict[str, pd.DataFrame] = {}
 

@@ -67,7 +67,7 @@ def one_run(plan: Plan, paths: Paths, run: str, placeholder: str = "") -> str:
 
     With a placeholder in the place of its id, the command is the one of all runs with the same inferences.
     """
-    return snakemake(plan, paths, [paths.predictions(placeholder or run, job) for job in plan.prediction_jobs[run]])
+    return snakemake(plan, paths, [paths.predictions(placeholder or run, plan.prediction_jobs[run])])
 
 
 def single_runs(plan: Plan, paths: Paths) -> dict[str, list[str]]:

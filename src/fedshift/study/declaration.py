@@ -109,8 +109,8 @@ class Study(Frozen):
     )
     inferences: tuple[InferenceField, ...] = Field(
         min_length=1,
-        description="how images are predicted; a setting with a list of values stands for an inference each, all "
-        "predicted in one job, and so are the members of a list of inferences",
+        description="how images are predicted; a setting with a list of values stands for an inference each; one "
+        "job predicts all inferences of a run",
     )
     metrics: tuple[MetricName, ...] = Field(
         ("accuracy", "balanced_accuracy", "auc", "sensitivity", "specificity", "brier", "ece"),

@@ -188,7 +188,7 @@ InferenceField = Annotated[
     PlainSerializer(lambda plugins: [plugin.spec() for plugin in plugins]),
     LazySchema(lambda: _sweep_schema("inference")),
 ]
-"""One inference, or several that one job predicts: a list of inferences, or of values of a setting."""
+"""One inference, or several: a list of inferences, or of values of a setting."""
 TaskField = Annotated[Task, *_named("task")]
 TransformField = Annotated[Transform, *_named("transform")]
 MetricName = Annotated[str, *_checked_name("metric")]

@@ -43,7 +43,7 @@ class Plan:
     oracles : the id of the prediction job by which an oracle judges a candidate, by the candidate's id
     inferences : inferences of all runs
     sweeps : ids of the inferences that one prediction job makes, by the id of the job
-    prediction_jobs : ids of the prediction jobs of each run
+    prediction_jobs : the id of the prediction job of each run, which makes all of its inferences
     published : files of published tables
     """
 
@@ -58,7 +58,7 @@ class Plan:
         self.oracles: dict[str, str] = {}
         self.inferences: dict[str, Inference] = {}
         self.sweeps: dict[str, tuple[str, ...]] = {}
-        self.prediction_jobs: dict[str, list[str]] = {}
+        self._asked: dict[str, dict[str, Inference]] = {}
         # Counted before they are made: ten lists of ten values would fill the memory.
         if sum(_number(study, grid) for grid in study.runs) > MOST:
             raise UserError(f"{path}.runs", f"are more than {MOST} runs", "divide them into several studies")
@@ -66,6 +66,7 @@ class Plan:
         faults = [fault for n, grid in enumerate(study.runs) for fault in self._take_up(grid, f"{path}.runs.{n}")]
         if faults:
             raise UserErrors({str(fault): fault for fault in faults}.values())
+        self.prediction_jobs = {run: self._job(list(members)) for run, members in self._asked.items()}
         self._require_one_set_of_folds()
         self.published: list[Path] = []
         if study.published:
@@ -86,11 +87,13 @@ class Plan:
             partition.require_client(client, f"{self.path}.training.epochs_at")
         for training in variants:
             _require_validation(training, partitions, f"{self.path}.training")
-        sweeps = [self._sweep(sweep) for sweep in grid.inferences or study.inferences]
-        for inference, partition in itertools.product((i for sweep in sweeps for i in self.sweeps[sweep]), partitions):
-            partition.require_client(self.inferences[inference].client, f"{where}.inferences")
-        for inference, (algorithms, _) in itertools.product((i for s in sweeps for i in self.sweeps[s]), _pairs(grid)):
-            _require_network(self.inferences[inference], algorithms[0], f"{where}.inferences")
+        asked = list(itertools.chain(*(grid.inferences or study.inferences)))
+        for inference, partition in itertools.product(asked, partitions):
+            partition.require_client(inference.client, f"{where}.inferences")
+        for inference, (algorithms, _) in itertools.product(asked, _pairs(grid)):
+            _require_network(inference, algorithms[0], f"{where}.inferences")
+        members = {inference_id(inference): inference for inference in asked}
+        self.inferences |= members
         for partition, (algorithms, bn), addon, seed in itertools.product(
             partitions, _pairs(grid), grid.addon, grid.seeds or study.seeds
         ):
@@ -110,13 +113,13 @@ class Plan:
                 search=search,
             )
             self.runs[run.id] = run
-            jobs = self.prediction_jobs.setdefault(run.id, [])
-            jobs += [sweep for sweep in sweeps if sweep not in jobs]
+            # Several grids may ask for one run, each with inferences of its own.
+            self._asked.setdefault(run.id, {}).update(members)
             if search:
                 require_choice(run, f"{where}.training")
                 self.candidates |= run.candidates
                 if search.rule == "oracle":
-                    self.oracles |= dict.fromkeys(run.candidates, sweeps[0])
+                    self.oracles |= dict.fromkeys(run.candidates, self._job(list(members)[:1]))
         classes = len(data.dataset.classes)
         return [fault for training in variants for fault in _faults(grid, training, classes, where)]
 
@@ -170,14 +173,12 @@ class Plan:
                 problem = f"{transform.name} may move pixels in a way that a mask cannot follow"
                 raise UserError(f"{self.path}.transforms", problem, "leave it out, or resize images when they are read")
 
-    def _sweep(self, sweep: tuple[Inference, ...]) -> str:
-        """Add the inferences of one prediction job. Returns its id, which names its file."""
-        members = {inference_id(i): i for i in sweep}
-        self.inferences |= members
-        name = next(iter(members))
-        if len(members) > 1:
-            name = f"{sweep[0].name}-sweep-{digest.of(sorted(members), 8)}"
-        self.sweeps[name] = tuple(members)
+    def _job(self, inferences: Sequence[str]) -> str:
+        """Add a prediction job that makes some inferences. Returns its id, which names its file."""
+        name = inferences[0]
+        if len(inferences) > 1:
+            name = f"{len(inferences)}-inferences-{digest.of(sorted(inferences), 8)}"
+        self.sweeps[name] = tuple(inferences)
         return name
 
     @property
@@ -193,8 +194,7 @@ class Plan:
     @property
     def predicted(self) -> list[tuple[str, str]]:
         """The ids of run and job of every prediction, also of those by which an oracle chooses."""
-        scored = [(run, job) for run, jobs in self.prediction_jobs.items() for job in jobs]
-        return list(dict.fromkeys([*scored, *self.oracles.items()]))
+        return list(dict.fromkeys([*self.prediction_jobs.items(), *self.oracles.items()]))
 
     @property
     def partitions(self) -> list[Partition]:
@@ -223,13 +223,9 @@ class Plan:
         """True where the study asks for the figure that shows how far features of sites are apart."""
         return "divergence" in self.study.figures
 
-    def predictions(self, run: str) -> dict[str, str]:
-        """Return the id of the prediction job for each inference of a run, by the id of the inference."""
-        jobs: dict[str, str] = {}
-        for sweep in self.prediction_jobs[run]:
-            for inference in self.sweeps[sweep]:
-                jobs.setdefault(inference, sweep)
-        return jobs
+    def predictions(self, run: str) -> tuple[str, ...]:
+        """Return the ids of the inferences of a run."""
+        return self.sweeps[self.prediction_jobs[run]]
 
     def require_files(self) -> None:
         """Raise UserErrors for files that the study names and that do not exist."""
