@@ -277,6 +277,7 @@ EVERY_TRANSFORM: list[Any] = [
     "rotate90",
     "rotate",
     "random_crop",
+    {"name": "center_crop", "size": 6},
     {"name": "resize", "size": 9},
     {"name": "normalize", "mean": [0.5], "std": [0.5]},
     {"name": "monai", "transform": "RandGaussianNoise"},

@@ -47,8 +47,9 @@ def test_several_processes_are_launched_by_torch() -> None:
 
 
 def test_libraries_are_those_of_the_trainings() -> None:
-    """The demo turns and mirrors images by MONAI."""
-    assert call().slow_libraries(list(call().runs)) == ["torch", "monai.transforms"]
+    outlines = Call(study.select("medsegbench-polyps", "mini", STUDIES), CONFIG, "")
+    assert outlines.slow_libraries(list(outlines.runs)) == ["torch", "monai.networks.nets"]
+    assert call().slow_libraries(list(call().runs)) == ["torch"]
     assert call().slow_libraries([]) == []
 
 

@@ -20,6 +20,7 @@ HEAVY = {
 """Modules that take a tenth of a second and more to import; `torch._dynamo` is PyTorch's compiler."""
 TABLES = {"pandas", "pyarrow"}
 MAY_IMPORT = {
+    "check": set(),
     "download": TABLES,
     "prepare": TABLES,
     "partition": TABLES,
@@ -32,13 +33,13 @@ MAY_IMPORT = {
     "report": {*TABLES, "jinja2", "matplotlib", "scipy", "sklearn"},
     "index": {*TABLES, "jinja2", "scipy"},
 }
-"""The heavy libraries of each kind of job of a study in which no transform of MONAI acts."""
+"""The heavy libraries of each kind of job of a study, and of its check."""
 STUDY = {
     "title": "Imports",
     "dataset": {"name": "camelyon17", "patches": 40, "patients": 10},
     "partition": {"internal": ["centre0", "centre3"], "external": ["centre1"]},
     "model": "densenet_small",
-    "transforms": ["scale_intensity"],
+    "transforms": [{"name": "center_crop", "size": 48}, "scale_intensity", "flip", "rotate90"],
     "training": {"rounds": 1, "batch_size": 8, "lr": 0.01},
     "runs": [{"algorithm": "fedavg"}],
     "inferences": ["tsmobn"],

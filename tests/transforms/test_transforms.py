@@ -7,12 +7,14 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from monai.transforms import ScaleIntensityRange
+from monai.transforms import CenterSpatialCrop, Flip, Rotate90, ScaleIntensityRange
 from numpy.typing import NDArray
 
+from fedshift import UserError
 from fedshift.core.rng import stream
 from fedshift.datasets._histology import CENTRES, draw
 from fedshift.transforms import Transform
+from fedshift.transforms.center_crop import CenterCrop
 from fedshift.transforms.flip import RandomFlip
 from fedshift.transforms.macenko import Macenko
 from fedshift.transforms.rotate90 import RandomRotate90
@@ -68,6 +70,33 @@ def test_a_rotation_turns_all_channels_of_an_image_together() -> None:
     out = RandomRotate90().apply(x, stream(0))
     assert torch.equal(out[:, 0], out[:, 1])
     assert torch.equal(out[:, 0], out[:, 2])
+
+
+def test_flips_are_those_of_monai() -> None:
+    x, draws = images(64), stream("flips")
+    vertical, horizontal = (draws.random(64) < 0.3 for _ in "yx")
+    axes = [tuple(np.flatnonzero(pair)) for pair in zip(vertical, horizontal, strict=True)]
+    expected = [torch.as_tensor(Flip(spatial_axis=a)(image)) if a else image for a, image in zip(axes, x, strict=True)]
+    assert torch.equal(RandomFlip(probability=0.3).apply(x, stream("flips")), torch.stack(expected))
+
+
+def test_turns_are_those_of_monai() -> None:
+    x, turns = images(64), stream("turns").integers(0, 4, 64)
+    expected = [torch.as_tensor(Rotate90(k=int(k))(image)) if k else image for k, image in zip(turns, x, strict=True)]
+    assert torch.equal(RandomRotate90().apply(x, stream("turns")), torch.stack(expected))
+
+
+def test_images_that_are_not_square_cannot_be_turned() -> None:
+    with pytest.raises(UserError, match="rotate90: turns square images alone, and these have 4 x 5 pixels; crop or"):
+        RandomRotate90().apply(images(2)[:, :, 1:], stream(0))
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+@pytest.mark.parametrize("shape", [(5, 6), (6, 5), (4, 4), (7, 2)])
+def test_the_centre_of_an_image_is_that_of_monai(size: int, shape: tuple[int, int]) -> None:
+    x = torch.arange(6.0 * shape[0] * shape[1]).view(2, 3, *shape)
+    expected = torch.stack([torch.as_tensor(CenterSpatialCrop(size)(image)) for image in x])
+    assert torch.equal(CenterCrop(size=size).apply(x, stream(0)), expected)
 
 
 @pytest.mark.parametrize(

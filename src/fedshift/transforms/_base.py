@@ -1,8 +1,4 @@
-"""The base class of image transforms.
-
-Transforms work on whole batches. A transform that uses MONAI calls it once for each drawn action, with the batch folded
-into MONAI's channel axis, so that a batch needs few calls and not one for each image.
-"""
+"""The base class of image transforms, which work on whole batches."""
 
 from __future__ import annotations
 

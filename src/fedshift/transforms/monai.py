@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,10 +15,26 @@ from pydantic import Field, JsonValue, field_validator
 from ..core import digest
 from ..core.errors import UserError, did_you_mean
 from ._base import Transform
-from ._with_monai import without_tracking
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_TURN = threading.RLock()
+"""MONAI has one switch for the whole process, and batches may be read in a thread."""
+
+
+@contextmanager
+def without_tracking() -> Iterator[None]:
+    """Let MONAI's transforms return plain tensors inside the block, without records of what they did."""
+    from monai.data import get_track_meta, set_track_meta
+
+    with _TURN:
+        before = get_track_meta()
+        set_track_meta(False)
+        try:
+            yield
+        finally:
+            set_track_meta(before)
 
 
 class Monai(Transform):

@@ -1,4 +1,4 @@
-"""Random right-angle rotations, with MONAI."""
+"""Random right-angle rotations."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..core.errors import UserError
 from ._base import Transform
+from ._by_group import changed_by_group
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class RandomRotate90(Transform):
-    """Random rotation of square images by 0, 90, 180 or 270 degrees (`monai.transforms.Rotate90`)."""
+    """Random rotation of square images by 0, 90, 180 or 270 degrees."""
 
     when = "train"
     mask = "moves"
-    libraries = ("monai.transforms",)
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        from monai.transforms import Rotate90
-
-        from ._with_monai import changed_by_group
-
-        return changed_by_group(x, rng.integers(0, 4, len(x)), [None, *(Rotate90(k=k) for k in (1, 2, 3))])
+        height, width = x.shape[2:]
+        if height != width:
+            problem = f"turns square images alone, and these have {height} x {width} pixels"
+            raise UserError("transform rotate90", problem, "crop or resize them to squares before it")
+        turns = [lambda images, k=k: images.rot90(k, (2, 3)) for k in range(4)]
+        return changed_by_group(x, rng.integers(0, 4, len(x)), turns)
