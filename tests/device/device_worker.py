@@ -19,10 +19,12 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import predicting
 import squares
 import standin
 import torch
 import toy
+import two_ways
 from torch import nn
 from toy import LARGE, clients, network
 
@@ -210,8 +212,6 @@ def transformed(device: torch.device, name: str, masks: bool = False) -> list[An
 
 def job(device: torch.device) -> dict[str, Any]:
     """The files of a training and of a prediction of a small study, with all transforms that keep the size."""
-    import predicting
-
     from fedshift.jobs import predict, train
 
     transforms = [t for t in EVERY_TRANSFORM if t != "macenko"]
@@ -268,6 +268,23 @@ def job_of_masks(device: torch.device) -> dict[str, Any]:
             "tables": [read_table(file).to_dict() for file in sorted(paths.results.rglob("predictions-*.parquet"))],
             "scores": read_table(paths.study_files(plan.name).scores).to_dict(),
         }
+
+
+def library_and_jobs(device: torch.device, deterministic: bool = True) -> list[Any]:
+    """What a script computes otherwise than jobs, and what torch was set to in all forward passes of both."""
+    from fedshift.jobs import predict, train
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(train, "take_device", lambda *_: device),
+        mock.patch.object(predict, "take_device", lambda *_: device),
+        two_ways.watched() as seen,
+    ):
+        training = predicting.TINY["training"] | {"deterministic": deterministic}
+        found = two_ways.differing(Path(folder), device, training=training)
+    own = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision, 0, False
+    told = "ieee", "ieee", 2 if deterministic else 0, not deterministic
+    return [found, seen == {own if device == CPU else told}]
 
 
 HARMLESS = ("asynchronous copy", "draw on the device")
@@ -423,6 +440,8 @@ def cases() -> dict[str, Work]:
         "jobs of masks": job_of_masks,
         "data of the device, training on the CPU": data_of_the_device,
         "dropout": dropout,
+        "library and jobs": library_and_jobs,
+        "library and jobs, not deterministic": partial(library_and_jobs, deterministic=False),
         "jobs train and predict": job,
         "pooled sites on two devices": pooled,
         "reading ahead": ahead,

@@ -158,7 +158,6 @@ class Local:
     task : what targets are, and how outputs become a loss
     objective : the local objective of the add-on, or the loss of the task
     class_weights : weight of each class in `class_loss`, (classes,); None if all count alike
-    autocast : context in which the forward pass runs, for lower precision
     """
 
     client: str
@@ -188,7 +187,11 @@ class Local:
     task: Task
     objective: Objective
     class_weights: Tensor | None = None
-    autocast: AbstractContextManager[None]
+
+    @property
+    def autocast(self) -> AbstractContextManager[None]:
+        """A new context for one forward pass, which runs in lower precision where the training asks for it."""
+        raise NotImplementedError
 
     @property
     def received_params(self) -> Tensor:

@@ -149,8 +149,11 @@ class Training(Frozen, allow_inf_nan=False):
     patience: int | None = Field(
         None, ge=1, description="stop after this number of rounds without a better mean validation value"
     )
-    precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="number format of forward passes in training and validation; bfloat16 uses autocast"
+    precision: Literal["float32", "tf32", "bfloat16"] = Field(
+        "float32",
+        description="number format in training and validation. tf32 rounds the inputs of products and convolutions to "
+        "10 bits, on NVIDIA GPUs since Ampere; bfloat16 runs forward passes by autocast. Weights are float32 in any "
+        "case, and predictions are computed in float32",
     )
     channels_last: bool | None = Field(
         None,

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from ..core.errors import Interrupted, UserError, require_none
 from ..core.rng import undisturbed
+from ..nn.arithmetic import arithmetic
 from ..nn.memory_format import channels_last
 from . import checkpoint
 from .batches import equal_steps
@@ -165,7 +166,9 @@ class Coordinator(ServerSide):
         Raises UserError if no site answers, and Interrupted. The round is then half done: go on with `resume`.
         """
         self._should_stop = should_stop
-        with undisturbed(self.trainer.device):
+        device = self.trainer.device
+        # Forward passes are at the sites: the server needs no device that has their precision.
+        with arithmetic(device, deterministic=self.training.deterministic), undisturbed(device):
             self._train()
             if self.finishes:
                 self._finish()

@@ -83,7 +83,8 @@ class Federation(ServerSide):
         device = torch.device(device)
         layout = channels_last(settings.channels_last, specification.model, shape_of(members[0].train), device)
         self.trainer = specification.trainer(self.training, device, layout)
-        self._open_rounds()
+        with self.trainer.arithmetic():
+            self._open_rounds()
         self.selection = Selection(self.rounds, members, self.trainer, ranks, sites.elsewhere, sites.watched)
 
     def _exchange_beforehand(self, beforehand: Traffic | None) -> None:
@@ -129,14 +130,15 @@ class Federation(ServerSide):
 
         If this raises, the round is half done: go on from a checkpoint (`restore`), not from this object.
         """
-        with undisturbed(self.trainer.device):
-            self._train(should_stop)
-            if self.finishes:
-                self.ranks.each(lambda: self._finish(should_stop))
-                self._note_finish()
-        self.selection.validate()
-        self.selection.evaluate_training()
-        self.selection.watch()
+        with self.trainer.arithmetic():
+            with undisturbed(self.trainer.device):
+                self._train(should_stop)
+                if self.finishes:
+                    self.ranks.each(lambda: self._finish(should_stop))
+                    self._note_finish()
+            self.selection.validate()
+            self.selection.evaluate_training()
+            self.selection.watch()
 
     def _train(self, should_stop: Callable[[], bool]) -> None:
         """Train the clients that take part, and update the server."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..algorithms import Algorithm, Blend, Training
 from ..data.samples import shape_of
+from ..nn.arithmetic import arithmetic
 from ..nn.batchnorm import batch_norms
 from ..nn.blend import Blended
 from ..nn.bn_policy import BNPolicy
@@ -83,15 +84,23 @@ class FlatNetwork:
         around = self.state_vector[: self.travels.start], self.state_vector[self.travels.stop :]
         self._staying = [piece for piece in around if len(piece)]
         self._nothing = self.state_vector[:0].cpu()
-        self.autocast: AbstractContextManager[None] = nullcontext()
-        if training.precision == "bfloat16":
-            self.autocast = torch.autocast(device.type, dtype=torch.bfloat16)
         self.batch_norms = list(batch_norms(self.model).values())
         self.buffers = self.layout.buffers(self.model)
         self._frozen_statistics = False
         self.variances = RunningVariances(training.running_variance, self.layout, self.travels, self.model, device)
         self._copies: dict[str, tuple[nn.Module, Tensor, Tensor]] = {}
         self.answering = self.model
+
+    @property
+    def autocast(self) -> AbstractContextManager[None]:
+        """A new context for a forward pass: one that is entered twice would stay on in the process."""
+        if self.training.precision == "bfloat16":
+            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """Return the context in which the device computes as the training says; see `nn.arithmetic`."""
+        return arithmetic(self.device, self.training.precision, self.training.deterministic)
 
     def load(self, shared: Tensor, own: Tensor, counters: Tensor) -> None:
         """Load the shared tensors and one client's own tensors."""

@@ -16,6 +16,7 @@ from ..core.errors import UserError
 from ..core.rng import keyed, stream
 from ..data.samples import Samples, shape_of
 from ..inferences import Inference, Predict, Site
+from ..nn.arithmetic import arithmetic
 from ..nn.transfer import to_device
 from ..tasks import CLASSIFICATION, Task
 from .read_ahead import read_ahead
@@ -27,6 +28,7 @@ def site_predictor(
     inference: Inference,
     batches: Callable[[], Iterator[Tensor]] | Site,
     task: Task = CLASSIFICATION,
+    deterministic: bool = True,
 ) -> Iterator[Predict]:
     """Yield the function from a batch (batch, ...) to logits (batch, classes, ...) for one site, without gradients.
 
@@ -34,10 +36,11 @@ def site_predictor(
     its own: it sees logits (batch * height * width, classes). Whatever it does there, also if it fails, `model`
     keeps every bit of its parameters, buffers, gradients, modes and hooks, and torch's default generators keep their
     state. `batches` begins a pass over the site's inputs each time that it is called; it may be a whole `Site`.
+    The context computes in full float32, and by default with deterministic kernels: see `nn.arithmetic`.
     """
     place = batches if isinstance(batches, Site) else Site(batches)
-    device = next((p.device for p in model.parameters()), None)
-    with keyed("test time", device=device), ExitStack() as site:
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    with arithmetic(device, deterministic=deterministic), keyed("test time", device=device), ExitStack() as site:
         with torch.set_grad_enabled(inference.gradients):
             network, restored = task.by_sample(copy.deepcopy(model).eval())
             predict = site.enter_context(inference.on_site(network, place))
@@ -63,12 +66,13 @@ def probabilities(
     site: Site | None = None,
     task: Task = CLASSIFICATION,
     read: Callable[[Tensor, Tensor], Tensor] = class_probabilities,
+    deterministic: bool = True,
 ) -> np.ndarray:
     """Return what `read` makes of logits and targets (n, ...), float64, of one site's samples.
 
     By default that is class probabilities (n, classes, ...). Rows are in stored order, whatever the test order; without
     samples the shape is (0, 0). `site` tells the inference what else it may know, and holds afterwards what the
-    inference has counted. The model is left as it is.
+    inference has counted. The model is left as it is. `deterministic` is that of `nn.arithmetic`.
     """
     order = inference.image_order(len(samples))
     size = inference.batch_size
@@ -84,7 +88,7 @@ def probabilities(
         return (x for x, _ in labelled())
 
     out = None
-    with site_predictor(model, inference, replace(site or Site(), batches=unlabelled), task) as predict:
+    with site_predictor(model, inference, replace(site or Site(), batches=unlabelled), task, deterministic) as predict:
         for index, (x, y) in zip(indices, labelled(), strict=True):
             answer = read(predict(x), y).cpu().numpy()
             if out is None:
@@ -108,6 +112,7 @@ def adapted_probabilities(
     known: Site | None = None,
     task: Task = CLASSIFICATION,
     read: Callable[[Tensor, Tensor], Tensor] = class_probabilities,
+    deterministic: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `probabilities` of test samples by a network that was first adapted to labelled images of the site.
 
@@ -115,11 +120,12 @@ def adapted_probabilities(
     The model is left as it is. Raises UserError where too few images are there to adapt to, or none is left to score.
     """
     model = copy.deepcopy(model)
-    adapted = inference.adapt_to_labels(model, test, val, site)
+    with arithmetic(device, deterministic=deterministic):
+        adapted = inference.adapt_to_labels(model, test, val, site)
     if adapted.all():
         problem = f"all {len(test)} test images would be adapted to, and none left to score"
         raise UserError(f"site {site!r}", problem, "adapt to fewer labelled images")
-    return probabilities(model, test, inference, device, bar, known, task, read), adapted
+    return probabilities(model, test, inference, device, bar, known, task, read, deterministic), adapted
 
 
 def client_answer(
@@ -128,6 +134,7 @@ def client_answer(
     inference: Inference,
     device: torch.device | str = "cpu",
     task: Task = CLASSIFICATION,
+    deterministic: bool = True,
 ) -> Tensor:
     """Return what an internal site sends for an inference after the training (see `Inference.at_client`), on the CPU.
 
@@ -141,8 +148,9 @@ def client_answer(
         for start in range(0, len(order) - size + 1, size):
             yield to_device(samples.batch(order[start : start + size])[0], device)
 
-    first = next((p.device for p in model.parameters()), None)
-    with keyed("at client", device=first), torch.set_grad_enabled(inference.gradients):
+    place = next((p.device for p in model.parameters()), torch.device("cpu"))
+    exact = arithmetic(place, deterministic=deterministic)
+    with exact, keyed("at client", device=place), torch.set_grad_enabled(inference.gradients):
         network, _ = task.by_sample(copy.deepcopy(model).eval())
         return inference.at_client(network, batches).detach().cpu()
 

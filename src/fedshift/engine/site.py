@@ -32,6 +32,7 @@ from ..algorithms import Algorithm
 from ..core.errors import UserError
 from ..core.rng import undisturbed
 from ..data.samples import Samples, class_counts, example_of, shape_of
+from ..nn.arithmetic import arithmetic
 from .batches import taking
 from .class_weights import class_weights
 from .client import Client, at_home, give_tensors, offer_of, open_clients, outputs, require_classes, samples_by_site
@@ -118,7 +119,8 @@ class Site:
         if message.about.get("digest", "") != self.state.digest:
             problem = f"the coordinator has another specification or code than site {self.client.name!r}"
             raise UserError("digest", problem, "give both the same study, and install the same version")
-        with undisturbed(self.device):
+        training = self.specification.training
+        with arithmetic(self.device, training.precision, training.deterministic), undisturbed(self.device):
             return TASKS[message.kind](self, self.state.completed(message))
 
     # ---- before the first round

@@ -119,7 +119,7 @@ class Hospital:
     def _site(self, key: str) -> Site:
         """Return this site's part of a run. The last one stays open: its network is built once for all its rounds."""
         run = self._runs[key]
-        device = take_device(self.threads, run.training.deterministic)
+        device = take_device(self.threads)
         if key not in self._open:
             images = RunImages(run, self.paths, device)
             parts = {split: images.by_site(split, [self.name]) for split in ("train", "val")}

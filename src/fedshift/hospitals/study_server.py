@@ -115,7 +115,7 @@ def train(run: Run, transport: Connection, threads: int) -> Coordinator:
     files = Paths().run_files(run.id)
     ours = OfRun(transport, agreed.name_of(run))
     digest = agreed.digest_of(run)
-    device = take_device(threads, run.training.deterministic)
+    device = take_device(threads)
     started = datetime.now(UTC)
     log = RoundLog(files.round_log, run.training.rounds)
 

@@ -166,8 +166,9 @@ class Federation(Predictor, engine.Federation):
         knowledge = replace(self._knowledge(inference, site), greys=_greys(torch.as_tensor(x)))
         device = self.trainer.device
         read = class_probabilities if y is None else self.task.predictions
+        exact = self.training.deterministic
         return adapted_probabilities(
-            model, samples, val or empty, inference, name, device, known=knowledge, task=self.task, read=read
+            model, samples, val or empty, inference, name, device, None, knowledge, self.task, read, exact
         )
 
     def _knowledge(self, inference: Inference, site: str | None) -> Site:
@@ -176,8 +177,10 @@ class Federation(Predictor, engine.Federation):
             return Site()
         device = self.trainer.device
         members = self._members
+        exact = self.training.deterministic
         answers = {
-            name: client_answer(self.model(name), c.train, inference, device, self.task) for name, c in members.items()
+            name: client_answer(self.model(name), client.train, inference, device, self.task, exact)
+            for name, client in members.items()
         }
         if self.algorithm.collaboration.has_global_model:
             return Site(answer=mean_answer(answers, {name: client.weight for name, client in members.items()}))

@@ -238,7 +238,10 @@ class TrainedRun(Predictor):
         opened = partial(MappedSamples, stored, np.arange(len(stored)), label, device=self.device)
         samples = opened(self._transforms(opened, place))
         val = self._validation(place) if inference.uses_labels else opened(())
-        return adapted_probabilities(model, samples, val, inference, site or "outside", self.device, known=knowledge)
+        exact = self.run.training.deterministic
+        return adapted_probabilities(
+            model, samples, val, inference, site or "outside", self.device, known=knowledge, deterministic=exact
+        )
 
     def _labels(self, y: Any, images: int) -> np.ndarray:
         """Return labels (n,), int64. Raises UserError where they are not class numbers of the run, one an image."""

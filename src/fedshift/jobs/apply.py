@@ -110,7 +110,7 @@ def apply(
     run = load_run(folder)
     manifest = RunFiles(folder).manifest
     record = read_manifest(manifest) if manifest.exists() else {}
-    device = take_device(threads, run.training.deterministic)
+    device = take_device(threads)
     require_network(run, inference)
     files = ImageFiles.of(run, source, "leave out such files with --skip-unreadable")
     table = files.listed()
@@ -213,7 +213,9 @@ def _predicted(
             samples = at_rows(at_site(run.transforms, site_statistics(run.transforms, at_rows)))
             site = Site(greys=greys_after(run.transforms, samples.files.stored))
             read = partial(answers, rows)
-            numbers[rows] = probabilities(model, samples, inference, samples.device, bar, site, answers.task, read)
+            numbers[rows] = probabilities(
+                model, samples, inference, samples.device, bar, site, answers.task, read, run.training.deterministic
+            )
             reduction[rows] = samples.reduction
     return numbers, reduction
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import torch
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 COUNT = """
 import ctypes
 driver, n = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
@@ -28,25 +27,15 @@ print(n.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(
 """Program that asks the driver how many GPUs there are."""
 
 
-def take_device(threads: int, deterministic: bool = True) -> torch.device:
+def take_device(threads: int) -> torch.device:
     """Return the GPU of a job, or the CPU if there is none; torch uses `threads` CPU threads from now on.
 
-    On a GPU, float32 is computed in full: TF32, which rounds the inputs of convolutions to 10 bits and is torch's
-    default on recent GPUs, is switched off. With `deterministic`, operations use kernels that give the same bits each
-    time; one that has no such kernel is used with a warning. Nothing changes on a CPU.
+    How it computes is up to those who use it: see `nn.arithmetic`.
     """
     import torch
 
     torch.set_num_threads(threads)
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    if deterministic:
-        os.environ.setdefault(WORKSPACE, ":4096:8")  # cuBLAS reads it once, before its first product
-        torch.backends.cudnn.benchmark = False
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # it costs time
-    torch.use_deterministic_algorithms(deterministic, warn_only=True)
-    return torch.device("cuda")
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @contextmanager

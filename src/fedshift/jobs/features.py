@@ -51,7 +51,7 @@ def features(
     together. Raises UserError where the run is not there, or its network has no linear layer.
     """
     run = load_run(folder)
-    device = take_device(threads, run.training.deterministic)
+    device = take_device(threads)
     images = RunImages(run, paths, device)
     network = Network(run, folder, images.prepared.shape, device)
     # Where internal sites have no test images, those of validation, which trained nothing, stand for them.
@@ -64,7 +64,8 @@ def features(
                 continue
             rows = unseen[site]
             drawn = stream("features", site).permutation(len(rows))[:each]
-            values = last_inputs(model, images.samples(rows), inference, drawn, knowledge(site), device)
+            exact = run.training.deterministic
+            values = last_inputs(model, images.samples(rows), inference, drawn, knowledge(site), device, exact)
             yield SiteFeatures(key, site, rows["sample"].astype(str).to_numpy()[drawn], values)
 
 
@@ -75,11 +76,12 @@ def last_inputs(
     drawn: np.ndarray,
     place: Site | None = None,
     device: torch.device | str = "cpu",
+    deterministic: bool = True,
 ) -> np.ndarray:
     """Return the inputs (n, d), float64, of the last linear layer for the samples at the positions `drawn` (n,).
 
     The inference predicts all samples in its own order and batches. Where a network passes a batch several times, the
-    first pass counts.
+    first pass counts. `deterministic` is that of `nn.arithmetic`.
     """
     order = inference.image_order(len(samples))
     indices = [order[start : start + inference.batch_size] for start in range(0, len(order), inference.batch_size)]
@@ -91,7 +93,8 @@ def last_inputs(
     wanted = set(drawn.tolist())
     kept: dict[int, np.ndarray] = {}
     # The inference works on a copy of the network, which keeps the hook.
-    with inputs_of(classifier(model)) as inputs, site_predictor(model, inference, place) as predict:
+    predictor = site_predictor(model, inference, place, deterministic=deterministic)
+    with inputs_of(classifier(model)) as inputs, predictor as predict:
         for index, x in zip(indices, batches(), strict=True):
             inputs.clear()
             predict(x)

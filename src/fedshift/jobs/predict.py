@@ -88,7 +88,7 @@ def _made(
     """Return the predictions of a run by inference, made anew."""
     import pandas as pd
 
-    device = take_device(threads, run.training.deterministic)
+    device = take_device(threads)
     images = RunImages(run, paths, device)
     network = Network(run, folder, images.prepared.shape, device)
     tests = images.by_site("test", run.tested)
@@ -119,6 +119,7 @@ class Predicted:
         self.images = images
         self.bar = bar
         self.task = images.run.data.task
+        self.deterministic = images.run.training.deterministic
         self.knowledge = site_knowledge(inference, network, images)
         self.columns = self.task.columns(images.run.data.dataset.classes)
 
@@ -134,17 +135,18 @@ class Predicted:
         if inference.uses_labels:
             val = images.samples(validation)
             p, seen["adapted"] = adapted_probabilities(
-                model, test, val, inference, site, device, self.bar, place, self.task, reader
+                model, test, val, inference, site, device, self.bar, place, self.task, reader, self.deterministic
             )
         else:
-            p = probabilities(model, test, inference, device, self.bar, place, self.task, reader)
+            p = probabilities(model, test, inference, device, self.bar, place, self.task, reader, self.deterministic)
         return _table(rows, test, self.columns, p, **seen, **_counted(place), **reader.kept(p))
 
     def validation(self, site: str, rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         """Yield predictions of the validation images of a site; none where they are too few."""
-        model, val = self._model(site), self.images.samples(rows)
+        model, val, device = self._model(site), self.images.samples(rows), self.images.device
+        place, exact = self.knowledge(site), self.deterministic
         try:
-            p = probabilities(model, val, self.inference, self.images.device, self.bar, self.knowledge(site))
+            p = probabilities(model, val, self.inference, device, self.bar, place, deterministic=exact)
         except UserError as error:
             # Too few images for statistics of the batch: the test images of the site are still scored.
             say(f"{self.name}: validation images of {site} are left out: {error.what}")
@@ -164,7 +166,9 @@ def site_knowledge(inference: Inference, network: Network, images: RunImages) ->
         return lambda site: Site(greys=greys)
     trains = images.by_site("train", run.partition.internal)
     answers = {
-        site: client_answer(network.at(site), images.samples(rows), inference, device, run.data.task)
+        site: client_answer(
+            network.at(site), images.samples(rows), inference, device, run.data.task, run.training.deterministic
+        )
         for site, rows in trains.items()
     }
     sizes = [len(rows) if run.training.weights == "size" else 1 for rows in trains.values()]

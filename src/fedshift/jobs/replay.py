@@ -44,7 +44,7 @@ def again(files: RunFiles, table: Path | None = None, threads: int = 1) -> Repla
     if train_code(run) != record["code"]:
         say("note: the run was trained by other code than that of this version")
     here = _with_table(run, table)
-    device = take_device(threads, run.training.deterministic)
+    device = take_device(threads)
     with tempfile.TemporaryDirectory(prefix="fedshift-replay-") as folder:
         images = _prepared(here, Paths(Path(folder)), threads, device)
         parts = {split: images.by_site(split, run.partition.internal) for split in ("train", "val")}

@@ -55,7 +55,7 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1, keep: boo
     Raises UserError for a client with less than one batch of training images, and for a loss that is not finite. Raises
     Interrupted on SIGTERM and SIGINT; the rounds since the last checkpoint are then lost.
     """
-    device = take_device(threads, run.training.deterministic)
+    device = take_device(threads)
     with opened(device) as ranks:
         _train(run, paths, code, threads, device, ranks, keep)
 

@@ -96,7 +96,7 @@ class Prober:
 
     def train(self, run: Run, rounds: int) -> Need:
         """Return the hours of some rounds of a training. The amount is None where the number of images is not known."""
-        device = take_device(self.threads, run.training.deterministic)
+        device = take_device(self.threads)
         name = name_of(device)
         kind = digest.of(_kind(run))
         if kind not in self._paces:

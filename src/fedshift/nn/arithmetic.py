@@ -1,0 +1,99 @@
+"""How a device computes: the number format of products and convolutions, and whether bits are the same each time."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from ..core.errors import UserError
+
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+AMPERE = (8, 0)
+"""The first compute capability of NVIDIA with TF32."""
+NO_KERNEL = re.compile(r"(.+?) does not have a deterministic implementation")
+
+
+@contextmanager
+def arithmetic(device: torch.device | str, precision: str = "float32", deterministic: bool = True) -> Iterator[None]:
+    """Compute on a GPU inside the context as told, whatever the process has set; nothing changes on a CPU.
+
+    All that trains or predicts enters this context, so that a script and a job have the same numbers. Afterwards the
+    switches of the process are as before. The environment variable CUBLAS_WORKSPACE_CONFIG stays: cuBLAS reads it once.
+
+    Parameters
+    ----------
+    device : where tensors are
+    precision : float32, tf32 or bfloat16. With tf32, inputs of products and convolutions are rounded to 10 bits; else
+        float32 is computed in full. What bfloat16 adds is up to autocast, in the forward pass
+    deterministic : True for kernels that give the same bits each time; else cuDNN tries its kernels for each new shape
+        and takes the fastest
+
+    Raises
+    ------
+    UserError
+        For a precision that the device does not have, and where an operation inside has no deterministic kernel.
+    """
+    device = torch.device(device)
+    require_precision(device, precision)
+    if device.type == "cpu":
+        yield
+        return
+    if deterministic:
+        os.environ.setdefault(WORKSPACE, ":4096:8")
+    before = _switches(), torch.get_deterministic_debug_mode()
+    try:
+        _set(_switches(precision, deterministic))
+        # As torch.use_deterministic_algorithms, which would import a compiler: seconds at the start of each job.
+        torch.set_deterministic_debug_mode("error" if deterministic else "default")
+        yield
+    except RuntimeError as error:
+        if found := NO_KERNEL.match(str(error)):
+            problem = f"{found[1]} has no kernel on {device.type} that gives the same bits each time"
+            remedy = "set training.deterministic: false, or choose a network without this operation"
+            raise UserError("training.deterministic", problem, remedy) from error
+        raise
+    finally:
+        _set(before[0])
+        torch.set_deterministic_debug_mode(before[1])
+
+
+def require_precision(device: torch.device, precision: str) -> None:
+    """Raise UserError for TF32 where a device has none, and for bfloat16 where a GPU only imitates it."""
+    where, remedy = "training.precision", "set it to float32"
+    if precision == "tf32" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < AMPERE):
+        raise UserError(where, f"is tf32, which NVIDIA GPUs have since Ampere, and {_name(device)} has not", remedy)
+    if precision == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
+        raise UserError(where, f"is bfloat16, which {_name(device)} only imitates, slowly", remedy)
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
+
+
+Switches = list[tuple[object, str, object]]
+
+
+def _switches(precision: str = "", deterministic: bool = True) -> Switches:
+    """Return the switches of torch with their values for a precision, or as they are: object, name and value."""
+    exact, rounded = "ieee", "tf32"
+    if hasattr(torch.backends.cudnn, "conv"):
+        # Since torch 2.9. The older names must not be read beside the newer ones: torch raises for a mixture.
+        formats = [torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn]
+        wanted: Switches = [(of, "fp32_precision", rounded if precision == "tf32" else exact) for of in formats]
+    else:
+        wanted = [(of, "allow_tf32", precision == "tf32") for of in (torch.backends.cuda.matmul, torch.backends.cudnn)]
+    wanted += [
+        (torch.backends.cudnn, "benchmark", not deterministic),
+        # It would cost time, and a kernel that reads what nobody wrote is a fault in any case.
+        (torch.utils.deterministic, "fill_uninitialized_memory", False),
+    ]
+    return [(of, name, value if precision else getattr(of, name)) for of, name, value in wanted]
+
+
+def _set(switches: Switches) -> None:
+    for of, name, value in switches:
+        setattr(of, name, value)
