@@ -85,29 +85,22 @@ demo: $(STAMP)  ## run the demo study end to end and print where its page is
 federation: $(FLOWER_STAMP) ## train between three sites over Flower on this machine, and compare with the simulation
 	@$(FLOWER)/python docs/federate.py
 
-# Each process has one thread. There is one more than there are cores, since tests of a cluster, of signals and of disks
-# wait most of their time. tests/conftest.py puts the long files first. Bytecode is written whatever the environment says,
-# or each of hundreds of processes would compile the sources anew.
-WORKERS ?= $(shell expr $(CORES) + 1)
-XDIST = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-OF_EXPORTS = tests/export tests/slides tests/faults/test_misread.py
-OF_FLOWER = tests/flower
-PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(XDIST) $(addprefix --ignore=,$(OF_EXPORTS)) --durations=15
-PYTEST_FLOWER = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(FLOWER)/python -m pytest $(OF_FLOWER)
-PYTEST_EXPORTS = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(EXPORTS)/python -m pytest $(XDIST) $(OF_EXPORTS)
+# tests/parts.py says which parts there are. An environment that cannot be set up fails the part that needs it, and stops
+# no other. WORKERS=N: so many processes, in the place of one more than there are cores.
+SET_UP = $(MAKE) --no-print-directory --keep-going
+PARTS = $(BIN)/python tests/parts.py
 
-test: $(EXPORTS_STAMP) $(DOCS_STAMP) ## run all tests; of the studies of papers, a third each day
-	@$(PYTEST_EXPORTS)
-	$(PYTEST)
+test: $(STAMP)  ## run all tests; of the studies of papers, a third each day
+	@$(SET_UP) $(EXPORTS_STAMP) $(DOCS_STAMP) || true
+	$(PARTS)
 
-test-all: $(EXPORTS_STAMP) $(DOCS_STAMP) $(FLOWER_STAMP) ## run all tests, all studies of papers, and real sites over Flower
-	@$(PYTEST_EXPORTS)
-	$(PYTEST_FLOWER)
-	STUDIES=all $(PYTEST)
+test-all: $(STAMP) ## run all tests, all studies of papers, and real sites over Flower
+	@$(SET_UP) $(EXPORTS_STAMP) $(DOCS_STAMP) $(FLOWER_STAMP) || true
+	$(PARTS) --all
 
-coverage: $(EXPORTS_STAMP) $(DOCS_STAMP) ## run all tests and list the lines of src that none reaches
-	@$(PYTEST_EXPORTS) --cov --cov-report=
-	$(PYTEST) --cov --cov-append --cov-report=term
+coverage: $(STAMP) ## run all tests and list the lines of src that none reaches
+	@$(SET_UP) $(EXPORTS_STAMP) $(DOCS_STAMP) || true
+	$(PARTS) --coverage
 
 lint: $(EXPORTS_STAMP)  ## check style, types, layers and workflow
 	@$(BIN)/ruff check .

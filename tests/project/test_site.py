@@ -63,7 +63,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    if not PYTHON.exists():
+    if not PYTHON.exists() and os.environ.get("REQUIRE_DOCS") != "1":
         pytest.skip("the documentation's environment is missing: make docs")
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
