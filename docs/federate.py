@@ -96,11 +96,11 @@ def federate(folder: Path, port: int) -> float:
         if server.wait():
             raise SystemExit(f"the server has failed; see {folder / 'server'}")
         for process in sites:
-            process.wait(60)
+            process.wait(600)
     finally:
         for process in (server, *sites):
             process.terminate()
-            process.wait(30)
+            process.wait(600)
     return time.monotonic() - began
 
 

@@ -1,5 +1,6 @@
 """Settings of all tests: the longest files come first, names and draws of tests are the same in every process."""
 
+import math
 import sys
 
 import pytest
@@ -28,6 +29,13 @@ def _seed() -> None:
     """
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _checkpoint_after_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a training write all its checkpoints, though writing one takes long on a disk that others use."""
+    if "fedshift.jobs.train" in sys.modules:
+        monkeypatch.setattr(sys.modules["fedshift.jobs.train"], "CHEAP", math.inf)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

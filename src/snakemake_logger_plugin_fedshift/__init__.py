@@ -60,7 +60,7 @@ class _Job:
 
     words: str
     log: Path | None
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=lambda: time.monotonic())
 
     def took(self) -> str:
         """Return for how long it has run."""

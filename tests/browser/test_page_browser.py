@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from near_copies import with_copies
+from patience import PATIENCE
 from PIL import Image
 from scored_study import summarised
 
@@ -44,7 +45,7 @@ pytestmark = pytest.mark.browser
 def browser() -> Iterator[Browser]:
     assert BROWSER is not None, "REQUIRE_BROWSER=1, but there is no Chromium"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=ARGUMENTS, timeout=1000 * PATIENCE)
         yield browser
         browser.close()
 
@@ -62,6 +63,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def tab(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     context = browser.new_context(**getattr(request, "param", {}))
+    context.set_default_timeout(1000 * PATIENCE)
     yield context.new_page()
     context.close()
 

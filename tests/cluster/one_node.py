@@ -13,11 +13,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from patience import PATIENCE, until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "setpriv")
 SBIN = os.pathsep.join(["/usr/local/sbin", "/usr/sbin", "/sbin"])
@@ -31,7 +32,7 @@ SlurmctldPort={ports[0]}
 SlurmdPort={ports[1]}
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={d}/munge/munge.sock,cred_expire=5
+AuthInfo=socket={d}/munge/munge.sock,cred_expire=60
 StateSaveLocation={d}/state
 SlurmdSpoolDir={d}/spool
 SlurmctldPidFile={d}/run/slurmctld.pid
@@ -49,7 +50,10 @@ SchedulerParameters=sched_interval=5,bf_interval=5,batch_sched_delay=0
 PriorityType=priority/basic
 ReturnToService=2
 MinJobAge=3600
-KillWait=10
+KillWait=120
+MessageTimeout=100
+TCPTimeout=60
+BatchStartTimeout=600
 JobRequeue=1
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
@@ -80,15 +84,6 @@ def _found(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join([os.environ["PATH"], SBIN]))
 
 
-def wait_for(what: str, condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Ask until it is so. TimeoutError where it is not in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(f"{what}: not within {seconds:.0f} s")
-        time.sleep(0.1)
-
-
 def plain_python(folder: Path) -> str:
     """Return the path of this Python through a link in `folder`. Snakemake does not quote a path with a space."""
     environment = folder / "environment"
@@ -111,7 +106,7 @@ class Cluster:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE,
             stdin=subprocess.DEVNULL,
         )
         if done.returncode:
@@ -135,10 +130,10 @@ def started() -> Iterator[Cluster]:
             munge = folder / "munge"
             files = [f"--{n}={munge}/munge.{e}" for n, e in _MUNGE.items()]
             daemons.enter_context(_daemon(cluster, "munged", "--foreground", *files))
-            wait_for("munged", (munge / "munge.sock").exists)
+            until((munge / "munge.sock").exists, "munged")
             daemons.enter_context(_daemon(cluster, "slurmctld", "-D", "-f", str(folder / "slurm.conf")))
             daemons.enter_context(_daemon(cluster, "slurmd", "-D", "-f", str(folder / "slurm.conf")))
-            wait_for("an idle node", lambda: _idle(cluster))
+            until(lambda: _idle(cluster), "an idle node")
             daemons.callback(_cancel, cluster)
             yield cluster
     finally:
@@ -191,7 +186,7 @@ def _daemon(cluster: Cluster, name: str, *words: str) -> Iterator[None]:
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(30)
+            process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -207,7 +202,7 @@ def _cancel(cluster: Cluster) -> None:
     """End what still runs, and its keepers, which would outlive the daemons."""
     cluster.ask("scancel", "--user", getpass.getuser())
     with contextlib.suppress(TimeoutError):
-        wait_for("the last job", lambda: not _keepers(cluster), 20)
+        until(lambda: not _keepers(cluster), "the last job")
     for pid in _keepers(cluster):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

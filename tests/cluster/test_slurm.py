@@ -12,7 +12,8 @@ from pathlib import Path
 
 import one_node
 import pytest
-from one_node import Cluster, wait_for
+from one_node import Cluster
+from patience import PATIENCE, until
 from tiny_project import Project
 
 pytestmark = [pytest.mark.slow, pytest.mark.slurm]
@@ -119,12 +120,12 @@ def outcome(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, local: P
     try:
         waiting = {run(local, seed): command for seed, command in STOPS.items()}
         while waiting:
-            wait_for("a run that is under way", lambda: process.poll() is not None or begun(project, waiting), 120)
+            until(lambda: process.poll() is not None or begun(project, waiting), "a run that is under way")
             assert process.poll() is None, output.read_text()
             for key in begun(project, waiting):
                 (job,) = (number for number, job in cluster.jobs().items() if job["Comment"].endswith(key))
                 cluster.ask(*(word.format(job) for word in waiting.pop(key)))
-        assert process.wait(400) == 0, output.read_text()
+        assert process.wait(2 * PATIENCE) == 0, output.read_text()
     finally:
         process.kill()
         process.wait()

@@ -17,9 +17,11 @@ class Loud:
 
 kept = Loud()
 atexit.register(print, "handler")
-threading.Thread(target=lambda: (time.sleep(0.05), print("thread"))).start()
+written = threading.Event()
+threading.Thread(target=lambda: (written.wait(), time.sleep(0.05), print("thread"))).start()
 sys.stdout.write("output ")
 sys.stderr.write("error")
+written.set()
 leave(3)
 """
 

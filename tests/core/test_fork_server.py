@@ -8,11 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE, until
 
 import fedshift
 from fedshift.core.fork_client import ADDRESS
@@ -57,7 +57,7 @@ class Warm:
 
     def run(self, arguments: list[str], **options: object) -> tuple[int, str, str]:
         process = self.start(arguments, **options)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
         return process.returncode, out, err
 
     def children(self) -> list[int]:
@@ -67,7 +67,7 @@ class Warm:
     def end(self) -> int:
         assert self.process.stdin
         self.process.stdin.close()
-        return self.process.wait(20)
+        return self.process.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +95,6 @@ def plain(arguments: list[str], **options: object) -> tuple[int, str, str]:
         **options,  # type: ignore[call-overload]
     )
     return done.returncode, done.stdout, done.stderr
-
-
-def until(condition: object, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("arguments", [LIST, ["list", "nonsense"], ["check", "no such study"], ["--version"]])
@@ -137,7 +130,7 @@ def test_signals_reach_the_command(warm: Warm) -> None:
         assert process.stdout
         process.stdout.readline()  # it has begun to watch
         process.send_signal(number)
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE)
         assert process.returncode == code
 
 
@@ -145,7 +138,7 @@ def test_a_killed_client_takes_its_process_along(warm: Warm) -> None:
     process = warm.start(["status", "demo", "--watch"])
     until(warm.children)
     process.kill()
-    process.wait(20)
+    process.wait(PATIENCE)
     until(lambda: not warm.children())
 
 
@@ -154,7 +147,7 @@ def test_a_killed_process_ends_its_client_alike(warm: Warm) -> None:
     until(warm.children)
     (child,) = warm.children()
     os.kill(child, signal.SIGKILL)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGKILL
 
 
@@ -167,7 +160,7 @@ def test_other_commands_start_on_their_own(warm: Warm, why: str) -> None:
     assert process.stdout.readline()
     assert warm.children() == []
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
 
 
@@ -175,7 +168,7 @@ def test_threads_of_python_alone_are_no_reason_to_start_anew(warm: Warm) -> None
     """`prepare` reads images in threads; a start of its own would import what the server holds."""
     process = warm.start(["prepare", "no such study", "x", "--threads", "2"])
     until(warm.children)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
 
 
@@ -197,8 +190,8 @@ def test_a_killed_server_takes_its_commands_along(tmp_path: Path) -> None:
     process.stdout.readline()
     (job,) = server.children()
     server.process.kill()
-    server.process.wait(20)
-    _, said = process.communicate(timeout=20)
+    server.process.wait(PATIENCE)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert said.splitlines() == [
         "study demo at scale mini: reading the state of its runs ...",
@@ -241,9 +234,9 @@ def test_commands_go_on_when_the_workflow_has_gone(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         server.process.wait(0.3)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
-    assert server.process.wait(20) == 0
+    assert server.process.wait(PATIENCE) == 0
 
 
 TWICE = """
@@ -261,18 +254,24 @@ def press(number, frame):
     raise KeyboardInterrupt
 
 
+def pressed(server):
+    communicate = server.communicate
+    server.communicate = lambda: (signal.setitimer(signal.ITIMER_REAL, 0.1), communicate())
+    wait_for(server)
+
+
+signal.signal(signal.SIGALRM, press)
+wait_for, fork_server.wait_for = fork_server.wait_for, pressed
 fork_server.start()
 busy = socket.socket(socket.AF_UNIX)  # a job that waits for its request: the server cannot end before it
 busy.connect(os.environ[ADDRESS].rpartition(":")[2])
 while not any(children(server) for server in children(os.getpid())):
     time.sleep(0.01)
-signal.signal(signal.SIGALRM, press)
-signal.setitimer(signal.ITIMER_REAL, 1.0)
 """
 
 
 def test_a_second_ctrl_c_while_python_ends_prints_nothing() -> None:
     environment = {key: value for key, value in os.environ.items() if key != ADDRESS}
     command = [sys.executable, "-c", TWICE]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import real_data
+from patience import PATIENCE
 from sklearn.linear_model import LogisticRegression
 
 from fedshift import UserError
@@ -338,7 +339,7 @@ def test_classes_and_files_are_those_of_cifar10() -> None:
 
 def test_the_plugin_is_known_without_scipy_and_torch() -> None:
     code = "import sys, fedshift.datasets.cifar10c; print(*{'scipy', 'torch', 'PIL', 'pandas'} & {*sys.modules})"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert run.stdout.split() == []
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import ranks_worker as worker
 import torch
+from patience import PATIENCE
 
 from fedshift.core.errors import UserError
 from fedshift.engine.ranks import ALONE, Ranks, require_own_gpus
@@ -23,7 +24,7 @@ LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 def launched(count: int, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """The outcome of a command that torchrun starts so many times."""
     words = [*LAUNCH, f"--nproc-per-node={count}", *command]
-    return subprocess.run(words, capture_output=True, text=True, timeout=300, **options)
+    return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, **options)
 
 
 @pytest.fixture(scope="module", params=[2, 3])

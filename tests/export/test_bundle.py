@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from own_images import CLASSES, Project, listing, rows
+from patience import PATIENCE
 from torch import Tensor, nn
 from toy import clients, fingerprint, network
 
@@ -118,7 +119,7 @@ def test_from_the_command_line_and_in_its_own_folder(trained_project: Project, t
     source = listing(trained_project, "south.csv", rows(trained_project, "south"))
     for command in (verify, first.replace("FOLDER", str(source))):
         words = [sys.executable, *command.split()[1:]]
-        done = subprocess.run(words, cwd=out, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(words, cwd=out, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
     assert len((out / "eval" / "predictions.csv").read_text().splitlines()) == 25
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+from patience import PATIENCE
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fedshift import study
@@ -390,7 +391,7 @@ print("torch" in sys.modules, logging.root.manager.disable, logging.root.handler
 import fedshift.export.tensorboard
 print("torch" in sys.modules, "tensorboard" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert done.stdout == f"False 0 [] {logging.WARNING}\nFalse False\n"
     work = "study alone: exporting rounds and scores ..."
     assert done.stderr == f"{work}\nlogged 1 runs to the experiment fedshift/alone of {uri}{LEFT}\n"

@@ -32,7 +32,7 @@ from fedshift.io import checksums
 from fedshift.io.paths import DataFiles, Paths, StudyFiles
 
 TRIALS, SEED = 40, 0
-PATIENCE = 60
+PATIENCE = 600
 """Seconds after which a command counts as hanging."""
 STUDY = """
 title: Damage

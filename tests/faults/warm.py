@@ -40,7 +40,7 @@ import fedshift.report.page
 import fedshift.report.summary
 from fedshift.cli import parser
 
-PATIENCE = 300.0
+PATIENCE = 600.0
 """Seconds after which a call of Snakemake counts as hanging."""
 BLOCK = 8
 """Images that `prepare` writes at once, so that a few images have a middle."""

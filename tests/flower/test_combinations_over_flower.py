@@ -20,6 +20,7 @@ from types import SimpleNamespace
 import matrix_site
 import pytest
 from combinations import ADDONS, Combination, all_combinations, reason
+from patience import PATIENCE
 from toy import SIZES
 
 from fedshift.engine.coordinator import Coordinator
@@ -59,10 +60,10 @@ def link(folder: Path) -> Iterator[wire.FlowerTransport]:
             sites.append(subprocess.Popen(command, cwd=folder / name, env=environment, stdout=out, stderr=out))
             stack.callback(sites[-1].terminate)
         transport = wire.FlowerTransport(stack.enter_context(wire.opened_run(local, ca, secret)), [*SIZES], print)
-        wait_for_sites(transport, 600, program.require_alive)
+        wait_for_sites(transport, PATIENCE, program.require_alive)
         yield transport
         dict(transport.ask(dict.fromkeys(transport.names, Message("over", {}, {}))))
-        assert [site.wait(60) for site in sites] == [0] * len(sites)
+        assert [site.wait(PATIENCE) for site in sites] == [0] * len(sites)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 from tutorial import steps
 
 from fedshift.flower.processes import free_port
@@ -35,9 +36,9 @@ def test_the_tutorial_for_two_hospitals_ends_with_a_page(tmp_path: Path) -> None
             shell = ["bash", "-euc", text]
             running[name] = subprocess.Popen(shell, cwd=tmp_path, env=os.environ, stdout=out, stderr=out)
         if "--init" in text or text.startswith("cp "):
-            assert running[name].wait(120) == 0, (tmp_path / f"{name}.txt").read_text()
+            assert running[name].wait(PATIENCE) == 0, (tmp_path / f"{name}.txt").read_text()
     try:
-        assert [process.wait(400) for process in running.values()] == [0] * 5
+        assert [process.wait(PATIENCE) for process in running.values()] == [0] * 5
     finally:
         for process in running.values():
             process.terminate()

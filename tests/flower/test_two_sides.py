@@ -6,13 +6,13 @@ import contextlib
 import json
 import math
 import subprocess
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from clock import Clock
 from flwr.app import RecordDict
 from flwr.common.serde import recorddict_to_proto
 from flwr.supercore.task_identity import TaskIdentity
@@ -156,7 +156,18 @@ def test_a_second_site_of_one_name_and_an_unknown_one_are_turned_away_with_the_r
     assert sum("turned away" in line for line in said) == 2
 
 
-def late(site: Any, seconds: float, number: int) -> Any:
+class Watch(Clock):
+    """A clock that goes on while somebody sleeps, and a little whenever it is read."""
+
+    def monotonic(self) -> float:
+        self.now += 0.001
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def late(site: Any, clock: Watch, seconds: float, number: int) -> Any:
     """A node whose answer in one round comes after some seconds."""
     asked_at: list[float] = []
 
@@ -164,8 +175,8 @@ def late(site: Any, seconds: float, number: int) -> Any:
         if asked.kind == "hello":
             return Message("hello", {"name": site().client.name}, {})
         if (asked.kind, asked.about.get("round")) == ("train", number):
-            asked_at.append(time.monotonic())
-            if time.monotonic() - asked_at[0] < seconds:
+            asked_at.append(clock.now)
+            if clock.now - asked_at[0] < seconds:
                 return None
         return site().answer(asked)  # type: ignore[no-any-return]
 
@@ -177,12 +188,14 @@ def late(site: Any, seconds: float, number: int) -> Any:
 def test_a_round_waits_for_a_slow_link_until_its_deadline(
     seconds: float, lost: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "POLL", 0.01)
+    clock = Watch()
+    monkeypatch.setattr(wire, "time", clock)
     monkeypatch.setattr(wire, "AT_LEAST", 2.0)
     monkeypatch.setattr(wire, "SLOWER", 0)
     about: dict[str, Any] = {"training": {"rounds": 3, "batch_size": 6, "lr": 0.05}, "seed": 3, "algorithm": "scaffold"}
     sites = InMemory(lambda: Specification.open(network(), **about), clients(), tmp_path)
-    nodes = {k: late(partial(sites.site, name), seconds if name == "c" else 0.0, 2) for k, name in enumerate("abc")}
+    waits = {"a": 0.0, "b": 0.0, "c": seconds}
+    nodes = {k: late(partial(sites.site, name), clock, waits[name], 2) for k, name in enumerate(waits)}
     coordinator = Coordinator.open(sites.opened(), FlowerTransport(Grid(nodes), "abc", print)).run()
     assert [(m["kind"], m["round"], m["site"]) for m in coordinator.missing] == lost
     assert [m["reason"] for m in coordinator.missing] == ["did not answer within 2 s"] * len(lost)

@@ -18,9 +18,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from patience import PATIENCE
+from urllib3.util import retry
 
 from fedshift.core.errors import UserError
 from fedshift.io import download as fetching
@@ -39,7 +42,7 @@ class Server(ThreadingHTTPServer):
     drop: half of what was asked for, then the connection ends. ignore: Range is not honoured, nor
     announced. splice: Range is honoured though If-Range says not to. A number: that status, and the words after it as
     Retry-After. piece N: N bytes, then the connection ends. untold: no Content-Length; short: only half; endless: no
-    end either. length WORDS: that as Content-Length. slow: after a while.
+    end either. length WORDS: that as Content-Length. waited: when `waited` is set.
     """
 
     daemon_threads = True
@@ -47,6 +50,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.content, self.etag, self.modified = CONTENT, '"one"', ""
+        self.waited = threading.Event()
         self.script: list[str] = []
         self.seen: list[dict[str, str]] = []
         self.url = f"http://127.0.0.1:{self.server_port}/data.bin"
@@ -61,7 +65,7 @@ class Server(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = 10
+    timeout = PATIENCE
     server: Server
 
     def log_message(self, *args: object) -> None:
@@ -94,8 +98,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
         else:
             self.send_response(200)
-        if word == "slow":
-            time.sleep(0.5)
+        if word == "waited":
+            server.waited.wait(PATIENCE)
         if word not in ("untold", "endless"):
             told = rest if word == "length" else str(len(body))
             self._headers_buffer.append(f"Content-Length: {told}\r\n".encode())
@@ -128,7 +132,7 @@ def server(monkeypatch) -> Iterator[Server]:
         thread.start()
         yield running
         running.shutdown()
-        thread.join(10)
+        thread.join(PATIENCE)
 
 
 def names(folder: Path) -> list[str]:
@@ -733,23 +737,26 @@ def test_a_size_that_is_no_number_is_one_line(server, tmp_path, told):
     assert names(tmp_path) == []
 
 
-def test_a_busy_server_is_given_the_time_that_it_asks_for(server, tmp_path, capsys):
-    server.script = ["429 1"]
-    began = time.monotonic()
+@pytest.fixture
+def pauses(monkeypatch) -> list[float]:
+    """The seconds that the client would have waited before it asked a busy server again."""
+    pauses: list[float] = []
+    monkeypatch.setattr(retry, "time", SimpleNamespace(time=time.time, sleep=pauses.append))
+    return pauses
+
+
+def test_a_busy_server_is_given_the_time_that_it_asks_for(server, tmp_path, capsys, pauses):
+    server.script = ["429 7"]
     assert fetch(Source(server.url, "data.bin"), tmp_path, None).read_bytes() == CONTENT
-    assert time.monotonic() - began >= 1
-    assert "data.bin: the server is busy (status 429); trying again in 1 s" in capsys.readouterr().err
+    assert pauses == [7]
+    assert "data.bin: the server is busy (status 429); trying again in 7 s" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("asked", ["86400", "Fri, 31 Dec 2100 23:59:59 GMT", "soon"])
-def test_but_not_hours(server, tmp_path, monkeypatch, asked):
-    monkeypatch.setattr(fetching, "LONGEST_WAIT", 0.3)
+def test_but_not_hours(server, tmp_path, pauses, asked):
     server.script = [f"503 {asked}"]
-    began = time.monotonic()
     assert fetch(Source(server.url, "data.bin"), tmp_path, None).read_bytes() == CONTENT
-    took = time.monotonic() - began
-    assert took < 5
-    assert took >= 0.3 or asked == "soon"
+    assert pauses == ([] if asked == "soon" else [fetching.LONGEST_WAIT])
 
 
 def test_tries_count_anew_after_progress(server, tmp_path, monkeypatch):
@@ -785,9 +792,17 @@ def test_without_a_checksum_a_file_must_begin_as_its_kind_does(server, tmp_path,
     assert fetch(Source(server.url, name), tmp_path, None).read_bytes() == server.content
 
 
-def test_two_at_once_get_one_file(server, tmp_path, capsys):
-    """The second waits for the first, and uses its file."""
-    server.script = ["slow", "slow"]
+def test_two_at_once_get_one_file(server, tmp_path, monkeypatch):
+    """The second waits for the first, and uses its file. The server answers when somebody waits."""
+
+    def say(line):
+        said.append(line)
+        if "waiting" in line:
+            server.waited.set()
+
+    said: list[str] = []
+    monkeypatch.setattr(fetching, "say", say)
+    server.script = ["waited", "waited"]
     source = packed(server, tmp_path)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: fetch(source, tmp_path / "data", None), range(4)))
@@ -795,4 +810,4 @@ def test_two_at_once_get_one_file(server, tmp_path, capsys):
     assert names(tmp_path / "data") == ["x"]
     assert unpacked(tmp_path / "data" / "x")["top/a.txt"] == b"content"
     assert len(server.seen) == 1
-    assert "another process gets this file; waiting for it" in capsys.readouterr().err
+    assert "x.tar.gz: another process gets this file; waiting for it" in said

@@ -11,15 +11,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from patience import PATIENCE
 
 from fedshift.core.errors import UserError
 from fedshift.io import disk
@@ -43,12 +44,14 @@ def names(folder: Path) -> list[str]:
 
 
 def python(code: str, *args: object, **kwargs: object) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-c", code, *map(str, args)], capture_output=True, timeout=60, **kwargs)
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)], capture_output=True, timeout=PATIENCE, **kwargs
+    )
 
 
 def dead_pid() -> int:
     process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait(30)
+    process.wait(PATIENCE)
     return process.pid
 
 
@@ -403,14 +406,20 @@ def test_bad_yaml_is_one_line_with_its_place(tmp_path, text, line, what):
 
 
 def test_time_to_read_yaml_grows_with_its_keys_and_not_with_their_square(tmp_path: Path) -> None:
-    """Eight times as many keys would take 64 times as long if each were compared with all before it."""
-    seconds = []
-    for keys in (10_000, 80_000):
-        path = yaml(tmp_path, "".join(f"k{i}: 1\n" for i in range(keys)))
-        began = time.process_time()
-        assert len(read_yaml(path)) == keys
-        seconds.append(time.process_time() - began)
-    assert seconds[1] < 25 * seconds[0]
+    """Eight times as many keys would take 64 times as long if each were compared with all before it.
+
+    Processor time counts, the least of three: other work on the machine empties the processor's caches.
+    """
+
+    def least(keys: int) -> float:
+        path, seconds = yaml(tmp_path, "".join(f"k{i}: 1\n" for i in range(keys))), []
+        for _ in range(3):
+            began = time.process_time()
+            assert len(read_yaml(path)) == keys
+            seconds.append(time.process_time() - began)
+        return min(seconds)
+
+    assert least(40_000) < 25 * least(5_000)
 
 
 @pytest.mark.parametrize("text", ["a: 2001-13-45", "a: !!bool x", "a: !!timestamp x", "a: \x07", b"a: \xff\xfe"])
@@ -510,14 +519,20 @@ print(sorted({"torch", "pandas", "yaml", "requests", "safetensors", "pyarrow"} &
     assert python(code, check=True).stdout.strip() == b"[]"
 
 
-def test_who_only_looks_at_a_lock_for_a_moment_is_waited_for(tmp_path):
+def test_who_only_looks_at_a_lock_for_a_moment_is_waited_for(tmp_path, monkeypatch):
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            fcntl.flock(looking, fcntl.LOCK_UN)
+
+    pauses: list[float] = []
     path = tmp_path / "lock"
     path.touch()
     with path.open() as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
-        threading.Timer(0.3, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        monkeypatch.setattr(disk, "time", SimpleNamespace(sleep=pause))
         with disk.locked(path):
-            pass
+            assert len(pauses) == 3
 
 
 def test_a_lock_is_held_by_one_process_and_freed_when_it_ends(tmp_path):

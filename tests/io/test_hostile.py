@@ -27,6 +27,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from patience import PATIENCE
 from PIL import EpsImagePlugin, Image
 
 from fedshift import study
@@ -472,7 +473,7 @@ for path in sorted(Path(sys.argv[1]).glob("*.yaml")):
     except UserError as error:
         print(path.stem, peak() - before, str(error).splitlines()[0][:200], sep="|")
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=PATIENCE)
     found = {name: (int(grown), said) for name, grown, said in (line.split("|") for line in done.stdout.splitlines())}
     assert found.keys() == BOMBS.keys(), done.stderr
     assert "anchors and aliases" in found["aliases"][1]

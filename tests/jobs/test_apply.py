@@ -19,6 +19,7 @@ import pytest
 import torch
 from outline import Outline
 from own_images import CLASSES, SITES, Project, listing, rows
+from patience import PATIENCE
 from PIL import Image
 from pydicom.data import get_testdata_file
 
@@ -484,7 +485,7 @@ def test_predicted_again_it_is_replaced(trained_project: Project, tmp_path: Path
 def test_what_a_kill_left_is_swept_away(trained_project: Project, tmp_path: Path) -> None:
     trained_project.apply(trained_project.table, out=tmp_path)
     dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait(30)
+    dead.wait(PATIENCE)
     (tmp_path / f".predictions.csv{disk._mark()}{dead.pid}-0.csv").write_text("half")
     trained_project.apply(trained_project.table, out=tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fedshift-applied.json", "predictions.csv"]

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 from fedshift.core.errors import UserError
 from fedshift.jobs import devices
@@ -69,7 +70,7 @@ def test_a_job_that_is_killed_frees_its_gpu(tmp_path: Path, monkeypatch: pytest.
             assert other.stdout.readline() == "3\n"
             assert taken(jobs) == "5"
             other.send_signal(signal.SIGKILL)
-            other.wait(60)
+            other.wait(PATIENCE)
         assert taken(jobs) == "3"
 
 

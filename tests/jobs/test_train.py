@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from patience import PATIENCE, until
 from PIL import Image
 
 from fedshift import study
@@ -442,6 +442,7 @@ def save_and_die(self, federation):
         os.kill(os.getpid(), signal.SIGKILL)
 
 train._Checkpoint.save = save_and_die
+train.CHEAP = float("inf")  # a checkpoint each round, however long it takes to write
 (run,) = study.load(pathlib.Path("tiny.yaml"), "paper").runs.values()
 train.train(run, Paths(), code="code")
 """
@@ -450,7 +451,7 @@ train.train(run, Paths(), code="code")
 def test_a_process_killed_by_sigkill(prepared_project: Project) -> None:
     run = prepared_project.run(augmented=False)
     killed = subprocess.run(
-        [sys.executable, "-c", SUICIDE], cwd=prepared_project.root, capture_output=True, timeout=120
+        [sys.executable, "-c", SUICIDE], cwd=prepared_project.root, capture_output=True, timeout=PATIENCE
     )
     assert killed.returncode == -signal.SIGKILL
     assert prepared_project.checkpoint(run).exists()
@@ -464,7 +465,7 @@ def test_a_process_killed_by_sigkill(prepared_project: Project) -> None:
 def torchrun(project: Project, *command: str) -> int:
     """The exit code of two processes, each with one thread."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *command]
-    return subprocess.run(launch, cwd=project.root, capture_output=True, timeout=300).returncode
+    return subprocess.run(launch, cwd=project.root, capture_output=True, timeout=PATIENCE).returncode
 
 
 def test_two_processes_killed_on_the_way_come_to_the_bytes_of_two_and_the_numbers_of_one(
@@ -488,19 +489,25 @@ def test_two_processes_killed_on_the_way_come_to_the_bytes_of_two_and_the_number
     torch.testing.assert_close(two, one, rtol=1e-6, atol=1e-6)
 
 
+COMMAND_LINE = """
+import runpy
+from fedshift.jobs import train
+
+train.CHEAP = float("inf")
+runpy.run_module("fedshift", run_name="__main__", alter_sys=True)
+"""
+
+
 def test_sigterm_saves_and_exits_with_143(prepared_project: Project) -> None:
     """The saved state is that after the last whole round, as in an undisturbed training."""
     run = prepared_project.run("long", augmented=False)
-    command = [sys.executable, "-m", "fedshift", "train", "long.yaml", run.id, "--scale", "paper"]
+    command = [sys.executable, "-c", COMMAND_LINE, "train", "long.yaml", run.id, "--scale", "paper"]
     log = prepared_project.log(run)
     with subprocess.Popen(command, cwd=prepared_project.root, stderr=subprocess.PIPE, text=True) as process:
-        end = time.monotonic() + 120
-        while not (log.exists() and len(log.read_text().splitlines()) > 1):
-            assert process.poll() is None, process.stderr.read() if process.stderr else ""
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(lambda: process.poll() is not None or (log.exists() and len(log.read_text().splitlines()) > 1))
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143
     assert said.splitlines()[-1] == "stopped; start again to go on from the last round"
     assert "Traceback" not in said

@@ -6,13 +6,15 @@ import io
 import logging
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from clock import Clock
+from patience import PATIENCE, until
 from snakemake.logging import DefaultFilter, DefaultFormatter
 from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -30,6 +32,34 @@ ROUND = "round 3/20  loss 0.5012  val accuracy A 0.750, B 0.333  1.2 s  ETA 1:02
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+class Threads:
+    """Stands for the module `threading`. A thread starts when a test says so, so that none draws between two lines."""
+
+    Event = threading.Event
+
+    def __init__(self) -> None:
+        self.made: list[threading.Thread] = []
+
+    def Thread(self, **settings: Any) -> SimpleNamespace:  # noqa: N802 - the module's name
+        self.made.append(threading.Thread(**settings))
+        return SimpleNamespace(start=lambda: None)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The plug-in's clock, which stands still."""
+    clock = Clock()
+    monkeypatch.setattr(terminal, "time", clock)
+    return clock
+
+
+@pytest.fixture(autouse=True)
+def threads(monkeypatch: pytest.MonkeyPatch) -> Threads:
+    threads = Threads()
+    monkeypatch.setattr(terminal, "threading", threads)
+    return threads
 
 
 @pytest.fixture(autouse=True)
@@ -83,13 +113,6 @@ def fail(calm: LogHandler, key: int, message: str | None = None) -> None:
     rest = {"input": [], "output": ["y"], "conda_env": None, "shellcmd": "false", "aux": {}}
     extra = {"rule_name": "train", "rule_msg": message, "log": ["x.log"], **rest}
     say(calm, "Error in rule train", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=key, **extra)
-
-
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert condition()
 
 
 def test_a_job_is_one_line(calm: LogHandler, out: io.StringIO) -> None:
@@ -147,20 +170,24 @@ def test_quiet_calls_stay_quiet(out: io.StringIO) -> None:
     assert out.getvalue() == "no such file\n"
 
 
-def test_one_waits_with_round_and_eta(out: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_one_waits_with_round_and_eta(
+    out: io.StringIO, clock: Clock, threads: Threads, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Where lines cannot be drawn in place, those of jobs at work come again after a pause, without control codes."""
     monkeypatch.setattr(terminal, "EVERY", 0.05)
     (log := tmp_path / "train.log").write_text(f"starting\n{ROUND}")
     calm = handler(out)
     begin(calm, 7, log)
+    clock.now += 1
+    (thread,) = threads.made
+    thread.start()
     until(lambda: "ETA" in out.getvalue())
     calm.close()
+    thread.join(PATIENCE)
+    assert not thread.is_alive(), "nothing is printed after the end"
     line = out.getvalue().splitlines()[-1]
     assert line.endswith("  train fedavg, bn local, held out C, seed 0: round 3/20, ETA 1:02:40")
     assert "\x1b" not in out.getvalue()
-    length = len(out.getvalue())
-    time.sleep(0.2)
-    assert len(out.getvalue()) == length, "nothing is printed after the end"
 
 
 def test_a_terminal_draws_jobs_at_work_below_the_last_line(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 COMMON = Path(__file__).parents[2] / "workflow" / "rules" / "common.smk"
 
@@ -42,7 +43,12 @@ study.code("report.page")
 print(*sys.modules)
 """
     run = subprocess.run(
-        [sys.executable, "-c", code], cwd=COMMON.parents[2], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", code],
+        cwd=COMMON.parents[2],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
     )
     return {name.partition(".")[0] for name in run.stdout.split()}
 

@@ -15,12 +15,15 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from patience import PATIENCE
 
 import fedshift
 from fedshift.cli.parser import parser
 from fedshift.core import registry
 from fedshift.study.declaration import Study
 
+LIMIT = 1000 * PATIENCE
+"""Milliseconds for a step of the browser."""
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-docs/bin/python"
 LOADED = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src"), ("source", "src")}
@@ -136,14 +139,17 @@ def test_a_search_finds_pages_where_the_site_was_opened_from_a_folder(site: Site
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--headless", "--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--headless", "--no-sandbox"], timeout=LIMIT
+        )
         tab = browser.new_page()
+        tab.set_default_timeout(LIMIT)
         requests = list[str]()
         tab.on("request", lambda request: requests.append(request.url))
         tab.goto((site.folder / "index.html").as_uri())
         tab.locator(".md-search__input").first.click()
         tab.keyboard.type("fedprox")
-        tab.wait_for_selector(".md-search-result__item", timeout=60_000)
+        tab.wait_for_selector(".md-search-result__item")
         pages = [link.get_attribute("href") for link in tab.locator(".md-search-result__link").all()]
         browser.close()
     assert any(page and "algorithms.html" in page for page in pages)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from patience import PATIENCE
+
 
 class FileServer(ThreadingHTTPServer):
     """Serves `files`, contents by path. A path without a file is answered with 404.
@@ -36,7 +38,7 @@ class FileServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = 10
+    timeout = PATIENCE
     server: FileServer
 
     def log_message(self, *args: object) -> None:
@@ -84,4 +86,4 @@ def serving() -> Iterator[FileServer]:
         thread.start()
         yield running
         running.shutdown()
-        thread.join(10)
+        thread.join(PATIENCE)

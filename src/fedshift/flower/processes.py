@@ -28,8 +28,8 @@ QUIET = {
 """Environment variables that keep Flower from calling its makers and from installing packages."""
 GRACE = 10.0
 """Seconds in which a process may end by itself."""
-STARTS = 90.0
-"""Seconds in which a SuperLink opens its port."""
+STARTS = 600.0
+"""Seconds in which a program of Flower opens its port. One that ends before is noticed at once."""
 AGAIN = 15.0
 """Seconds until a SuperNode that the server did not let in is started again."""
 TRIES = 12
