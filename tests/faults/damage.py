@@ -51,6 +51,8 @@ READERS_OF = {
     "manifest.json": ("report",),
     "scores.csv": ("report", "figure"),
     "missing.json": ("report",),
+    "headline.json": (),
+    "study.html": (),
 }
 """The commands that read a file, by its name."""
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from .. import study
 from ..core.console import announce, say
-from ..io.checksums import record
+from ..io.checksums import record, require
 from ..io.paths import Paths
 from ..papers.words import of_ledger
 from ..planning.files import read_by
-from .group import Group, checked, heading, one_plan
+from .group import Group, call, checked, heading, one_plan
 
 
 def add(group: Group) -> None:
@@ -80,6 +80,7 @@ def report(args: argparse.Namespace) -> None:
     from ..report.page import write
     from ..report.summary import summarise
 
+    require((files.scores, files.missing), lambda: call(args))
     if is_outdated(plan, paths):
         score(args)
     if of_ledger(plan) and not files.ledger.exists():

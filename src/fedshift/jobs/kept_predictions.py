@@ -26,9 +26,10 @@ ORIGINS = "origins"
 def origins(run: Run, inferences: Mapping[str, Inference], paths: Paths) -> dict[str, str]:
     """Return a digest of what the predictions of each inference follow from, beside the tensors of the run.
 
-    These are code, images and partition; "" where no checksum of the files was recorded.
+    These are code, images, samples and partition; "" where no checksum of the files was recorded.
     """
-    sums = [checksum_of(file) for file in (paths.data_files(run.data.id).card, paths.partition(run.partition_id))]
+    data = paths.data_files(run.data.id)  # the card holds checksums of the images
+    sums = [checksum_of(file) for file in (data.card, data.samples, paths.partition(run.partition_id))]
     return {
         key: digest.of([*sums, predict_code(run, inference)]) if all(sums) else ""
         for key, inference in inferences.items()
