@@ -30,6 +30,7 @@ from toy import LARGE, clients, network
 
 from fedshift import Federation
 from fedshift.addons import extended
+from fedshift.contract.models import accepted
 from fedshift.core.registry import Plugin, build, discover
 from fedshift.core.rng import stream
 from fedshift.data import samples as stored
@@ -43,6 +44,7 @@ from fedshift.inferences import Personalise, Site
 from fedshift.io.tables import read_table
 from fedshift.io.tensors import read_tensors
 from fedshift.jobs.mask_reader import MaskReader
+from fedshift.models import initialise
 from fedshift.tasks import Segmentation
 from fedshift.transforms import Transform
 
@@ -190,6 +192,22 @@ def predicted_masks(device: torch.device, name: str) -> dict[str, Any]:
     else:
         p = probabilities(model, test, inference, device, None, site, task, reader)
     return {"p": p, "adapted": adapted, "counts": dict(site.counts), "asked": answer, **reader.kept(p)}
+
+
+def one_step(device: torch.device, name: str) -> bool:
+    """A step of a known network, in a batch of two; AlexNet pools in another order on a device, and has other bits."""
+    cls = discover("model")[name]
+    images = torch.rand(2, *accepted(cls), generator=torch.Generator().manual_seed(0))
+    task = settled("task", "segmentation" if "segmentation" in cls.tasks else "classification")
+    y = (images[:, 0] > 0.5).long() if task.has_masks else torch.arange(2)
+    made = Federation(
+        initialise(settled("model", name), images.shape[1:], 2, 0),
+        {"a": (images.to(device), y.to(device))},
+        task=task,
+        device=device,
+        training={"rounds": 1, "batch_size": 2, "lr": 0.01, "channels_last": False},
+    )
+    return all(bool(tensor.isfinite().all()) for tensor in made.run().global_state().values())
 
 
 def mapped(device: torch.device, transforms: list[Transform], n: int = 12, masks: bool = False) -> MappedSamples:
@@ -414,6 +432,8 @@ def cases() -> dict[str, Work]:
     for name in discover("inference"):
         out[f"inference {name}"] = partial(predicted, name=name)
     out["inference personalised"] = partial(predicted, name="source", personalise=Personalise(steps=2))
+    for name in discover("model"):
+        out[f"model {name}"] = partial(one_step, name=name)
     for name in discover("transform"):
         out[f"transform {name}"] = partial(transformed, name=name)
     out["waits transform all"] = partial(waits, transforms=tuple(t for t in EVERY_TRANSFORM[1:-1]))

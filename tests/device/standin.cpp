@@ -155,6 +155,20 @@ const std::set<std::string> MIXED = {
 
 bool takes_number(const std::string& name) { return name.rfind("aten::", 0) == 0 && MIXED.count(name.substr(6)); }
 
+// Operators whose kernels on CUDA may give other bits each time, and have no alternative: the documentation of
+// torch.use_deterministic_algorithms, in names of operators. Left out is what torch.nn.functional replaces by itself.
+const std::set<std::string> VARYING = {
+    "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward", "adaptive_max_pool2d_backward",
+    "adaptive_max_pool3d_backward", "avg_pool3d_backward", "fractional_max_pool2d_backward",
+    "fractional_max_pool3d_backward", "max_pool3d_with_indices_backward", "max_unpool2d", "max_unpool3d",
+    "grid_sampler_2d_backward", "grid_sampler_3d_backward", "upsample_linear1d_backward", "upsample_bicubic2d_backward",
+    "upsample_trilinear3d_backward", "_upsample_bilinear2d_aa_backward", "_upsample_bicubic2d_aa_backward",
+    "reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward",
+    "nll_loss2d_forward", "nll_loss2d_backward",
+    "_ctc_loss_backward", "histc", "kthvalue", "median.dim", "nanmedian.dim", "put_", "scatter_reduce", "index_reduce"};
+
+std::string with_overload(const c10::OperatorName& of) { return of.name.substr(6) + (of.overload_name == "dim" ? ".dim" : ""); }
+
 class Call {
  public:
   Call(const c10::OperatorHandle& op, torch::jit::Stack* stack) : op(op), schema(op.schema()), stack(stack) {}
@@ -164,6 +178,7 @@ class Call {
     const auto begin = stack->size() - arguments;
     std::vector<c10::IValue> given(stack->begin() + begin, stack->end());
     if (READS.count(name)) count("read: " + name);
+    if (VARYING.count(with_overload(op.operator_name()))) at::globalContext().alertNotDeterministic(name);
     for (size_t i = 0; i < arguments; i++) admit((*stack)[begin + i], schema.arguments()[i].name());
     TORCH_CHECK(somewhere, "stand-in: ", name, " was called without a tensor of the device");
     op.callBoxed(stack);

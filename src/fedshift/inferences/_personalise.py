@@ -55,8 +55,8 @@ def steps_on(
     dropout.
     """
     import torch
-    from torch.nn.functional import cross_entropy
 
+    from ..nn.pixels import cross_entropies
     from ..nn.transfer import to_device
 
     device = next(model.parameters()).device
@@ -66,7 +66,7 @@ def steps_on(
         for _ in range(settings.steps):
             x, y = (to_device(tensor, device) for tensor in images.batch(index))
             optimiser.zero_grad()
-            cross_entropy(model(x), y).backward()
+            cross_entropies(model(x), y).mean().backward()
             optimiser.step()
     model.zero_grad()
 

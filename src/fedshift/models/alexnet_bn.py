@@ -40,7 +40,7 @@ class AlexNetBN(Model):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torch import nn
 
-        from ._blocks import convolution, linear
+        from ._blocks import MeanOfCells, convolution, linear
 
         require_images(self, shape, LEAST)
         layers: list[nn.Module] = []
@@ -53,7 +53,7 @@ class AlexNetBN(Model):
             before = layer["out"]
         network = nn.Sequential(
             *layers,
-            nn.AdaptiveAvgPool2d(6),
+            MeanOfCells(6),
             nn.Flatten(),
             *linear(256 * 6 * 6, HIDDEN),
             *linear(HIDDEN, HIDDEN),

@@ -1,8 +1,19 @@
-"""A network of dense outputs, as test-time methods see it: each pixel is a sample."""
+"""Dense outputs, of which each pixel is a sample: to test-time methods, and to the cross-entropy."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn.functional import nll_loss
+
+
+def cross_entropies(logits: Tensor, y: Tensor) -> Tensor:
+    """Return the cross-entropy of each sample (batch,), or of each pixel of dense outputs (batch, height, width).
+
+    `logits` are (batch, classes, ...), and `y` (batch, ...), int64. The bits are those of torch's `cross_entropy`, of
+    which the form for images has no deterministic kernel on a GPU.
+    """
+    samples = logits.log_softmax(1).movedim(1, -1).flatten(0, -2)
+    return nll_loss(samples, y.flatten(), reduction="none").reshape_as(y)
 
 
 class Pixelwise(nn.Module):

@@ -269,9 +269,9 @@ def dice_of_images(counts: np.ndarray) -> np.ndarray:
 
 def _pixelwise(logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
     """Return the mean cross-entropy over the pixels of each image (batch,), with factors on classes if given."""
-    from torch.nn.functional import cross_entropy
+    from ..nn.pixels import cross_entropies
 
-    losses = cross_entropy(logits, y, reduction="none")
+    losses = cross_entropies(logits, y)
     if weights is not None:
         losses = weights[y] * losses
     return losses.flatten(1).mean(1)
