@@ -14,7 +14,7 @@ import torch
 
 from fedshift.algorithms import Training
 from fedshift.jobs import provenance
-from fedshift.report.history import caveats
+from fedshift.report.history import caveats, facts
 
 NO_ROUNDS = pd.DataFrame({"run": [], "round": [], "split": [], "accuracy": []})
 
@@ -31,6 +31,9 @@ def test_the_record_of_a_run_says_what_its_kernels_were(
     device: str, asked: bool, recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    said = SimpleNamespace(stdout="580.1\n580.1\n")
+    monkeypatch.setattr(provenance.subprocess, "run", lambda *_, **__: said)
     run = next(iter(fake_study.plan(tmp_path, training={"deterministic": asked}).runs.values()))
     trained: Any = SimpleNamespace(
         selected=SimpleNamespace(round=1, values=[0.5]),
@@ -38,9 +41,22 @@ def test_the_record_of_a_run_says_what_its_kernels_were(
         server=SimpleNamespace(round=1, offers={}),
         ledger=dict,
         beforehand=SimpleNamespace(floats=lambda broadcast: {}),
+        trainer=SimpleNamespace(channels_last=True),
     )
     given: dict[str, Any] = {"code": "", "threads": 1, "device": torch.device(device), "started": datetime.now(UTC)}
-    assert provenance.manifest(run, trained, **given)["deterministic"] is recorded
+    manifest = provenance.manifest(run, trained, **given)
+    assert manifest["deterministic"] is recorded
+    assert manifest["gpu"] == ({"driver": "580.1", "capability": "9.0"} if device == "cuda" else {})
+    assert (manifest["precision"], manifest["channels_last"]) == ("float32", True)
+    kernels = "deterministic" if recorded else "not deterministic"
+    line = f"float32, channels last, {kernels}" + ", driver 580.1, capability 9.0" * (device == "cuda")
+    assert ("Arithmetic of the device", line) in facts([SimpleNamespace(manifest=manifest)])  # type: ignore[list-item]
+
+
+def test_a_gpu_without_nvidias_program_has_an_unknown_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 4))
+    monkeypatch.setenv("PATH", "")
+    assert provenance.gpu(torch.device("cuda")) == {"driver": "unknown", "capability": "9.4"}
 
 
 @pytest.mark.parametrize(("recorded", "line"), [(True, 0), (None, 0), (False, 1)])

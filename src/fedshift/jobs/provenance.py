@@ -40,6 +40,7 @@ MANIFEST = {
     "git": "a mapping",
     "versions": "a mapping",
     "arithmetic": "a mapping",
+    "gpu": "a mapping",
     "floats": "a mapping",
     "accepted": "a list",
     "search": "a mapping",
@@ -118,6 +119,20 @@ def name_of(device: torch.device) -> str:
     return f"CPU ({platform.machine()})"
 
 
+def gpu(device: torch.device) -> dict[str, str]:
+    """Return what decides the kernels of a GPU beside its name: driver and compute capability; {} for other devices."""
+    import torch
+
+    if device.type != "cuda":
+        return {}
+    driver = ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):  # a card of another maker has no such program
+        ask = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        driver = subprocess.run(ask, capture_output=True, text=True, check=True, timeout=20).stdout.partition("\n")[0]
+    capability = torch.cuda.get_device_capability(device)
+    return {"driver": driver.strip() or "unknown", "capability": ".".join(map(str, capability))}
+
+
 def manifest(
     run: Run,
     federation: ServerSide,
@@ -148,6 +163,9 @@ def manifest(
         "git": git(),
         "versions": versions(),
         "device": name_of(device),
+        "gpu": gpu(device),
+        "precision": run.training.precision,
+        "channels_last": federation.trainer.channels_last,
         "deterministic": deterministic,
         "threads": threads,
         "arithmetic": arithmetic(),

@@ -153,6 +153,7 @@ def facts(runs: list[Trained]) -> list[tuple[str, str]]:
         "Commit": [_commit(manifest.get("git") or {}) for manifest in manifests],
         "Digest of the training code": [str(manifest.get("code") or DASH) for manifest in manifests],
         "Software": [", ".join(f"{n} {installed[n]}" for n in software if n in installed) for installed in versions],
+        "Arithmetic of the device": [_on_device(manifest) for manifest in manifests],
         "Arithmetic of the CPU": [_arithmetic(manifest) for manifest in manifests],
     }
     rows = [(name, "; ".join(dict.fromkeys(texts)) or DASH) for name, texts in values.items()]
@@ -172,6 +173,16 @@ def _accepted(change: dict[str, Any]) -> str:
 def _commit(git: dict[str, Any]) -> str:
     commit = git.get("commit") or "unknown"
     return f"{commit} with uncommitted changes" if git.get("dirty") else commit
+
+
+def _on_device(manifest: dict[str, Any]) -> str:
+    """Return how networks were trained: `float32, channels last, deterministic, driver 580.1, capability 9.0`."""
+    if "precision" not in manifest:
+        return DASH
+    layout = "last" if manifest.get("channels_last") else "first"
+    kernels = "deterministic" if manifest.get("deterministic", True) else "not deterministic"
+    card = [f"{name} {value}" for name, value in (manifest.get("gpu") or {}).items()]
+    return ", ".join([str(manifest["precision"]), f"channels {layout}", kernels, *card])
 
 
 def _arithmetic(manifest: dict[str, Any]) -> str:
