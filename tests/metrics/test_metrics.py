@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedshift.core import registry
+from fedshift.metrics import midranks, reached
 
 # four samples: right and sure, right and unsure, wrong, right
 LABEL = np.array([1, 1, 0, 0])
@@ -80,6 +81,36 @@ def test_balanced_accuracy_is_that_of_scikit_learn() -> None:
     label, probability = rng.integers(0, 3, 200), rng.dirichlet([1, 1, 1, 1], 200)  # class 3 is never there
     expected = balanced_accuracy_score(label, probability.argmax(1))
     assert value("balanced_accuracy", label, probability) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("digits", [1, 8])
+def test_areas_are_those_of_scikit_learn(digits: int) -> None:
+    """With one digit, most scores are tied; areas are sums of a few hundred terms, each rounded to 1e-16."""
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    rng = np.random.default_rng(0)
+    label, probability = rng.integers(0, 3, 300), rng.dirichlet([1, 1, 1], 300).round(digits)
+    several = [label == c for c in range(3)]
+    for name, expected in (("auc", roc_auc_score), ("ap", average_precision_score)):
+        each = [expected(positive, probability[:, c]) for c, positive in enumerate(several)]
+        assert value(name, label, probability) == pytest.approx(np.mean(each), abs=1e-13)
+        assert value(name, several[2] * 1, probability[:, :2]) == pytest.approx(
+            expected(several[2], probability[:, 1]), abs=1e-13
+        )
+
+
+@pytest.mark.parametrize("digits", [1, 8])
+def test_ranks_and_counts_are_those_of_scipy_and_scikit_learn(digits: int) -> None:
+    from scipy.stats import rankdata
+    from sklearn.metrics import roc_curve
+
+    rng = np.random.default_rng(1)
+    positive, score = rng.random(200) < 0.3, rng.random(200).round(digits)
+    assert np.array_equal(midranks(score), rankdata(score))
+    found, samples = reached(positive, score)
+    wrong, right, _ = roc_curve(positive, score, drop_intermediate=False)
+    assert np.array_equal(found / positive.sum(), right[1:])
+    assert np.array_equal((samples - found) / (~positive).sum(), wrong[1:])
 
 
 @pytest.mark.parametrize("name", OF_LABELS)

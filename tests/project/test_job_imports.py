@@ -14,8 +14,8 @@ from fedshift import study
 
 SOURCES = Path(__file__).parents[2] / "src"
 HEAVY = {
-    *("torch", "torchvision", "monai", "wilds", "pandas", "scipy", "sklearn", "matplotlib", "pyarrow"),
-    *("mlflow", "ignite", "tensorboard", "snakemake", "jinja2", "torch._dynamo", "pydicom", "nibabel"),
+    *("torch", "torchvision", "monai", "wilds", "pandas", "scipy", "scipy.stats", "sklearn", "matplotlib"),
+    *("pyarrow", "mlflow", "ignite", "tensorboard", "snakemake", "jinja2", "torch._dynamo", "pydicom", "nibabel"),
 }
 """Modules that take a tenth of a second and more to import; `torch._dynamo` is PyTorch's compiler."""
 TABLES = {"pandas", "pyarrow"}
@@ -24,13 +24,13 @@ MAY_IMPORT = {
     "download": TABLES,
     "prepare": TABLES,
     "partition": TABLES,
-    "control": {*TABLES, "sklearn", "scipy"},
+    "control": {*TABLES, "sklearn", "scipy", "scipy.stats"},
     "train": {*TABLES, "torch"},
     "predict": {*TABLES, "torch"},
-    "score": {*TABLES, "sklearn", "scipy"},
+    "score": TABLES,
     "ledger": {*TABLES, "torch"},
-    "divergence": {*TABLES, "torch", "sklearn", "scipy"},
-    "report": {*TABLES, "jinja2", "matplotlib", "scipy", "sklearn"},
+    "divergence": {*TABLES, "torch", "sklearn", "scipy", "scipy.stats"},
+    "report": {*TABLES, "jinja2", "matplotlib", "scipy"},
     "index": {*TABLES, "jinja2", "scipy"},
 }
 """The heavy libraries of each kind of job of a study, and of its check."""

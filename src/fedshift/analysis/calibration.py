@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.special import expit, logit
-from scipy.stats import rankdata
 
+from ..metrics import midranks
 from . import estimates
 from .clusters import clusters
 from .conditions import ALL, CONDITION, Condition
@@ -169,7 +169,7 @@ def equal_width(p: np.ndarray, bins: int) -> np.ndarray:
 
 def equal_count(p: np.ndarray, bins: int) -> np.ndarray:
     """Return the bin (n,) of each probability among bins of about equal counts; equal probabilities share a bin."""
-    return np.floor((rankdata(p) - 0.5) * bins / len(p)).astype(int)
+    return np.floor((midranks(p) - 0.5) * bins / len(p)).astype(int)
 
 
 def calibration_error(y: np.ndarray, p: np.ndarray, bins: np.ndarray) -> float:

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, logit
-from scipy.stats import norm
-from scipy.stats import t as student
+from scipy.special import expit, logit, ndtri, stdtr, stdtrit
 
 FEWEST = 5
 """With fewer patients there is no interval."""
@@ -324,7 +322,7 @@ def bounds(mean: float, spread: Spread, scale: str = "", level: float = LEVEL) -
     on the logit scale, where the standard error is se / (A (1 - A)) (Snell and others, Stat Methods Med Res
     2018;27:3505). That has no interval where the number is 0 or 1.
     """
-    half = student.ppf((1 + level) / 2, spread.df) * np.sqrt(spread.variance)
+    half = stdtrit(spread.df, (1 + level) / 2) * np.sqrt(spread.variance)
     if scale == "logit":
         if not 0 < mean < 1:
             return NO_INTERVAL
@@ -344,12 +342,12 @@ def two_sided_p(mean: float, spread: Spread) -> float:
     """
     if spread.variance <= 0:
         return float(mean == 0)
-    return float(2 * student.sf(abs(mean) / np.sqrt(spread.variance), spread.df))
+    return float(2 * stdtr(spread.df, -abs(mean) / np.sqrt(spread.variance)))
 
 
 def wilson(share: np.ndarray, n: np.ndarray, level: float = LEVEL) -> np.ndarray:
     """Return the bounds (2, ...) of a share of n independent samples (Wilson, J Am Stat Assoc 1927;22:209)."""
-    z = norm.ppf((1 + level) / 2)
+    z = ndtri((1 + level) / 2)
     share = np.asarray(share, dtype=float)
     n = np.where(np.asarray(n) > 0, n, np.nan)
     centre = share + z**2 / (2 * n)

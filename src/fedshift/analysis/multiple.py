@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import f as fisher
-from scipy.stats import friedmanchisquare, rankdata, studentized_range
+from scipy.special import fdtrc
 
 MOST_FLIPS = 20
 """More differences have too many patterns of signs."""
@@ -58,6 +57,8 @@ def friedman(values: np.ndarray) -> Ranked:
     Sites must be independent of each other (Demsar, J Mach Learn Res 2006;7:1, section 3.2.2). The F is infinite where
     all sites rank the methods alike.
     """
+    from scipy.stats import friedmanchisquare, rankdata  # takes a second to import
+
     sites, methods = values.shape
     ranks = rankdata(-values, axis=1).mean(0)
     chi2, chi2_p = friedmanchisquare(*values.T)
@@ -65,11 +66,13 @@ def friedman(values: np.ndarray) -> Ranked:
     ratio = np.inf
     if denominator > 1e-12:
         ratio = (sites - 1) * chi2 / denominator
-    p = fisher.sf(ratio, methods - 1, (methods - 1) * (sites - 1))
+    p = fdtrc(methods - 1, (methods - 1) * (sites - 1), ratio)
     return Ranked(ranks, float(chi2), float(chi2_p), float(ratio), float(p))
 
 
 def critical_difference(methods: int, sites: int, level: float = 0.95) -> float:
     """Return by how much mean ranks of two methods must differ: Nemenyi's test (Demsar 2006, section 3.2.2)."""
+    from scipy.stats import studentized_range
+
     q = studentized_range.ppf(level, methods, np.inf) / np.sqrt(2)
     return float(q * np.sqrt(methods * (methods + 1) / (6 * sites)))

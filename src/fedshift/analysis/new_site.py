@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 SMALLEST = 1e-6
 """The standard error of a site whose patients all score alike."""
@@ -57,7 +57,7 @@ def prediction_interval(pooled: Pooled, level: float = 0.95) -> tuple[float, flo
     """
     if pooled.sites < 3:
         return float("nan"), float("nan")
-    half = student.ppf((1 + level) / 2, pooled.sites - 2) * np.sqrt(pooled.tau2 + pooled.se**2)
+    half = stdtrit(pooled.sites - 2, (1 + level) / 2) * np.sqrt(pooled.tau2 + pooled.se**2)
     return float(pooled.mean - half), float(pooled.mean + half)
 
 

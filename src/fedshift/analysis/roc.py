@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from ..metrics import reached
 from .conditions import Condition
 from .findings import Findings
 from .operating_point import positive_class
@@ -24,10 +25,9 @@ def curve(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarr
     The first array is the share of negatives that reach a threshold, the second that of positives, which is the
     sensitivity. The threshold falls over all observed scores, and equal scores share a corner.
     """
-    from sklearn.metrics import roc_curve
-
-    false_positives, sensitivity, _ = roc_curve(positive, score, drop_intermediate=False)
-    return false_positives, sensitivity
+    found, flagged = (np.append(0, counts) for counts in reached(positive, score))
+    false = flagged - found
+    return false / false[-1], found / found[-1]
 
 
 def mean_curve(trainings: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:

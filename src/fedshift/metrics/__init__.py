@@ -5,6 +5,7 @@ Means over sites, intervals and comparisons belong to `analysis`.
 """
 
 from ._base import Metric
-from ._placements import Placements, placements
+from ._placements import Placements, midranks, placements
+from ._thresholds import reached
 
-__all__ = ["Metric", "Placements", "placements"]
+__all__ = ["Metric", "Placements", "midranks", "placements", "reached"]

@@ -23,19 +23,23 @@ class Placements(NamedTuple):
     placement: np.ndarray
 
 
+def midranks(values: np.ndarray) -> np.ndarray:
+    """Return the ranks (n,) of values, from 1; equal values share the mean of their ranks."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (counts.cumsum() - (counts - 1) / 2)[place]
+
+
 def placements(positive: np.ndarray, score: np.ndarray) -> Placements:
     """Return the area under the ROC curve and the placements of samples (n,), of which both classes must be there.
 
     With midranks T over all samples and over each class alone, V10 = (T - T_positive) / n and
     V01 = 1 - (T - T_negative) / m for m positives and n negatives (Sun and Xu, IEEE Signal Process Lett 2014;21:1389).
     """
-    from scipy.stats import rankdata
-
     positive = np.asarray(positive, dtype=bool)
-    over_all = rankdata(score)
+    over_all = midranks(score)
     within = np.empty(len(score))
     for members in (positive, ~positive):
-        within[members] = rankdata(score[members])
+        within[members] = midranks(score[members])
     opposite = np.where(positive, (~positive).sum(), positive.sum())
     below = (over_all - within) / opposite
     placement = np.where(positive, below, 1 - below)

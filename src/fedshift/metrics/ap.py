@@ -6,6 +6,7 @@ import numpy as np
 
 from ._base import Metric
 from ._one_vs_rest import compared
+from ._thresholds import reached
 
 
 class AP(Metric):
@@ -30,11 +31,9 @@ class AP(Metric):
     )
 
     def value(self, label: np.ndarray, probability: np.ndarray) -> float:
-        from sklearn.metrics import average_precision_score
-
         if len(np.unique(label)) < 2:
             return float("nan")
-        scores = [average_precision_score(label == c, probability[:, c]) for c in compared(label, probability)]
+        scores = [_average(label == c, probability[:, c]) for c in compared(label, probability)]
         return float(np.mean(scores))
 
     def influence(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
@@ -57,23 +56,25 @@ class AP(Metric):
         return float(shares[shares > 0].mean())
 
 
+def _average(positive: np.ndarray, score: np.ndarray) -> float:
+    """Return the average precision of samples (n,), of which one is positive at least."""
+    found, flagged = reached(positive, score)
+    return float((np.diff(found, prepend=0) * (found / flagged)).sum() / found[-1])
+
+
 def _derivative(positive: np.ndarray, score: np.ndarray) -> np.ndarray:
     """Return the derivative of the average precision by the weight of each sample (n,), where all weights are 1.
 
     With P positives and, among the samples that score s or more, a share p(s) of positives among N(s), it is
     [y_j (p(s_j) - AP) + the sum of (y_j - p(s)) / N(s) over positives that score s_j or less] / P.
     """
-    order = np.argsort(-score, kind="stable")
-    last = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))  # the last sample of each distinct score
-    flagged = last + 1.0
-    found = positive[order].cumsum()[last]
+    found, flagged = reached(positive, score)
     precision = found / flagged
     gained = np.diff(found, prepend=0)
     average = (gained * precision).sum() / found[-1]
     # Sums over all scores that are s_j or less: from the end.
     below = np.cumsum((gained / flagged)[::-1])[::-1]
     correction = np.cumsum((gained * precision / flagged)[::-1])[::-1]
-    at = np.searchsorted(last, np.arange(len(order)))
-    out = np.empty(len(order))
-    out[order] = positive[order] * (precision - average + below)[at] - correction[at]
-    return out / found[-1]
+    _, ascending = np.unique(score, return_inverse=True)
+    at = len(found) - 1 - ascending
+    return (positive * (precision - average + below)[at] - correction[at]) / found[-1]

@@ -25,12 +25,10 @@ class AUC(Metric):
     )
 
     def value(self, label: np.ndarray, probability: np.ndarray) -> float:
-        from sklearn.metrics import roc_auc_score
-
-        present = np.unique(label)
-        if len(present) < 2:
+        if len(np.unique(label)) < 2:
             return float("nan")
-        return float(np.mean([roc_auc_score(label == c, probability[:, c]) for c in compared(label, probability)]))
+        areas = [placements(label == c, probability[:, c]).area for c in compared(label, probability)]
+        return float(np.mean(areas))
 
     def influence(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
         """Return two columns for each class against the rest: V - AUC by the number of its samples, and of the rest.

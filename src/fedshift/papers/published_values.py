@@ -47,7 +47,7 @@ def combined(std: float, seeds: int, published_std: float, trainings: int) -> fl
     factor does not. A spread that is not known, on one side, is taken from the other, with its degrees of freedom: a
     printed value without std, or a single training of ours.
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     ours = seeds > 1 and not math.isnan(std)
     theirs = trainings > 1 and not math.isnan(published_std)
@@ -66,7 +66,7 @@ def combined(std: float, seeds: int, published_std: float, trainings: int) -> fl
         free = seeds - 1
     else:
         free = variance**2 / (our_part**2 / (seeds - 1) + their_part**2 / (trainings - 1))
-    return float(t.ppf((1 + LEVEL) / 2, free)) * math.sqrt(variance)
+    return float(stdtrit(free, (1 + LEVEL) / 2)) * math.sqrt(variance)
 
 
 def table(words: Words, values: Values) -> pd.DataFrame:
