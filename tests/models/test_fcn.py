@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 from torchvision.models import resnet50
-from torchvision.models.segmentation import fcn_resnet50
+from torchvision.models.segmentation import fcn, fcn_resnet50
 from toy import differing
 
 from fedshift import Federation
@@ -18,6 +20,13 @@ from fedshift.nn.features import head
 
 @pytest.fixture(scope="module")
 def network() -> nn.Module:
+    return initialise(FCNResNet50(), (3, 64, 64), 3, seed=0)
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> nn.Module:
+    """The network with all its layers and their names, and 13 million parameters: a federation holds several copies."""
+    monkeypatch.setattr(fcn, "resnet50", partial(resnet50, width_per_group=4))
     return initialise(FCNResNet50(), (3, 64, 64), 3, seed=0)
 
 
@@ -33,9 +42,10 @@ def test_it_is_torchvisions(network: nn.Module) -> None:
         assert torch.equal(network.eval()(x), theirs.eval()(x)["out"])
 
 
-def test_its_batch_norm_stays_at_home(network: nn.Module) -> None:
+def test_its_batch_norm_stays_at_home(network: nn.Module, narrow: nn.Module) -> None:
     """ResNet-50 has 53 convolutions, each with batch norm, and the head one more: five tensors each."""
-    kept = Federation(network, {"a": pair()}, bn="local", task="segmentation").trainer.own_names
+    assert [*narrow.state_dict()] == [*network.state_dict()]
+    kept = Federation(narrow, {"a": pair()}, bn="local", task="segmentation").trainer.own_names
     assert len(kept) == 5 * (53 + 1)
 
 
@@ -56,7 +66,7 @@ def test_its_head_is_the_last_convolution(network: nn.Module) -> None:
     assert head(network) is network.get_submodule("classifier.4")
 
 
-def test_fedrod_says_why_it_does_not_fit(network: nn.Module) -> None:
-    federation = Federation(network, {"a": pair()}, algorithm="fedrod", task="segmentation")
+def test_fedrod_says_why_it_does_not_fit(narrow: nn.Module) -> None:
+    federation = Federation(narrow, {"a": pair()}, algorithm="fedrod", task="segmentation")
     with pytest.raises(UserError, match="model: enlarges the outputs of its last layer, and FedRoD adds"):
         federation.run(1)
