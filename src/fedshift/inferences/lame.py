@@ -70,7 +70,9 @@ class LAME(Inference):
             return features @ features.T
         distance = torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist")
         if self.affinity == "rbf":
-            width = distance.kthvalue(min(self.neighbours, n), dim=1).values.mean().clamp_min(LEAST)
+            # The last of the nearest: `kthvalue` is not deterministic on a GPU.
+            nearest = distance.topk(min(self.neighbours, n), dim=1, largest=False).values[:, -1]
+            width = nearest.mean().clamp_min(LEAST)
             return torch.exp(-(distance**2) / (2 * width**2))
         distance.fill_diagonal_(torch.inf)
         nearest = distance.argsort(dim=1, stable=True)[:, : min(self.neighbours, n - 1)]
