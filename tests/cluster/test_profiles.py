@@ -16,7 +16,7 @@ def unbuilt_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def told(project: Project, profile: str, *words: str, **environment: str) -> str:
     """Return the output of a dry run."""
-    names = ("ACCOUNT", "PARTITION", "GPU_PARTITION", "GPUS", "RUNS_PER_JOB")
+    names = ("ACCOUNT", "PARTITION", "GPU_PARTITION", "GPUS", "RUNS_PER_JOB", "GPU_SHARE", "GPU_MEMORY")
     unset = {f"FEDSHIFT_{name}": "" for name in names}
     call = ["--profile", f"profiles/{profile}", "--dry-run", *words, "--config", "study=tiny"]
     done = project.snakemake(*call, **unset | environment)
@@ -66,3 +66,11 @@ def test_on_a_workstation_jobs_take_one_gpu_each(unbuilt_project: Project) -> No
     asked = resources(told(unbuilt_project, "gpu", "--resources", "gpu=2"))
     assert {rule for rule, of in asked.items() if of.get("gpu") == "1"} == {"train", "predict"}
     assert not [key for of in asked.values() for key in of if key.startswith("slurm")]
+
+
+def test_small_runs_share_a_gpu_and_its_memory(unbuilt_project: Project) -> None:
+    limits = ("--resources", "gpu_share=100", "gpu_memory=80000")
+    said = told(unbuilt_project, "gpu", *limits, FEDSHIFT_GPU_SHARE="25", FEDSHIFT_GPU_MEMORY="12000")
+    asked = resources(said)
+    taken = {rule: (of.get("gpu_share"), of.get("gpu_memory")) for rule, of in asked.items() if "gpu" in of}
+    assert taken == dict.fromkeys(("train", "predict"), ("25", "12000"))
