@@ -1,4 +1,4 @@
-"""The choice of the memory format: channels last for networks that convolve images on a CPU, if they can."""
+"""The choice of the memory format: channels last for networks that convolve images on a CPU or a GPU, if they can."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ class Viewing(nn.Module):
     [
         (network(), SHAPE, "cpu", True),
         (network(dtype=torch.float32), SHAPE, "cpu", True),
-        (network(), SHAPE, "cuda", False),
+        (network(), SHAPE, "cuda", True),
+        (network(), SHAPE, "mps", False),
         (nn.Sequential(nn.Flatten(), nn.Linear(72, 3)), SHAPE, "cpu", False),
         (nn.Linear(5, 3), (5,), "cpu", False),
         (Viewing(), SHAPE, "cpu", False),
     ],
-    ids=["convolutions", "float32", "cuda", "linear", "vectors", "view"],
+    ids=["convolutions", "float32", "cuda", "mps", "linear", "vectors", "view"],
 )
 def test_channels_are_last_where_a_network_convolves_images(
     model: nn.Module, shape: tuple[int, ...], device: str, expected: bool

@@ -157,13 +157,13 @@ class Training(Frozen, allow_inf_nan=False):
     )
     channels_last: bool | None = Field(
         None,
-        description="whether images and convolutions are stored with the channels last in memory; default: on a CPU, "
-        "for networks that convolve images",
+        description="whether images and convolutions are stored with the channels last in memory; default: for "
+        "networks that convolve images, on a CPU or a GPU",
     )
     deterministic: bool = Field(
         True,
-        description="use kernels that give the same bits each time, on a GPU, also where others are faster; "
-        "without effect on a CPU",
+        description="use kernels that give the same bits each time, on a GPU, also where others are faster; an "
+        "operation that has none ends the job. Without effect on a CPU",
     )
 
     @model_validator(mode="after")

@@ -106,7 +106,7 @@ class FlatNetwork:
         """Load the shared tensors and one client's own tensors."""
         self.settle()
         self.answering = self.model
-        self.assemble(self.state_vector, shared, own)
+        self.assemble(self.state_vector, shared, to_device(own, self.device))
         self.counters.copy_(counters)
 
     def answer_with(self, blend: Blend) -> None:

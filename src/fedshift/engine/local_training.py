@@ -21,6 +21,7 @@ from ..core.rng import Draws, generator_state, reseed, seed_of, set_generators, 
 from ..data.samples import Samples, class_counts
 from ..nn.batchnorm import untracked
 from ..nn.bn_policy import BNPolicy
+from ..nn.transfer import to_device
 from ..tasks import CLASSIFICATION, Task
 from .batches import batch_indices, batch_stream, phase_steps
 from .client import Client, at_home
@@ -111,7 +112,7 @@ class LocalTrainer(FlatNetwork, Local):
         self.round = assignment.round
         self.lr = assignment.lr
         self.broadcast = assignment.broadcast
-        self.state = {k: v.to(self.device) for k, v in client.state.items()}
+        self.state = {k: to_device(v, self.device) for k, v in client.state.items()}
         self.class_weights = None
         if client.class_weights is not None:
             self.class_weights = client.class_weights.to(self.state_vector)
@@ -401,7 +402,7 @@ class LocalTrainer(FlatNetwork, Local):
         self.load(shared, own, counters)
         if state is None:
             return Blend([self.state_vector], [1.0])
-        self.state = {k: v.to(self.device) for k, v in state.items()}
+        self.state = {k: to_device(v, self.device) for k, v in state.items()}
         scored = self.algorithm.personal(self)
         blend = scored if isinstance(scored, Blend) else Blend([scored], [1.0])
         # Copies, since the first network may be a view of the vector that is loaded next.

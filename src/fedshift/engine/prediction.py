@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -17,9 +18,14 @@ from ..core.rng import keyed, stream
 from ..data.samples import Samples, shape_of
 from ..inferences import Inference, Predict, Site
 from ..nn.arithmetic import arithmetic
-from ..nn.transfer import to_device
+from ..nn.transfer import in_float64, to_device
 from ..tasks import CLASSIFICATION, Task
 from .read_ahead import read_ahead
+
+FITTING = 2**23
+"""Pixels that an accelerator predicts at once: 64 channels of them, the widest layer of many networks, take 2 GiB."""
+MOST = 4096
+"""Images that an accelerator predicts at once, however small they are."""
 
 
 @contextmanager
@@ -54,7 +60,7 @@ def site_predictor(
 
 def class_probabilities(logits: Tensor, y: Tensor) -> Tensor:
     """Return the softmax of logits (batch, classes, ...), float64, whatever the targets."""
-    return logits.double().softmax(1)
+    return in_float64(logits).softmax(1)
 
 
 def probabilities(
@@ -77,7 +83,7 @@ def probabilities(
     order = inference.image_order(len(samples))
     size = inference.batch_size
     if len(samples) and not inference.batches_matter:
-        size = task.at_once(size, shape_of(samples))
+        size = _at_once(inference, shape_of(samples), task, torch.device(device))
     indices = [order[start : start + size] for start in range(0, len(order), size)]
 
     def labelled() -> Iterator[tuple[Tensor, Tensor]]:
@@ -87,18 +93,31 @@ def probabilities(
     def unlabelled() -> Iterator[Tensor]:
         return (x for x, _ in labelled())
 
-    out = None
+    out: Tensor | None = None
     with site_predictor(model, inference, replace(site or Site(), batches=unlabelled), task, deterministic) as predict:
         for index, (x, y) in zip(indices, labelled(), strict=True):
-            answer = read(predict(x), y).cpu().numpy()
+            answer = read(predict(x), y)
             if out is None:
                 # One array from the start: small ones that stay between batches would split the memory that a batch
-                # gives back, so that the next batch of this size needs new memory, without end.
-                out = np.empty((len(order), *answer.shape[1:]))
-            out[index] = answer
+                # gives back, so that the next batch of this size needs new memory, without end. Numbers of images stay
+                # on the device until the last batch, so that the host waits once; maps would fill its memory.
+                kept_at = answer.device if answer.dim() == 2 else torch.device("cpu")
+                out = torch.empty((len(order), *answer.shape[1:]), dtype=torch.float64, device=kept_at)
+            out[to_device(torch.from_numpy(index), out.device)] = answer.to(out.device)
             if bar:
                 bar.update(len(index))
-    return np.empty((0, 0)) if out is None else out
+    return np.empty((0, 0)) if out is None else out.cpu().numpy()
+
+
+def _at_once(inference: Inference, shape: tuple[int, ...], task: Task, device: torch.device) -> int:
+    """Return how many images of a shape are predicted at once where that has no effect.
+
+    An accelerator takes more than a CPU, unless the inference was given another number than its default.
+    """
+    size = inference.batch_size
+    if device.type != "cpu" and size == type(inference).model_fields["batch_size"].default:
+        size = min(MOST, max(size, FITTING // math.prod(shape[1:])))
+    return task.at_once(size, shape)
 
 
 def adapted_probabilities(

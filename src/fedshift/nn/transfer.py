@@ -22,6 +22,11 @@ def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+def in_float64(tensor: Tensor) -> Tensor:
+    """Return a tensor as float64: where it is, or on the CPU where an Apple GPU has no such type."""
+    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
+
+
 def array_to_device(array: np.ndarray, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Return an array as a tensor on the device of another tensor; see `to_device`. It keeps its type by default."""
     tensor = torch.from_numpy(array)

@@ -85,7 +85,9 @@ class Classification(Task):
         return ""
 
     def predictions(self, logits: Tensor, y: Tensor, final: bool = True, spacing: np.ndarray | None = None) -> Tensor:
-        return logits.double().softmax(1)
+        from ..nn.transfer import in_float64
+
+        return in_float64(logits).softmax(1)
 
     def answer_columns(self, classes: Sequence[str]) -> Mapping[str, Column]:
         columns: dict[str, Column] = {"predicted": "Int64"}
@@ -94,7 +96,9 @@ class Classification(Task):
     def answers(self, logits: Tensor, originals: Sequence[Callable[[], Original]]) -> Iterator[Answer]:
         import numpy as np
 
-        probability = logits.double().softmax(1).cpu().numpy()
+        from ..nn.transfer import in_float64
+
+        probability = in_float64(logits).softmax(1).cpu().numpy()
         numbers = np.column_stack([probability.argmax(1), probability])
         return (Answer(row, {}) for row in numbers)
 
