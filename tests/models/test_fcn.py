@@ -25,8 +25,14 @@ def network() -> nn.Module:
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> nn.Module:
-    """The network with all its layers and their names, and 13 million parameters: a federation holds several copies."""
+    """The network with all layers and names, and few parameters: a federation holds several copies of them."""
+
+    def head(channels: int, classes: int) -> nn.Module:
+        first, last = nn.Conv2d(channels, 8, 3, padding=1, bias=False), nn.Conv2d(8, classes, 1)
+        return nn.Sequential(first, nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1), last)
+
     monkeypatch.setattr(fcn, "resnet50", partial(resnet50, width_per_group=4))
+    monkeypatch.setattr(fcn, "FCNHead", head)
     return initialise(FCNResNet50(), (3, 64, 64), 3, seed=0)
 
 
