@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..algorithms import Algorithm, Blend, Training
 from ..data.samples import shape_of
 from ..nn.arithmetic import arithmetic
-from ..nn.batchnorm import batch_norms
+from ..nn.batchnorm import batch_norms, read_anywhere
 from ..nn.blend import Blended
 from ..nn.bn_policy import BNPolicy
 from ..nn.flat_state import Layout
@@ -73,6 +73,8 @@ class FlatNetwork:
         counts = [int(self.model.get_buffer(k)) for k in self.layout.counters]
         self.counters = torch.tensor(counts, dtype=torch.long, device=device)
         self.layout.attach(self.model, self.state_vector, self.all_grad, self.counters)
+        if channels_last:
+            read_anywhere(self.model)
         self.travels = algorithm.shared(policy, self.layout)
         trained = slice(self.travels.start, min(self.travels.stop, self.layout.trainable.stop))
         self.all_params = self.state_vector[self.layout.trainable]

@@ -16,14 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function
-from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
 from ..algorithms import Bessel, Joint
 from ..core.errors import UserError
 from ..core.rng import keyed
-from ..nn.batchnorm import batch_norm_by, moments
+from ..nn.batchnorm import batch_norm_by, moments, normalised
 from .flat_network import Batch, FlatNetwork
 from .ranks import ALONE, Ranks
 
@@ -204,7 +203,7 @@ def _normalise(layer: _BatchNorm, exchange: Exchange, x: Tensor) -> Tensor:
     weights, biases = (_each(tensor, len(parts)) for tensor in (layer.weight, layer.bias))
     return Lockstep(
         [
-            batch_norm(part, mean, var, weight, bias, training=False, eps=layer.eps)
+            normalised(part, mean, var, weight, bias, layer.eps)
             for part, weight, bias in zip(parts, weights, biases, strict=True)
         ]
     )

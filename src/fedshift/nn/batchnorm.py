@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
-from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
 from ..core.errors import UserError
@@ -19,6 +19,28 @@ from ..core.errors import UserError
 def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
     """Return all batch-norm layers of a model by name, found by type."""
     return {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm)}
+
+
+def read_anywhere(model: nn.Module) -> None:
+    """Let batch-norm layers of a model on a GPU compute where their tensors lie between two multiples of 16 bytes.
+
+    With channels last, cuDNN reads gamma, beta and running statistics 16 bytes at once, and ends the process's use of
+    the GPU ("misaligned address") where they are views that begin elsewhere. Torch's own kernels read them anywhere.
+    """
+    for layer in batch_norms(model).values():
+        tensors = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
+        if any(t.is_cuda and t.is_floating_point() and t.data_ptr() % 16 for t in tensors):
+            # Hooks, and not another forward pass: they go along when a network is copied or saved.
+            layer.register_forward_pre_hook(_without_cudnn)
+            layer.register_forward_hook(_with_cudnn, always_call=True)
+
+
+def _without_cudnn(*_: object) -> None:
+    torch.backends.cudnn.enabled = False
+
+
+def _with_cudnn(*_: object) -> None:
+    torch.backends.cudnn.enabled = True
 
 
 def affine_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -39,6 +61,13 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean.flatten(), (x - mean).square_().mean(dims)
 
 
+def normalised(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """Return a batch (batch, channels, ...) normalised with constant statistics, gamma and beta (channels,)."""
+    given = (t for t in (mean, var, weight, bias) if t is not None)
+    aligned = not any(t.data_ptr() % 16 for t in given)  # or cuDNN cannot read them: see `read_anywhere`
+    return torch.batch_norm(x, weight, bias, mean, var, False, 0.0, eps, aligned)
+
+
 def normalise(layer: _BatchNorm, x: Tensor, mean: Tensor, var: Tensor, affine: bool = True) -> Tensor:
     """Return a batch (batch, channels, ...) normalised with given statistics, then scaled by gamma and moved by beta.
 
@@ -47,7 +76,7 @@ def normalise(layer: _BatchNorm, x: Tensor, mean: Tensor, var: Tensor, affine: b
     """
     weight, bias = (layer.weight, layer.bias) if affine else (None, None)
     if not (mean.requires_grad or var.requires_grad):
-        return batch_norm(x, mean, var, weight, bias, training=False, eps=layer.eps)
+        return normalised(x, mean, var, weight, bias, layer.eps)
     # torch's function takes statistics for constants, so the gradient through them needs plain operations.
     shape = (-1, *(1,) * (x.dim() - 2))
     scale = (var + layer.eps).rsqrt()
