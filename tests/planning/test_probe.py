@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from clock import Clock
 from PIL import Image
@@ -164,3 +165,20 @@ def test_the_command_says_how_to_get_hours(capsys: pytest.CaptureFixture[str]) -
     out = capsys.readouterr().out
     assert hint not in out
     assert re.search(r"^  train +2 +[0-9.]+ CPU-minutes +probe of 10 seconds on images of noise", out, re.MULTILINE)
+
+
+def test_a_pace_is_measured_on_the_images_that_are_given() -> None:
+    given = Images(np.zeros((6, 8, 8, 3), np.uint8), None, "black images")
+    asked: list[str] = []
+
+    def images(run: Run, paths: Paths) -> Images:
+        asked.append(run.data.id)
+        return given
+
+    prober = Prober(Paths(), seconds=0.01, images=images)
+    run, other = planned().runs.values()
+    pace = prober.pace(run, torch.device("cpu"))
+    assert pace.images is given
+    assert pace.seconds > 0
+    assert prober.pace(other, torch.device("cpu")) is pace, "runs that differ in the BN policy take as long"
+    assert asked == [run.data.id]

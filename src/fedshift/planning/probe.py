@@ -85,12 +85,20 @@ class Prober:
     ----------
     threads : threads of a training
     seconds : time of a probe
+    images : returns the images of a run; by default those of `images_of`
     """
 
-    def __init__(self, paths: Paths, threads: int = 1, seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        threads: int = 1,
+        seconds: float = SECONDS,
+        images: Callable[[Run, Paths], Images] | None = None,
+    ) -> None:
         self.paths = paths
         self.threads = threads
         self.seconds = seconds
+        self._find = images or images_of
         self._images: dict[str, Images] = {}
         self._paces: dict[str, Pace] = {}
 
@@ -98,20 +106,24 @@ class Prober:
         """Return the hours of some rounds of a training. The amount is None where the number of images is not known."""
         device = take_device(self.threads)
         name = name_of(device)
-        kind = digest.of(_kind(run))
-        if kind not in self._paces:
-            say(f"probing {in_words(run)}: {self.seconds:g} seconds ...")
-            self._paces[kind] = Pace(self._measure(run, device), self._opened(run))
-        pace = self._paces[kind]
+        pace = self.pace(run, device)
         if pace.images.samples is None:
             source = f"{pace.seconds:.2g} s a step in a probe, but the number of images is known once they are prepared"
             return Need("train", 1, None, source, name)
         seconds = rounds * steps(run, _counts(run, self._assigned(run))) * pace.seconds
         return Need("train", 1, seconds / 3600, f"probe of {self.seconds:g} seconds on {pace.images.words}", name)
 
+    def pace(self, run: Run, device: torch.device) -> Pace:
+        """Return the pace of a run, which is measured once for all runs of its kind."""
+        kind = digest.of(_kind(run))
+        if kind not in self._paces:
+            say(f"probing {in_words(run)}: {self.seconds:g} seconds ...")
+            self._paces[kind] = Pace(self._measure(run, device), self._opened(run))
+        return self._paces[kind]
+
     def _opened(self, run: Run) -> Images:
         if run.data.id not in self._images:
-            self._images[run.data.id] = images_of(run, self.paths)
+            self._images[run.data.id] = self._find(run, self.paths)
         return self._images[run.data.id]
 
     def _assigned(self, run: Run) -> pd.DataFrame:
