@@ -19,7 +19,7 @@ CUDA := torch|torchvision|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+
 SYNC = $(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python
 INSTALL = $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python
 
-.PHONY: help setup exports flower docs demo federation test test-all coverage lint format faults bench lock schema reproduce claims gallery clean
+.PHONY: help setup exports flower docs demo federation test test-all coverage lint format faults bench gpu lock schema reproduce claims gallery clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -122,6 +122,9 @@ faults: $(EXPORTS_STAMP) ## disturb the workflow FAULTS times (120), damage and 
 
 bench: $(STAMP) ## measure speed and memory as ratios; writes benchmarks/results/DATE.json
 	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/run.py # processor time, in which threads that wait would count
+
+gpu: $(STAMP)    ## on a GPU: right numbers, speed over a bare loop, hours of studies; within 7 minutes (PART=..., MINUTES=...)
+	@$(BIN)/python benchmarks/gpu.py $(PART) --minutes $(or $(MINUTES),7)
 
 COMPILE = env -u UV_TORCH_BACKEND $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-header --no-annotate
