@@ -73,7 +73,7 @@ class FlatNetwork:
         counts = [int(self.model.get_buffer(k)) for k in self.layout.counters]
         self.counters = torch.tensor(counts, dtype=torch.long, device=device)
         self.layout.attach(self.model, self.state_vector, self.all_grad, self.counters)
-        if channels_last:
+        if channels_last and device.type == "cuda":
             read_anywhere(self.model)
         self.travels = algorithm.shared(policy, self.layout)
         trained = slice(self.travels.start, min(self.travels.stop, self.layout.trainable.stop))

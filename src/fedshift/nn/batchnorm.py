@@ -22,14 +22,15 @@ def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
 
 
 def read_anywhere(model: nn.Module) -> None:
-    """Let batch-norm layers of a model on a GPU compute where their tensors lie between two multiples of 16 bytes.
+    """Let batch-norm layers of a model compute where their tensors begin between two multiples of 16 bytes.
 
     With channels last, cuDNN reads gamma, beta and running statistics 16 bytes at once, and ends the process's use of
-    the GPU ("misaligned address") where they are views that begin elsewhere. Torch's own kernels read them anywhere.
+    the GPU ("misaligned address") where they are views that begin elsewhere. Such layers get hooks that take torch's
+    own kernels, which read them anywhere.
     """
     for layer in batch_norms(model).values():
         tensors = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
-        if any(t.is_cuda and t.is_floating_point() and t.data_ptr() % 16 for t in tensors):
+        if any(t.is_floating_point() and t.data_ptr() % 16 for t in tensors):
             # Hooks, and not another forward pass: they go along when a network is copied or saved.
             layer.register_forward_pre_hook(_without_cudnn)
             layer.register_forward_hook(_with_cudnn, always_call=True)
