@@ -167,7 +167,9 @@ const std::set<std::string> VARYING = {
     "nll_loss2d_forward", "nll_loss2d_backward",
     "_ctc_loss_backward", "histc", "kthvalue", "median.dim", "nanmedian.dim", "put_", "scatter_reduce", "index_reduce"};
 
-std::string with_overload(const c10::OperatorName& of) { return of.name.substr(6) + (of.overload_name == "dim" ? ".dim" : ""); }
+std::string with_overload(const c10::OperatorName& of) {
+  return of.name.substr(6) + (of.overload_name == "dim" ? ".dim" : "");
+}
 
 class Call {
  public:

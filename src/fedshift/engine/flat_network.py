@@ -18,7 +18,7 @@ from ..nn.batchnorm import batch_norms, read_anywhere
 from ..nn.blend import Blended
 from ..nn.bn_policy import BNPolicy
 from ..nn.flat_state import Layout
-from ..nn.transfer import to_device
+from ..nn.transfer import in_float64, to_device
 from ..tasks import CLASSIFICATION, Task
 from .batches import batch_indices
 from .read_ahead import read_ahead
@@ -190,7 +190,7 @@ class FlatNetwork:
             rows = np.arange(len(samples))
         self.mode(train=False)
         loss_sum = self.state_vector.new_zeros(())
-        correct = self.state_vector.new_zeros((), dtype=torch.float64)
+        correct = in_float64(self.state_vector.new_zeros(()))
         outputs = list[Tensor]()
         labels = list[Tensor]()
         size = self.task.at_once(EVALUATED, shape_of(samples))
@@ -200,7 +200,7 @@ class FlatNetwork:
                 logits = self.answering(x)
             loss, right = self.task.sums(logits.to(loss_sum.dtype), y)
             loss_sum += loss
-            correct += right
+            correct += in_float64(right)
             if metric:
                 outputs.append(self.task.predictions(logits, y, final=False))
                 # Of a mask a pixel is enough: its predictions are counts already. A view would keep the whole mask.

@@ -62,12 +62,14 @@ class Classification(Task):
         import torch
         from torch.nn.functional import nll_loss
 
+        from ..nn.transfer import in_float64
+
         logits, y = kept
         if logits.dtype.itemsize < 4:
             logits = logits.float()
         # Along the first dimension, since a softmax over a short last dimension is slow on the CPU.
         losses = nll_loss(logits.t().log_softmax(0).t(), y, reduction="none")
-        return torch.stack([losses.double(), (logits.argmax(1) == y).double()])
+        return torch.stack([in_float64(losses), in_float64(logits.argmax(1) == y)])
 
     def columns(self, classes: Sequence[str]) -> list[str]:
         return [f"p{k}" for k in range(len(classes))]

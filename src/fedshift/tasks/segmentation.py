@@ -127,7 +127,9 @@ class Segmentation(Task):
         return numbers, y[:, 0, 0].clone()
 
     def measured(self, kept: tuple[Tensor, Tensor]) -> Tensor:
-        return kept[0].double().t()
+        from ..nn.transfer import in_float64
+
+        return in_float64(kept[0]).t()
 
     def scored(self, classes: int) -> list[tuple[int, ...]]:
         """Return the classes that make up each structure. Raises UserError for a class that is not there."""
