@@ -10,8 +10,16 @@ LIBC = ctypes.CDLL(None)
 LONGEST = (
     "test_campaign",  # it forks this process, which must not have done anything else before
     "test_combinations",
-    *("test_slurm", "test_demo", "test_plugins", "test_studies", "test_page", "test_standin", "test_methods"),
-    *("test_workflow", "test_docs", "test_damage_snakemake", "test_accept", "test_bundle", "test_misread"),
+    *("test_slurm", "test_demo", "test_plugins", "test_studies", "test_page", "test_standin", "test_gpu_script"),
+    *(
+        "test_methods",
+        "test_workflow",
+        "test_docs",
+        "test_damage_snakemake",
+        "test_accept",
+        "test_bundle",
+        "test_misread",
+    ),
 )
 """Files of half a minute and more, the longest first: a process that takes one of them last leaves others idle."""
 

@@ -11,7 +11,7 @@ from typing import Any
 Row = dict[str, Any]
 NO_TIME = "no time left"
 LONGEST = 10_500
-"""Characters of all rows in the table at most: of an output, a lent machine shows the last 12,000."""
+"""Characters of all rows in the table at most: of a long output, some terminals keep no more than 12,000."""
 
 
 def row(
