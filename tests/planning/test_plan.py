@@ -52,7 +52,7 @@ def test_jobs_are_those_of_snakemakes_dry_run(tmp_path: Path, monkeypatch: pytes
 
 def test_an_empty_folder_has_the_workflow_that_comes_with_fedshift() -> None:
     jobs = Counter(job.rule for job in pending_jobs({"study": "demo"}))
-    assert (jobs["download"], jobs["prepare"], jobs["train"], jobs["predict"]) == (1, 1, 8, 8)
+    assert (jobs["download"], jobs["prepare"], jobs["train"], jobs["predict"]) == (1, 1, 6, 6)
 
 
 def test_a_snakefile_of_something_else_is_left_alone() -> None:
