@@ -20,7 +20,7 @@ from fedshift.io.result_tables import SUMMARISED
 from fedshift.io.plugin_folders import folders as plugin_folders
 from fedshift.jobs import accept
 from fedshift.papers import printed
-from fedshift.papers.pairs import of_rounds, require
+from fedshift.papers.pairs import require
 from fedshift.papers.words import of_ledger
 from fedshift.planning.call import Call, errors_end_the_call
 from fedshift.planning.faults import say_last

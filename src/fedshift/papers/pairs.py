@@ -58,11 +58,6 @@ def require(plan: Plan) -> None:
         raise UserErrors(faults.values())
 
 
-def of_rounds(plan: Plan) -> bool:
-    """Return whether any trend is about a quantity that is recorded in rounds.parquet."""
-    return any(trend.of in RECORDED for trend in plan.study.trends)
-
-
 def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
     """Return the pairs that a trend compares; none at mini scale where a side matches nothing.
 
