@@ -248,7 +248,9 @@ class Campaign:
             self.checkpoint(checkpoint, paths, run)
             stamp = {"code": "a", "was": "b", "stamp": "c", "reason": "r", "date": "d", "version": "v", "git": {}}
             paths.accepted.write_text(json.dumps({"train": {run: {"a": stamp}}}))
-        self.files = self.readers(data.raw, data.id, part, run, made, files, paths, plan.name)
+        self.files = self.readers(
+            data.raw, data.id, part, run, plan.prediction_jobs[run], made, files, paths, plan.name
+        )
         self.files[checkpoint] = [["train", "study.yaml", run], ["status", "study.yaml"]]
         self.folders = {path for path in root.rglob("*") if path.is_dir()}
         self.whole = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
@@ -274,12 +276,20 @@ class Campaign:
         assert file.is_file()
 
     def readers(
-        self, raw: str, data: str, part: str, run: str, made: DataFiles, files: StudyFiles, paths: Paths, name: str
+        self,
+        raw: str,
+        data: str,
+        part: str,
+        run: str,
+        job: str,
+        made: DataFiles,
+        files: StudyFiles,
+        paths: Paths,
+        name: str,
     ) -> dict[Path, list[list[str]]]:
         """Return every file with the commands that read it."""
         of = "study.yaml"
         train, report, status = ["train", of, run], ["report", of], ["status", of]
-        job = Paths().run_files(run).every_prediction[0].stem.removeprefix("predictions-")
         predict, apply = ["predict", of, run, job], ["apply", run, "images", "--out", "applied"]
         partition, score = ["partition", of, part], ["score", of]
         bundle, accept = ["bundle", run, "--out", "bundled"], ["accept", of, "--reason", "none"]

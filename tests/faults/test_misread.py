@@ -25,13 +25,13 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> misread.Campaign:
 
 
 def test_every_file_of_a_study_is_damaged(campaign: misread.Campaign) -> None:
-    """Files that are only written, or that no command of a study reads again, are named here."""
+    """Files that are only written, that no command of a study reads again, and folders are named here."""
     folder = Path("x")
     properties = [
         getattr(files, name)
         for files in (DataFiles(folder), RunFiles(folder), StudyFiles(folder))
         for name, value in vars(type(files)).items()
-        if isinstance(value, property) and name not in ("checkpoint", "lock", "round_log")
+        if isinstance(value, property) and name not in ("checkpoint", "lock", "round_log", "figures")
     ]
     tables = [StudyFiles(folder).result(table.name) for table in SUMMARISED]
     every = {path.name for path in [*properties, *tables] if isinstance(path, Path)}
