@@ -10,6 +10,7 @@ import once
 from fake_study import ShareRight
 
 from fedshift.analysis import score
+from fedshift.analysis.results import load
 from fedshift.io.paths import Paths
 from fedshift.report import summary
 from fedshift.study.plan import Plan
@@ -30,7 +31,7 @@ def summarised(root: Path, share_right: ShareRight = fake_study.helps, **changes
     """Write everything up to the tables for people; see `fake_study.build`."""
 
     def make(folder: Path) -> None:
-        summary.summarise(*scored(folder, share_right, **changes))
+        summary.summarise(load(*scored(folder, share_right, **changes)))
 
     plan = fake_study.plan(root, **fake_study.of_study(changes))
     once.written(root, (share_right, changes, fake_study.state()), make)
