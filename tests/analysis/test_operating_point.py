@@ -11,6 +11,7 @@ import fake_study
 import numpy as np
 import pandas as pd
 import pytest
+from fake_study import predictions_of
 from scipy.stats import t as student
 
 from fedshift.analysis import operating_point as op
@@ -154,11 +155,12 @@ def made(root: Path, **changes: Any) -> tuple[Plan, Paths, pd.DataFrame]:
 def shift_scores(plan: Plan, paths: Paths) -> None:
     """Give every sample another score: right ones 0.80 to 0.89, wrong ones 0.20 to 0.29, or the other way round."""
     for run, seed in zip(plan.runs, itertools.count(), strict=False):
-        for sweep in plan.prediction_jobs[run]:
-            table = read_table(paths.predictions(run, sweep))
-            table["p1"] += np.arange(len(table)) % 10 / 100 + 0.001 * seed
-            table["p0"] = 1 - table["p1"]
-            write_table(paths.predictions(run, sweep), table)
+        file = predictions_of(plan, paths, run)
+        table = read_table(file)
+        for _, rows in table.groupby("inference").indices.items():
+            table.loc[rows, "p1"] += np.arange(len(rows)) % 10 / 100 + 0.001 * seed
+        table["p0"] = 1 - table["p1"]
+        write_table(file, table)
 
 
 @pytest.mark.parametrize("threshold", ["youden", {"specificity": 0.9}, {"sensitivity": 0.8}, {"value": 0.3}])
@@ -169,7 +171,7 @@ def test_each_training_carries_the_threshold_of_its_validation_samples(
     plan, paths, table = made(tmp_path, threshold=threshold, positive=positive)
     k = 0 if positive else 1
     for (run, key), rows in table[table["run"] != "*"].groupby(["run", "inference_id"]):
-        predicted = read_table(paths.predictions(run, plan.predictions(run)[key]))
+        predicted = read_table(predictions_of(plan, paths, run)).query("inference == @key")
         val = predicted[predicted["split"] == "val"]
         expected = op.choose(plan.study.threshold, (val["label"] == k).to_numpy(), val[f"p{k}"].to_numpy())
         assert set(rows["threshold"]) == {expected}
@@ -221,9 +223,9 @@ def test_files_without_validation_samples_score_as_before(tmp_path: Path) -> Non
     plan, paths, _ = made(tmp_path, threshold="youden")
     before = paths.study_files(plan.name).scores.read_bytes()
     for run in plan.runs:
-        for sweep in plan.prediction_jobs[run]:
-            table = read_table(paths.predictions(run, sweep))
-            write_table(paths.predictions(run, sweep), table[table["split"] == "test"].drop(columns="split"))
+        file = predictions_of(plan, paths, run)
+        table = read_table(file)
+        write_table(file, table[table["split"] == "test"].drop(columns="split"))
     score.score(plan, paths)
     summary.summarise(load(plan, paths))
     assert paths.study_files(plan.name).scores.read_bytes() == before
@@ -236,9 +238,10 @@ def test_files_without_validation_samples_score_as_before(tmp_path: Path) -> Non
 def test_validation_samples_that_are_lost_are_noticed(tmp_path: Path) -> None:
     plan, paths, _ = made(tmp_path)
     run = next(iter(plan.runs))
-    path = paths.predictions(run, "source")
+    path = predictions_of(plan, paths, run)
     table = read_table(path)
-    write_table(path, table.drop(index=table.index[table["split"] == "val"][0]))
+    lost = table.index[(table["split"] == "val") & (table["inference"] == "source")][0]
+    write_table(path, table.drop(index=lost))
     with pytest.raises(UserError, match="partial: 1 of 20 val samples are not predicted"):
         Predictions(plan, paths).read(plan.runs[run], "source", "val")
 

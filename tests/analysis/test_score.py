@@ -124,8 +124,9 @@ def test_a_missing_run_is_named_and_counted(tmp_path: Path) -> None:
 def test_a_partial_file_is_missing_not_averaged(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path)
     run = next(iter(plan.runs))
-    path = paths.predictions(run, "source")
-    write_table(path, read_table(path).iloc[5:])
+    path = fake_study.predictions_of(plan, paths, run)
+    table = read_table(path)
+    write_table(path, table.drop(index=table.index[table["inference"] == "source"][:5]))
     score.score(plan, paths)
     (entry,) = study_tables.missing(plan, paths)
     assert (entry["run"], entry["inference"]) == (run, "source")
@@ -149,8 +150,9 @@ def test_a_partial_file_is_missing_not_averaged(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, change, words: str) -> None:  # type: ignore[no-untyped-def]
     plan, paths = fake_study.build(tmp_path)
     run = next(iter(plan.runs.values()))
-    path = paths.predictions(run.id, "source")
-    write_table(path, change(read_table(path)))
+    path = fake_study.predictions_of(plan, paths, run.id)
+    table = read_table(path)
+    write_table(path, change(table[table["inference"] == "source"]))
     with pytest.raises(UserError, match=words):
         Predictions(plan, paths).read(run, "source")
 
@@ -159,7 +161,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, change, words: str) -
 def test_a_file_that_is_no_table_is_an_error(tmp_path: Path, content: bytes) -> None:
     """Predictions that are there and cannot be read are not those of a run that has none."""
     plan, paths = fake_study.build(tmp_path)
-    file = paths.predictions(next(iter(plan.runs)), "source")
+    file = fake_study.predictions_of(plan, paths, next(iter(plan.runs)))
     file.write_bytes(content)
     with pytest.raises(UserError, match=rf"{re.escape(str(file))}: not a readable table"):
         score.score(plan, paths)
@@ -168,8 +170,7 @@ def test_a_file_that_is_no_table_is_an_error(tmp_path: Path, content: bytes) -> 
 def test_no_predictions_at_all_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path, without={})
     for run in plan.runs:
-        for key in plan.inferences:
-            paths.predictions(run, key).unlink()
+        fake_study.predictions_of(plan, paths, run).unlink()
     with pytest.raises(UserError, match=r"trained, but not predicted.*fedshift run fake$"):
         score.score(plan, paths)
     assert not (paths.study("fake") / "scores.csv").exists()

@@ -346,8 +346,7 @@ def work(plan: Plan, paths: Paths) -> list[Path]:
     samples = read_table(paths.data(data.id) / "samples.parquet")
     write_table(paths.partition(run.partition_id), run.partition.assign(samples))
     train(run, paths)
-    for name, inference in plan.inferences.items():
-        predict(paths.run(run.id), {name: inference}, paths, paths.predictions(run.id, name))
+    predict(paths.run(run.id), plan.inferences, paths, paths.predictions(run.id, plan.prediction_jobs[run.id]))
     score.score(plan, paths)
     summary.summarise(results.load(plan, paths))
     for name in plan.study.figures:

@@ -109,9 +109,9 @@ def test_a_list_of_class_weights_is_one_value(tmp_path: Path) -> None:
 
 def test_a_list_of_inferences_is_one_job(tmp_path: Path) -> None:
     plan = load(tmp_path, inferences=[["source", {"name": "tsmobn", "momentum": [0, 0.5]}], "t3a"])
-    assert sorted(map(len, plan.sweeps.values())) == [1, 3]
-    (jobs,) = plan.prediction_jobs.values()
-    assert len(jobs) == 2 and len(plan.inferences) == 4
+    (job,) = plan.prediction_jobs.values()
+    assert plan.sweeps == {job: tuple(plan.inferences)}
+    assert len(plan.inferences) == 4
     assert "is an empty list" in complaint(tmp_path, inferences=[[]])
 
 
