@@ -157,7 +157,7 @@ def shift_scores(plan: Plan, paths: Paths) -> None:
     for run, seed in zip(plan.runs, itertools.count(), strict=False):
         file = predictions_of(plan, paths, run)
         table = read_table(file)
-        for _, rows in table.groupby("inference").indices.items():
+        for rows in table.groupby("inference").indices.values():
             table.loc[rows, "p1"] += np.arange(len(rows)) % 10 / 100 + 0.001 * seed
         table["p0"] = 1 - table["p1"]
         write_table(file, table)
@@ -171,7 +171,8 @@ def test_each_training_carries_the_threshold_of_its_validation_samples(
     plan, paths, table = made(tmp_path, threshold=threshold, positive=positive)
     k = 0 if positive else 1
     for (run, key), rows in table[table["run"] != "*"].groupby(["run", "inference_id"]):
-        predicted = read_table(predictions_of(plan, paths, run)).query("inference == @key")
+        predicted = read_table(predictions_of(plan, paths, run))
+        predicted = predicted[predicted["inference"] == key]
         val = predicted[predicted["split"] == "val"]
         expected = op.choose(plan.study.threshold, (val["label"] == k).to_numpy(), val[f"p{k}"].to_numpy())
         assert set(rows["threshold"]) == {expected}
