@@ -70,10 +70,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     root = tmp_path_factory.mktemp("collapse")
     plan, paths = fake_study.build(root, share_right, inferences=["source", "tsmobn", "tent"], seeds=[0])
     for run in plan.runs:
-        path = paths.predictions(run, "tent")
+        path = fake_study.predictions_of(plan, paths, run)
         predicted = read_table(path)
-        changed = predicted.assign(p0=0.01, p1=0.99, **{f"{COUNT}seen": 10, f"{COUNT}kept": 4, f"{COUNT}resets": 0})
-        write_table(path, changed)
+        told = {"p0": 0.01, "p1": 0.99, f"{COUNT}seen": 10, f"{COUNT}kept": 4, f"{COUNT}resets": 0}
+        for column, value in told.items():
+            predicted.loc[predicted["inference"] == "tent", column] = value
+        write_table(path, predicted)
     return collapse.table(Names(plan), Predictions(plan, paths))
 
 

@@ -72,7 +72,7 @@ def test_predictions_at_other_places_than_in_the_partition_are_not_used(
     tmp_path: Path, column: str, value: str
 ) -> None:
     plan, paths = fake_study.build(tmp_path)
-    run, job = next((run, jobs[0]) for run, jobs in plan.prediction_jobs.items())
+    run, job = next(iter(plan.prediction_jobs.items()))
     file = paths.predictions(run, job)
     table = read_table(file)
     write_table(file, table.assign(**{column: value}))

@@ -36,17 +36,15 @@ def made(root: Path, change: Any = guises, **changes: Any) -> tuple[Plan, Paths,
         assigned = read_table(paths.partition(run.partition_id))
         base = samples["base"] if "base" in samples else samples.index.to_series()
         train = {base[sample] for sample in assigned.loc[assigned["split"] == "train", "sample"]}
-        for key in plan.predictions(name):
-            table = read_table(paths.predictions(name, key))
-            seen = table["sample"].map(base).isin(train)
-            right = seen | (run.seed == 0) | (table["role"] == "internal")
-            table["p1"] = (right == (table["label"] == 1)).map({True: 0.8, False: 0.2})
-            table["p0"] = 1 - table["p1"]
-            write_table(paths.predictions(name, key), table)
-            counts = (
-                int((seen & (table["role"] == "external")).sum()),
-                int((~seen & (table["role"] == "external")).sum()),
-            )
+        file = fake_study.predictions_of(plan, paths, name)
+        table = read_table(file)
+        seen = table["sample"].map(base).isin(train)
+        right = seen | (run.seed == 0) | (table["role"] == "internal")
+        table["p1"] = (right == (table["label"] == 1)).map({True: 0.8, False: 0.2})
+        table["p0"] = 1 - table["p1"]
+        write_table(file, table)
+        outside = (table["role"] == "external") & (table["inference"] == "source")
+        counts = int((seen & outside).sum()), int((~seen & outside).sum())
     score.score(plan, paths)
     summary.summarise(results.load(plan, paths))
     return plan, paths, *counts
@@ -88,8 +86,7 @@ def test_where_no_image_has_another_guise_there_is_nothing_to_tell(tmp_path: Pat
 def test_a_run_that_is_not_there_counts_as_a_seed_less(tmp_path: Path) -> None:
     plan, paths, *_ = made(tmp_path)
     lost = next(name for name, run in plan.runs.items() if run.seed == 1 and run.bn == "local")
-    for key in plan.predictions(lost):
-        paths.predictions(lost, key).unlink()
+    fake_study.predictions_of(plan, paths, lost).unlink()
     found = unseen.table(Names(plan), Predictions(plan, paths), results.load(plan, paths).samples)
     assert found[found["bn"] == "local"]["seeds"].tolist() == [1] * 4
     assert found[found["bn"] == "aggregated"]["seeds"].tolist() == [2] * 4

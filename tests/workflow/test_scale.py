@@ -48,7 +48,7 @@ def test_a_large_study_is_planned_without_torch(large_project: Project, capsys: 
     assert done.returncode == 0, done.stderr
     counts = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout + done.stderr, re.MULTILINE))
     assert counts["train"] == str(2 * SEEDS)
-    assert counts["predict"] == str(4 * SEEDS)
-    assert counts["total"] == str(6 * SEEDS + 4 + 6 + 2), "data, control; score, summarise, 3 figures, page; index, all"
+    assert counts["predict"] == str(2 * SEEDS)
+    assert counts["total"] == str(4 * SEEDS + 4 + 2 + 2), "data, control; score, report; index, all"
     loaded = json.loads(Path(probe / "modules.json").read_text(encoding="utf-8"))
     assert set(loaded) <= {"pandas"}
