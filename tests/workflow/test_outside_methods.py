@@ -83,7 +83,7 @@ def test_a_study_of_all_of_them_comes_to_its_page(finished_zoo: Zoo) -> None:
         ([("methods/l2sp.py", "self.alpha * (", "2 * self.alpha * (")], {"l2sp"}, {"score"}),
         ([("methods/moving_bn.py", "weight *= self.rate", "weight *= self.rate**2")], set(), {"predict", "score"}),
         ([("methods/kappa.py", "if chance == 1", "if chance >= 1")], set(), {"score"}),
-        ([("methods/inside_outside.py", "COLOURS[0]", "COLOURS[1]")], set(), {"figure"}),
+        ([("methods/inside_outside.py", "COLOURS[0]", "COLOURS[1]")], set(), {"report"}),
     ],
     ids=["docstring", "helper", "algorithm", "add-on", "inference", "metric", "figure"],
 )
@@ -98,7 +98,7 @@ def test_a_change_runs_what_uses_it(
     assert rule <= again
     if not rule:
         assert not again
-    elif rule == {"figure"}:
+    elif rule == {"report"}:
         assert not again & {"predict", "score"}
     elif rule == {"score"}:
         assert ("predict" in again) == bool(trained)
