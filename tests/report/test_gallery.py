@@ -182,7 +182,7 @@ def test_what_is_unfinished_or_out_of_date_is_told(project_folder: Path) -> None
     assert "begun : incomplete: 1 of 2 runs trained Reproduces" in words
     assert "new : not valid:" in words
     assert "fake : out of date: the study has changed since" in words
-    assert "old : an old page: run fedshift page again" in words
+    assert "old : an old page: run fedshift report again" in words
     (project_folder / "reports" / "fake.html").unlink()
     assert "its page is missing" in index(project_folder)[1]
 
