@@ -195,7 +195,7 @@ def test_small_jobs_share_an_allocation(outcome: Outcome) -> None:
         "rule_control": 1,
         "rule_train": 3 + 2,
         "rule_predict_predict": 1,
-        "rule_report_page_score_summarise": 1,
+        "rule_report_report_score": 1,
     }
     (predicting,) = (job for job in outcome.jobs if job["Comment"] == "rule_predict_predict")
     assert predicting["TresPerJob"] == "gres:gpu:1", "one after the other on one GPU"

@@ -80,7 +80,7 @@ Harm = Callable[[Path], object]
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
-        (lambda path: path.unlink(), "scores.csv: no such file; score and summarise the study first"),
+        (lambda path: path.unlink(), "scores.csv: no such file; score and report the study first"),
         (lambda path: path.write_bytes(path.read_bytes()[:-9]), "scores.csv: is damaged or was changed: its SHA-256"),
         (lambda path: path.write_text(""), "scores.csv: is empty, and was not when it was written"),
     ],

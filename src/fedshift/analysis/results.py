@@ -32,7 +32,7 @@ from .predictions import Predictions
 from .ranking import ranking
 
 ROLES = ("internal", "external")
-AGAIN = "score and summarise the study again"
+AGAIN = "score and report the study again"
 PACKAGE = __package__.partition(".")[0]
 PATCHES = 6
 """Images of each site that a figure shows."""
@@ -81,7 +81,7 @@ class StudyResults:
         if name not in self._contents:
             path = self.files.folder / name
             if not path.is_file():
-                raise UserError(path, "no such file", "score and summarise the study first")
+                raise UserError(path, "no such file", "score and report the study first")
             with readable(path, "table"):
                 self._contents[name] = path.read_bytes()
         return self._contents[name]

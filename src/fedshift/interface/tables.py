@@ -83,7 +83,7 @@ class StudyTables:
 
     def _require(self, path: Path) -> None:
         if not path.is_file():
-            raise UserError(path, "no such file", "score and summarise the study first")
+            raise UserError(path, "no such file", "score and report the study first")
         require([path])
 
     def _shown(self, name: str) -> pd.DataFrame:
