@@ -81,6 +81,7 @@ def test_a_case_is_a_patient_whose_pixels_are_added_up(tmp_path: Path) -> None:
     found = results.load(plan, paths).for_figures.cases()
     (run,) = plan.runs.values()
     table = read_table(predictions_of(plan, paths, run.id))
+    table = table[table["inference"] == "source"]
     samples = Prepared(paths.data(run.data.id)).samples.set_index("sample")
     table = table.assign(patient=samples.loc[table["sample"], "patient"].to_numpy())
     assert list(dict.fromkeys(found["site"])) == ["east", "north", "south"]

@@ -121,6 +121,7 @@ def test_the_images_with_the_lowest_dice_are_shown_with_their_masks(tmp_path: Pa
     ]
     (run,) = plan.runs.values()
     table = read_table(predictions_of(plan, paths, run.id))
+    table = table[table["inference"] == "source"]
     prepared = Prepared(paths.data(run.data.id))
     row = {name: k for k, name in enumerate(prepared.samples["sample"])}
     for site in sites:
