@@ -12,6 +12,7 @@ import torch
 from fake_study import predictions_of
 
 from fedshift.analysis import results
+from fedshift.io.checksums import record
 from fedshift.io.tables import read_table, write_table
 from fedshift.jobs.control import control
 from fedshift.jobs.mask_reader import MaskReader
@@ -74,6 +75,7 @@ def test_a_study_in_millimetres(tmp_path: Path) -> None:
     samples = paths.data_files(run.data.id).samples
     known = read_table(samples)
     write_table(samples, known.assign(spacing_y=3.0, spacing_x=3.0))
+    record(samples)  # or predictions would be kept, as those of the same samples
     predict(paths.run_files(run.id).folder, plan.inferences, paths, made)
     control(run, paths, paths.control(partition))
     for old, file in zip(before, tables, strict=True):

@@ -79,10 +79,10 @@ def test_a_site_with_too_few_validation_samples_is_left_out(
     (run,), probabilities = plan.runs, fedshift.jobs.predict.probabilities
     few = len(read_table(paths.partition(plan.runs[run].partition_id)).query("split == 'val' and site == 'north'"))
 
-    def fails(model: Any, samples: Any, *rest: Any) -> Any:
+    def fails(model: Any, samples: Any, *rest: Any, **options: Any) -> Any:
         if len(samples) == few:
             raise UserError("test-time statistics", "one image has no spread")
-        return probabilities(model, samples, *rest)
+        return probabilities(model, samples, *rest, **options)
 
     monkeypatch.setattr(fedshift.jobs.predict, "probabilities", fails)
     table = written(plan, paths, run, "source")
