@@ -160,8 +160,9 @@ def convolutions() -> nn.Module:
             nn.MaxPool2d(2),
             nn.Conv2d(4, 4, 3),
             nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
-            nn.Linear(16, 2),
+            nn.Linear(4, 2),
         )
 
 

@@ -403,7 +403,7 @@ def test_an_inference_without_predictions_is_missing_in_every_run(tmp_path: Path
     text = Outline(page.write(results.load(plan, paths)).read_text()).text
     assert "Incomplete: 6 entries are missing." in text
     assert "TsmoBN has not been scored." in text
-    assert "TsmoBN trained, but not predicted" in text
+    assert "TsmoBN holds no predictions" in text
 
 
 def test_training_time_is_that_of_all_rounds(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_many_conditions_are_counted_first(tmp_path: Path) -> None:
     counted = "Of 4 conditions 1 holds up at external sites, 1 loses there and for 2 the data cannot tell."
     assert told.opening.endswith(counted)
     assert told.lead.startswith("FedAvg, local BN: holds up")
-    html = page.write(found.plan, results.load(found.plan, fake_study.Paths(tmp_path)).paths).read_text()
+    html = page.write(results.load(found.plan, fake_study.Paths(tmp_path))).read_text()
     assert html.index("Best of 4 conditions") < html.index(counted) < html.index(told.lead)
 
 

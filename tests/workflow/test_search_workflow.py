@@ -40,4 +40,4 @@ def test_a_search_by_validation_and_one_by_an_oracle(tmp_path: Path, monkeypatch
     jobs = project.jobs()
     (new,) = (key for key in study.select("tiny", "mini", folder)["tiny"].trainings if key not in specs)
     assert {job["run"] for job in jobs if job.rule == "train"} == {new}
-    assert {"choose", "predict", "page"} <= {job.rule for job in jobs}
+    assert {"choose", "predict", "report"} <= {job.rule for job in jobs}
