@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import yaml
+from scipy.special import stdtrit
 
 FOLDER = Path(__file__).parent / "reproductions"
 PAGE = FOLDER.with_suffix(".md")
@@ -123,35 +125,61 @@ def trend(evidence: Mapping[str, Any]) -> Finding:
     With `by`, in points, its difference is held against this margin in the place of the trend's own.
     """
     (found,) = [r for r in records(evidence["trend"]) if r["claim"] == evidence["row"]]
+    seeds = trained(evidence)
     verdict = DECIDED.get(found["held"], CANNOT_TELL)
-    if any(word in found["doubt"] for word in NOISE):
+    if any(word in found["doubt"] for word in NOISE) or _within_noise(found, seeds):
         verdict = CANNOT_TELL
     if "by" in evidence:
         error = float(found["se"])
-        difference = interval(float(found["mean_difference"]), error, percent=True)
-        return Finding(decided(float(found["mean_difference"]) - evidence["by"] / 100, error), difference)
+        difference = interval(float(found["mean_difference"]), error, seeds, percent=True)
+        return Finding(decided(float(found["mean_difference"]) - evidence["by"] / 100, error, seeds), difference)
     numbers = found["sentence"]
     if found["mean_difference"]:
         percent = " points" in found["sentence"]
-        numbers = interval(float(found["mean_difference"]), float(found["se"] or math.nan), percent)
+        numbers = interval(float(found["mean_difference"]), float(found["se"] or math.nan), seeds, percent)
         numbers += f", {found['sites_for']} of {found['sites']}"
     if found["doubt"]:
         numbers += f" ({found['doubt']})"
     return Finding(verdict, numbers)
 
 
-def decided(distance: float, error: float) -> str:
+def trained(evidence: Mapping[str, Any]) -> int:
+    """Return the fewest seeds of the conditions of a study, from the entry `seeds` or from its summary file."""
+    if "seeds" in evidence:
+        return int(evidence["seeds"])
+    return min(int(r["seeds"]) for r in records(f"{Path(evidence['trend']).parent}/summary.csv"))
+
+
+def _within_noise(found: Mapping[str, str], seeds: int) -> bool:
+    """Return whether a trend that claims no distance lies within the noise of its seeds."""
+    if not found["mean_difference"] or not found["se"] or found["held"] not in DECIDED:
+        return False
+    by = re.search(r"by at least ([\d.]+)( points)?", found["sentence"])
+    margin = float(by[1]) / (100 if by[2] else 1) if by else 0.0
+    within = re.search(r"as good as .* to ([\d.]+)( points)?", found["sentence"])
+    distance = float(found["mean_difference"]) - margin
+    if within:
+        distance = abs(float(found["mean_difference"])) - float(within[1]) / (100 if within[2] else 1)
+    return abs(distance) < quantile(seeds) * float(found["se"])
+
+
+def quantile(seeds: int) -> float:
+    """Return how many standard errors over so many seeds are half of a 95% interval."""
+    return float(stdtrit(max(seeds - 1, 1), 0.975))
+
+
+def decided(distance: float, error: float, seeds: int) -> str:
     """Return whether a claim holds that lies `distance` on the right side of its margin.
 
-    Nothing is decided within the noise of seeds, nor where it is not known (NaN).
+    Nothing is decided within the 95% interval over seeds, nor where it is not known (NaN).
     """
-    if not abs(distance) >= 2 * error:
+    if not abs(distance) >= quantile(seeds) * error:
         return CANNOT_TELL
     return HELD if distance >= 0 else FAILED
 
 
-def interval(mean: float, error: float, percent: bool) -> str:
-    """Return a difference with two standard errors on either side."""
+def interval(mean: float, error: float, seeds: int, percent: bool) -> str:
+    """Return a difference with its 95% interval over seeds."""
     scale, digits = (100, 1) if percent else (1, 3)
 
     def text(value: float) -> str:
@@ -159,7 +187,8 @@ def interval(mean: float, error: float, percent: bool) -> str:
 
     if math.isnan(error):
         return text(mean)
-    return f"{text(mean)} ({text(mean - 2 * error)} to {text(mean + 2 * error)})"
+    half = quantile(seeds) * error
+    return f"{text(mean)} ({text(mean - half)} to {text(mean + half)})"
 
 
 def chosen(rows: list[dict[str, str]], where: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -187,7 +216,8 @@ def levels(evidence: Mapping[str, Any]) -> Finding:
     distance = difference - evidence.get("by", 0) / 100
     if "within" in evidence:
         distance = evidence["within"] / 100 - abs(difference)
-    return Finding(decided(distance, both), interval(difference, both, percent=True))
+    fewest = min(int(r["seeds"]) for side in sides for r in side)
+    return Finding(decided(distance, both, fewest), interval(difference, both, fewest, percent=True))
 
 
 def deviations(evidence: Mapping[str, Any]) -> Finding:
@@ -232,8 +262,8 @@ def seeds(evidence: Mapping[str, Any]) -> Finding:
                 differences[seed] += sign * mean
     values = list(differences.values())
     error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    verdict = decided(fmean(values) - evidence.get("by", 0), error)
-    return Finding(verdict, interval(fmean(values), error, evidence.get("percent", False)))
+    verdict = decided(fmean(values) - evidence.get("by", 0), error, len(values))
+    return Finding(verdict, interval(fmean(values), error, len(values), evidence.get("percent", False)))
 
 
 def by_seed(rows: list[dict[str, str]], column: str, over: str | None) -> dict[str, float]:

@@ -15,6 +15,11 @@ from fedshift.core.errors import UserError
 SIDES = {"claim": "Local BN is better outside", "better": {"bn": "local"}, "than": {"bn": "aggregated"}}
 
 
+def steady(run, inference, site, role):  # type: ignore[no-untyped-def]
+    """0.85, 0.9, 0.95 at home over seeds; outside 0.6 with aggregated BN and 0.7 with local BN, in every seed."""
+    return 0.9 + 0.05 * (run.seed - 1) if role == "internal" else 0.6 + 0.1 * (run.bn == "local")
+
+
 def row(root: Path, rows: str = "", trend: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     plan, paths = compared(root, rows, trends=[SIDES | {"at": "external"} | (trend or {})], **changes)
     (found,) = read(plan, paths, "trends").to_dict("records")
@@ -23,7 +28,7 @@ def row(root: Path, rows: str = "", trend: dict[str, Any] | None = None, **chang
 
 def test_a_trend_that_holds(tmp_path: Path) -> None:
     """Local BN is 0.1 above at both external sites in every seed: no error at all."""
-    found = row(tmp_path)
+    found = row(tmp_path, share_right=steady)
     assert (found["held"], found["doubt"], found["reason"]) == ("yes", "", "")
     assert (found["mean_difference"], found["se"]) == (pytest.approx(0.1), pytest.approx(0, abs=1e-12))
     assert (found["sites_for"], found["sites"]) == (2, 2)
@@ -52,7 +57,7 @@ def noisy(run, inference, site, role):  # type: ignore[no-untyped-def]
 
 
 def test_noise_is_told(tmp_path: Path) -> None:
-    """Mean 0.1, std sqrt(0.07), standard error sqrt(0.07 / 3) = 0.1528: less than twice as far."""
+    """Mean 0.1, std sqrt(0.07), standard error sqrt(0.07 / 3) = 0.1528: less than 4.303 times as far."""
     found = row(tmp_path, share_right=noisy)
     assert found["mean_difference"] == pytest.approx(0.1)
     assert found["se"] == pytest.approx(math.sqrt(0.07 / 3))
@@ -90,11 +95,16 @@ def test_one_seed(tmp_path: Path) -> None:
 
 
 def test_a_gain_of_so_many_points(tmp_path: Path) -> None:
-    assert row(tmp_path / "a", trend={"by": 10})["held"] == "yes"
-    found = row(tmp_path / "b", trend={"by": 11})
+    assert row(tmp_path / "a", trend={"by": 10}, share_right=steady)["held"] == "yes"
+    found = row(tmp_path / "b", trend={"by": 11}, share_right=steady)
     assert found["held"] == "no"
     assert "in accuracy by at least 11.0 points at 0 of 2" in found["sentence"]
-    assert row(tmp_path / "c", trend={"better": SIDES["than"], "than": SIDES["better"], "by": -10})["held"] == "yes"
+    assert (
+        row(tmp_path / "c", trend={"better": SIDES["than"], "than": SIDES["better"], "by": -10}, share_right=steady)[
+            "held"
+        ]
+        == "yes"
+    )
 
 
 def uneven(run, inference, site, role):  # type: ignore[no-untyped-def]
@@ -176,12 +186,12 @@ def test_what_is_missing_is_not_run(tmp_path: Path) -> None:
 
 
 def test_a_missing_seed_is_told(tmp_path: Path) -> None:
-    found = row(tmp_path, without={"bn": "local", "seed": 2})
+    found = row(tmp_path, share_right=steady, without={"bn": "local", "seed": 2})
     assert (found["held"], found["doubt"]) == ("yes", "2 of 3 seeds")
 
 
 def test_a_seed_that_is_missing_everywhere_is_told_too(tmp_path: Path) -> None:
-    assert row(tmp_path, without={"seed": 2})["doubt"] == "2 of 3 seeds"
+    assert row(tmp_path, share_right=steady, without={"seed": 2})["doubt"] == "2 of 3 seeds"
 
 
 @pytest.mark.parametrize(
@@ -205,9 +215,9 @@ def test_as_good_as_is_held_against_both_directions(
 
 
 def test_as_good_as_is_in_doubt_near_its_bound(tmp_path: Path) -> None:
-    """A mean of 0.1 with a standard error of 0.1528: 0.3 away from 0.4, and 0.4 from 0.5."""
-    assert row(tmp_path / "a", share_right=noisy, trend={"within": 40})["doubt"] == "within the noise of seeds"
-    assert row(tmp_path / "b", share_right=noisy, trend={"within": 50})["doubt"] == ""
+    """A mean of 0.1 with a standard error of 0.1528: of three seeds, 4.303 of these are 0.657."""
+    assert row(tmp_path / "a", share_right=noisy, trend={"within": 75})["doubt"] == "within the noise of seeds"
+    assert row(tmp_path / "b", share_right=noisy, trend={"within": 77})["doubt"] == ""
 
 
 def test_a_trend_has_one_bound(tmp_path: Path) -> None:

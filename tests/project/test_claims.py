@@ -51,9 +51,11 @@ def test_the_sign_test_is_that_of_fair_coins() -> None:
     assert (test(0, 5), test(5, 5), test(1, 6), test(2, 4)) == (0.0625, 0.0625, 0.21875, 1.0)
 
 
-def test_a_difference_has_two_standard_errors_on_either_side() -> None:
-    assert CLAIMS["interval"](0.1, 0.02, percent=True) == "+10.0 (+6.0 to +14.0)"
-    assert CLAIMS["interval"](-0.5, float("nan"), percent=False) == "−0.500"
+def test_a_difference_has_the_t_interval_over_its_seeds() -> None:
+    """The quantiles are 2.776 for five seeds, and 12.706 for two."""
+    assert CLAIMS["interval"](0.1, 0.02, 5, percent=True) == "+10.0 (+4.4 to +15.6)"
+    assert CLAIMS["interval"](0.1, 0.02, 2, percent=True) == "+10.0 (−15.4 to +35.4)"
+    assert CLAIMS["interval"](-0.5, float("nan"), 1, percent=False) == "−0.500"
 
 
 SUMMARY = """algorithm,metric,inference,site,mean,std,seeds
@@ -68,20 +70,20 @@ a,auc,source,x,0.1,0.1,4
     [
         ({}, "held"),
         ({"by": 8}, "cannot tell"),
-        ({"by": 13}, "failed"),
-        ({"within": 13}, "held"),
+        ({"by": 15}, "failed"),
+        ({"within": 15}, "held"),
         ({"within": 5}, "failed"),
     ],
 )
 def test_levels_are_compared_with_a_margin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: dict[str, float], verdict: str
 ) -> None:
-    """+10 points; each side has 0.02 / sqrt(4) = 1, so that two standard errors are 2 sqrt(2) = 2.8 points."""
+    """+10 points; each side has 0.02 / sqrt(4) = 1, so that 3.182 standard errors of four seeds are 4.5 points."""
     (tmp_path / "s.csv").write_text(SUMMARY, encoding="utf-8")
     monkeypatch.setitem(CLAIMS["records"].__globals__, "FOLDER", tmp_path)
     evidence = {"levels": "s.csv", "better": {"algorithm": "a"}, "than": {"algorithm": "b"}}
     found = CLAIMS["levels"](evidence | bound)
-    assert found == Finding(verdict, "+10.0 (+7.2 to +12.8)")
+    assert found == Finding(verdict, "+10.0 (+5.5 to +14.5)")
 
 
 SEEDS = """method,client,seed,round,loss
@@ -107,10 +109,10 @@ b,x,1,3,0.2
     ("settings", "numbers"),
     [
         # means over clients and rounds: a 0.7333 and 0.3667, b 0.1333 and 0.2333
-        ({}, "+0.367 (−0.100 to +0.833)"),
+        ({}, "+0.367 (−2.598 to +3.331)"),
         # the last round above the lowest: a has 0.2 and 0 at its clients, then 0.4; b has 0
-        ({"over": "rise"}, "+0.250 (−0.050 to +0.550)"),
-        ({"over": "wobble", "where": {"client": "x"}}, "+0.300 (+0.100 to +0.500)"),
+        ({"over": "rise"}, "+0.250 (−1.656 to +2.156)"),
+        ({"over": "wobble", "where": {"client": "x"}}, "+0.300 (−0.971 to +1.571)"),
         ({"over": "rise", "plus": [{"method": "b"}]}, "+0.000 (+0.000 to +0.000)"),
     ],
 )
@@ -124,7 +126,7 @@ def test_seeds_are_compared_with_themselves(
 
 
 @pytest.mark.parametrize(
-    ("seed", "by", "verdict"), [(["0", "1"], -1, "held"), (["0", "1"], 1, "failed"), ("0", -1, "cannot tell")]
+    ("seed", "by", "verdict"), [(["0", "1"], -2, "held"), (["0", "1"], 2, "failed"), ("0", -2, "cannot tell")]
 )
 def test_a_single_seed_decides_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: Any, by: float, verdict: str
@@ -141,10 +143,11 @@ def test_doubtful_trends_decide_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     rows += "a,by 1 points,yes,0.1,0.01,2,2,\nb,x,yes,0.1,0.2,2,2,within the noise of seeds\n"
     rows += "c,x,cannot tell,,,,,neither side is above chance\n"
     (tmp_path / "t.csv").write_text(rows, encoding="utf-8")
+    (tmp_path / "summary.csv").write_text("seeds\n5\n", encoding="utf-8")
     monkeypatch.setitem(CLAIMS["records"].__globals__, "FOLDER", tmp_path)
     found = [CLAIMS["trend"]({"trend": "t.csv", "row": row}) for row in "abc"]
     assert [one.verdict for one in found] == ["held", "cannot tell", "cannot tell"]
-    assert found[0].numbers == "+10.0 (+8.0 to +12.0), 2 of 2"
+    assert found[0].numbers == "+10.0 (+7.2 to +12.8), 2 of 2"
     against = [CLAIMS["trend"]({"trend": "t.csv", "row": "a", "by": by}).verdict for by in (7, 9, 13)]
     assert against == ["held", "cannot tell", "failed"], "another margin than the trend's"
 

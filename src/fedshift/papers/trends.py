@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from ..analysis.effects import reported
 from ..analysis.values import NAN, listed
@@ -35,9 +36,9 @@ CANNOT_TELL = "cannot tell"
 """A claim that would hold while neither side has learned anything: it says nothing."""
 MEANING = (
     "The difference is the mean over sites, turned so that positive is better. Its standard error is over seeds, each "
-    "compared with itself on both sides. A difference that is less than two standard errors "
-    "away from the claim is within the noise of seeds. Where neither side is above chance, by more than two standard "
-    "errors over seeds, a claim cannot hold: networks that have learned nothing are alike."
+    "compared with itself on both sides. A difference whose 95% interval over seeds, by the t quantile, holds the "
+    "claim's margin is within the noise of seeds. Where the interval of neither side is above chance, a claim cannot "
+    "hold: networks that have learned nothing are alike."
 )
 
 
@@ -87,17 +88,22 @@ class TrendResult:
 
     @property
     def noisy(self) -> bool:
-        """True where the mean is less than twice its standard error away from the claim."""
+        """True where the mean lies no further from the claim than half of its 95% interval over seeds."""
         distance = self.mean - self.by
         if self.within is not None:
             distance = abs(self.mean) - self.within
-        return abs(distance) < 2 * self.error
+        return abs(distance) < quantile(self.differences.shape[1]) * self.error
 
     def at(self, places: Iterable[int]) -> float:
         """Return the mean over some of the pairs; NaN where one of them is missing."""
         if not set(places) <= set(self.places):
             return NAN
         return float(np.mean([self.sites[self.places.index(place)] for place in places]))
+
+
+def quantile(seeds: int) -> float:
+    """Return how many standard errors over so many seeds are half of a 95% interval."""
+    return float(stdtrit(max(seeds - 1, 1), 0.975))
 
 
 def table(words: Words, values: Values, reference: pd.DataFrame) -> pd.DataFrame:
@@ -126,7 +132,7 @@ class Chance:
         self.levels = levels
 
     def reigns(self, matched: list[Pair], trend: Trend) -> bool:
-        """Return whether neither side of a trend is above chance, by more than two standard errors over seeds.
+        """Return whether neither side of a trend is above chance, by its 95% interval over seeds.
 
         Quantities that are recorded in training are judged by the headline metric wherever the conditions are tested.
         False for traffic, which does not depend on what is learned, and where the level of chance is not known.
@@ -169,13 +175,13 @@ class Chance:
 
 
 def _at_most_noise(levels: np.ndarray) -> bool:
-    """Return whether values over seeds (seeds,) are above 0 by two standard errors at most; False for unknown ones."""
+    """Return whether values over seeds (seeds,) are not surely above 0; False for unknown ones."""
     if not len(levels) or np.isnan(levels).any():
         return False
     error = 0.0
     if len(levels) > 1:
         error = float(levels.std(ddof=1) / math.sqrt(len(levels)))
-    return bool(levels.mean() <= 2 * error)
+    return bool(levels.mean() <= quantile(len(levels)) * error)
 
 
 def _row(
