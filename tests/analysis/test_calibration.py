@@ -23,7 +23,7 @@ def test_observed_over_expected() -> None:
     one = c.observed_expected(Y, P, ALONE)
     assert math.exp(one.mean) == close(1.0619469027, abs=1e-6)
     share = Y / 6 - P / 5.65
-    assert one.spread.variance == close(12 / 11 * (share**2).sum())
+    assert one.over_patients.variance == close(12 / 11 * (share**2).sum())
 
 
 def test_calibration_in_the_large() -> None:
@@ -42,9 +42,9 @@ def test_the_slope_and_its_clustered_standard_error() -> None:
     assert np.sqrt(np.diag(fit.covariance)) == close([0.70251816, 0.50801934], abs=1e-6)
     z = (fit.coefficients[1] - 1) / math.sqrt(fit.covariance[1, 1])
     assert math.erfc(abs(z) / math.sqrt(2)) == close(0.7553265869, abs=1e-6)
-    errors = [math.sqrt(c._coefficient(fit, k, PAIRS).spread.variance) for k in (0, 1)]
+    errors = [math.sqrt(c._coefficient(fit, k, PAIRS).over_patients.variance) for k in (0, 1)]
     assert errors == close([0.4347397968, 0.3665602293], abs=1e-6)
-    assert math.sqrt(c.slope(Y, P, PAIRS).spread.variance) == close(0.3665602293, abs=1e-6)
+    assert math.sqrt(c.slope(Y, P, PAIRS).over_patients.variance) == close(0.3665602293, abs=1e-6)
 
 
 @pytest.mark.parametrize("p", [P, np.sort(P)[::-1], np.full(12, 0.3)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import intervals
 import numpy as np
 import pytest
 from compared import METHODS, compared, predict
@@ -33,12 +34,16 @@ def of_table(run: Run, site: str, patient: int) -> int:
 
 
 def test_a_difference_holds_patients_and_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worked example: the component of seeds is negative, so that patients are left, with 5 degrees of freedom."""
+    """Worked example: the component of seeds is negative, so that the variance over patients is left.
+
+    The degrees of freedom are 0.0196667^2 / (0.0196667 (0.0196667 - 0.005) / 5 + 0.005^2 / 15) = 6.519.
+    """
     predict(monkeypatch, of_table, 6, 20)
     found = compared(tmp_path, seeds=[0, 1, 2, 3])
     whole, site = (found.table("comparisons")[found.table("comparisons")["site"] == at].iloc[0] for at in ("*", "x"))
     se = math.sqrt(0.0008194444)
-    half = student.ppf(0.975, 5) * se
+    df = 0.0196666667**2 / (0.0196666667 * 0.0146666667 / 5 + 0.005**2 / 15)
+    half = student.ppf(0.975, df) * se
     for row in (whole, site):  # there is one site; FedAvg minus FedProx
         assert row["mean"] == pytest.approx(-0.0666666667)
         assert (row["low"], row["high"]) == pytest.approx((-0.0666666667 - half, -0.0666666667 + half), abs=1e-7)
@@ -47,9 +52,9 @@ def test_a_difference_holds_patients_and_trainings(tmp_path: Path, monkeypatch: 
         assert (row["low_trainings"], row["high_trainings"]) == pytest.approx(
             (-0.0666666667 - seeds, -0.0666666667 + seeds), abs=1e-7
         )
-        # trainings add nothing, so that the interval over patients alone is the same
-        assert (row["low_patients"], row["high_patients"]) == pytest.approx((row["low"], row["high"]))
-    assert whole["p"] == pytest.approx(2 * student.sf(0.0666666667 / se, 5), abs=1e-6)
+        alone = student.ppf(0.975, 5) * se
+        assert row["high_patients"] - row["mean"] == pytest.approx(alone, abs=1e-6)
+    assert whole["p"] == pytest.approx(2 * student.sf(0.0666666667 / se, df), abs=1e-6)
     assert (whole["p_holm"], whole["family"]) == (whole["p"], 1)
     assert (whole["sign_flip_seeds"], whole["smallest_seeds"]) == (0.125, 0.125)
     assert math.isnan(site["p"])
@@ -77,10 +82,11 @@ def test_sites_share_trainings_and_not_patients(tmp_path: Path, monkeypatch: pyt
         seeds += table.mean(1) / 2
         patients.append(3 * ((by_patient - mean) ** 2).sum() / 7 / 24 / 4)
         rest.append(((table - by_seed - by_patient + mean) ** 2).sum() / 14 / 24 / 4)
-    parts = [seeds.var(ddof=1) / 3, *patients, *(-each for each in rest)]
-    total = sum(parts)
-    assert total > max(parts[0], sum(patients))  # nothing is truncated
-    df = total**2 / sum(part**2 / k for part, k in zip(parts, [2, 7, 7, 14, 14], strict=True))
+    of_patients, of_rest = (
+        (sum(each), sum(each) ** 2 / sum(one**2 / k for one in each)) for each, k in ((patients, 7), (rest, 14))
+    )
+    total, df = intervals.crossed((seeds.var(ddof=1) / 3, 2), of_patients, of_rest)
+    assert total > max(seeds.var(ddof=1) / 3, sum(patients))  # nothing is truncated
     assert row["mean"] == pytest.approx(seeds.mean())
     assert row["high"] - row["mean"] == pytest.approx(student.ppf(0.975, df) * math.sqrt(total))
     assert row["p"] == pytest.approx(2 * student.sf(seeds.mean() / math.sqrt(total), df))
@@ -155,7 +161,7 @@ def test_without_a_declared_comparison_the_family_is_all_pairs(tmp_path: Path, m
 
 
 def test_a_declared_comparison_is_the_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two conditions against one: the other pairs are exploratory and have no p."""
+    """Two conditions against each other: the other five pairs are exploratory, and a family of their own."""
     predict(monkeypatch, noisy, 12, 20)
     declared = {"condition": {"algorithm": "scaffold"}, "against": {"algorithm": "feddyn"}}
     found = compared(tmp_path, METHODS[:4], primary=declared)
@@ -165,7 +171,11 @@ def test_a_declared_comparison_is_the_family(tmp_path: Path, monkeypatch: pytest
         ["SCAFFOLD, aggregated BN", "FedDyn, aggregated BN"]
     ]
     assert (tested["family"] == 1).all() and (tested["p"] == tested["p_holm"]).all()
-    assert rows.loc[~rows["tested"], ["p", "p_holm"]].isna().all(axis=None)
+    others = rows[~rows["tested"] & (rows["site"] == "*")]
+    p = np.sort(others["p"])
+    holm = np.minimum(1, np.maximum.accumulate(p * np.arange(5, 0, -1)))
+    assert (others["family"] == 5).all() and np.sort(others["p_holm"]) == pytest.approx(holm)
+    assert rows.loc[rows["site"] != "*", ["p", "p_holm"]].isna().all(axis=None)
     (one,) = contrasts.declared(found.findings)
     assert (one.first.condition.algorithm, one.second.condition.algorithm) == ("scaffold", "feddyn")
     assert one.value.mean == pytest.approx(0.1 + (NOISE[2] - NOISE[3]).mean() / 20)

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import intervals
 import numpy as np
 import pytest
 from compared import compared, predict
@@ -128,19 +129,20 @@ def by_hand(found: Any, algorithm: str, role: str) -> np.ndarray:
     return table / tested
 
 
-def anova(table: np.ndarray) -> tuple[float, float]:
-    """Mean and half of the interval of the two-way analysis of variance of seeds and patients (docs/verdicts.md)."""
+def anova(table: np.ndarray, share: bool = False) -> tuple[float, list[float]]:
+    """Mean and interval of the two-way analysis of variance of seeds and patients (docs/verdicts.md)."""
     s, k = table.shape
     mean = table.mean()
     patients = ((table.mean(0) - mean) ** 2).sum() / (k * (k - 1))
     seeds = table.mean(1).var(ddof=1) / s
     rest = table - table.mean(1, keepdims=True)
     residual = ((rest - rest.mean(0)) ** 2).sum() / (s * (s - 1) * k * (k - 1))
-    sources = [(seeds, s - 1), (patients, k - 1), (residual, (s - 1) * (k - 1))]
-    total = seeds + patients - residual
-    df = total**2 / sum(v**2 / f for v, f in sources)
-    variance, df = max([(total, df), (seeds, s - 1), (patients, k - 1)])
-    return float(mean), float(student.ppf(0.975, df) * math.sqrt(variance))
+    ends = []
+    for sign, end in zip((-1, 1), intervals.wilson(mean, mean * (1 - mean) / patients), strict=True):
+        sided = ((mean - end) / intervals.Z) ** 2 if share else patients
+        variance, df = intervals.crossed((seeds, s - 1), (sided, k - 1), (residual, (s - 1) * (k - 1)))
+        ends.append(mean + sign * student.ppf(0.975, df) * math.sqrt(variance))
+    return float(mean), ends
 
 
 def test_a_study_in_folds_has_the_mean_and_the_variance_over_all_patients(
@@ -152,13 +154,13 @@ def test_a_study_in_folds_has_the_mean_and_the_variance_over_all_patients(
         assert (condition.folded, len(condition.runs), condition.seeds) == (True, 9, (0, 1, 2))
         assert condition.held_out == "x"
         for role, site in (("internal", "a"), ("external", "x")):
-            mean, half = anova(by_hand(found, condition.algorithm, role))
+            mean, ends = anova(by_hand(found, condition.algorithm, role), share=True)
             for value in (
                 found.findings.effect("level", condition, "source", role),
                 found.findings.effect("level", condition, "source", role, site),
             ):
                 assert value.mean == pytest.approx(mean)
-                assert (value.low, value.high) == pytest.approx((mean - half, mean + half))
+                assert (value.low, value.high) == pytest.approx(ends)
                 assert (value.seeds, value.patients) == (3, 12)
             summary = found.findings.value(condition, role, site, "source")
             assert (summary.mean, summary.seeds) == (pytest.approx(mean), 3)
@@ -170,10 +172,10 @@ def test_differences_are_paired_by_patients_and_seeds(tmp_path: Path, monkeypatc
     found = study(tmp_path, monkeypatch)
     (row,) = found.table("comparisons").query("site == '*'").to_dict("records")
     sides = [by_hand(found, name, "external") for name in ("fedavg", "fedprox")]
-    mean, half = anova(sides[0] - sides[1])
+    mean, (low, high) = anova(sides[0] - sides[1])
     sign = {"FedAvg, aggregated BN": 1, "FedProx, aggregated BN": -1}[row["condition"]]
     assert row["mean"] == pytest.approx(sign * mean)
-    assert (row["high"] - row["low"]) / 2 == pytest.approx(half)
+    assert row["high"] - row["low"] == pytest.approx(high - low)
 
 
 def test_a_seed_that_a_fold_lacks_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,8 +200,8 @@ def test_intervals_of_an_area_over_folds_cover() -> None:
         fold = people % 5
         score = label + rng.normal(0, 1, 30)[people] + rng.normal(0, 1, 180) + 10 * fold
         value, influence = AUC().over_folds(label, np.stack([-score, score], 1), fold)
-        found.append(estimates.single(value, influence, people, HERE, 0))
+        found.append(estimates.single(value, influence, people, HERE, 0, "logit"))
     truth = np.mean([estimate.mean for estimate in found])
-    ends = [estimate.interval("logit") for estimate in found]
+    ends = [estimate.interval() for estimate in found]
     covered = np.mean([low <= truth <= high for low, high in ends])
     assert 0.92 <= covered <= 0.98

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import fake_study
+import intervals
 import pandas as pd
 import pytest
 from fake_study import EVIL
@@ -31,7 +32,7 @@ from fedshift.study.plan import Plan
 COLUMNS = "study run algorithm bn addon held_out site role inference momentum batch_size order seed metric value n"
 SUMMARY = (
     "study condition_id inference_id algorithm bn addon held_out site role inference momentum batch_size order "
-    "metric n patients mean std seeds published published_std low high se chance majority"
+    "metric n patients rarer mean std seeds published published_std low high se chance majority p_chance"
 )
 
 
@@ -233,7 +234,7 @@ def uneven(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_the_interval_of_balanced_accuracy_is_over_whole_patients(tmp_path: Path) -> None:
-    """A t interval of the mean of two recalls, each with the factor k / (k - 1) of its k patients."""
+    """That of the mean of two recalls, each with the factor k / (k - 1) of its k patients."""
     plan, paths = scored(tmp_path, by_seed, seeds=[1], change=uneven)
     table = study_tables.read_table(summary.summarise(results.load(plan, paths)))
     row = pick(table, site="centre1", inference="source", metric="balanced_accuracy", bn="local").iloc[0]
@@ -246,9 +247,8 @@ def test_the_interval_of_balanced_accuracy_is_over_whole_patients(tmp_path: Path
         deviation = (rows["right"] - rows["right"].mean()).groupby(rows["patient"]).sum() / len(rows) / 2
         moved = moved + deviation * math.sqrt(len(deviation) / (len(deviation) - 1))
         fewest.append(len(deviation))
-    half = student.ppf(0.975, min(fewest) - 1) * math.sqrt((moved**2).sum())
-    assert row["low"] == pytest.approx(row["mean"] - half)
-    assert row["high"] == pytest.approx(min(1, row["mean"] + half))
+    wanted = intervals.of_share(row["mean"], (moved**2).sum(), min(fewest) - 1)
+    assert (row["low"], row["high"]) == pytest.approx(wanted)
     assert row["low"] < row["mean"] < row["high"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import fake_study
+import intervals
 import numpy as np
 import pandas as pd
 import pytest
@@ -68,8 +69,7 @@ def test_scores_of_groups_over_the_sites_of_a_role(tmp_path: Path, monkeypatch: 
     one = found.loc[("scanner", "A", "external")]
     assert (one["n"], one["clusters"], one["seeds"]) == (80, 8, 2)
     assert (one["mean"], one["std"]) == (pytest.approx(0.8), pytest.approx(0))
-    half = student.ppf(0.975, 7) * math.sqrt(0.2**2 / 7)
-    assert (one["low"], one["high"]) == (pytest.approx(0.8 - half), pytest.approx(0.8 + half))
+    assert (one["low"], one["high"]) == pytest.approx(intervals.of_share(0.8, 0.2**2 / 7, 7))
 
 
 def test_few_patients_have_a_mean_and_no_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,9 @@ def test_the_page_shows_them_as_exploratory(tmp_path: Path, monkeypatch: pytest.
         f"{NASTY} external FedAvg, aggregated BN 40 4 25.0 ± 35.4 (too few patients for an interval)"
         in text.replace("\N{NO-BREAK SPACE}", " ")
     )
-    assert "A external FedAvg, aggregated BN 80 8 80.0 ± 0.0 (62.1 to 97.9)" in text.replace("\N{NO-BREAK SPACE}", " ")
+    low, high = (100 * end for end in intervals.of_share(0.8, 0.2**2 / 7, 7))
+    shown = f"A external FedAvg, aggregated BN 80 8 80.0 ± 0.0 ({low:.1f} to {high:.1f})"
+    assert shown in text.replace("\N{NO-BREAK SPACE}", " ")
     assert "not stated external" in text
     assert NASTY not in html
     assert " p " not in text[text.index("Exploratory.") : text.index("By scanner")]

@@ -55,7 +55,7 @@ def judged(found: StudyResults, **changes: Any) -> Any:
 
 
 def test_a_loss_is_a_word_and_three_numbers(tmp_path: Path) -> None:
-    said = judged(loaded(tmp_path, 1.0, 0.7))
+    said = judged(loaded(tmp_path, 0.9, 0.6))
     assert (said.word, said.tone) == ("Loses", "bad")
     assert said.size == "6.0 times the margin"
     assert said.sentence == f"Outside it is 30.0 points worse than at home (at least 30.0), {said.size}."
@@ -96,9 +96,11 @@ def test_without_a_margin_a_loss_is_measured_against_a_guess(tmp_path: Path) -> 
 
 
 def test_what_holds_up_names_the_margin(tmp_path: Path) -> None:
-    said = judged(loaded(tmp_path, 0.9, 0.9, margin=0.2))
+    said = judged(loaded(tmp_path, 0.9, 0.8, margin=0.2))
     assert (said.word, said.tone) == ("Holds up", "good")
-    assert said.sentence.endswith("the margin is 20.0 points.")
+    assert said.sentence.endswith("the margin is 20.0 points. That something is lost is sure.")
+    said = judged(loaded(tmp_path / "none", 0.9, 0.9, margin=0.2))
+    assert said.sentence == "Outside it is surely no worse than at home."
 
 
 def wide(std: float, patients: float, mean: float = 0.02) -> Verdict:
@@ -199,7 +201,7 @@ def test_a_site_of_one_class_counts_in_no_verdict(tmp_path: Path) -> None:
 
 
 def test_the_picture_shows_every_site_and_stands_alone(tmp_path: Path) -> None:
-    found = loaded(tmp_path, 1.0, 0.8)
+    found = loaded(tmp_path, 0.9, 0.7)
     told = answer(found.findings)
     said = judged(found)
     wide_, narrow = page._forests(found, told, said, "patients")

@@ -54,16 +54,16 @@ def numbers(lines: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("inside", "outside", "changes", "came_out", "concluded"),
     [
-        (1.0, 0.7, {}, "was 30.0 points worse than at home, and at least ", "works less well in these hospitals"),
+        (0.9, 0.6, {}, "was 30.0 points worse than at home, and at least ", "works less well in these hospitals"),
         (0.9, 0.9, {"margin": 0.2}, "was no worse than at home", "about as well in these hospitals as at home"),
-        (1.0, 0.9, {"margin": 0.2}, "was at most 10.0 points worse than at home", "about as well in these hospitals"),
+        (0.9, 0.8, {"margin": 0.2}, "was 10.0 points worse than at home, and at most 10.0", "nearly as well in these"),
         (0.9, 0.1, {}, "At centre1 and centre2 its answers point the wrong way", "how the labels are coded there"),
         (
             0.5,
             0.6,
             {},
-            "Even at the hospitals that trained it, its accuracy was 50.0",
-            "that it has learnt anything",
+            "Even at the hospitals that trained it, its AUC was 0.500",
+            "that it is of more use than guessing",
         ),
         (0.9, 0.6, {"partition": {"internal": ["centre0", "centre3"]}}, "There, its accuracy was 90.0", "took no part"),
         (
@@ -90,7 +90,7 @@ def test_three_sentences_without_a_method_and_with_three_numbers(
 
 def test_they_say_who_was_tested_where(tmp_path: Path) -> None:
     """30 patients of each hospital: all of those outside are tested."""
-    lines = said(loaded(tmp_path, 1.0, 0.7).findings)
+    lines = said(loaded(tmp_path, 0.9, 0.6).findings)
     assert lines[0] == (
         "Two hospitals trained a model together; it was tested on 60 patients of two hospitals that took no part "
         "(centre1 and centre2)."

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fake_study
+import intervals
 import numpy as np
 import pandas as pd
 import pytest
@@ -68,8 +69,7 @@ def test_a_constant_classifier_is_not_shown_to_work_at_home(tmp_path: Path, monk
     found, said, lead = judged(tmp_path, rights(0, 0, 0), change=mostly)
     assert (said.word, said.reason) == (Word.CANNOT_TELL, Reason.HOME_IN_DOUBT)
     assert (said.home.mean, said.home.chance, said.home.majority) == pytest.approx((0.7, 0.5, 0.7))
-    assert "cannot tell: it is not shown to work at home, where accuracy is 70.0" in lead
-    assert "chance level 50.0, commonest class 70.0" in lead
+    assert "cannot tell: it is not shown to work at home, where AUC is 0.500" in lead
     assert "hold" not in lead and "no loss" not in lead
     assert "Chance level: 50.0; always giving the commonest class: 70.0 at internal sites" in overview(found).caption
 
@@ -79,7 +79,7 @@ def test_chance_at_home_tells_nothing_of_outside(tmp_path: Path) -> None:
     _, said, lead = judged(tmp_path, rights(0.5, 0.6, 0.6))
     assert (said.word, said.reason) == (Word.CANNOT_TELL, Reason.HOME_IN_DOUBT)
     assert said.loss.mean == pytest.approx(-0.1)
-    assert "(95% interval 50.0 to 50.0 over 12 patients and 3 trainings; chance level 50.0)" in lead
+    assert "it is not shown to work at home, where AUC is 0.500" in lead
     assert "no loss" not in lead
 
 
@@ -95,11 +95,13 @@ def test_trainings_that_differ_leave_home_in_doubt(tmp_path: Path) -> None:
 
 
 def test_perfect_at_home_and_chance_outside_loses(tmp_path: Path) -> None:
+    """At home all six patients of each of two sites are right, so that as many as Wilson's interval may be wrong."""
     _, said, lead = judged(tmp_path, rights(1.0, 0.5, 0.8))
-    assert (said.word, said.recovery) == (Word.LOSES, Recovery.RECOVERS)
-    assert (said.loss.mean, said.loss.low, said.loss.high) == pytest.approx((0.5, 0.5, 0.5))
+    assert (said.word, said.open, said.recovery) == (Word.LOSES, False, Recovery.RECOVERS)
+    distance = (1 - intervals.wilson(1.0, 6)[0]) / math.sqrt(2)
+    assert (said.loss.mean, said.loss.low, said.loss.high) == pytest.approx((0.5, 0.5 - distance, 0.5))
     assert lead.startswith(
-        "FedAvg, aggregated BN: loses 50.0 points at its 2 external sites (95% interval 50.0 to 50.0"
+        f"FedAvg, aggregated BN: loses 50.0 points at its 2 external sites (95% interval {100 * said.loss.low:.1f} to "
     )
     assert "and TsmoBN recovers 30.0 points. Accuracy" in lead
     assert "TsmoBN recovers 60 % of the external loss" in lead
@@ -158,15 +160,18 @@ def test_three_trainings_and_twenty_patients(tmp_path: Path, monkeypatch: pytest
     halves = (np.array(PAIRS)[:, 0] - np.array(PAIRS)[:, 1]) / 1000  # of each training, from good to bad patients
     patients, trainings = halves.mean() ** 2 / 19, seeds.var(ddof=1) / 3
     residual = ((halves - halves.mean()) ** 2).sum() / 19 / 6
-    total = patients + trainings - residual
-    assert total > max(patients, trainings)  # no component is negative
-    df = total**2 / (patients**2 / 19 + trainings**2 / 2 + residual**2 / 38)
-    half = student.ppf(0.975, df) * math.sqrt(total)
-    assert (level.low, level.high) == pytest.approx((level.mean - half, level.mean + half))
-    half = student.ppf(0.975, 19) * math.sqrt(patients)
-    assert (level.low_patients, level.high_patients) == pytest.approx((level.mean - half, level.mean + half))
-    assert said.word is Word.LOSES  # 100 % at home: a loss of 23 points, of which 7 are established
-    assert (said.loss.low, said.loss.high) == pytest.approx((1 - level.high, 1 - level.low))
+    assert patients + trainings - residual > max(patients, trainings)  # no component is negative
+    ends = intervals.wilson(level.mean, level.mean * (1 - level.mean) / patients)
+    alone = [level.mean - student.ppf(0.975, 19) / intervals.Z * (level.mean - end) for end in ends]
+    assert (level.low_patients, level.high_patients) == pytest.approx(alone)
+    wanted = []
+    for end, sign in zip(ends, (-1, 1), strict=True):
+        sided = ((level.mean - end) / intervals.Z) ** 2
+        total, df = intervals.crossed((trainings, 2), (sided, 19), (residual, 38))
+        wanted.append(level.mean + sign * student.ppf(0.975, df) * math.sqrt(total))
+    assert (level.low, level.high) == pytest.approx(wanted)
+    assert (said.word, said.open) == (Word.LOSES, True)  # 100 % at home: a loss of 23 points, most of it open
+    assert said.loss.high == pytest.approx(1 - level.low) and said.loss.low < 1 - level.high
     assert "over 40 patients and 3 trainings" in lead
 
 
@@ -202,13 +207,17 @@ def test_many_conditions_are_counted_first(tmp_path: Path) -> None:
     found, *_ = judged(
         tmp_path, share_right, runs=[{"algorithm": ["fedavg", "fedprox"], "bn": ["aggregated", "local"]}]
     )
-    told = answer(found)
+    at_home = {one.id: float(one.bn == "local" and one.algorithm == "fedavg") for one in found.conditions}
+    told = answer(found, validated=at_home)
     assert told.opening.startswith("Best of 4 conditions at 2 external sites: FedAvg, local BN (90.0")
     counted = "Of 4 conditions 1 holds up at external sites, 1 loses there and for 2 the data cannot tell."
     assert told.opening.endswith(counted)
     assert told.lead.startswith("FedAvg, local BN: holds up")
+    assert told.led == "FedAvg, local BN: best on validation images at home, of 4 conditions"
+    first = answer(found)
+    assert first.led == "FedAvg, aggregated BN: the first of the study, of 4 conditions", "not the best outside"
     html = page.write(results.load(found.plan, fake_study.Paths(tmp_path))).read_text()
-    assert html.index("Best of 4 conditions") < html.index(counted) < html.index(told.lead)
+    assert html.index("Best of 4 conditions") < html.index(counted) < html.index(first.lead)
 
 
 def test_conditions_of_which_none_can_be_judged_are_one_sentence(tmp_path: Path) -> None:
@@ -232,8 +241,12 @@ def test_the_auc_of_a_site_has_an_interval_within_its_bounds(tmp_path: Path) -> 
     assert said.word is Word.LOSES
 
 
-def test_an_auc_of_one_has_no_interval(tmp_path: Path) -> None:
-    found, said, lead = judged(tmp_path, rights(1.0, 0.6, 0.8), headline="auc")
-    assert (said.word, said.reason) == (Word.CANNOT_TELL, Reason.HOME_WITHOUT_INTERVAL)
-    assert math.isnan(found.value(found.conditions[0], "internal", "centre0", "source").low)
-    assert "a value of 0 or 1" in lead
+def test_an_auc_of_one_is_not_certain(tmp_path: Path) -> None:
+    """Six patients of either class at each site: of 36 pairs half a one is in the wrong order."""
+    found, said, _ = judged(tmp_path, rights(1.0, 0.6, 0.8), headline="auc")
+    value = found.value(found.conditions[0], "internal", "centre0", "source")
+    wrong = 0.5 / 36
+    half = student.ppf(0.975, 5) / math.sqrt(36 * wrong * (1 - wrong))
+    low = 1 / (1 + math.exp(half) * wrong / (1 - wrong))
+    assert (value.mean, value.low, value.high) == pytest.approx((1, low, 1))
+    assert said.word is Word.LOSES and said.loss.low < said.loss.mean

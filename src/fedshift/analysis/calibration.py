@@ -24,7 +24,7 @@ from .findings import Findings
 from .names import IDS, Names
 from .predictions import INFERENCE, Predictions, Samples
 
-COLUMNS = [*IDS, *CONDITION, "role", "site", "of", "quantity", "bin", "p", "n", "patients"]
+COLUMNS = [*IDS, *CONDITION, "role", "site", "of", "quantity", "bin", "p", "n", "patients", "p_reversed"]
 COLUMNS += ["mean", "std", "seeds", "low", "high", *INFERENCE]
 CLIP = 1e-6
 """Probabilities are clipped to this distance from 0 and 1 before their log-odds are taken."""
@@ -291,7 +291,8 @@ def table(findings: Findings, names: Names, predicted: Predictions, samples: Sam
     points of the curve (`p` is the mean probability and `mean` the observed share of a `bin`), and `histogram_0` and
     `histogram_1`, the samples of either outcome by probability. `mean` and `std` are over trainings; for
     `observed_expected` their mean is geometric. Intervals are over patients and trainings; those of points are over
-    patients. The site `*` is the mean over internal sites. NaN stands for what cannot be estimated.
+    patients. The site `*` is the mean over internal sites. `p_reversed` is the one-sided p that a
+    slope is 0 or more. NaN stands for what cannot be estimated.
     """
     classes = findings.plan.study.dataset.classes
     of = TOP_LABEL
@@ -351,7 +352,8 @@ def _number(name: str, one: Estimate) -> dict[str, Any]:
     if ratio:
         mean = float(np.exp(one.mean))
     spread = {"mean": mean, "std": std, "seeds": len(one.values), "low": low, "high": high}
-    return {"quantity": name, "patients": one.fewest, **spread}
+    reversed_ = 1 - one.p_above(0.0) if name == "slope" else float("nan")
+    return {"quantity": name, "patients": one.patients, "p_reversed": reversed_, **spread}
 
 
 def _points(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
@@ -363,7 +365,7 @@ def _points(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
         mean = Point(float(np.mean([point.p for point in points])), share, min(point.n for point in points))
         low, high = mean.interval
         spread = {"mean": share.mean, "std": share.std, "seeds": len(points), "low": low, "high": high}
-        yield {"quantity": "point", "bin": k, "p": mean.p, "n": mean.n, "patients": share.fewest, **spread}
+        yield {"quantity": "point", "bin": k, "p": mean.p, "n": mean.n, "patients": share.patients, **spread}
 
 
 def _bars(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:

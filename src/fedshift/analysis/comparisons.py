@@ -149,14 +149,16 @@ def table(study: Estimates, declared: Sequence[tuple[Entry, Entry]] = ()) -> pd.
     """Return comparisons.csv: the paired differences of the headline metric, with the columns COLUMNS.
 
     Every two entries that are tested at the same sites have a row for the mean over these (site ALL), the first minus
-    the second. Rows of single sites are there for the entry with the best mean and for declared pairs. `p` and `p_holm`
-    are given for the family: the `declared` pairs or, without any, all pairs. All other rows are exploratory.
+    the second. Rows of single sites are there for the entry with the best mean and for declared pairs. `p_holm` is
+    adjusted for a family: the `declared` pairs or, without any, all pairs. Where some are declared, all others are
+    exploratory, and a family of their own. Rows of single sites have no p.
     """
     maker = _Maker(study)
     out = pd.DataFrame([row for pair in maker.pairs(declared) for row in maker.rows(*pair)], columns=COLUMNS)
-    tested = out["p"].notna().to_numpy()
-    out.loc[tested, "p_holm"] = multiple.holm(out.loc[tested, "p"].to_numpy(dtype=float))
-    out.loc[tested, "family"] = tested.sum()
+    for tested in (True, False):
+        family = (out["p"].notna() & (out["tested"] == tested)).to_numpy()
+        out.loc[family, "p_holm"] = multiple.holm(out.loc[family, "p"].to_numpy(dtype=float))
+        out.loc[family, "family"] = family.sum()
     return out
 
 
@@ -199,7 +201,7 @@ class _Maker:
         means = np.array([estimate.mean for estimate in at_sites if not math.isnan(estimate.mean)])
         flips = multiple.sign_flip(means)
         whole |= {"sign_flip_sites": flips.p, "smallest_sites": flips.smallest, "sites": len(means)}
-        if not tested or whole["seeds"] < FEWEST_TRAININGS:
+        if whole["seeds"] < FEWEST_TRAININGS:
             whole["p"] = math.nan
         yield self._about(first, second, _Place(first.id, second.id, ALL)) | whole | {"tested": tested}
         if (tested and self.plan.study.primary) or {first, second} & set(self.best):
@@ -221,8 +223,7 @@ class _Maker:
         return [
             _Place(member.id, others[site], site)
             for member, site in first.sites(self.role)
-            if site in others
-            and (member.run.partition_id, self.role, site, self.metric.name) not in self.study.left_out
+            if site in others and self.study.counts(member.run.partition_id, self.role, site, self.metric.name)
         ]
 
     def _at(self, place: _Place, first: Entry, second: Entry) -> Estimate:
@@ -257,7 +258,7 @@ def _row(exact: Estimate, metric: Metric) -> dict[str, Any]:
         "mean": difference.mean,
         "std": difference.std,
         "seeds": len(values),
-        "patients": sum(difference.patients.values()),
+        "patients": difference.patients,
         **bounds._asdict(),
         **{"low_trainings": trainings[0], "high_trainings": trainings[1]},
         "same_sign": int((np.sign(values) == np.sign(difference.mean)).sum()),

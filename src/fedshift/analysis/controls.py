@@ -146,7 +146,7 @@ def _means(
         parts = [
             estimate
             for (own_role, site), estimate in sites.items()
-            if own_role == role and (partition, role, site, metric.name) not in study.left_out
+            if own_role == role and study.counts(partition, role, site, metric.name)
         ]
         if parts:
             yield role, estimates.mean(parts)
@@ -181,7 +181,7 @@ def _differences(
 def _row(
     quantity: str, about: dict[str, str], role: str, site: str, metric: Metric, estimate: Estimate, n: int = 0
 ) -> dict[str, Any]:
-    bounds = estimate.bounded(metric.ends, metric.scale, difference=quantity != "level")
+    bounds = estimate.bounded(metric.ends, difference=quantity != "level")
     numbers = {"mean": estimate.mean, "std": estimate.std, "seeds": len(estimate.values)}
     numbers |= {"low": bounds.low, "high": bounds.high}
     return {"quantity": quantity, **about, "role": role, "site": site, "metric": metric.name, "n": n, **numbers}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,13 +23,20 @@ from .predictions import INFERENCE, Predictions, Samples
 
 COLUMNS = [
     *(*IDS, *CONDITION, "role", "site", "metric", "quantity"),
-    *("mean", "std", "seeds", "patients", "low", "high", "low_patients", "high_patients", *INFERENCE),
+    *("mean", "std", "seeds", "patients", "rarer", "low", "high", "low_patients", "high_patients"),
+    *("p_margin", "p_worse", *INFERENCE),
 ]
+MARGIN = 0.05
+"""The margin of a study that declares none, for metrics in percent."""
+UNMOVED = ("auc", "balanced_accuracy")
+"""Metrics whose level of chance does not depend on the shares of classes."""
 Where = tuple[str, str, str, str]
 """Partition, role, site and metric."""
 Level = tuple[str, str, str, str, str]
 """The values of LEVELS; the first is the id of a condition or, for means over partitions, of a family of them."""
 _PLACE = ["role", "site", "metric"]
+AT_SITES = ("patients", "rarer", "se", "low", "high", "p_chance")
+"""The columns of summary.csv that `at_sites` gives."""
 
 
 def undefined(conditions: Mapping[str, Condition], scores: pd.DataFrame) -> set[Where]:
@@ -54,6 +62,23 @@ def of_one_class(conditions: Mapping[str, Condition], reference: pd.DataFrame) -
 def plain(plan: Plan) -> str | None:
     """Return the id of the baseline inference: training statistics, and no labels of the site. None without one."""
     return next((k for k, i in plan.inferences.items() if i.name == BASELINE and not i.uses_labels), None)
+
+
+def margin(plan: Plan, metric: Metric) -> float:
+    """Return the largest loss outside that counts as holding up; 0 where there is none."""
+    if plan.study.margin is not None and metric.name == plan.study.headline:
+        return plan.study.margin
+    return MARGIN if metric.percent else 0.0
+
+
+def gate(plan: Plan) -> Metric:
+    """Return the metric by which a study judges whether a model has learnt anything.
+
+    It is one that prevalence does not move, where the study has one, and else the headline metric.
+    """
+    measured = {metric.name: metric for metric in score.metrics(plan)}
+    names = (name for name in (plan.study.headline, *UNMOVED) if name in UNMOVED and name in measured)
+    return measured[next(names, plan.study.headline)]
 
 
 def reported(plan: Plan, condition: Condition) -> str:
@@ -123,24 +148,90 @@ class Estimates:
                     key = (run.condition, part.role, part.site, inference, metric.name, run.seed)
                     influence = metric.influence(part.label, part.probability)
                     if influence is not None and key in values:
-                        found[key] = estimates.single(values[key], influence, cluster, group, run.seed)
+                        found[key] = estimates.single(values[key], influence, cluster, group, run.seed, metric.scale)
         return found
+
+    @functools.cached_property
+    def small(self) -> set[Where]:
+        """Where too few patients are tested for an interval, though other sites of that role have enough."""
+        enough: dict[Where, bool] = {}
+        for (id_, role, site, _, name), estimate in self.sites.items():
+            place = self._partition(id_), role, site, name
+            if self.metrics[name].has_interval and place not in self.left_out and estimate.parts:
+                enough[place] = enough.get(place, True) and estimate.fewest >= estimates.FEWEST
+        there = {(partition, role, name) for (partition, role, _, name), known in enough.items() if known}
+        return {place for place, known in enough.items() if not known and (place[0], place[1], place[3]) in there}
+
+    def counts(self, partition: str, role: str, site: str, metric: str) -> bool:
+        """Return whether the score at a site counts in the mean over the sites of its role."""
+        return (partition, role, site, metric) not in self.left_out | self.small
 
     @functools.cached_property
     def levels(self) -> dict[Level, Estimate]:
         """The means over the sites of each role, each site counted once, then the means of these over partitions."""
-        sites: dict[Level, list[Estimate]] = defaultdict(list)
+        return self._averaged(self.sites)
+
+    @functools.cached_property
+    def above_guess(self) -> dict[Level, Estimate]:
+        """By how much the metric of `gate` is better at home than a guess, and than the commonest class, at each site.
+
+        Both are paired: the commonest class is that of the tested patients, and changes with them.
+        """
+        metric = gate(self.names.plan)
+        sign = 1.0 if metric.higher_is_better else -1.0
+        found = {}
+        for condition in self.names.conditions.values():
+            classes = len(condition.run.data.dataset.classes)
+            inference = reported(self.names.plan, condition)
+            for site in condition.partition.internal if condition.tests_inside else ():
+                level = condition.id, "internal", site, inference, metric.name
+                if level in self.sites and not math.isnan(metric.chance(np.full(classes, 1 / classes))):
+                    difference = estimates.minus(self.sites[level], self._blind(condition, site, metric, classes))
+                    found[level] = estimates.times(difference, sign)
+        return self._averaged(found)
+
+    def _blind(self, condition: Condition, site: str, metric: Metric, classes: int) -> Estimate:
+        """Return what a model reaches that gives the shares of the classes at a site for every sample of it."""
+        if metric.name in UNMOVED:
+            return Estimate(np.array([metric.chance(np.full(classes, 1 / classes))]), fewest=estimates.MANY)
+        people = self.clusters[condition.run.data.id]
+        inference = reported(self.names.plan, condition)
+        first = next(w for w in folds.wholes([condition], self.predicted) if w.level[2:] == (site, inference))
+        label = np.concatenate([part.label for part in first.parts])
+        shares = np.bincount(label, minlength=classes) / len(label)
+        parts = [part._replace(probability=np.tile(shares, (len(part.label), 1))) for part in first.parts]
+        return folds.estimate(metric, parts, people)
+
+    @functools.cached_property
+    def everywhere(self) -> dict[Level, Estimate]:
+        """The means over all sites of a role where some of them are left out for having too few patients."""
+        found: dict[Level, list[Estimate]] = defaultdict(list)
         for (id_, role, site, inference, metric), estimate in self.sites.items():
             if (self._partition(id_), role, site, metric) not in self.left_out:
+                found[id_, role, ALL, inference, metric].append(estimate)
+        partial = {(partition, role, metric) for partition, role, _, metric in self.small}
+        return {
+            level: estimates.mean(parts)
+            for level, parts in found.items()
+            if (self._partition(level[0]), level[1], level[-1]) in partial
+        }
+
+    def _averaged(self, at_sites: Mapping[Level, Estimate]) -> dict[Level, Estimate]:
+        """Return the means over the sites of each role, and the means of these over partitions."""
+        sites: dict[Level, list[Estimate]] = defaultdict(list)
+        for (id_, role, site, inference, metric), estimate in at_sites.items():
+            if self.counts(self._partition(id_), role, site, metric):
                 sites[id_, role, ALL, inference, metric].append(estimate)
         found = {level: estimates.mean(parts) for level, parts in sites.items()}
-        if several(self.names.conditions[id_] for id_, *_ in self.sites):
-            found |= self._over_partitions(found)
+        if several(self.names.conditions[id_] for id_, *_ in at_sites):
+            found |= self._over_partitions(found, at_sites)
         return found
 
-    def _over_partitions(self, levels: Mapping[Level, Estimate]) -> dict[Level, Estimate]:
+    def _over_partitions(
+        self, levels: Mapping[Level, Estimate], at_sites: Mapping[Level, Estimate]
+    ) -> dict[Level, Estimate]:
         """Return the means over the partitions in which each role with sites has a mean."""
-        wanted = self._roles(self.sites)
+        wanted = self._roles(at_sites)
         there = self._roles(levels)
         members: dict[Level, list[Estimate]] = defaultdict(list)
         for (id_, role, site, inference, metric), estimate in levels.items():
@@ -188,6 +279,8 @@ class Estimates:
         """Yield all levels, gaps, losses and gains, with the name of the quantity."""
         for level, estimate in (*self.levels.items(), *self.sites.items()):
             yield level, "level", estimate
+        for quantity, found in (("level_of_all", self.everywhere), ("above_guess", self.above_guess)):
+            yield from ((level, quantity, estimate) for level, estimate in found.items())
         for id_, role, site, inference, metric in self.levels:
             gap = self.gap(id_, inference, metric)
             if role == "internal" and gap is not None:
@@ -211,39 +304,65 @@ def _difference(left: Estimate | None, right: Estimate | None) -> Estimate | Non
 
 
 def at_sites(study: Estimates) -> pd.DataFrame:
-    """Return `patients`, `se` (over patients alone), `low` and `high` of the rows of summary.csv, by LEVELS."""
+    """Return what summary.csv says of patients, by LEVELS.
+
+    `patients` and `rarer` count those tested and those of the rarer class; `se` is over patients alone; `p_chance` is
+    the one-sided p that the score is at chance or above, of metrics whose chance prevalence does not move.
+    """
     rows = {}
+    classes = {id_: len(one.run.data.dataset.classes) for id_, one in study.names.conditions.items()}
     for level, estimate in study.sites.items():
         metric = study.metrics[level[-1]]
-        bounds = estimate.bounded(metric.ends, metric.scale)
-        se = patients = np.nan
+        bounds = estimate.bounded(metric.ends)
+        row = dict.fromkeys(AT_SITES, np.nan) | {"low": bounds.low, "high": bounds.high}
         if estimate.known:
-            se = estimate.over_patients.variance**0.5
+            row["se"] = estimate.over_patients.variance**0.5
         if metric.has_interval:
-            patients = sum(estimate.patients.values())
-        rows[level] = {"patients": patients, "se": se, "low": bounds.low, "high": bounds.high}
+            row |= {"patients": estimate.patients, "rarer": estimate.rarer}
+        if metric.name in UNMOVED:
+            row["p_chance"] = 1 - estimate.p_above(metric.chance(np.full(classes[level[0]], 1 / classes[level[0]])))
+        rows[level] = row
     index = pd.MultiIndex.from_tuples(rows, names=LEVELS)
-    return pd.DataFrame([*rows.values()], index, ["patients", "se", "low", "high"])
+    return pd.DataFrame([*rows.values()], index, [*AT_SITES])
 
 
 def table(study: Estimates) -> pd.DataFrame:
     """Return effects.csv, with the columns COLUMNS.
 
-    level : score at each site, and mean over the sites of a role
+    level : score at each site, and mean over the sites of a role that have enough patients for an interval
+    level_of_all : mean over all sites of a role, where the mean leaves out some with too few patients
+    above_guess : what the model has above a guess, and above the commonest class, at home; positive is better
     gap : mean of the internal sites minus mean of the external ones
     loss : mean of the internal sites minus the value of an external site
     gain : what an inference adds to the baseline inference, at each site and for the mean of a role
 
     `low` and `high` hold patients and trainings, `low_patients` and `high_patients` patients alone. With one training
-    both are the same. `patients` are all those behind a number, each counted once. Intervals of metrics from 0 to 1
-    end where these do: at 0 and 1 for a level, at -1 and 1 for a difference.
+    both are the same. `patients` are all that are tested behind a number, each counted once, and `rarer` those of the
+    rarer class of each site, where a score is made of single classes. Of a loss at a site, `p_margin` is the one-sided
+    p that no more than the margin is lost, and `p_worse` that the site is no worse than the mean of the external
+    sites. Intervals of metrics from 0 to 1 end where these do: at 0 and 1 for a level, at -1 and 1 for a difference.
     """
     rows = []
     for level, quantity, estimate in study.effects():
         metric = study.metrics[level[-1]]
-        bounds = estimate.bounded(metric.ends, metric.scale, difference=quantity != "level")
-        patients = sum(estimate.patients.values())
-        numbers = (estimate.mean, estimate.std, len(estimate.values), patients, *bounds)
+        bounds = estimate.bounded(metric.ends, difference=not quantity.startswith("level"))
+        p_margin = p_worse = np.nan
+        if quantity == "loss":
+            sign = 1.0 if metric.higher_is_better else -1.0
+            p_margin = estimates.times(estimate, sign).p_above(margin(study.names.plan, metric))
+            beyond = _difference(study.level(level[0], "external", *level[3:]), study.sites[level])
+            if beyond is not None:
+                p_worse = estimates.times(beyond, sign).p_above(0.0)
+        numbers = (
+            estimate.mean,
+            estimate.std,
+            len(estimate.values),
+            estimate.patients,
+            estimate.rarer,
+            *bounds,
+            p_margin,
+            p_worse,
+        )
         rows.append((*level, quantity, *numbers))
-    columns = ["mean", "std", "seeds", "patients", *Bounds._fields]
+    columns = ["mean", "std", "seeds", "patients", "rarer", *Bounds._fields, "p_margin", "p_worse"]
     return study.names.described(pd.DataFrame(rows, columns=[*LEVELS, "quantity", *columns]))[COLUMNS]

@@ -3,21 +3,31 @@
 The influence of a patient is by how much the number changes, to first order, with the weight of that patient. The sum
 of its squares over patients is the variance of the number over patients. Means and differences of numbers have the
 means and differences of influences, so that a patient who counts in several of them is counted once.
+
+Near its ends a share or an AUC varies more towards the middle than towards the end, and where all patients agree the
+influences are zero though nothing is certain. So each part of a number knows its variance to either side, and the
+least that it may be.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit, ndtri, stdtr, stdtrit
+
+if TYPE_CHECKING:
+    from ..metrics import Metric
 
 FEWEST = 5
 """With fewer patients there is no interval."""
 LEVEL = 0.95
 """Probability that an interval covers."""
+MANY = 10**9
+"""Patients of a number that is known beforehand, such as the score of a guess."""
 NO_INTERVAL = (float("nan"), float("nan"))
 Group = tuple[str, str]
 """Data and site whose patients are independent of those of other groups; an empty site where sites share images."""
@@ -40,8 +50,90 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Part:
+    """What the patients of one group add to a number.
+
+    Attributes
+    ----------
+    influence : np.ndarray
+        The scaled influence of each patient on the value of each training (trainings, patients).
+    tested : int
+        The number of patients, each once.
+    rarer : int
+        The number of patients of the rarer class where a number is made of single classes; else that of all.
+    df : float
+        The degrees of freedom of the variance over these patients.
+    agreement : float
+        How far the samples of a patient agree: 1 where all of them are answered alike, 0 where they are independent.
+    units : float
+        So many independent samples would vary as much as the samples of these patients, given their `agreement`.
+    floor : float
+        The least variance over these patients (see `_sided`).
+    below, above : float
+        The variance towards lower and towards higher numbers, as multiples of the variance over these patients.
+    weight : float
+        The squared weight of these patients' own number in the number.
+    """
+
+    influence: np.ndarray
+    tested: int
+    rarer: int
+    df: float
+    agreement: float = 1.0
+    units: float = 0.0
+    floor: float = 0.0
+    below: float = 1.0
+    above: float = 1.0
+    weight: float = 1.0
+
+    @property
+    def variance(self) -> float:
+        """The variance of the mean over trainings over these patients, without its sides."""
+        return max(float((self.influence.mean(0) ** 2).sum()), self.floor)
+
+    def times(self, factor: float) -> Part:
+        """Return the part of a number that is multiplied by a factor."""
+        below, above = (self.below, self.above) if factor >= 0 else (self.above, self.below)
+        square = factor**2
+        return replace(
+            self,
+            influence=factor * self.influence,
+            floor=square * self.floor,
+            below=below,
+            above=above,
+            weight=square * self.weight,
+        )
+
+    def plus(self, other: Part, together: bool) -> Part:
+        """Return the part of the sum of two numbers of the same patients: one who counts in both counts once.
+
+        `together` says that both count in one direction: the sides are then means by weight. Else they are a difference
+        of the same patients, whose sides are alike.
+        """
+        whole = self.weight + other.weight
+        sides = ((self.below, other.below), (self.above, other.above))
+        below, above = ((self.weight * own + other.weight * its) / whole for own, its in sides)
+        floor = (math.sqrt(self.floor) + math.sqrt(other.floor)) ** 2
+        if not together:
+            below = above = 1.0
+            floor = self.floor + other.floor
+        return Part(
+            _added(self.influence, other.influence),
+            max(self.tested, other.tested),
+            max(self.rarer, other.rarer),
+            min(self.df, other.df),
+            max(self.agreement, other.agreement),
+            min(self.units, other.units),
+            floor,
+            below,
+            above,
+            whole,
+        )
+
+
+@dataclass(frozen=True)
 class Estimate:
-    """A number that each training gives, with the influence of each patient on it.
+    """A number that each training gives, with what each patient adds to it.
 
     Attributes
     ----------
@@ -49,23 +141,19 @@ class Estimate:
         The number of each training (trainings,).
     seeds : tuple[int, ...]
         The seed of each training, by which trainings are paired. Empty for a number that no training changes.
-    influence : Mapping[Group, np.ndarray]
-        The scaled influence of each patient on the value of each training (trainings, patients), by group.
-    patients : Mapping[Group, int]
-        How many patients count in each group.
+    parts : Mapping[Group, Part]
+        What the patients of each group add.
     fewest : int
         The fewest patients behind any part of the number, such as a site or a class.
-    independent : int
-        The number of patients, for a share where each of them counts as one sample: since there is one, or since all
-        samples of a patient agree. Else 0.
+    scale : str
+        The scale of a number that is no sum of others: see `single`.
     """
 
     values: np.ndarray
     seeds: tuple[int, ...] = ()
-    influence: Mapping[Group, np.ndarray] = field(default_factory=dict)
-    patients: Mapping[Group, int] = field(default_factory=dict)
+    parts: Mapping[Group, Part] = field(default_factory=dict)
     fewest: int = 0
-    independent: int = 0
+    scale: str = ""
 
     @property
     def mean(self) -> float:
@@ -82,10 +170,24 @@ class Estimate:
         return float(self.values.std(ddof=1))
 
     @property
+    def patients(self) -> int:
+        """The number of patients behind the number, each once."""
+        return sum(part.tested for part in self.parts.values())
+
+    @property
+    def rarer(self) -> int:
+        """The number of patients of the rarer class of each site, summed over sites."""
+        return sum(part.rarer for part in self.parts.values())
+
+    @property
     def over_patients(self) -> Spread:
-        """The variance over patients, with these trainings."""
-        parts = [((table.mean(0) ** 2).sum(), self.patients[group] - 1) for group, table in self.influence.items()]
-        return _sum(parts)
+        """The variance over patients, with these trainings, to either side alike."""
+        return _sum([(part.variance, part.df) for part in self.parts.values()])
+
+    def towards(self, higher: bool) -> Spread:
+        """Return the variance over patients, with these trainings, towards higher or towards lower numbers."""
+        sides = ((part.above if higher else part.below, part) for part in self.parts.values())
+        return _sum([(part.variance * side, part.df) for side, part in sides])
 
     @property
     def over_trainings(self) -> Spread:
@@ -98,44 +200,37 @@ class Estimate:
         """What trainings do to single patients, which both other sources hold. Needs two trainings."""
         number = len(self.values)
         parts = []
-        for group, table in self.influence.items():
-            squares = ((table - table.mean(0)) ** 2).sum()
-            parts.append((squares / (number * (number - 1)), (number - 1) * (self.patients[group] - 1)))
+        for part in self.parts.values():
+            squares = ((part.influence - part.influence.mean(0)) ** 2).sum()
+            parts.append((squares / (number * (number - 1)), (number - 1) * (part.rarer - 1)))
         return _sum(parts)
 
-    @property
-    def spread(self) -> Spread:
-        """The variance over new patients and new trainings; over patients alone, with one training."""
+    def spread(self, higher: bool) -> Spread:
+        """Return the variance over new patients and trainings to one side; over patients alone, with one training."""
+        patients = self.towards(higher)
         if len(self.values) < 2:
-            return self.over_patients
-        return crossed(self.over_trainings, self.over_patients, self.residual)
+            return patients
+        return crossed(self.over_trainings, patients, self.residual)
 
     @property
     def known(self) -> bool:
-        """True where there are enough patients for an interval."""
+        """True where there are enough patients for an interval and, where nothing bounds a score, they differ."""
+        if self.scale == "mean" and not self.over_patients.variance:
+            return False
         return self.fewest >= FEWEST and not np.isnan(self.mean)
 
-    def interval(self, scale: str = "") -> tuple[float, float]:
-        """Return the interval over patients and trainings; NaN with too few patients. See `bounds` for the scales."""
-        if len(self.values) < 2:
-            return self.interval_over_patients(scale)
-        return self._interval(self.spread, scale)
+    def interval(self) -> tuple[float, float]:
+        """Return the interval over patients and trainings; NaN with too few patients."""
+        return self._interval(self.spread(False), self.spread(True)) if self.known else NO_INTERVAL
 
-    def interval_over_patients(self, scale: str = "") -> tuple[float, float]:
+    def interval_over_patients(self) -> tuple[float, float]:
         """Return the interval over patients, with these trainings; NaN with too few of them."""
-        if self.known and self.independent and scale == "share":
-            return wilson_interval(self.mean, self.independent)
-        return self._interval(self.over_patients, scale)
+        return self._interval(self.towards(False), self.towards(True)) if self.known else NO_INTERVAL
 
-    def _interval(self, spread: Spread, scale: str) -> tuple[float, float]:
-        if not self.known:
-            return NO_INTERVAL
-        if scale == "share" and spread.variance == 0 and self.mean in (0, 1):
-            # A share that no patient changes is not certain: each patient counts as one sample.
-            return wilson_interval(self.mean, sum(self.patients.values()))
-        return bounds(self.mean, spread, scale)
+    def _interval(self, below: Spread, above: Spread) -> tuple[float, float]:
+        return bounds(self.mean, below)[0], bounds(self.mean, above)[1]
 
-    def bounded(self, ends: tuple[float, float], scale: str = "", difference: bool = False) -> Bounds:
+    def bounded(self, ends: tuple[float, float], difference: bool = False) -> Bounds:
         """Return both intervals, cut at the `ends` of what the number can be; those of a difference, with `difference`.
 
         Every interval of a table comes from here, so that equal numbers have equal intervals in all tables.
@@ -143,37 +238,33 @@ class Estimate:
         low, high = ends
         if difference:
             low, high = low - high, high - low
-            scale = ""
-        both = (*self.interval(scale), *self.interval_over_patients(scale))
+        both = (*self.interval(), *self.interval_over_patients())
         return Bounds(*(float(bound) for bound in np.clip(both, low, high)))
 
     @property
     def p(self) -> float:
         """The two-sided p of the t test that the number is zero, over patients and trainings; NaN with too few."""
+        return 2 * min(self.p_above(0.0), 1 - self.p_above(0.0)) if self.known else float("nan")
+
+    def p_above(self, bound: float) -> float:
+        """Return the one-sided p of the t test that the number is at most `bound`; NaN with too few patients.
+
+        It is below 0.025 where the lower end of the 95% interval is above `bound`.
+        """
         if not self.known:
             return float("nan")
-        return two_sided_p(self.mean, self.spread)
+        return one_sided_p(self.mean - bound, self.spread(self.mean < bound))
 
     def of_seeds(self, seeds: Sequence[int]) -> Estimate:
         """Return the estimate from some of its trainings; the same for each where no training changes it."""
         rows = [self.seeds.index(seed) if self.seeds else 0 for seed in seeds]
-        tables = {group: table[rows] for group, table in self.influence.items()}
-        return Estimate(self.values[rows], tuple(seeds), tables, self.patients, self.fewest, self.independent)
+        parts = {group: replace(part, influence=part.influence[rows]) for group, part in self.parts.items()}
+        return replace(self, values=self.values[rows], seeds=tuple(seeds), parts=parts)
 
     def rounded(self, decimals: int) -> Estimate:
         """Return the estimate with so many decimals: the noise of floating-point numbers has no sign and no spread."""
-        tables = {group: table.round(decimals) for group, table in self.influence.items()}
-        return Estimate(self.values.round(decimals), self.seeds, tables, self.patients, self.fewest, self.independent)
-
-
-def _agree(influence: np.ndarray, people: np.ndarray) -> bool:
-    """Return whether patients have equally many samples that count, and all samples of a patient count alike."""
-    counted = ~np.isnan(influence)
-    _, patient, sizes = np.unique(people[counted], return_inverse=True, return_counts=True)
-    if not len(sizes) or sizes.min() < sizes.max():
-        return False
-    means = np.bincount(patient, influence[counted]) / sizes
-    return bool(np.allclose(influence[counted], means[patient], rtol=0, atol=1e-12))
+        parts = {g: replace(part, influence=part.influence.round(decimals)) for g, part in self.parts.items()}
+        return replace(self, values=self.values.round(decimals), parts=parts)
 
 
 NOTHING = Estimate(np.empty(0))
@@ -186,23 +277,26 @@ def single(
     people: np.ndarray,
     group: Group,
     seed: int | None = None,
-    samples: bool = True,
+    scale: str = "",
 ) -> Estimate:
     """Return the number of one training on samples of one group.
 
-    `influence` is by how much the number changes with the weight of each sample, (n,) or (n, columns) where the number
-    is a sum of parts that different samples count in, with NaN for samples that do not count in a part; None where
-    that is unknown. `people` are the numbers of their patients (n,), from 0. Without `samples`, each row stands for
-    several samples.
+    Each part of the influence has the factor k / (k - 1) of the variance over its k patients. For an AUC, whose parts
+    are the classes, that is the variance of DeLong with one sample of each patient, and Obuchowski's where each patient
+    has both classes.
 
-    Each part has the factor k / (k - 1) of the variance over its k patients. For an AUC, whose parts are the classes,
-    that is the variance of DeLong with one sample of each patient, and Obuchowski's where each patient has both
-    classes.
+    Parameters
+    ----------
+    influence : by how much the number changes with the weight of each sample, (n,), or (n, columns) where the number
+        is a sum of parts that different samples count in, with NaN for samples that do not count in a part; None where
+        that is unknown
+    people : the numbers of the patients of the samples (n,), from 0
+    scale : how the interval is made: see `Metric.scale`; empty for a number that is no score
     """
     values = np.array([value], dtype=float)
     seeds = () if seed is None else (seed,)
     if influence is None:
-        return Estimate(values, seeds)
+        return Estimate(values, seeds, scale=scale)
     if influence.ndim == 1:
         influence = influence[:, None]
     width = int(people.max(initial=-1)) + 1
@@ -215,25 +309,127 @@ def single(
         # The factor stands on the influence, so that sums of estimates need not know where it came from.
         total += sums * np.sqrt(number / max(number - 1, 1))
         numbers.append(number)
-    fewest = min(numbers)
-    independent = 0
-    if samples and len(numbers) == 1 and _agree(influence[:, 0], people):
-        independent = fewest
-    return Estimate(values, seeds, {group: total[None]}, {group: fewest}, fewest, independent)
+    rarer = min(numbers)
+    tested = len(np.unique(people[~np.isnan(influence).all(1)]))
+    df = float(rarer - 1)
+    if scale == "share" and len(numbers) == 1 and _agree(influence[:, 0], people):
+        df = np.inf  # each patient counts as one sample, whose variance follows from the share
+    part = Part(total[None], tested, rarer, df, *_agreement(influence, people))
+    return Estimate(values, seeds, {group: _sided(part, value, scale)}, rarer, scale)
+
+
+def of_metric(
+    metric: Metric,
+    label: np.ndarray,
+    probability: np.ndarray,
+    people: np.ndarray,
+    group: Group,
+    seed: int | None = None,
+) -> Estimate:
+    """Return the score of one training on samples of one group; see `single`."""
+    value, influence = metric.value(label, probability), metric.influence(label, probability)
+    return single(value, influence, people, group, seed, metric.scale)
+
+
+def _agree(influence: np.ndarray, people: np.ndarray) -> bool:
+    """Return whether patients have equally many samples that count, and all samples of a patient count alike."""
+    counted = ~np.isnan(influence)
+    _, patient, sizes = np.unique(people[counted], return_inverse=True, return_counts=True)
+    if not len(sizes) or sizes.min() < sizes.max():
+        return False
+    means = np.bincount(patient, influence[counted]) / sizes
+    return bool(np.allclose(influence[counted], means[patient], rtol=0, atol=1e-12))
+
+
+def _agreement(influence: np.ndarray, people: np.ndarray) -> tuple[float, float]:
+    """Return how far samples of a patient agree, from 0 to 1, and how many independent ones would vary as much.
+
+    The first is the share of the variance that does not lie within patients, and 1 where nothing varies; the second is
+    that of Kish's design effect (Survey Sampling, 1965), for the class with the fewest patients.
+    """
+    within = whole = 0.0
+    units = math.inf
+    for part in influence.T:
+        counted = ~np.isnan(part)
+        _, patient, sizes = np.unique(people[counted], return_inverse=True, return_counts=True)
+        means = np.bincount(patient, part[counted]) / sizes
+        within += float(((part[counted] - means[patient]) ** 2).sum())
+        whole += float((part[counted] ** 2).sum())
+    agreement = 1.0 if whole == 0 else max(1 - within / whole, 0.0)
+    for part in influence.T:
+        counted = ~np.isnan(part)
+        patients = len(np.unique(people[counted]))
+        samples = int(counted.sum())
+        if patients:
+            units = min(units, samples / (1 + (samples / patients - 1) * agreement))
+    return agreement, units
+
+
+def _sided(part: Part, value: float, scale: str) -> Part:
+    """Return the part of a number on this scale with its floor and its sides.
+
+    A share has Wilson's interval, for as many independent samples as vary as much as these patients, and so has a mean
+    of numbers from 0 to 1. Where patients are few, those who were answered wrongly may all be among the others: the
+    variance is at least that of half a patient more, as far as the samples of a patient agree. So a share of 1 of n
+    patients is worth n samples. An AUC and an average precision have the interval on the logit scale, where the
+    standard error is se / (A (1 - A)) (Snell and others, Stat Methods Med Res 2018;27:3505); where they are 1, half a
+    pair of patients is counted in the wrong order.
+    """
+    if not 0 <= value <= 1 or not part.rarer:
+        return part
+    if scale in ("share", "unit"):
+        part = replace(part, floor=0.5 * part.agreement / part.units**2)
+        if not part.variance:
+            return part
+        variance = part.variance
+        if math.isinf(part.df):  # Wilson's interval has the variance that follows from the share
+            variance = max(variance * (part.rarer - 1) / part.rarer, part.floor)
+        worth = max(value * (1 - value), 0.5 * part.agreement / part.units) / variance
+        low, high = wilson_interval(value, worth)
+        quantile = ndtri((1 + LEVEL) / 2)
+    elif scale == "logit":
+        least = 0.5 / part.rarer**2
+        part = replace(part, floor=least * (1 - least) / part.rarer**2)
+        inside = min(max(value, least), 1 - least)
+        quantile = stdtrit(max(part.df, 1), (1 + LEVEL) / 2)
+        half = quantile * math.sqrt(part.variance) / (inside * (1 - inside))
+        low, high = (float(expit(logit(inside) + step)) for step in (-half, half))
+    else:
+        return part
+    below, above = (max(width, 0.0) ** 2 / quantile**2 for width in (value - low, high - value))
+    return replace(part, below=below / part.variance, above=above / part.variance)
 
 
 def over_trainings(trainings: Sequence[Estimate]) -> Estimate:
     """Return the estimates of single trainings on the same samples as one; no interval where any of them has none."""
     values = np.concatenate([training.values for training in trainings])
     seeds = tuple(seed for training in trainings for seed in training.seeds)
-    if not all(training.influence for training in trainings):
-        return Estimate(values, seeds)
-    groups = trainings[0].influence
-    tables = {group: _stacked([training.influence[group] for training in trainings]) for group in groups}
-    patients = {group: min(training.patients[group] for training in trainings) for group in groups}
-    fewest = min(training.fewest for training in trainings)
-    independent = min(training.independent for training in trainings)
-    return Estimate(values, seeds, tables, patients, fewest, independent)
+    scale = trainings[0].scale
+    if not all(training.parts for training in trainings):
+        return Estimate(values, seeds, scale=scale)
+    parts = {}
+    for group in trainings[0].parts:
+        each = [training.parts[group] for training in trainings]
+        part = Part(
+            _stacked([part.influence for part in each]),
+            min(part.tested for part in each),
+            min(part.rarer for part in each),
+            min(part.df for part in each),
+            float(np.mean([part.agreement for part in each])),
+            float(np.mean([part.units for part in each])),
+        )
+        parts[group] = _sided(part, float(values.mean()), scale)
+    return Estimate(values, seeds, parts, min(training.fewest for training in trainings), scale)
+
+
+def over_folds(folds: Sequence[Estimate]) -> Estimate:
+    """Return the mean of scores of the same samples, by the models of several folds of one training."""
+    whole = mean(folds)
+    if len(folds) == 1 or not whole.parts:
+        return whole
+    scale = folds[0].scale
+    parts = {group: _sided(part, whole.mean, scale) for group, part in whole.parts.items()}
+    return replace(whole, parts=parts, scale=scale)
 
 
 def mean(estimates: Sequence[Estimate]) -> Estimate:
@@ -244,6 +440,11 @@ def mean(estimates: Sequence[Estimate]) -> Estimate:
 def minus(left: Estimate, right: Estimate) -> Estimate:
     """Return the difference of two estimates, paired by trainings and patients."""
     return _sum_of([(1.0, left), (-1.0, right)])
+
+
+def times(estimate: Estimate, factor: float) -> Estimate:
+    """Return an estimate multiplied by a factor."""
+    return _sum_of([(factor, estimate)])
 
 
 def _sum_of(parts: Sequence[tuple[float, Estimate]]) -> Estimate:
@@ -259,13 +460,15 @@ def _sum_of(parts: Sequence[tuple[float, Estimate]]) -> Estimate:
         seeds = [seed for seed in trained[0] if all(seed in others for others in trained)]
         chosen = [(weight, estimate.of_seeds(seeds)) for weight, estimate in parts]
     values = np.sum([weight * estimate.values for weight, estimate in chosen], axis=0)
-    tables: dict[Group, np.ndarray] = {}
-    patients: dict[Group, int] = {}
+    found: dict[Group, Part] = {}
+    signs: dict[Group, set[bool]] = {}
     for weight, estimate in chosen:
-        for group, table in estimate.influence.items():
-            tables[group] = _added(tables.get(group, np.zeros((1, 0))), weight * table)
-            patients[group] = max(estimate.patients[group], patients.get(group, 0))
-    return Estimate(values, tuple(seeds), tables, patients, min(estimate.fewest for _, estimate in parts))
+        for group, part in estimate.parts.items():
+            scaled = part.times(weight)
+            sign = signs.setdefault(group, set())
+            sign.add(weight > 0)
+            found[group] = found[group].plus(scaled, len(sign) == 1) if group in found else scaled
+    return Estimate(values, tuple(seeds), found, min(estimate.fewest for _, estimate in parts))
 
 
 def _stacked(tables: Sequence[np.ndarray]) -> np.ndarray:
@@ -283,66 +486,54 @@ def _added(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def crossed(trainings: Spread, patients: Spread, residual: Spread) -> Spread:
-    """Return the spread of a mean over new trainings and new patients, with negative components counted as zero.
+    """Return the spread of a mean over new trainings and new patients, who are scored by all trainings.
 
-    A component of trainings or patients below zero leaves the other source, with its degrees of freedom. Of two below
-    zero the larger source is left.
+    It is that of trainings + patients - residual of the two-way analysis of variance, whose components below zero count
+    as zero. The degrees of freedom are Satterthwaite's (Hillis, Stat Med 2007;26:596), but for one factor: the square
+    of a source's variance is multiplied by the share of it that is its own component. Without it, a component that
+    vanishes would keep the degrees of freedom of its source, and the interval would jump where it falls below zero.
     """
-    both = components(trainings, patients, residual)
-    return max(both, trainings, patients, key=lambda spread: spread.variance)
+    of_trainings, of_patients = (max(source.variance - residual.variance, 0.0) for source in (trainings, patients))
+    total = of_trainings + of_patients + residual.variance
+    squares = [
+        (trainings.variance * of_trainings, trainings.df),
+        (patients.variance * of_patients, patients.df),
+        (residual.variance**2, residual.df),
+    ]
+    return Spread(total, _satterthwaite(total, squares))
 
 
-def components(trainings: Spread, patients: Spread, residual: Spread) -> Spread:
-    """Return the spread trainings + patients - residual of the two-way analysis of variance, which may be negative.
-
-    Trainings score the same patients. The degrees of freedom are Satterthwaite's (Hillis, Stat Med 2007;26:596).
-    """
-    total = trainings.variance + patients.variance - residual.variance
-    return Spread(total, _satterthwaite(total, (trainings, patients, residual)))
-
-
-def _sum(parts: Sequence[tuple[float, int]]) -> Spread:
+def _sum(parts: Sequence[tuple[float, float]]) -> Spread:
     """Return the sum of independent variances, each given with its degrees of freedom."""
     total = float(sum(variance for variance, _ in parts))
-    return Spread(total, _satterthwaite(total, parts))
+    return Spread(total, _satterthwaite(total, [(variance**2, df) for variance, df in parts]))
 
 
-def _satterthwaite(total: float, parts: Sequence[tuple[float, float]]) -> float:
-    """Return the degrees of freedom of a sum of variances (Biometrics Bull 1946;2:110); infinite without any."""
-    squares = sum(variance**2 / df for variance, df in parts if variance and df)
-    if not squares:
-        return np.inf
-    return float(total**2 / squares)
+def _satterthwaite(total: float, squares: Sequence[tuple[float, float]]) -> float:
+    """Return the degrees of freedom of a sum of variances (Biometrics Bull 1946;2:110); infinite without any.
 
-
-def bounds(mean: float, spread: Spread, scale: str = "", level: float = LEVEL) -> tuple[float, float]:
-    """Return the t interval of a mean; the normal interval with infinite degrees of freedom.
-
-    `scale` is `share` for a number from 0 to 1, whose interval is cut there, and `logit` for one whose interval is made
-    on the logit scale, where the standard error is se / (A (1 - A)) (Snell and others, Stat Methods Med Res
-    2018;27:3505). That has no interval where the number is 0 or 1.
+    `squares` are the squares of the variances, each with its degrees of freedom.
     """
+    inverse = sum(square / df for square, df in squares if square and df)
+    if not inverse:
+        return np.inf
+    return float(total**2 / inverse)
+
+
+def bounds(mean: float, spread: Spread, level: float = LEVEL) -> tuple[float, float]:
+    """Return the t interval of a mean; the normal interval with infinite degrees of freedom."""
     half = stdtrit(spread.df, (1 + level) / 2) * np.sqrt(spread.variance)
-    if scale == "logit":
-        if not 0 < mean < 1:
-            return NO_INTERVAL
-        half /= mean * (1 - mean)
-        return float(expit(logit(mean) - half)), float(expit(logit(mean) + half))
-    low = float(mean - half)
-    high = float(mean + half)
-    if scale == "share":
-        return max(low, 0.0), min(high, 1.0)
-    return low, high
+    return float(mean - half), float(mean + half)
 
 
-def two_sided_p(mean: float, spread: Spread) -> float:
-    """Return the two-sided p of the t test that a mean is zero. It is below 0.05 where the 95% interval excludes 0.
+def one_sided_p(mean: float, spread: Spread) -> float:
+    """Return the p of the t test that a mean is zero or less. It is below 0.025 where the 95% interval is above 0.
 
-    Without any spread it is 0, or 1 for a mean of zero.
+    Without any spread it is 0 or 1, and 0.5 for a mean of zero.
     """
     if spread.variance <= 0:
-        return float(mean == 0)
-    return float(2 * stdtr(spread.df, -abs(mean) / np.sqrt(spread.variance)))
+        return float(0.5 * (1 - np.sign(mean)))
+    return float(stdtr(spread.df, -mean / np.sqrt(spread.variance)))
 
 
 def wilson(share: np.ndarray, n: np.ndarray, level: float = LEVEL) -> np.ndarray:

@@ -9,14 +9,15 @@ import pandas as pd
 
 from ..metrics import Metric
 from ..study.selector import BASELINE
-from . import comparisons, effects, score
+from . import comparisons, effects, multiple, score
 from .comparisons import Arm, Difference, Entry
 from .conditions import ALL, Condition, averaged, several
+from .estimates import FEWEST
 from .names import LEVELS, Names
 from .values import DASH, NAN, Share, Value, doubtful
 
-MARGIN = 0.05
-"""The margin of a study that declares none, for metrics in percent."""
+ALPHA = 0.025
+"""The one-sided probability with which something is called sure by chance, at any of the sites."""
 SLOPES = ["condition_id", "role", "site", "inference_id"]
 """The columns of calibration.csv that name a slope."""
 LABELS = "uses labels of the site"
@@ -36,6 +37,8 @@ class Findings:
         The ids of the inferences.
     baseline : str | None
         The id of the inference that others are compared with, if the study has it.
+    gate : Metric
+        The metric that says whether a model has learnt anything at home (see `effects.gate`).
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Findings:
         self.conditions = list(names.conditions.values())
         self.keys = list(self.plan.inferences)
         self.baseline = effects.plain(self.plan)
+        self.gate = self.metrics[effects.gate(self.plan).name]
         self._values = _by_level(summary, LEVELS)
         self._left_out = effects.undefined(names.conditions, summary.rename(columns={"mean": "value"}))
         if {"chance", "majority"} <= set(summary):
@@ -115,15 +119,20 @@ class Findings:
         role: str = "external",
         site: str = ALL,
         across: bool = False,
+        metric: str = "",
     ) -> Value:
-        """Return a level, gap or gain of the headline metric (see `effects.effects`).
+        """Return a level, gap or gain (see `effects.table`); of the headline metric, if no other one is named.
 
         With `across` it is the mean over the partitions of the condition's family.
         """
         id_ = condition.id
         if across:
             id_ = condition.family
-        return self._effects.get((id_, role, site, key, self.headline.name, quantity), Value())
+        return self._effects.get((id_, role, site, key, metric or self.headline.name, quantity), Value())
+
+    def above_guess(self, condition: Condition, key: str) -> Value:
+        """Return by how much the metric `gate` is better at home than a guess and than the commonest class."""
+        return self.effect("above_guess", condition, key, "internal", ALL, self.averaged, self.gate.name)
 
     def gap(self, condition: Condition, key: str, across: bool = False) -> Value:
         """Return inside minus outside. Positive is a loss outside, also where lower is better."""
@@ -137,6 +146,21 @@ class Findings:
             for site in one.partition.external
         }
         return {site: value for site, value in values.items() if value.known}
+
+    def losing(self, condition: Condition, key: str) -> list[str]:
+        """Return the external sites that surely lose more than the margin, the worst first (Holm over sites)."""
+        losses = self.losses(condition, key)
+        return self._sure(losses, [value.p_margin for value in losses.values()])
+
+    def worse(self, condition: Condition, key: str) -> list[str]:
+        """Return the external sites that are surely worse than the mean of all of them, the worst first (Holm)."""
+        losses = self.losses(condition, key)
+        return self._sure(losses, [value.p_worse for value in losses.values()])
+
+    def _sure(self, losses: dict[str, Value], p: list[float]) -> list[str]:
+        adjusted = multiple.holm(np.nan_to_num(p, nan=1.0))
+        sites = [site for site, one in zip(losses, adjusted, strict=True) if one < ALPHA]
+        return sorted(sites, key=lambda site: -losses[site].mean)
 
     def gain(self, condition: Condition, key: str, role: str, site: str = ALL, across: bool = False) -> Value:
         """Return what an inference adds to the baseline. Positive is better, also where lower is better."""
@@ -172,12 +196,7 @@ class Findings:
     @property
     def margin(self) -> float:
         """The largest loss outside that counts as holding up; 0 where there is none."""
-        declared = self.plan.study.margin
-        if declared is not None:
-            return declared
-        if self.headline.percent:
-            return MARGIN
-        return 0.0
+        return effects.margin(self.plan, self.headline)
 
     def alike(self, condition: Condition) -> list[Condition]:
         """Return the conditions that a number is averaged over: one for each partition, or the condition alone."""
@@ -243,6 +262,15 @@ class Findings:
             if role in ("", r) and (condition.run.partition_id, r, site, name) in self._left_out
         ]
         return list(dict.fromkeys(sites))
+
+    def too_few(self, condition: Condition, role: str) -> list[str]:
+        """Return the sites of a role that count in no mean of the headline metric, having too few patients."""
+        key = self.level_inference(condition)
+        if not self.effect("level_of_all", condition, key, role).known:
+            return []
+        own = [site for site_role, site in condition.sites() if site_role == role]
+        values = {site: self.value(condition, role, site, key) for site in own}
+        return [site for site, value in values.items() if value.known and value.rarer < FEWEST]
 
     def without_interval(self, conditions: list[Condition], roles: tuple[str, ...]) -> list[str]:
         """Return the sites with a value of the headline metric, but too few patients for its interval."""

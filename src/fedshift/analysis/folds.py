@@ -72,12 +72,13 @@ def estimate(metric: Metric, parts: Sequence[Part], people: Clusters, seed: int 
     patients = [people.of(part.samples, part.site) for part in parts]
     if len(parts) > 1 and parts[0].role == "internal":
         whole, influence = joined(metric, parts)
-        return estimates.single(whole, influence, np.concatenate(patients), group, seed)
-    of_folds = []
-    for part, patient in zip(parts, patients, strict=True):
-        influence = metric.influence(part.label, part.probability)
-        of_folds.append(estimates.single(metric.value(part.label, part.probability), influence, patient, group, seed))
-    return estimates.mean(of_folds)
+        return estimates.single(whole, influence, np.concatenate(patients), group, seed, metric.scale)
+    return estimates.over_folds(
+        [
+            estimates.of_metric(metric, part.label, part.probability, patient, group, seed)
+            for part, patient in zip(parts, patients, strict=True)
+        ]
+    )
 
 
 def joined(metric: Metric, parts: Sequence[Part]) -> tuple[float, np.ndarray | None]:

@@ -137,8 +137,10 @@ def bounds(counts: np.ndarray, people: np.ndarray, group: Group = ("", "")) -> n
     moved = np.where(below > 0, moved, np.nan)
     out = []
     for k in range(len(RATES)):
-        trainings = [estimates.single(mean[n, k], moved[n, :, k], people, group, n) for n in range(len(counts))]
-        low, high, *_ = estimates.over_trainings(trainings).bounded((0.0, 1.0), "share")
+        trainings = [
+            estimates.single(mean[n, k], moved[n, :, k], people, group, n, "share") for n in range(len(counts))
+        ]
+        low, high, *_ = estimates.over_trainings(trainings).bounded((0.0, 1.0))
         out.append((low, high))
     return np.array(out).T
 

@@ -99,12 +99,11 @@ def _score(metric: Metric, parts: list[tuple[int, pd.DataFrame]], people: Cluste
     for seed, part in parts:
         label = part["label"].to_numpy()
         probability = part[predictions.probabilities(part)].to_numpy(float)
-        influence = metric.influence(label, probability)
         # A group of images may lie at several sites: patients are those of the whole dataset.
         cluster = people.of(pd.Index(part["sample"]), "")
         tested |= set(cluster)
-        trainings.append(estimates.single(metric.value(label, probability), influence, cluster, people.group(""), seed))
+        trainings.append(estimates.of_metric(metric, label, probability, cluster, people.group(""), seed))
     score = estimates.over_trainings(trainings)
-    low, high, *_ = score.bounded(metric.ends, metric.scale)
+    low, high, *_ = score.bounded(metric.ends)
     counts = {"n": len(first), "clusters": len(tested)}
     return {**counts, "mean": score.mean, "std": score.std, "seeds": len(parts), "low": low, "high": high}

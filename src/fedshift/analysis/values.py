@@ -16,8 +16,10 @@ class Value(NamedTuple):
 
     `low` and `high` hold patients and trainings; `low_patients` and `high_patients`, of levels, gaps and gains, hold
     patients alone. `chance` is the score of a guess, and `majority` that of
-    always giving the commonest class of the site. `patients` counts those behind the value, and `se` is the standard
-    error over patients.
+    always giving the commonest class of the site. `patients` counts those tested, `rarer` those of the rarer class, and
+    `se` is the standard error over patients. The one-sided p that a loss is at most the margin is `p_margin`, that a
+    site is no worse than the mean of the external ones `p_worse`, that a score is at chance or above `p_chance`, and
+    that a slope is 0 or more `p_reversed`.
     """
 
     mean: float = NAN
@@ -34,6 +36,11 @@ class Value(NamedTuple):
     majority: float = NAN
     patients: float = NAN
     se: float = NAN
+    rarer: float = NAN
+    p_margin: float = NAN
+    p_worse: float = NAN
+    p_chance: float = NAN
+    p_reversed: float = NAN
 
     @property
     def known(self) -> bool:

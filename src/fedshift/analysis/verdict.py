@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+import numpy as np
+
+from . import multiple
 from .conditions import Condition
-from .findings import Findings
+from .effects import UNMOVED, margin
+from .findings import ALPHA, Findings
 from .values import Value
 
 FEW = 3
 """With fewer trainings, more of them are always wanted."""
 FEWEST_SITES = 3
 """With fewer external sites, a verdict is about these sites alone."""
-
-
-UNMOVED = ("auc", "balanced_accuracy")
-"""Metrics whose level of chance does not depend on the shares of classes."""
 
 
 class Word(StrEnum):
@@ -40,8 +40,10 @@ class Reason(StrEnum):
     HOME_WITHOUT_INTERVAL = "no interval at home"
     HOME_FAILS = "does not work at home"
     HOME_IN_DOUBT = "not shown to work at home"
+    WEAK_AT_HOME = "weak at home, and as weak outside"
     WITHOUT_INTERVAL = "no interval of the loss"
     SITES_DISAGREE = "external sites of opposite sign"
+    SITE_FAILS = "an external site loses more than the margin, though the mean does not"
     TOO_WIDE = "interval of the loss too wide"
 
 
@@ -61,10 +63,13 @@ class Verdict:
     ----------
     word, reason : the conclusion, and why there is none
     home, loss : the level at internal sites, with its `chance` and `majority`, and the loss outside
+    above : by how much a metric is better at home than a guess and than the commonest class (see `Findings.gate`)
     recovery : what the inference that is compared does to an established loss; None without one
     needs : what would narrow the interval in question: patients, trainings, or both
     sites : the loss at each external site, where it is known
     below : sites at which the model is surely worse than guessing
+    worst : external sites that surely lose more than the margin or, of a model that loses, more than the others do
+    open : whether a loss that is sure may be smaller than the margin
     """
 
     word: Word
@@ -75,6 +80,9 @@ class Verdict:
     needs: tuple[str, ...] = ()
     sites: dict[str, Value] = field(default_factory=dict)
     below: tuple[str, ...] = ()
+    above: Value = field(default_factory=Value)
+    worst: tuple[str, ...] = ()
+    open: bool = False
 
     @property
     def these_only(self) -> bool:
@@ -102,23 +110,34 @@ def verdict(findings: Findings, condition: Condition) -> Verdict:
     home = home._replace(chance=blind.chance, majority=blind.majority)
     loss = findings.gap(condition, key, across)
     sites = findings.losses(condition, key)
+    above = findings.above_guess(condition, key)
+    told = Verdict(Word.CANNOT_TELL, home, loss, sites=sites, above=above)
     below = worse_than_guessing(findings, condition, key)
     if below:
-        return Verdict(Word.CANNOT_TELL, home, loss, Reason.BELOW_CHANCE, sites=sites, below=below)
-    reason = _unasked(findings, condition, key) or _at_home(findings, home) or _outside(loss, findings.margin)
-    if reason in (None, Reason.TOO_WIDE):
-        disagree = Verdict(Word.CANNOT_TELL, home, loss, Reason.SITES_DISAGREE, sites=sites)
-        if disagree.opposite(findings.margin):
-            return disagree
+        return replace(told, reason=Reason.BELOW_CHANCE, below=below)
+    reason = _unasked(findings, condition, key) or _at_home(above) or _outside(loss, findings.margin)
+    if reason in (None, Reason.TOO_WIDE) and told.opposite(findings.margin):
+        return replace(told, reason=Reason.SITES_DISAGREE)
+    worst = tuple(findings.losing(condition, key))
+    if reason is Reason.TOO_WIDE and worst:
+        reason = Reason.SITE_FAILS
     if reason:
-        doubtful = {Reason.HOME_IN_DOUBT: home, Reason.TOO_WIDE: loss}
-        more: tuple[str, ...] = ()
-        if reason in doubtful:
-            more = needs(doubtful[reason])
-        return Verdict(Word.CANNOT_TELL, home, loss, reason, needs=more, sites=sites)
+        doubtful = {Reason.HOME_IN_DOUBT: above, Reason.TOO_WIDE: loss}
+        more = needs(doubtful[reason]) if reason in doubtful else ()
+        return replace(told, reason=reason, needs=more, worst=worst)
     if loss.high < findings.margin:
-        return Verdict(Word.HOLDS, home, loss, sites=sites)
-    return Verdict(Word.LOSES, home, loss, recovery=_recovery(findings, condition, across), sites=sites)
+        if worst:
+            return replace(told, reason=Reason.SITE_FAILS, worst=worst)
+        if above.known and not above.low > margin(findings.plan, findings.gate):
+            return replace(told, reason=Reason.WEAK_AT_HOME)
+        return replace(told, word=Word.HOLDS)
+    return replace(
+        told,
+        word=Word.LOSES,
+        recovery=_recovery(findings, condition, findings.averaged),
+        worst=tuple(findings.worse(condition, key)),
+        open=bool(findings.margin) and not loss.low > findings.margin,
+    )
 
 
 def _unasked(findings: Findings, condition: Condition, key: str) -> Reason | None:
@@ -148,37 +167,42 @@ def incomparable(findings: Findings, condition: Condition) -> list[str]:
     return []
 
 
-def _at_home(findings: Findings, home: Value) -> Reason | None:
-    """Return why a model is not shown to be better than guessing and than the commonest class at internal sites."""
-    if math.isnan(home.chance):
-        return None  # the metric has no such level
-    home = findings.better(home)
-    reference = max(home.chance, home.majority)
-    if math.isnan(home.low):
-        return Reason.HOME_WITHOUT_INTERVAL
-    if home.high < reference:
-        return Reason.HOME_FAILS
-    if home.low > reference:
+def _at_home(above: Value) -> Reason | None:
+    """Return why a model is not shown to be better at home than guessing and than the commonest class.
+
+    `above` is its distance from the better of both, with an interval of its own. None where the metric has no such
+    level.
+    """
+    if not above.known:
         return None
-    return Reason.HOME_IN_DOUBT
+    if math.isnan(above.low):
+        return Reason.HOME_WITHOUT_INTERVAL
+    if above.high < 0:
+        return Reason.HOME_FAILS
+    return None if above.low > 0 else Reason.HOME_IN_DOUBT
 
 
 def worse_than_guessing(findings: Findings, condition: Condition, key: str) -> tuple[str, ...]:
     """Return the sites at which a measure that no share of classes moves is surely below its level of chance.
 
     These are the AUC and the balanced accuracy, where the study has them, and with two classes the calibration slope,
-    whose level is 0. Accuracy may be below chance where one class is rare and predicted too often.
+    whose level is 0. Accuracy may be below chance where one class is rare and predicted too often. Holm's adjustment is
+    over all sites and measures.
     """
-    sites = []
     # with more classes, a slope is about the most probable one, and tells nothing of how labels are coded
     has_slope = len(findings.plan.study.dataset.classes) == 2
+    places, p = list[str](), list[float]()
     for one in findings.alike(condition):
         for role, site in one.sites():
-            values = [findings.value(one, role, site, key, name) for name in UNMOVED if name in findings.metrics]
-            reversed_ = has_slope and findings.slope(one, role, site, key).high < 0
-            if reversed_ or any(value.high < value.chance for value in values):
-                sites.append(site)
-    return tuple(dict.fromkeys(sites))
+            found = [
+                findings.value(one, role, site, key, name).p_chance for name in UNMOVED if name in findings.metrics
+            ]
+            if has_slope:
+                found.append(findings.slope(one, role, site, key).p_reversed)
+            places += [site] * len(found)
+            p += found
+    adjusted = multiple.holm(np.nan_to_num(p, nan=1.0))
+    return tuple(dict.fromkeys(site for site, one in zip(places, adjusted, strict=True) if one < ALPHA))
 
 
 def _outside(loss: Value, margin: float) -> Reason | None:

@@ -107,12 +107,17 @@ class Metric(Plugin):
 
     @property
     def scale(self) -> str:
-        """The scale of the interval of a value: `logit`, `share` for numbers from 0 to 1, or empty."""
+        """How the interval of a value is made.
+
+        `share`: of samples that are right or wrong, with Wilson's interval. `unit`: the mean of numbers from 0 to 1,
+        with the same interval for as many samples as vary as much. `logit`: on the logit scale. `mean`: the t interval
+        of a mean, and none where all patients have the same number.
+        """
         if self.logit:
             return "logit"
         if self.percent:
             return "share"
-        return ""
+        return "mean"
 
     @property
     def ends(self) -> tuple[float, float]:

@@ -28,6 +28,10 @@ class MaskMetric(Metric):
         """
         raise NotImplementedError
 
+    @property
+    def scale(self) -> str:
+        return "unit" if self.percent else "mean"
+
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
         """Return the score of each image or patient and structure (n, structures).
 

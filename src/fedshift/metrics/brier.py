@@ -19,6 +19,10 @@ class Brier(Metric):
     percent = False
     least = 0.0
 
+    @property
+    def scale(self) -> str:
+        return "unit"
+
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
         if probability.shape[1] == 2:
             return (probability[:, 1] - label) ** 2

@@ -161,7 +161,7 @@ def _row(plan: Plan, number: int, metric: Metric, scores: Scores) -> dict[str, A
         "mean": difference.mean,
         "std": difference.std,
         "seeds": len(difference.values),
-        "patients": sum(difference.patients.values()),
+        "patients": difference.patients,
         **bounds._asdict(),
     }
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from ..algorithms import Collaboration
 from ..analysis import contrasts
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
@@ -13,7 +16,8 @@ from ..analysis.values import DASH, Share, Value, inner, listed, number, spread
 from ..analysis.verdict import Reason, Verdict, Word, verdict
 from . import comparison_section
 from .phrases import capital, change_interval, joined, level, level_interval, percent, points, signed, why_none
-from .verdict_words import NO_EXTERNAL_SITE, all_of, distinct, sentence, these_only
+from .verdict_texts import Told
+from .verdict_words import NO_EXTERNAL_SITE, all_of, distinct, these_only
 
 IN_WORDS = 6
 """Conditions that are described in sentences. The overview table has all."""
@@ -34,9 +38,10 @@ class Tile:
 class Answer:
     """The sentences about the first condition and the others, and the numbers of the first.
 
-    `opening` is about all conditions, and empty where they are few: then `compared` says how they differ. With an
-    opening, the best condition stands first, or the study's first if it registered a primary comparison. `further`
-    counts the conditions without a sentence. `condition` is the first, and `judged` the verdict on it.
+    `opening` is about all conditions, and empty where they are few: then `compared` says how they differ. The first
+    condition is never chosen by results outside: see `leading`. `led` names it, and says why it
+    is this one where there are several. `further` counts the conditions without a sentence. `condition` is the first,
+    and `judged` the verdict on it.
     """
 
     opening: str
@@ -47,23 +52,53 @@ class Answer:
     further: int
     condition: Condition
     judged: Verdict
+    led: str
 
 
-def answer(findings: Findings, unit: str = "patients", faulty: bool = False) -> Answer:
+def leading(
+    findings: Findings, conditions: Sequence[Condition], validated: Mapping[str, float]
+) -> tuple[Condition, str]:
+    """Return the condition that a page is about, and the words that say why it is this one.
+
+    It is the first of the primary comparison that a study declares, or else the federated condition that is best on
+    validation images at home (`validated`, by the id of a condition; more is better). Where these are not known of all,
+    or the conditions are few, it is the study's first. Results outside play no part: the best of many there flatters
+    itself.
+    """
+    declared = contrasts.declared(findings)
+    if declared:
+        family = declared[0].first.members
+        return next(one for one in conditions if one in family), "named first by the declared comparison"
+    federated = [one for one in conditions if type(one.run.algorithm.collaboration) is Collaboration]
+    means = [
+        float(np.mean([validated.get(one.id, math.nan) for one in findings.alike(condition)]))
+        for condition in federated
+    ]
+    if len(conditions) > ONE_BY_ONE and federated and not np.isnan(means).any():
+        return federated[int(np.argmax(means))], "best on validation images at home"
+    return conditions[0], "the first of the study"
+
+
+def answer(
+    findings: Findings,
+    unit: str = "patients",
+    faulty: bool = False,
+    validated: Mapping[str, float] | None = None,
+) -> Answer:
     """Return the headline of a study, led by the comparison of its conditions where there are many.
 
     Numbers are averaged over partitions where each of these leaves out other sites. Of `faulty` data nothing is said of
-    what would narrow an interval.
+    what would narrow an interval. See `leading` for `validated`.
     """
     conditions = list(distinct(findings).values())
     compared = comparison_section.sentences(findings, unit)
     opening = ""
     many = len(conditions) > ONE_BY_ONE
-    # a study that registered its question is about the condition it names first, not about the luckiest
-    if many and not findings.plan.study.primary:
-        best = [standing.best.condition for standing in contrasts.standings(findings)[:1]]
-        # False sorts first, and the sort is stable: the best leads, the others keep their order
-        conditions.sort(key=lambda condition: condition not in best)
+    first, why = leading(findings, conditions, validated or {})
+    # False sorts first, and the sort is stable: the leading condition comes first, the others keep their order
+    conditions.sort(key=lambda condition: condition is not first)
+    title = first.full_title(findings.several and not findings.averaged)
+    led = f"{title}: {why}, of {len(conditions)} conditions" if len(conditions) > 1 else title
     judged = [verdict(findings, condition) for condition in conditions]
     if faulty:
         judged = [replace(found, needs=()) for found in judged]
@@ -85,7 +120,7 @@ def answer(findings: Findings, unit: str = "patients", faulty: bool = False) -> 
     texts[0] = joined(texts[0], these_only(judged[0]))
     numbers = tiles(findings, conditions[0], unit)
     further = len(conditions) - len(texts)
-    return Answer(opening, compared, texts[0], texts[1:], numbers, further, conditions[0], judged[0])
+    return Answer(opening, compared, texts[0], texts[1:], numbers, further, conditions[0], judged[0], led)
 
 
 def sentences(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> str:
@@ -116,7 +151,7 @@ def sentences(findings: Findings, condition: Condition, judged: Verdict, unit: s
     text = f"{metric.title} {listed(where)}, with {statistics}."
     change = [*_change(findings, condition, judged, unit)]
     change += _inside(findings, condition, named=not change)
-    return " ".join([sentence(findings, condition, judged, unit), text, *change])
+    return " ".join([Told(findings, condition, judged, unit).said("detail"), text, *change])
 
 
 def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> Iterator[str]:

@@ -74,10 +74,9 @@ class Outcome(NewImages):
         people, group = rows["cluster"].to_numpy(), ("new images", site or "")
         values = []
         for metric in self.metrics:
-            score = metric.value(label, probability)
-            estimate = estimates.single(score, metric.influence(label, probability), people, group)
-            low, high, *_ = estimate.bounded(metric.ends, metric.scale)
-            values.append(Value(mean=score, low=low, high=high, n=len(rows)))
+            score = estimates.of_metric(metric, label, probability, people, group)
+            low, high, *_ = score.bounded(metric.ends)
+            values.append(Value(mean=score.mean, low=low, high=high, n=len(rows)))
         return values
 
     def shown(self, trained_at: list[str]) -> dict[str, Any]:

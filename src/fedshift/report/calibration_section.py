@@ -18,6 +18,8 @@ HEADER = ("Site", "Role", "Inference", "Observed / expected", "Intercept", "Slop
 ERRORS = ("Calibration error", "The same of a perfect model", "Squared error, debiased")
 DIGITS = dict(zip(NUMBERS, (2, 2, 2, 3, 3, 4), strict=True))
 """Decimals of each quantity."""
+WIDEST = 10.0
+"""A ratio, an intercept or a slope with a wider interval is called not estimable."""
 ABSENT = {"observed_expected": "not estimable", "intercept": "not estimable", "slope": "not estimable"}
 """What stands for a quantity without a value; for others it is a dash."""
 EXPLANATION = (
@@ -48,7 +50,7 @@ def section(findings: Findings, rows: pd.DataFrame, unit: str = "patients") -> S
     tables = [table for table in (_table(findings, c, values, unit) for c in findings.conditions) if table.rows]
     predicted = str(numbers["of"].iloc[0])
     named = {TOP_LABEL: "the most probable class"}.get(predicted, f"class {predicted}")
-    question = f"Can the probability of {named} be taken at its word? {_slopes(findings, values)}"
+    question = f"Can the probability of {named} be taken at its word? {_sentence(findings, rows, values)}"
     shown, folds = further(tables)
     folds.append(Fold("How to read these columns", lines=EXPLANATION))
     return Section("calibration", "Calibration", [question.rstrip()], shown, folds)
@@ -83,9 +85,10 @@ def _places(condition: Condition) -> Iterator[tuple[str, str, str]]:
 def _cell(quantity: str, value: Value) -> PageCell:
     text = ABSENT.get(quantity, DASH)
     below = ""
-    if value.known:
+    known = value.known and not (quantity in ABSENT and value.high - value.low > WIDEST)
+    if known:
         text = _signed(value.mean, DIGITS[quantity])
-    if not math.isnan(value.low):
+    if known and not math.isnan(value.low):
         below = f"{_signed(value.low, 2)} to {_signed(value.high, 2)}"
     return PageCell(text, below)
 
@@ -95,8 +98,27 @@ def _signed(x: float, digits: int) -> str:
     return f"{round(x, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
-def _slopes(findings: Findings, values: Values) -> str:
-    """Return at how many external sites the probabilities of the first condition are surely too extreme."""
+def misjudged(findings: Findings, rows: pd.DataFrame, condition: Condition) -> dict[str, Value]:
+    """Return observed / expected of the external sites at which it is surely not 1."""
+    key = findings.level_inference(condition)
+    chosen = rows[
+        (rows["quantity"] == "observed_expected")
+        & (rows["condition_id"] == condition.id)
+        & (rows["inference_id"] == key)
+        & (rows["role"] == "external")
+    ]
+    numbers = chosen[["mean", "std", "seeds", "low", "high"]].itertuples(index=False)
+    values = dict(zip(chosen["site"].astype(str), (Value(*row) for row in numbers), strict=True))
+    return {site: value for site, value in values.items() if value.high < 1 or value.low > 1}
+
+
+def of_hundred(value: Value) -> str:
+    """Return how many positive samples there are where a hundred are expected."""
+    return f"{100 * value.mean:.0f} where 100 are expected ({100 * value.low:.0f} to {100 * value.high:.0f})"
+
+
+def _sentence(findings: Findings, rows: pd.DataFrame, values: Values) -> str:
+    """Return at which external sites the probabilities of the first condition are surely too high, low or extreme."""
     condition = findings.conditions[0]
     key = findings.level_inference(condition)
     slopes = {s: values.get((condition.id, key, "external", s, "slope"), Value()) for s in condition.partition.external}
@@ -105,8 +127,13 @@ def _slopes(findings: Findings, values: Values) -> str:
     # of three classes and more, no exchange of two of them follows from it
     exchanged = len(findings.plan.study.dataset.classes) == 2
     question = ": are the labels coded the other way round?" if exchanged else ""
-    # a slope without an interval compares as False, and is in neither list
-    sure = {
+    ratios = misjudged(findings, rows, condition)
+    level = {
+        "too high": [f"{site}: {of_hundred(value)}" for site, value in ratios.items() if value.high < 1],
+        "too low": [f"{site}: {of_hundred(value)}" for site, value in ratios.items() if value.low > 1],
+    }
+    # a slope without an interval compares as False, and is in no list
+    shape = {
         f"the wrong way round (the interval of the slope is below 0{question})": [
             s for s, slope in slopes.items() if slope.high < 0
         ],
@@ -115,8 +142,11 @@ def _slopes(findings: Findings, values: Values) -> str:
         ],
         "not extreme enough (above 1)": [s for s, slope in slopes.items() if slope.low > 1],
     }
-    parts = [f"surely {words} at {listed(sites)}" for words, sites in sure.items() if sites]
+    sure = [f"surely {words} at {listed(sites)}" for words, sites in (level | shape).items() if sites]
     named = f"{findings.full(condition)} with {findings.name(key)}"
-    if not parts:
-        return f"{named}: at no external site is it sure that probabilities are too extreme, or not extreme enough."
-    return f"{named}: probabilities are {', and '.join(parts)}."
+    if not sure:
+        return (
+            f"{named}: at no external site is it sure that probabilities are too high, too low, too extreme, or not "
+            "extreme enough."
+        )
+    return f"{named}: probabilities are {', and '.join(sure)}."

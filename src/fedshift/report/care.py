@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ..analysis.estimates import FEWEST
 from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
 from ..analysis.values import inner, listed
@@ -14,7 +15,7 @@ from ..data.looks import ALIKE
 from ..figures._images import light, private
 from .cohort import Check, Cohort, NearCopies
 from .history import Trained, caveats, unfinished
-from .phrases import capital, verb
+from .phrases import capital, level, verb
 
 ICONS = {"PROBLEM": "✕", "suspect": "!", "unknown": "?", "caveat": "i", "ok": "✓"}
 """The sign of each status, the gravest first."""
@@ -125,7 +126,7 @@ def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
     lines += [line for cohort in people for line in cohort.caveats]
     lines += plan.study.task.caveats(_units(results))
     lines += [metric.caveat for metric in findings.metrics.values() if metric.caveat]
-    lines += [*_left_out(findings), *_untested(findings)]
+    lines += [*_left_out(findings), *dict.fromkeys(_too_few(findings)), *_untested(findings)]
     with_labels = (inference.caveat(findings.name(key)) for key, inference in plan.inferences.items())
     lines += [caveat for caveat in with_labels if caveat]
     return [*lines, *_alone(findings), *_two_networks(findings), *caveats(findings, runs, results.rounds)]
@@ -163,6 +164,22 @@ def _untested(findings: Findings) -> Iterator[str]:
                 f"{training} is at {listed(list(condition.partition.internal))}, where all samples train or validate: "
                 "there is no test result for them, and no gap to external sites."
             )
+
+
+def _too_few(findings: Findings) -> Iterator[str]:
+    """Yield a caveat for the sites with too few patients for an interval, with both means over sites."""
+    metric = findings.headline
+    for condition in findings.conditions:
+        key = findings.level_inference(condition)
+        for role in ("internal", "external"):
+            if sites := findings.too_few(condition, role):
+                means = (findings.effect(what, condition, key, role) for what in ("level", "level_of_all"))
+                without, whole = (level(value.mean, metric) for value in means)
+                few = f"fewer than {FEWEST} test patients" + (" of a class" if metric.by_class else "")
+                yield (
+                    f"With {few} at {listed(sites)}, the mean over {role} sites leaves out these: it is {without} for "
+                    f"{findings.full(condition)}, and {whole} with them."
+                )
 
 
 def _left_out(findings: Findings) -> Iterator[str]:

@@ -89,10 +89,11 @@ def _listed(findings: Findings, members: list[Contrast]) -> str:
 
 
 def _p(contrast: Contrast) -> str:
-    """Return the p adjusted for its family; empty for an exploratory difference."""
+    """Return the p adjusted for its family; empty where there is none."""
     if math.isnan(contrast.numbers.p_holm):
         return ""
-    return f", Holm p {p_value(contrast.numbers.p_holm)}"
+    kind = "" if contrast.numbers.tested else "exploratory, "
+    return f", {kind}Holm p {p_value(contrast.numbers.p_holm)}"
 
 
 def p_value(p: float) -> str:
@@ -183,7 +184,7 @@ def _difference(findings: Findings, contrast: Contrast) -> tuple[str, str, str, 
     """Return, as text, a difference, its interval, its p-value, and the p-value adjusted for all comparisons."""
     numbers = contrast.numbers
     metric = findings.headline
-    # without an adjusted p a difference is exploratory, and a bare p would invite conclusions
+    # a bare p, without one that is adjusted, would invite conclusions
     p = NAN if math.isnan(numbers.p_holm) else numbers.p
     shown = spread(contrast.value, metric, sign=True), between(contrast.value, metric, sign=True)
     return *shown, p_value(p), p_value(numbers.p_holm)
@@ -192,9 +193,9 @@ def _difference(findings: Findings, contrast: Contrast) -> tuple[str, str, str, 
 def _conclusion(contrast: Contrast) -> str:
     if contrast.outcome is not Outcome.DIFFERS:
         return _CONCLUSIONS[contrast.outcome]
-    if contrast.value.mean > 0:
-        return WORSE
-    return "better than the best federated condition (a control)"
+    if contrast.value.mean < 0:
+        return "better than the best federated condition (a control)"
+    return WORSE if contrast.numbers.tested else f"{WORSE} (exploratory)"
 
 
 def _caption(findings: Findings, shown: list[Contrast], unit: str) -> str:
@@ -209,12 +210,13 @@ def _caption(findings: Findings, shown: list[Contrast], unit: str) -> str:
     if not metric.higher_is_better:
         caption += ", turned so that more is better"
     caption += f", {over(shown[0].value, unit)}"
-    families = [int(c.numbers.family) for c in shown if not math.isnan(c.numbers.family)]
-    if families:
-        pairs = f"{noun(families[0], 'pair')} of conditions"
-        if findings.plan.study.primary:
-            pairs = f"declared {noun(families[0], 'comparison')}"
-        caption += f". Holm p: adjusted for {families[0]} {pairs}"
+    families = {c.numbers.tested: int(c.numbers.family) for c in shown if not math.isnan(c.numbers.family)}
+    kinds = {True: ("pair", " of conditions"), False: ("exploratory pair", "")}
+    if findings.plan.study.primary:
+        kinds[True] = ("declared comparison", "")
+    pairs = [f"{n} {noun(n, kinds[tested][0])}{kinds[tested][1]}" for tested, n in families.items()]
+    if pairs:
+        caption += f". Holm p: adjusted for {' and, by themselves, for '.join(pairs)}"
     if not math.isnan(numbers.smallest_seeds):
         caption += f". Sign flips of {_trainings(numbers.seeds)} cannot give a p below {numbers.smallest_seeds:.2g}"
         if not math.isnan(numbers.smallest_sites):

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
-from ..analysis.values import Value, inner, listed, number
-from ..analysis.verdict import Reason, Verdict, Word, incomparable
+from ..analysis.values import Value, listed
+from ..analysis.verdict import Reason, Verdict, Word
 from .cohort import TORN, Check
-from .phrases import counted, joined, level, points
+from .phrases import counted, joined, points
+from .verdict_texts import SITES, Told, magnitude
 
 WIDTHS = 1.96
 """Half the width of a normal 95% interval, in standard errors."""
-SITES = 4
-"""The most sites that a sentence names."""
 FAR = 50
 """With more than so many times the patients or trainings, no number of them is named."""
 
@@ -49,7 +48,8 @@ def screen(
 
     `beaten` says that the control without a network is better: a network that holds up is then not shown as good.
     """
-    word, tone, sentence = _said(findings, condition, judged)
+    told = Told(findings, condition, judged, unit)
+    word, tone, sentence = (told.said(what) for what in ("word", "tone", "sentence"))
     if beaten and judged.word is Word.HOLDS:
         worst = points(max(judged.loss.high, 0), findings)
         word, tone = "A simple classifier is better", "plain"
@@ -57,82 +57,7 @@ def screen(
     settle = ""
     if judged.word is Word.CANNOT_TELL:
         settle = first or _settle(findings, judged, unit)
-    return Screen(word, tone, sentence, _whom(findings, condition, judged), settle, _size(findings, judged))
-
-
-def _size(findings: Findings, judged: Verdict) -> str:
-    """Return how large an established loss is, against the margin or, without one, against what is above a guess."""
-    if judged.word is not Word.LOSES:
-        return ""
-    loss, home = judged.loss.mean, findings.better(judged.home)
-    if findings.margin:
-        return f"{loss / findings.margin:.1f} times the margin"
-    if home.mean > home.chance:
-        return f"{100 * loss / (home.mean - home.chance):.0f} % of its lead over a guess"
-    return ""
-
-
-def _loses(findings: Findings, judged: Verdict) -> str:
-    """Return an established loss, the least that it may be, and its size: three numbers at most."""
-    subject = "it"
-    if not findings.headline.percent:
-        subject = f"its {inner(findings.headline)}"
-    lost, least = points(judged.loss.mean, findings), number(judged.loss.low, findings.headline)
-    text = f"Outside {subject} is {lost} worse than at home (at least {least})"
-    text = f"{', '.join(filter(None, [text, _size(findings, judged)]))}."
-    return text if findings.margin else f"{text} There is no margin: any sure loss counts."
-
-
-def _said(findings: Findings, condition: Condition, judged: Verdict) -> tuple[str, str, str]:
-    metric, loss, home = findings.headline, judged.loss, findings.better(judged.home)
-    margin = points(findings.margin, findings) if findings.margin else "none"
-    low, high = (points(abs(x), findings) for x in (loss.low, loss.high))
-    at_home = f"At home its {inner(metric)} is {level(judged.home.mean, metric)}"
-    reference = level(max(home.chance, home.majority) * (1 if metric.higher_is_better else -1), metric)
-    match judged.word, judged.reason:
-        case Word.HOLDS, _:
-            return "Holds up", "good", f"Outside it is at most {high} worse than at home; the margin is {margin}."
-        case Word.LOSES, _:
-            return "Loses", "bad", _loses(findings, judged)
-        case _, Reason.NOT_COMPARABLE:
-            where = listed(incomparable(findings, condition)[:SITES])
-            text = (
-                f"At {where} all test samples are of one class, so that the scores there and elsewhere differ in kind."
-            )
-            return "Cannot tell", "plain", text
-        case _, Reason.BELOW_CHANCE:
-            where = listed(list(judged.below))
-            text = f"At {where} it does worse than a guess. Are the labels coded the other way round there?"
-            return "Worse than guessing", "bad", text
-        case _, Reason.HOME_FAILS:
-            return (
-                "Does not work at home",
-                "bad",
-                f"{at_home}; always giving the commonest class, or guessing, has {reference}.",
-            )
-        case _, Reason.HOME_IN_DOUBT:
-            text = f"{at_home}, which may be no better than guessing or the commonest class ({reference} there)."
-            return "Not shown to work at home", "plain", text
-        case _, Reason.SITES_DISAGREE:
-            text = "Outside it is surely worse at one hospital and surely better at another."
-            return "Depends on the hospital", "plain", text
-        case _, Reason.TOO_WIDE:
-            if loss.low < 0:
-                return "Cannot tell", "plain", f"Outside it may be {high} worse than at home, or {low} better."
-            return "Cannot tell", "plain", f"Outside it may be {high} worse than at home, or as good."
-        case _, Reason.WITHOUT_INTERVAL | Reason.HOME_WITHOUT_INTERVAL:
-            return "Cannot tell", "plain", "The test patients are too few to say how sure the scores are."
-        case _, Reason.ALONE:
-            return "No common model", "plain", "Each hospital has its own model, which no other hospital can use."
-        case _, Reason.NO_EXTERNAL_SITE:
-            return "No hospital outside", "plain", "All hospitals of this study took part in the training."
-        case _, Reason.HOME_UNTESTED:
-            return "Nothing to compare with", "plain", "The hospitals that trained keep no test images."
-    key = findings.level_inference(condition)
-    if any(findings.scored(held_out, key) for held_out in findings.alike(condition)):
-        text = "Runs or predictions are missing, so that hospitals inside and outside cannot be compared yet."
-        return "No result yet", "plain", text
-    return "No result yet", "plain", "No run of this study has been scored."
+    return Screen(word, tone, sentence, _whom(findings, condition, judged), settle, magnitude(findings, judged))
 
 
 def _whom(findings: Findings, condition: Condition, judged: Verdict) -> str:
@@ -150,7 +75,8 @@ def _settle(findings: Findings, judged: Verdict, unit: str) -> str:
     loss = judged.loss
     half = (loss.high - loss.low) / 2
     if judged.reason is Reason.HOME_IN_DOUBT:
-        return f"More test {unit} at home would settle it."
+        more = (f"test {unit}" if need == "patients" else need for need in judged.needs)
+        return f"More {listed(list(more))} at home would settle it." if judged.needs else ""
     if math.isnan(half) or judged.reason is not Reason.TOO_WIDE:
         return ""
     seen = f"A loss under {points(half, findings)} could not have been seen."
@@ -205,7 +131,13 @@ class Light:
 
 
 def lights(
-    checked: Sequence[Check], late: str, below: Sequence[str], few: Sequence[str], overlooked: Light | None = None
+    checked: Sequence[Check],
+    late: str,
+    below: Sequence[str],
+    few: Sequence[str],
+    overlooked: Light | None = None,
+    stuck: str = "",
+    thresholds: Light | None = None,
 ) -> list[Light]:
     """Return what readers ask first of a study.
 
@@ -216,6 +148,8 @@ def lights(
     below : sites that are surely predicted worse than by guessing
     few : what is said of sites with one class, or with few samples of one
     overlooked : for a task without classes of images, what stands in the place of the lights about these
+    stuck : what is said of trainings that answer with one class; empty if none does
+    thresholds : whether threshold and probabilities hold outside, where that is known
     """
     torn = [check for check in checked if check.what == TORN and check.status == "PROBLEM"]
     worst = next((s for s in ("PROBLEM", "suspect", "unknown") if any(check.status == s for check in checked)), "ok")
@@ -226,7 +160,9 @@ def lights(
         Light(
             "Leaks and copies", worst.lower() if checked else "unknown", joined(*found[:1]) or "nothing found", "care"
         ),
-        Light("Converged", "suspect" if late else "ok", late or "by validation", "care"),
+        Light("Answers one class", "problem", stuck, "care")
+        if stuck
+        else Light("Converged", "suspect" if late else "ok", late or "by validation", "care"),
     ]
     if overlooked:
         return [*first, overlooked]
@@ -241,4 +177,5 @@ def lights(
         Light(
             "Classes and events", "suspect" if few else "ok", listed(said) or "enough of each at all sites", "cohort"
         ),
+        *([thresholds] if thresholds else []),
     ]

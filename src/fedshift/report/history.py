@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..analysis.conditions import Condition
+from ..analysis.effects import MARGIN
 from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
 from ..analysis.table import Table
@@ -21,6 +23,8 @@ from .phrases import chosen_by, in_percent
 
 SMALL = 0.005
 """A rise of validation accuracy that counts as none."""
+STUCK = 0.98
+"""A share of one class among the answers with which a training has learnt to give that class."""
 FEWEST_ROUNDS = 10
 """With fewer rounds nobody can see whether validation still rises."""
 
@@ -73,6 +77,44 @@ def trained(results: StudyResults) -> list[Trained]:
         for condition in findings.conditions
         for name, run in condition.runs.items()
     ]
+
+
+def validated(results: StudyResults) -> dict[str, float]:
+    """Return the mean validation value at home of the kept rounds, by the id of each condition; more is better.
+
+    It is NaN where a run has none, or where rounds were selected at other sites.
+    """
+    found = {}
+    for condition in results.findings.conditions:
+        sign = -1 if condition.run.training.select_by == "loss" else 1
+        values = [results.manifests[name].get("best_value") for name in condition.runs]
+        numbers = [sign * float(value) for value in values if isinstance(value, int | float)]
+        known = len(numbers) == len(values) and not condition.run.training.select_at
+        found[condition.id] = float(np.mean(numbers)) if known else NAN
+    return found
+
+
+def of_one_class(results: StudyResults, condition: Condition) -> str:
+    """Return that trainings of a condition answer nearly always with one class at home; empty where none does."""
+    findings = results.findings
+    key = findings.level_inference(condition)
+    if not results.plan.study.task.has_probabilities:
+        return ""
+    stuck = set()
+    for run, parts in results.predictions.by_site(condition.runs.values(), key):
+        answers = [part for part in parts if part.role == "internal"]
+        if answers:
+            given = np.concatenate([part.probability.argmax(1) for part in answers])
+            label = np.concatenate([part.label for part in answers])
+            commonest = np.bincount(given).argmax()
+            if (given == commonest).mean() >= STUCK and (label == commonest).mean() < STUCK - MARGIN:
+                stuck.add(run.id)
+    if not stuck:
+        return ""
+    return (
+        f"{len(stuck)} of {len(condition.runs)} trainings answer with one class for at least {100 * STUCK:.0f} % of "
+        "the images at home: more rounds, or `class_weights: balanced`"
+    )
 
 
 def costs(runs: list[Trained]) -> Table:

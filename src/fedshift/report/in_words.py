@@ -9,12 +9,17 @@ from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
 from ..analysis.values import inner, listed
 from ..analysis.verdict import Reason, Verdict, Word
-from .phrases import capital, level, noun, points
+from .phrases import capital, noun, points
+from .verdict_texts import Told
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NAMED = 4
 """Hospitals outside that are named. More are only counted."""
 INVENTED = "The images are invented and show nothing about any hospital; if they were real, "
+BEATEN = (
+    "you may not conclude that a network is of use: it works about as well in {these} as at home, but a simple "
+    "classifier without a network works better."
+)
 FAULTY = "Conclude nothing before the faults of the data that stand at the top of this page are corrected."
 
 
@@ -35,13 +40,12 @@ def sentences(
     """
     if not (judged.home.known or judged.loss.known or judged.reason is Reason.HOME_UNTESTED):
         return []
-    if faulty:
-        last = FAULTY
-    elif synthetic:
-        last = f"{INVENTED}{_concluded(judged, beaten)}"
-    else:
-        last = f"So {_concluded(judged, beaten)}"
-    return [_tested(findings, condition, unit), _came_out(findings, judged), last]
+    told = Told(findings, condition, judged, unit)
+    concluded = told.said("concluded")
+    if beaten and judged.word is Word.HOLDS:
+        concluded = BEATEN.format_map(told.fields)
+    last = FAULTY if faulty else f"{INVENTED if synthetic else 'So '}{concluded}"
+    return [_tested(findings, condition, unit), told.said("came_out"), last]
 
 
 def in_letters(count: int) -> str:
@@ -86,91 +90,6 @@ def _people(findings: Findings, condition: Condition, role: str, unit: str) -> s
     if value.patients > 0:
         return f"{value.patients:,.0f} {unit}"
     return unit
-
-
-def _came_out(findings: Findings, judged: Verdict) -> str:
-    """Return the result with two numbers at most, and how far chance may have moved it."""
-    metric = findings.headline
-    its = f"its {inner(metric)}"
-    loss = judged.loss
-    home = f"{its} was {level(judged.home.mean, metric)}"
-    reference = findings.better(judged.home)
-    sign = 1 if metric.higher_is_better else -1
-    blind = level(sign * max(reference.chance, reference.majority), metric)
-    if judged.word is Word.HOLDS and round(loss.high, 3) <= 0:
-        return f"Outside, {its} was no worse than at home, even with the worst of luck."
-    if judged.word is Word.HOLDS:
-        worst = points(loss.high, findings)
-        return f"Outside, {its} was at most {worst} worse than at home, even allowing for chance."
-    if judged.word is Word.LOSES:
-        least = points(loss.low, findings)
-        return (
-            f"Outside, {its} was {points(loss.mean, findings)} worse than at home, and at least {least} of that are "
-            "hardly chance."
-        )
-    if judged.reason is Reason.TOO_WIDE:
-        side, or_else = "worse", "no worse at all"
-        if loss.mean < 0:
-            side, or_else = "better", "clearly better"
-        return (
-            f"Outside, {its} came out {points(abs(loss.mean), findings)} {side} than at home, but with other patients "
-            f"or another training it may be {points(loss.high, findings)} worse, or {or_else}."
-        )
-    reasons: dict[Reason | None, str] = {
-        Reason.NOT_COMPARABLE: f"At the hospitals that trained it, {home}; outside, all images of a hospital are of "
-        "one class, and a score there means something else.",
-        Reason.BELOW_CHANCE: f"At {listed(list(judged.below))} its answers point the wrong way, and a guess would "
-        "do better.",
-        Reason.HOME_FAILS: f"Even at the hospitals that trained it, {home}, and giving everybody the same answer, or "
-        f"guessing, would have reached {blind}.",
-        Reason.HOME_IN_DOUBT: f"Even at the hospitals that trained it, {home}, which may be no better than the "
-        f"{blind} of giving everybody the same answer, or of guessing.",
-        Reason.SITES_DISAGREE: "It did worse than at home in one hospital and better in another, and neither is "
-        "chance.",
-        Reason.NO_EXTERNAL_SITE: f"There, {home}.",
-        Reason.ALONE: f"There, {home}.",
-        Reason.HOME_UNTESTED: "The hospitals that trained it kept no images for a test, so that there is nothing to "
-        "compare with.",
-    }
-    few = f"At the hospitals that trained it, {home}, but too few patients were tested to say how sure the result is."
-    return reasons.get(judged.reason, few)
-
-
-def _concluded(judged: Verdict, beaten: bool) -> str:
-    """Return what a reader may conclude, and what not, as the rest of a sentence."""
-    these = "these hospitals"
-    if len(judged.sites) == 1:
-        these = "this hospital"
-    if judged.word is Word.HOLDS and beaten:
-        return (
-            f"you may not conclude that a network is of use: it works about as well in {these} as at home, but a "
-            "simple classifier without a network works better."
-        )
-    if judged.word is Word.HOLDS:
-        return (
-            f"you may expect it to work about as well in {these} as at home, but this says nothing about other "
-            "hospitals, or about its use for patients."
-        )
-    if judged.word is Word.LOSES:
-        return (
-            f"you may conclude that it works less well in {these} than at home, but not how it would do in any other "
-            "hospital."
-        )
-    reasons: dict[Reason | None, str] = {
-        Reason.TOO_WIDE: f"you may conclude neither that it holds up in {these} nor that it fails there, and nothing "
-        "about other hospitals.",
-        Reason.NOT_COMPARABLE: "you may not compare the scores at home with those outside, and conclude nothing.",
-        Reason.BELOW_CHANCE: "you may conclude nothing until somebody has checked how the labels are coded there.",
-        Reason.HOME_FAILS: "you may conclude that it does not work, and need not ask how it does elsewhere.",
-        Reason.HOME_IN_DOUBT: "you may not conclude that it has learnt anything, at home or elsewhere.",
-        Reason.SITES_DISAGREE: "you may read each hospital by itself, but conclude nothing from their mean, and "
-        "nothing about other hospitals.",
-        Reason.HOME_UNTESTED: "you may read the scores outside as they are, but not conclude that anything was lost.",
-        Reason.NO_EXTERNAL_SITE: "you may not conclude how it would do in a hospital that took no part.",
-        Reason.ALONE: "you may not conclude how any of these models would do in another hospital.",
-    }
-    few = f"you may not conclude whether it holds up in {these}: more patients must be tested first."
-    return reasons.get(judged.reason, few)
 
 
 def how_to_read(findings: Findings, condition: Condition, adapted: bool, control: bool) -> Iterator[tuple[str, str]]:

@@ -19,6 +19,8 @@ from ..analysis.results import StudyResults
 from ..analysis.values import DASH, Value, number
 from ..figures._canvas import short
 from ..study.declaration import Study
+from .calibration_section import misjudged, of_hundred
+from .first_screen import Light
 from .html import PageCell, PageTable, Section, further
 from .phrases import bounds, metric_named, resampled
 
@@ -69,6 +71,35 @@ def _of_a_hundred(findings: Findings, points: Points) -> Iterator[str]:
         texts = [*texts[:MOST], f"so on for {len(texts) - MOST} more sites"]
     if texts:
         yield f"The model flags {'; '.join(texts)}. The second number of each site is that of false alarms."
+
+
+def light(results: StudyResults, condition: Condition) -> Light | None:
+    """Return whether threshold and probabilities of a condition hold outside; None where neither is known.
+
+    A rate does not where its interval at an external site lies below its value on the validation samples at home.
+    """
+    findings, points = results.findings, results.operating_points
+    key = findings.level_inference(condition)
+    calibration = results.table("calibration")
+    home = points.get((condition.id, key, VALIDATION, ALL))
+    outside = {site: points.get((condition.id, key, "external", site)) for site in condition.partition.external}
+    wrong = []
+    for site, point in outside.items():
+        if point is None or home is None:
+            continue
+        for name in DRIFTS:
+            there, before = point.rates[name], home.rates[name].mean
+            if there.high < before:
+                rates = (number(x, metric_named(RATE)) for x in (there.mean, before))
+                wrong.append("{} at {} is {} %, at home {} %".format(name, site, *rates))
+    for site, value in misjudged(findings, calibration, condition).items():
+        wrong.append(f"probabilities at {site} are too {'high' if value.high < 1 else 'low'}: {of_hundred(value)}")
+    if not condition.partition.external or (calibration.empty and not any(outside.values())):
+        return None
+    more = f"; {len(wrong) - 2} more" if len(wrong) > 2 else ""
+    detail = "; ".join(wrong[:2]) + more
+    place = "operating-point" if points else "calibration"
+    return Light("Threshold and probabilities", "suspect" if wrong else "ok", detail or "as at home", place)
 
 
 def _classes(study: Study) -> tuple[str, str]:

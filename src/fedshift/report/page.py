@@ -47,7 +47,7 @@ from .cohort import EVENTS, Cohort, cohorts, events, problems
 from .downloads import Download, download, downloads
 from .first_screen import Screen, lights, screen
 from .forest import WIDTHS, Forest, forest, pooled
-from .history import costs, facts, runs_table, specs, trained, unfinished
+from .history import costs, facts, of_one_class, runs_table, specs, trained, unfinished, validated
 from .html import PageCell, PageTable, plain, render
 from .phrases import bounds, counted, heading, joined, level, resampled
 from .protocol import glossary, protocol
@@ -109,7 +109,7 @@ def context(results: StudyResults) -> dict[str, Any]:
     checks = [check for cohort in people for check in cohort.checks]
     faults = problems(people)
     faulty = bool(faults or few) or any(cohort.doubted for cohort in people)
-    told = answer(findings, unit, faulty)
+    told = answer(findings, unit, faulty, validated(results))
     worse = beaten(controls, told.condition, findings.level_inference(told.condition))
     first = screen(findings, told.condition, told.judged, unit, _to_do_first(people, faults, few, unit), worse)
     late = next(unfinished(findings, runs, results.rounds), "")
@@ -136,7 +136,15 @@ def context(results: StudyResults) -> dict[str, Any]:
             findings, told.condition, told.judged, unit, bool(faults), results.synthetic, bool(worse)
         ),
         "how_to_read": list(in_words.how_to_read(findings, told.condition, tested is not None, bool(controls))),
-        "lights": lights(checks, late, told.judged.below, few, overlooked.light(counts)),
+        "lights": lights(
+            checks,
+            late,
+            told.judged.below,
+            few,
+            overlooked.light(counts),
+            of_one_class(results, told.condition),
+            operating_point_section.light(results, told.condition),
+        ),
         "forests": _forests(results, told, first, unit),
         "pooled": pooled(findings, told.condition),
         "tiles": [*told.tiles, *_control_tile(results, told)],

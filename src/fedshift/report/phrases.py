@@ -119,6 +119,8 @@ def over(value: Value, unit: str) -> str:
     trainings = "trainings"
     if value.patients > 0:
         patients = f"{value.patients:.0f} {unit}"
+        if value.rarer < value.patients:
+            patients += f" ({value.rarer:.0f} of the rarer class)"
         trainings = f"{value.seeds} trainings"
     if value.seeds == 1:
         return f"over {patients} only: one training"

@@ -30,8 +30,8 @@ from . import headline_tables as tables
 
 COLUMNS = [
     *("study", *IDS, *CONDITION, *SITE, *INFERENCE, "metric"),
-    *("n", "patients", "mean", "std", "seeds", "published", "published_std"),
-    *("low", "high", "se", "chance", "majority"),
+    *("n", "patients", "rarer", "mean", "std", "seeds", "published", "published_std"),
+    *("low", "high", "se", "chance", "majority", "p_chance"),
 ]
 
 
@@ -52,8 +52,8 @@ def table(study: Estimates, words: Words, reference: pd.DataFrame) -> pd.DataFra
 
     The unit of aggregation is a seed: each run gives one value for a site, inference and metric, and `mean` and `std`
     (sample standard deviation, n - 1) are over the values of the seeds. `seeds` counts those that are there. `low` and
-    `high` are the 95% interval of the mean score over `patients` (see `estimates`), and `se` is the standard error over
-    patients. `published` and `published_std` are the printed values (see `published_values`), in
+    `high` are the 95% interval of the mean score over `patients` (see `estimates`). `effects.at_sites` describes
+    `rarer`, `se` and `p_chance`. `published` and `published_std` are the printed values (see `published_values`), in
     the unit of the mean. `chance` and `majority` are the scores of a model without knowledge (see `reference`).
     """
     summary = _over_seeds(study.scores).join(published_values.published(words))

@@ -9,89 +9,10 @@ from ..analysis.conditions import ALL, Condition
 from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.values import Value, inner, listed
-from ..analysis.verdict import Reason, Recovery, Verdict, Word, incomparable
-from .phrases import blind, change_interval, interval, level, level_interval, over, points, signed, verb, why_none
+from ..analysis.verdict import Verdict, Word
+from .phrases import interval, level, verb
 
 NO_EXTERNAL_SITE = "The study has no external site, so it cannot say how the model travels."
-
-
-def sentence(findings: Findings, condition: Condition, verdict: Verdict, unit: str = "patients") -> str:
-    """Return the verdict as a sentence that follows the name of its condition; empty without anything to judge."""
-    if verdict.word is Word.CANNOT_TELL:
-        return _why_not(findings, condition, verdict, unit)
-    where = _external_sites(findings, condition)
-    loss = points(verdict.loss.mean, findings)
-    interval = f"({change_interval(verdict.loss, findings, unit)})"
-    if verdict.word is Word.LOSES:
-        return f"loses {loss} at {where} {interval}{_recovery(findings, condition, verdict.recovery)}."
-    limit = "below zero"
-    if findings.margin:
-        limit = f"under the margin of {points(findings.margin, findings)}"
-    return f"holds up at {where}: the loss is {loss} {interval}, {limit} throughout."
-
-
-def _recovery(findings: Findings, condition: Condition, recovery: Recovery | None) -> str:
-    key = findings.compared_inference(condition)
-    if recovery is None or key is None:
-        return ""
-    gain = findings.gain(condition, key, "external", across=findings.averaged)
-    amount = points(abs(gain.mean), findings)
-    return {
-        Recovery.RECOVERS: f", and {findings.name(key)} recovers {amount}",
-        Recovery.WORSENS: f", and {findings.name(key)} loses another {amount}",
-        Recovery.IN_DOUBT: f", and it is not shown that {findings.name(key)} recovers any of it",
-    }[recovery]
-
-
-def _why_not(findings: Findings, condition: Condition, verdict: Verdict, unit: str) -> str:
-    """Return why nothing can be said, and what would be needed."""
-    home = verdict.home
-    loss = points(verdict.loss.mean, findings)
-    home_level = f"{inner(findings.headline)} is {level(home.mean, findings.headline)}"
-    none = f"no interval can be given ({why_none(findings, condition)})"
-    around = f"{level_interval(home, findings, unit)}; {blind(home, findings)}"
-    more = ""
-    if verdict.needs:
-        more = f" More {listed(list(verdict.needs))} would narrow the interval."
-    zero = "no loss"
-    if findings.margin:
-        zero = f"both no loss and {points(findings.margin, findings)}, the margin"
-    reasons = {
-        Reason.NOT_COMPARABLE: f"{inner(findings.headline)} compares classes, and at "
-        f"{listed(incomparable(findings, condition))} all test samples are of one class, or it is not defined.",
-        Reason.BELOW_CHANCE: f"it is worse than guessing at {listed(list(verdict.below))}. Are the labels coded "
-        "the other way round there?",
-        Reason.HOME_UNTESTED: "there are no test samples at home to compare with.",
-        Reason.HOME_WITHOUT_INTERVAL: f"at home {home_level}, but {none}.",
-        Reason.HOME_FAILS: f"it does not work at home, where {home_level} ({around}).",
-        Reason.HOME_IN_DOUBT: f"it is not shown to work at home, where {home_level} ({around}).{more}",
-        Reason.WITHOUT_INTERVAL: f"the loss outside is {loss}, but {none}.",
-        Reason.TOO_WIDE: f"the loss outside is {loss}, but its 95% interval ({signed(verdict.loss, findings)} "
-        f"{over(verdict.loss, unit)}) includes {zero}.{more}",
-    }
-    # this sentence does not begin with `cannot tell:`
-    if verdict.reason is Reason.SITES_DISAGREE:
-        return _opposite(findings, verdict, unit)
-    if verdict.reason in reasons:
-        return f"cannot tell: {reasons[verdict.reason]}"
-    return ""
-
-
-def _opposite(findings: Findings, verdict: Verdict, unit: str) -> str:
-    """Return why a mean over sites of opposite sign says nothing; empty where there are none."""
-    sites = verdict.opposite(findings.margin)
-    if sites is None:
-        return ""
-    values = {site: verdict.sites[site] for site in sites}
-    loses, gains = (
-        f"{points(abs(value.mean), findings)} at {site} ({change_interval(value, findings, unit)})"
-        for site, value in values.items()
-    )
-    mean = points(verdict.loss.mean, findings)
-    return (
-        f"cannot tell from the mean: it loses {loses} and gains {gains}. The mean loss of {mean} says nothing of "
-        "either."
-    )
 
 
 def these_only(verdict: Verdict) -> str:
@@ -122,16 +43,6 @@ def all_of(verdicts: list[Verdict]) -> str:
     if unclear:
         parts.append(f"for {unclear} the data cannot tell")
     return f"Of {len(words)} conditions {listed(parts)}."
-
-
-def _external_sites(findings: Findings, condition: Condition) -> str:
-    """Return `its 2 external sites`: those at which the metric is defined."""
-    alike = findings.alike(condition)
-    sites = {site for member in alike for site in member.partition.external}
-    count = len(sites - set(findings.left_out("external", conditions=alike)))
-    if count > 1:
-        return f"its {count} external sites"
-    return "its single external site"
 
 
 def beside_control(controls: Controls, unit: str = "patients") -> str:
