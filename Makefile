@@ -19,7 +19,7 @@ CUDA := torch|torchvision|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+
 SYNC = $(BIN)/uv pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python
 INSTALL = $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python
 
-.PHONY: help setup exports flower docs demo federation test test-all coverage lint format faults bench gpu lock schema reproduce claims gallery clean
+.PHONY: help setup exports flower docs demo federation test test-all test-coverage lint format faults bench coverage gpu lock schema reproduce claims gallery clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -98,7 +98,7 @@ test-all: $(STAMP) ## run all tests, all studies of papers, and real sites over 
 	@$(SET_UP) $(EXPORTS_STAMP) $(DOCS_STAMP) $(FLOWER_STAMP) || true
 	$(PARTS) --all
 
-coverage: $(STAMP) ## run all tests and list the lines of src that none reaches
+test-coverage: $(STAMP) ## run all tests and list the lines of src that none reaches
 	@$(SET_UP) $(EXPORTS_STAMP) $(DOCS_STAMP) || true
 	$(PARTS) --coverage
 
@@ -122,6 +122,9 @@ faults: $(EXPORTS_STAMP) ## disturb the workflow FAULTS times (120), damage and 
 
 bench: $(STAMP) ## measure speed and memory as ratios; writes benchmarks/results/DATE.json
 	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/run.py # processor time, in which threads that wait would count
+
+coverage: $(STAMP) ## simulate how often intervals and verdicts are right, and write the tables into docs/verdicts.md
+	@$(BIN)/python benchmarks/simulated.py --write
 
 gpu: $(STAMP)    ## on a GPU: right numbers, speed over a bare loop, hours of studies; within 7 minutes (PART=..., MINUTES=...)
 	@$(BIN)/python benchmarks/gpu.py $(PART) --minutes $(or $(MINUTES),7)

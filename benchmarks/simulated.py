@@ -1,0 +1,427 @@
+"""How often intervals hold the truth, and verdicts are true: `python benchmarks/simulated.py [--studies N] [--write]`.
+
+Hospitals, patients, images and trainings are invented, with a known truth; every estimate, interval and verdict comes
+from the functions that make those of a page. A study has patients with several images each, trainings that differ, and
+what a training does to single patients. `--write` puts the tables into docs/verdicts.md.
+
+The standard error of a share of 300 studies is 1.3 points at 95 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit, ndtr
+
+from fedshift.analysis import effects, estimates
+from fedshift.analysis.effects import Estimates
+from fedshift.analysis.estimates import Estimate
+from fedshift.analysis.findings import Findings
+from fedshift.analysis.names import LEVELS, Names
+from fedshift.analysis.verdict import verdict
+from fedshift.core import registry
+from fedshift.datasets import Card, Dataset
+from fedshift.metrics import Metric
+from fedshift.study.plan import Plan, Study
+
+PAGE = Path(__file__).parents[1] / "docs" / "verdicts.md"
+BEGIN, END = "<!-- Coverage begins: make coverage writes it -->\n", "<!-- Coverage ends -->"
+LEVEL = 0.95
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+
+
+@dataclass(frozen=True)
+class Hospital:
+    """A hospital whose images have a latent score: that of their class, plus patient, image, training and both.
+
+    `apart` is the distance of the classes; the deviations are those of patients, of images, of a training's shift of
+    all scores, and of what a training does to single images. `positive` is the share of patients with the disease.
+    """
+
+    name: str
+    patients: int
+    apart: float = 1.6
+    images: int = 3
+    positive: float = 0.5
+    of_patients: float = 0.6
+    of_images: float = 0.7
+    of_trainings: float = 0.15
+    of_both: float = 0.4
+
+    def drawn(self, rng: np.random.Generator, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return labels (n,), the patients of the images (n,), and probabilities (trainings, n) of the disease."""
+        sick = rng.random(self.patients) < self.positive
+        people = np.repeat(np.arange(self.patients), self.images)
+        label = sick[people].astype(int)
+        score = (label - 0.5) * self.apart + self.of_patients * rng.standard_normal(self.patients)[people]
+        score = score + self.of_images * rng.standard_normal(len(people))
+        noise = self.of_both * rng.standard_normal((len(shifts), len(people)))
+        return label, people, expit(2 * (score + noise + self.of_trainings * shifts[:, None]))
+
+    @property
+    def spread(self) -> float:
+        """The deviation of scores of one class and training."""
+        return float(np.sqrt(self.of_patients**2 + self.of_images**2 + self.of_both**2))
+
+    def truth(self, metric: str) -> float:
+        """Return the value over all patients and trainings."""
+        shift = self.of_trainings * _NODES
+        if metric == "auc":
+            return float(ndtr(self.apart / (np.sqrt(2) * self.spread)))
+        sensitivity, specificity = (ndtr((self.apart / 2 + sign * shift) / self.spread) for sign in (1, -1))
+        if metric == "sensitivity":
+            return float(_WEIGHTS @ sensitivity)
+        if metric == "balanced_accuracy":
+            return float(_WEIGHTS @ (sensitivity + specificity) / 2)
+        if metric == "accuracy":
+            return float(_WEIGHTS @ (self.positive * sensitivity + (1 - self.positive) * specificity))
+        inner = self.spread * _NODES
+        squares = (expit(2 * (shift[:, None] - sign * self.apart / 2 + sign * inner)) for sign in (1, -1))
+        low, high = (_WEIGHTS @ (np.abs(gap - y) ** 2 @ _WEIGHTS) for gap, y in zip(squares, (0, 1), strict=True))
+        return float(self.positive * high + (1 - self.positive) * low)
+
+    def scored(self, rng: np.random.Generator, shifts: np.ndarray, metrics: Sequence[Metric]) -> list[Estimate]:
+        """Return the estimate of each metric over the trainings, as a study makes it."""
+        label, people, probability = self.drawn(rng, shifts)
+        return [_over_trainings(metric, label, people, probability, self.name) for metric in metrics]
+
+
+@dataclass(frozen=True)
+class Right:
+    """A hospital whose images are right or wrong: so many of them are right, whatever their class."""
+
+    name: str
+    patients: int
+    right: float
+    images: int = 1
+    alike: float = 0.4
+    of_trainings: float = 0.1
+
+    def truth(self, metric: str) -> float:
+        """Return the share of right images over all patients and trainings."""
+        return float(ndtr(_quantile(self.right) / np.sqrt(1 + self.of_trainings**2)))
+
+    def scored(self, rng: np.random.Generator, shifts: np.ndarray, metrics: Sequence[Metric]) -> list[Estimate]:
+        """Return the estimate of each metric over the trainings; half of the patients have the disease."""
+        people = np.repeat(np.arange(self.patients), self.images)
+        label = people % 2
+        latent = np.sqrt(self.alike) * rng.standard_normal(self.patients)[people]
+        latent = latent + np.sqrt(0.9 - self.alike) * rng.standard_normal(len(people))
+        noise = np.sqrt(0.1) * rng.standard_normal((len(shifts), len(people)))
+        right = latent + noise + self.of_trainings * shifts[:, None] < _quantile(self.right)
+        probability = np.where(right == (label == 1), 0.9, 0.1)
+        return [_over_trainings(metric, label, people, probability, self.name) for metric in metrics]
+
+
+def _quantile(share: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri(share))
+
+
+def _over_trainings(
+    metric: Metric, label: np.ndarray, people: np.ndarray, probability: np.ndarray, site: str
+) -> Estimate:
+    trainings = []
+    for seed, one in enumerate(probability):
+        score = estimates.of_metric(metric, label, np.stack([1 - one, one], 1), people, ("invented", site), seed)
+        if not np.isnan(score.mean):
+            trainings.append(score)
+    return estimates.over_trainings(trainings) if trainings else estimates.NOTHING
+
+
+def metric_of(name: str) -> Metric:
+    """Return a metric by its name."""
+    metric: Metric = registry.build("metric", name)
+    return metric
+
+
+class Covered(NamedTuple):
+    """How many intervals there were, and how many of them held the truth."""
+
+    held: int
+    known: int
+    of: int
+
+    @property
+    def text(self) -> str:
+        """The share in percent; with the share of studies that have an interval, where some have none."""
+        if not self.known:
+            return "none"
+        share = f"{100 * self.held / self.known:.0f}"
+        return share if self.known == self.of else f"{share} ({100 * self.known / self.of:.0f} have one)"
+
+
+def covered(found: Iterator[tuple[tuple[float, float], float]]) -> Covered:
+    """Return how often intervals, each beside the truth, hold it."""
+    rows = list(found)
+    known = [(low, high, truth) for (low, high), truth in rows if not np.isnan(low)]
+    return Covered(sum(low <= truth <= high for low, high, truth in known), len(known), len(rows))
+
+
+# ---- intervals
+
+
+def levels(name: str, patients: int, trainings: int, studies: int, seed: int = 0, **changes: Any) -> Covered:
+    """Return the coverage of the score at one hospital."""
+    metric, rng = metric_of(name), np.random.default_rng([seed, patients, trainings])
+    hospital = Hospital("a", patients, **changes)
+    truth = hospital.truth(name)
+
+    def rows() -> Iterator[tuple[tuple[float, float], float]]:
+        for _ in range(studies):
+            (one,) = hospital.scored(rng, rng.standard_normal(trainings), [metric])
+            yield one.bounded(metric.ends)[:2], truth
+
+    return covered(rows())
+
+
+def near_the_end(patients: int, trainings: int, images: int, studies: int, seed: int = 0) -> tuple[Covered, Covered]:
+    """Return the coverage of a share of 89 % outside, and of the loss from 99 % at home."""
+    metric, rng = metric_of("accuracy"), np.random.default_rng([seed, patients, trainings, images])
+    home, outside = (Right(name, patients, right, images) for name, right in (("home", 0.99), ("out", 0.89)))
+    truths = [one.truth("accuracy") for one in (home, outside)]
+    level, loss = [], []
+    for _ in range(studies):
+        shifts = rng.standard_normal(trainings)
+        both = [one.scored(rng, shifts, [metric])[0] for one in (home, outside)]
+        level.append((both[1].bounded(metric.ends)[:2], truths[1]))
+        loss.append((estimates.minus(*both).bounded(metric.ends, difference=True)[:2], truths[0] - truths[1]))
+    return covered(iter(level)), covered(iter(loss))
+
+
+def differences(name: str, patients: int, trainings: int, studies: int, seed: int = 0) -> dict[str, Covered]:
+    """Return the coverage of a loss from three hospitals to two, of a gain there, and of another method's difference.
+
+    The adapted and the other method see the same patients as the first; each moves their scores in its own way.
+    """
+    metric, rng = metric_of(name), np.random.default_rng([seed, patients, trainings])
+    inside = [Hospital(f"in{k}", patients, apart=2.2) for k in range(3)]
+    outside = [Hospital(f"out{k}", patients, apart=1.4) for k in range(2)]
+    found: dict[str, list[tuple[tuple[float, float], float]]] = {"loss": [], "gain": [], "difference": []}
+    better = [Hospital(one.name, patients, apart=1.8) for one in outside]
+    truth_in, truth_out, truth_better = (
+        float(np.mean([one.truth(name) for one in group])) for group in (inside, outside, better)
+    )
+    for _ in range(studies):
+        shifts, others = rng.standard_normal(trainings), rng.standard_normal(trainings)
+        home = estimates.mean([one.scored(rng, shifts, [metric])[0] for one in inside])
+        state = int(rng.integers(2**31))
+        alone, adapted, other = (
+            estimates.mean(
+                [one.scored(np.random.default_rng([state, k]), of, [metric])[0] for k, one in enumerate(group)]
+            )
+            for group, of in ((outside, shifts), (better, shifts), (better, others))
+        )
+        for what, one, truth in (
+            ("loss", estimates.minus(home, alone), truth_in - truth_out),
+            ("gain", estimates.minus(adapted, alone), truth_better - truth_out),
+            ("difference", estimates.minus(other, alone), truth_better - truth_out),
+        ):
+            found[what].append((one.bounded(metric.ends, difference=True)[:2], truth))
+    return {what: covered(iter(rows)) for what, rows in found.items()}
+
+
+def dice(patients: int, trainings: int, missed: float, studies: int, seed: int = 0) -> Covered:
+    """Return the coverage of the mean Dice at a hospital where a share of the structures is missed altogether."""
+    rng = np.random.default_rng([seed, patients, trainings, int(100 * missed)])
+    rows = []
+    for _ in range(studies):
+        own = 0.05 * rng.standard_normal(patients)
+        never = rng.random(patients) < 0.7 * missed
+        scores = 0.85 + own + 0.03 * rng.standard_normal((trainings, patients))
+        scores = np.clip(scores + 0.01 * rng.standard_normal((trainings, 1)), 0, 1)
+        now = rng.random((trainings, patients)) < 0.3 * missed / (1 - 0.7 * missed)
+        scores = np.where(never | now, 0.0, scores)
+        people, group = np.arange(patients), ("invented", "a")
+        of_trainings = [
+            estimates.single(row.mean(), (row - row.mean()) / patients, people, group, seed, "unit")
+            for seed, row in enumerate(scores)
+        ]
+        rows.append((estimates.over_trainings(of_trainings).bounded((0.0, 1.0))[:2], 0.85 * (1 - missed)))
+    return covered(iter(rows))
+
+
+# ---- verdicts
+
+
+class Invented(Dataset):
+    """Invented images, for the names of their classes."""
+
+    name = "invented"
+    classes: tuple[str, ...] = ("healthy", "sick")
+
+    def card(self) -> Card:
+        return Card("Invented", "1", "nowhere", "CC0", "nobody")
+
+
+class Simulated(Estimates):
+    """The estimates of a study without files: the scores at each site are given."""
+
+    def __init__(self, names: Names, metrics: Mapping[str, Metric], sites: Mapping[Any, Estimate], blind: Any) -> None:
+        self.names = names
+        self.metrics = dict(metrics)
+        self.left_out = set()
+        self.__dict__["sites"] = dict(sites)
+        self.blind = blind
+
+    def _blind(self, condition: Any, site: str, metric: Metric, classes: int) -> Estimate:
+        if metric.name in effects.UNMOVED:
+            return super()._blind(condition, site, metric, classes)
+        return self.blind[site]
+
+
+class Trial:
+    """A study of hospitals inside and outside, with one condition and one inference."""
+
+    def __init__(self, inside: Sequence[Any], outside: Sequence[Any], headline: str, trainings: int) -> None:
+        self.hospitals = [("internal", one) for one in inside] + [("external", one) for one in outside]
+        study = Study.model_validate(
+            {
+                "title": "A trial",
+                "dataset": Invented(),
+                "partition": {"internal": [one.name for one in inside], "external": [one.name for one in outside]},
+                "model": "mlp",
+                "training": {"rounds": 1},
+                "runs": [{"algorithm": "fedavg"}],
+                "seeds": list(range(trainings)),
+                "inferences": ["source"],
+                "metrics": [headline],
+                "headline": headline,
+                "figures": [],
+            }
+        )
+        self.plan = Plan("trial", Path(tempfile.gettempdir()) / "trial.yaml", "paper", study)
+        self.names = Names(self.plan)
+        self.metric = metric_of(headline)
+        self.trainings = trainings
+
+    def findings(self, rng: np.random.Generator) -> Findings:
+        """Return the numbers of one such study, through the tables that a page is made of."""
+        (condition,) = self.names.conditions
+        (inference,) = self.plan.inferences
+        shifts = rng.standard_normal(self.trainings)
+        sites, blind, rows = {}, {}, []
+        for role, one in self.hospitals:
+            if isinstance(one, Right):
+                label, people = (
+                    np.repeat(np.arange(one.patients) % 2, one.images),
+                    np.repeat(np.arange(one.patients), one.images),
+                )
+                (score,) = one.scored(rng, shifts, [self.metric])
+            else:
+                label, people, probability = one.drawn(rng, shifts)
+                score = _over_trainings(self.metric, label, people, probability, one.name)
+            level = (condition, role, one.name, inference, self.metric.name)
+            shares = np.bincount(label, minlength=2) / len(label)
+            guess = np.tile(shares, (len(label), 1))
+            sites[level] = score
+            blind[one.name] = estimates.of_metric(self.metric, label, guess, people, ("invented", one.name))
+            summary = {"mean": score.mean, "std": score.std, "seeds": len(score.values), "n": len(label)}
+            summary |= {"chance": self.metric.chance(shares), "majority": self.metric.value(label, guess)}
+            rows.append(dict(zip(LEVELS, level, strict=True)) | summary)
+        study = Simulated(self.names, {self.metric.name: self.metric}, sites, blind)
+        table = pd.DataFrame(rows).join(effects.at_sites(study), on=LEVELS)
+        return Findings(self.names, table, effects.table(study))
+
+    def said(self, studies: int, seed: int = 0) -> dict[str, float]:
+        """Return how often each word is said, as shares of the studies."""
+        rng = np.random.default_rng([seed, self.trainings])
+        words = []
+        for _ in range(studies):
+            found = self.findings(rng)
+            words.append(verdict(found, found.conditions[0]).word.value)
+        return {word: words.count(word) / studies for word in ("holds up", "loses", "cannot tell")}
+
+
+def trial(patients: int, right: tuple[float, float], sites: tuple[int, int], trainings: int, images: int = 1) -> Trial:
+    """Return a study of hospitals of so many patients, with these shares of right images at home and outside."""
+    inside = [Right(f"in{k}", patients, right[0], images) for k in range(sites[0])]
+    outside = [Right(f"out{k}", patients, right[1], images) for k in range(sites[1])]
+    return Trial(inside, outside, "accuracy", trainings)
+
+
+def failing(patients: int, trainings: int) -> Trial:
+    """Return a study of five hospitals outside, of which one loses 20 points and four lose none."""
+    inside = [Right(f"in{k}", 2 * patients, 0.9, 3) for k in range(3)]
+    outside = [Right(f"out{k}", patients, 0.7 if k == 0 else 0.9, 3) for k in range(5)]
+    return Trial(inside, outside, "accuracy", trainings)
+
+
+# ---- tables
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)) + "\n"
+
+
+TRAININGS = (1, 3, 5)
+HEADS = ("1 training", "3 trainings", "5 trainings")
+
+
+def tables(studies: int) -> Iterator[str]:
+    """Yield the tables, each with a line that says what it is."""
+    some = max(studies // 3, 50)
+    yield "Shares in percent; nominal is 95. A level with one training is about the method, not about that training.\n"
+    cells = [
+        [f"{metric}, {n} patients", *(levels(metric, n, k, studies).text for k in TRAININGS)]
+        for metric, n in itertools.product(("accuracy", "balanced_accuracy", "auc", "brier"), (10, 30, 100, 500))
+    ]
+    yield table(["level", *HEADS], cells)
+    cells = [
+        [
+            f"{n} patients, {images} image{'s' * (images > 1)} each",
+            *(" / ".join(one.text for one in near_the_end(n, k, images, studies)) for k in TRAININGS),
+        ]
+        for images, n in itertools.product((1, 5), (5, 10, 20, 50))
+    ]
+    yield table(["89 % right outside / the loss from 99 % at home", *HEADS], cells)
+    cells = []
+    for metric, n in itertools.product(("accuracy", "auc"), (30, 100)):
+        found = [differences(metric, n, k, some) for k in TRAININGS]
+        cells += [[f"{what}, {metric}, {n} patients a site", *(one[what].text for one in found)] for what in found[0]]
+    yield table(["difference", *HEADS], cells)
+    cells = [
+        [f"{100 * missed:.0f} % missed, {n} patients", *(dice(n, k, missed, studies).text for k in TRAININGS)]
+        for missed, n in itertools.product((0.1, 0.0), (5, 10, 30, 100))
+    ]
+    yield table(["mean Dice", *HEADS], cells)
+    cells = []
+    for n, right in itertools.product((5, 10, 20, 50, 200), ((0.99, 0.89), (0.9, 0.8), (0.9, 0.9), (0.99, 0.99))):
+        words = trial(n, right, (3, 2), 3).said(some)
+        name = f"{n} patients a site, {100 * right[0]:.0f} % at home, {100 * right[1]:.0f} % outside"
+        cells.append([name, *(f"{100 * share:.1f}" for share in words.values())])
+    for n in (30, 100, 400):
+        words = failing(n, 3).said(some)
+        cells.append([f"{n} patients a site, one of five loses 20 points", *(f"{100 * s:.1f}" for s in words.values())])
+    yield table(["three hospitals at home, two outside, margin 5 points", "holds up", "loses", "cannot tell"], cells)
+
+
+def main() -> None:
+    """Print the tables, or write them into the documentation."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", type=int, default=300, help="invented studies of each cell")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/verdicts.md")
+    chosen = parser.parse_args()
+    made = []
+    for text in tables(chosen.studies):
+        print(text, flush=True)
+        made.append(text)
+    if chosen.write:
+        page = PAGE.read_text(encoding="utf-8")
+        before, after = page.split(BEGIN)[0], page.split(END)[1]
+        PAGE.write_text(f"{before}{BEGIN}\n{chr(10).join(made)}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Intervals hold the truth, and verdicts are true, as often as they say: a few cells of `make coverage`.
+
+Seeds are fixed. Bounds are binomial: what a share of 95 % (or of 2.5 % false words) leaves in 99.9 % of such draws.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from scipy.stats import binom
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+import simulated
+from simulated import Covered
+
+sys.path.pop()
+STUDIES = 120
+
+
+def holds(found: Covered, least: float = 0.95) -> bool:
+    """Whether as many intervals hold the truth as 999 in 1000 such draws do."""
+    return found.known == found.of and found.held >= binom.ppf(0.001, found.known, least)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "balanced_accuracy", "auc", "brier"])
+def test_levels(metric: str) -> None:
+    assert holds(simulated.levels(metric, 30, 3, STUDIES, seed=1))
+
+
+@pytest.mark.parametrize("images", [1, 5])
+@pytest.mark.parametrize("patients", [5, 20])
+def test_shares_near_their_end_and_losses_from_there(patients: int, images: int) -> None:
+    """89 % outside, and the loss from 99 % at home, where five patients are often all right."""
+    level, loss = simulated.near_the_end(patients, 3, images, STUDIES, seed=1)
+    assert holds(level) and holds(loss)
+
+
+def test_differences() -> None:
+    for found in simulated.differences("auc", 30, 3, 40, seed=1).values():
+        assert holds(found)
+
+
+@pytest.mark.parametrize("patients", [10, 30])
+def test_a_mean_dice_whose_misses_a_sample_may_not_have(patients: int) -> None:
+    assert holds(simulated.dice(patients, 3, 0.1, STUDIES, seed=1), 0.92)
+
+
+def test_words() -> None:
+    """Ten points are lost of 99: it never holds up. Nothing is lost: it hardly ever loses."""
+    most = binom.ppf(0.999, 30, 0.025)
+    lost = simulated.trial(5, (0.99, 0.89), (3, 2), 3).said(30, seed=1)
+    nothing = simulated.trial(20, (0.9, 0.9), (3, 2), 3, images=3).said(30, seed=1)
+    assert 30 * lost["holds up"] <= most and 30 * nothing["loses"] <= most
+
+
+def test_too_narrow_an_interval_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the floor, all five patients right are certain: the loss is covered far too seldom."""
+    monkeypatch.setattr(simulated.estimates, "_sided", lambda part, *_: part)
+    assert not holds(simulated.near_the_end(5, 3, 1, STUDIES, seed=1)[1])
