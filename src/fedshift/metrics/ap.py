@@ -27,7 +27,7 @@ class AP(Metric):
     )
     interval_note = (
         "The interval of an average precision is made on the logit scale, with the change of the score by the weight "
-        "of each patient, to first order; there is none where it is 0 or 1."
+        "of each patient, to first order; where it is 1, half a pair of patients counts as wrongly ordered."
     )
 
     def value(self, label: np.ndarray, probability: np.ndarray) -> float:

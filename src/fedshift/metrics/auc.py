@@ -20,7 +20,8 @@ class AUC(Metric):
     by_class = True
     logit = True
     interval_note = (
-        "The interval of an AUC is made on the logit scale; there is none where it is 0 or 1. Samples enter by the "
+        "The interval of an AUC is made on the logit scale; where it is 1, half a pair of patients counts as wrongly "
+        "ordered. Samples enter by the "
         "share of the other class that they are ranked above or below."
     )
 

@@ -92,9 +92,24 @@ def _people(findings: Findings, condition: Condition, role: str, unit: str) -> s
     return unit
 
 
+def _marks(findings: Findings, condition: Condition) -> str:
+    """Return what a mark and its bar are; one training says something about that model alone."""
+    name = inner(findings.headline)
+    if len(condition.seeds) == 1:
+        return (
+            f"The {name} of this one model, not of the method that made it: trained once more, it may lie outside of "
+            "the bar. The bar is its 95% interval: of a hundred such tests with other patients, about 95 have a bar "
+            "that holds the true value of this model. Few patients make it long."
+        )
+    return (
+        f"The mean {name} of trainings that differ by chance alone. The bar is its 95% interval: of a hundred studies "
+        "with other test patients and other trainings on the same training patients, about 95 have a bar that holds "
+        "the true value. Few patients, or trainings that disagree, make it long."
+    )
+
+
 def how_to_read(findings: Findings, condition: Condition, adapted: bool, control: bool) -> Iterator[tuple[str, str]]:
     """Yield each part of the first screen with its meaning; `adapted` and `control` say whether it has such marks."""
-    metric = findings.headline
     yield (
         "Rows",
         "One for each hospital, with the patients who were tested. Those above the line trained the model (at home), "
@@ -102,9 +117,7 @@ def how_to_read(findings: Findings, condition: Condition, adapted: bool, control
     )
     yield (
         "Round marks and bars",
-        f"The mean {inner(metric)} of trainings that differ by chance alone. The bar is its 95% interval: of a hundred "
-        "studies made in the same way, about 95 have a bar that holds the true value. Hardly any patients, or "
-        "trainings that disagree, make it long.",
+        _marks(findings, condition),
     )
     if adapted:
         yield (
@@ -128,8 +141,8 @@ def how_to_read(findings: Findings, condition: Condition, adapted: bool, control
         yield (
             "Grey band",
             f"The margin: a loss of {points(findings.margin, findings)} that the study counts as holding up. It holds "
-            "up if the whole bar of the loss ends before the band does, and loses if the whole bar is right of zero. "
-            "Otherwise nobody can tell.",
+            "up if the whole bar of the loss ends before the band does, and loses if the whole bar is right of zero; "
+            "how much is open where the bar begins in the band. Otherwise nobody can tell.",
         )
     yield (
         "ok, suspect, problem",

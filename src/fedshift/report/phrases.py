@@ -153,10 +153,6 @@ def why_none(findings: Findings, condition: Condition, roles: tuple[str, ...] = 
     if metric.by_class:
         reason += " of a class"
     sites = findings.without_interval(findings.alike(condition), roles)
-    if metric.logit:
-        reason += ", or a value of 0 or 1"
-        if sites:
-            reason += ","
     if sites:
         reason += f" at {listed(sites)}"
     return reason

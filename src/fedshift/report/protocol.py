@@ -104,7 +104,7 @@ def _intervals(findings: Findings) -> list[str]:
     by_class = [inner(metric) for metric in metrics if metric.by_class]
     if by_class:
         few += f" ({listed(by_class)}: of each class that counts)"
-    few += ", nor for a mean over sites one of which has none"
+    few += "; the mean over sites leaves out those with fewer, where others have enough"
     without = [inner(metric) for metric in metrics if not metric.has_interval]
     if without:
         few += f"; {listed(without)} {verb(len(without), 'come')} without"
@@ -112,10 +112,13 @@ def _intervals(findings: Findings) -> list[str]:
         f"{LEVEL:.0%} t intervals over patients and trainings, by how much each patient moves the score: the two-way "
         "analysis of variance of trainings that score the same patients (trainings + patients - residual, negative "
         "components counted as zero), with Satterthwaite's degrees of freedom. They say how the result would vary "
-        "with other patients of the same sites and other trainings, not with other sites. They are over single images "
-        "where patients are unknown.",
-        "Differences are paired by patients and seeds. With one seed all intervals are over patients only; a share "
-        "whose patients then have one image each, or that is 0 % or 100 %, has Wilson's interval.",
+        "with other test patients of the same sites and other trainings on the same training patients, not with other "
+        "sites. They are over single images where patients are unknown. With one seed they are over patients only, and "
+        "about that model, not about the method.",
+        "A share varies as Wilson's interval for as many independent samples as vary as much, more towards the middle "
+        "than towards its end, and at least as if half a patient more were answered wrongly, as far as the images of "
+        "a patient agree. A difference between sites adds these distances; one on the same patients is paired by "
+        "patients and seeds.",
         *(metric.interval_note for metric in metrics if metric.interval_note),
         f"{few}.",
     ]
