@@ -331,10 +331,10 @@ def test_a_network_that_holds_up_below_the_control_is_not_shown_as_good(tmp_path
         assert beaten(controls, condition, key) == ""
     controls._differences[condition.id, key, "internal"] = Value(mean=-0.05, low=-0.1, high=-0.01)
     at_home = beaten(controls, condition, key)
-    assert "do better at home: 95.0\xa0% against 90.0\xa0%." in at_home
+    assert "do better at home, by 1.0 to 10.0 points." in at_home
     controls._differences[condition.id, key, "external"] = Value(mean=-0.05, low=-0.1, high=-0.01)
     outside = beaten(controls, condition, key)
-    assert outside == "Colour and texture alone, without a network, do better outside: 95.0\xa0% against 90.0\xa0%."
+    assert outside == "Colour and texture alone, without a network, do better outside, by 1.0 to 10.0 points."
     said = screen(found.findings, condition, told.judged, "patients", beaten=outside)
     assert (said.word, said.tone) == ("A simple classifier is better", "plain")
     assert said.sentence.startswith(outside)

@@ -6,13 +6,15 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, Value, between, number
 from ..papers.hypotheses import CANNOT_TELL, NO, NOT_RUN, YES
 from .html import Fold, PageTable, Section, plain
-from .phrases import capital
+from .phrases import capital, joined
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,9 +43,21 @@ def section(results: StudyResults, unit: str) -> Section | None:
         title = f"Without the {without} {unit} with most test images of each site"
         same = int((fewer["answer"].to_numpy() == rows["answer"].to_numpy()).sum())
         whether = f"Whether a few {unit} decide: {same} of {len(fewer)} answers are the same without them."
+        whether = joined(whether, _largest_change(results.findings, rows, fewer))
         folds.append(Fold(title, [_answers(results.findings, fewer, unit, f"{caption}. {title}")], [whether]))
     shown = _answers(results.findings, rows, unit, caption)
     return Section("hypotheses", "Registered hypotheses", lines, [shown], folds)
+
+
+def _largest_change(findings: Findings, rows: pd.DataFrame, fewer: pd.DataFrame) -> str:
+    """Return the difference that moves furthest without the largest patients; empty where none is known."""
+    before, after = (table["mean"].to_numpy(dtype=float) for table in (rows, fewer))
+    moved = np.abs(after - before)
+    if np.isnan(moved).all():
+        return ""
+    k = int(np.nanargmax(moved))
+    found = (number(x, findings.headline, sign=True) for x in (before[k], after[k]))
+    return "The difference that moves furthest goes from {} to {}: {}".format(*found, rows["claim"].iloc[k])
 
 
 def _answers(findings: Findings, rows: pd.DataFrame, unit: str, caption: str) -> PageTable:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from ..analysis.conditions import ALL, Condition
 from ..analysis.controls import Controls
 from ..analysis.findings import Findings
-from ..analysis.values import Value, inner, listed
+from ..analysis.values import Value, inner, listed, number
 from ..analysis.verdict import Verdict, Word
-from .phrases import interval, level, verb
+from .phrases import interval, level, points, verb
 
 NO_EXTERNAL_SITE = "The study has no external site, so it cannot say how the model travels."
 
@@ -107,18 +107,19 @@ def no_better_at_home(controls: Controls, condition: Condition, key: str) -> boo
 
 
 def beaten(controls: Controls, condition: Condition, key: str) -> str:
-    """Return that the control is surely better than the network, with both scores, outside or else at home.
+    """Return that the control is surely better than the network, and by how much, outside or else at home.
 
     It is empty where the control is better at neither, or nobody can tell.
     """
     findings = controls.findings
-    partition, which = controls.beside(condition)
+    _, which = controls.beside(condition)
     for role, where in (("external", "outside"), ("internal", "at home")):
-        if controls.difference(which, key, role).high < 0:
-            network = findings.effect("level", condition, key, role, across=findings.averaged).mean
-            other, own = (level(x, findings.headline) for x in (controls.level(partition, role).mean, network))
-            sees = controls.about.sees.capitalize()
-            return f"{sees} alone, without a network, do better {where}: {other} against {own}."
+        difference = controls.difference(which, key, role)
+        if difference.high < 0:
+            by = number(-difference.high, findings.headline), points(-difference.low, findings)
+            return (
+                f"{controls.about.sees.capitalize()} alone, without a network, do better {where}, by {' to '.join(by)}."
+            )
     return ""
 
 
