@@ -28,6 +28,8 @@ LEVEL = 0.95
 """Probability that an interval covers."""
 MANY = 10**9
 """Patients of a number that is known beforehand, such as the score of a guess."""
+WILSON = ("share", "unit")
+"""Scales of numbers whose interval is Wilson's."""
 NO_INTERVAL = (float("nan"), float("nan"))
 Group = tuple[str, str]
 """Data and site whose patients are independent of those of other groups; an empty site where sites share images."""
@@ -314,7 +316,8 @@ def single(
     df = float(rarer - 1)
     if scale == "share" and len(numbers) == 1 and _agree(influence[:, 0], people):
         df = np.inf  # each patient counts as one sample, whose variance follows from the share
-    part = Part(total[None], tested, rarer, df, *_agreement(influence, people))
+    alike = _agreement(influence, people) if scale in WILSON else ()
+    part = Part(total[None], tested, rarer, df, *alike)
     return Estimate(values, seeds, {group: _sided(part, value, scale)}, rarer, scale)
 
 
@@ -377,7 +380,7 @@ def _sided(part: Part, value: float, scale: str) -> Part:
     """
     if not 0 <= value <= 1 or not part.rarer:
         return part
-    if scale in ("share", "unit"):
+    if scale in WILSON:
         part = replace(part, floor=0.5 * part.agreement / part.units**2)
         if not part.variance:
             return part
