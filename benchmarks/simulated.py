@@ -44,7 +44,8 @@ class Hospital:
     """A hospital whose images have a latent score: that of their class, plus patient, image, training and both.
 
     `apart` is the distance of the classes; the deviations are those of patients, of images, of a training's shift of
-    all scores, and of what a training does to single images. `positive` is the share of patients with the disease.
+    all scores, of how far a training tells the classes apart, and of what it does to single images. `positive` is the
+    share of patients with the disease. The effects of trainings (trainings, 2) are standard normal.
     """
 
     name: str
@@ -54,7 +55,8 @@ class Hospital:
     positive: float = 0.5
     of_patients: float = 0.6
     of_images: float = 0.7
-    of_trainings: float = 0.15
+    of_trainings: float = 0.25
+    of_learning: float = 0.25
     of_both: float = 0.4
 
     def drawn(self, rng: np.random.Generator, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -62,10 +64,11 @@ class Hospital:
         sick = rng.random(self.patients) < self.positive
         people = np.repeat(np.arange(self.patients), self.images)
         label = sick[people].astype(int)
-        score = (label - 0.5) * self.apart + self.of_patients * rng.standard_normal(self.patients)[people]
-        score = score + self.of_images * rng.standard_normal(len(people))
+        own = self.of_patients * rng.standard_normal(self.patients)[people]
+        own = own + self.of_images * rng.standard_normal(len(people))
         noise = self.of_both * rng.standard_normal((len(shifts), len(people)))
-        return label, people, expit(2 * (score + noise + self.of_trainings * shifts[:, None]))
+        apart = self.apart + self.of_learning * shifts[:, 1:]
+        return label, people, expit(2 * ((label - 0.5) * apart + own + noise + self.of_trainings * shifts[:, :1]))
 
     @property
     def spread(self) -> float:
@@ -74,20 +77,19 @@ class Hospital:
 
     def truth(self, metric: str) -> float:
         """Return the value over all patients and trainings."""
-        shift = self.of_trainings * _NODES
-        if metric == "auc":
-            return float(ndtr(self.apart / (np.sqrt(2) * self.spread)))
-        sensitivity, specificity = (ndtr((self.apart / 2 + sign * shift) / self.spread) for sign in (1, -1))
-        if metric == "sensitivity":
-            return float(_WEIGHTS @ sensitivity)
-        if metric == "balanced_accuracy":
-            return float(_WEIGHTS @ (sensitivity + specificity) / 2)
-        if metric == "accuracy":
-            return float(_WEIGHTS @ (self.positive * sensitivity + (1 - self.positive) * specificity))
-        inner = self.spread * _NODES
-        squares = (expit(2 * (shift[:, None] - sign * self.apart / 2 + sign * inner)) for sign in (1, -1))
-        low, high = (_WEIGHTS @ (np.abs(gap - y) ** 2 @ _WEIGHTS) for gap, y in zip(squares, (0, 1), strict=True))
-        return float(self.positive * high + (1 - self.positive) * low)
+        shift = np.repeat(self.of_trainings * _NODES, len(_NODES))
+        half = (self.apart + self.of_learning * np.tile(_NODES, len(_NODES))) / 2
+        weights = np.outer(_WEIGHTS, _WEIGHTS).ravel()
+        sensitivity, specificity = (ndtr((half + sign * shift) / self.spread) for sign in (1, -1))
+        wrong = [expit(2 * (shift[:, None] + y * half[:, None] + self.spread * _NODES)) for y in (-1, 1)]
+        of_healthy, of_sick = (((p - y) ** 2) @ _WEIGHTS for y, p in enumerate(wrong))
+        each = {
+            "auc": ndtr(np.sqrt(2) * half / self.spread),
+            "balanced_accuracy": (sensitivity + specificity) / 2,
+            "accuracy": self.positive * sensitivity + (1 - self.positive) * specificity,
+            "brier": self.positive * of_sick + (1 - self.positive) * of_healthy,
+        }
+        return float(weights @ each[metric])
 
     def scored(self, rng: np.random.Generator, shifts: np.ndarray, metrics: Sequence[Metric]) -> list[Estimate]:
         """Return the estimate of each metric over the trainings, as a study makes it."""
@@ -117,7 +119,7 @@ class Right:
         latent = np.sqrt(self.alike) * rng.standard_normal(self.patients)[people]
         latent = latent + np.sqrt(0.9 - self.alike) * rng.standard_normal(len(people))
         noise = np.sqrt(0.1) * rng.standard_normal((len(shifts), len(people)))
-        right = latent + noise + self.of_trainings * shifts[:, None] < _quantile(self.right)
+        right = latent + noise + self.of_trainings * shifts[:, :1] < _quantile(self.right)
         probability = np.where(right == (label == 1), 0.9, 0.1)
         return [_over_trainings(metric, label, people, probability, self.name) for metric in metrics]
 
@@ -179,7 +181,7 @@ def levels(name: str, patients: int, trainings: int, studies: int, seed: int = 0
 
     def rows() -> Iterator[tuple[tuple[float, float], float]]:
         for _ in range(studies):
-            (one,) = hospital.scored(rng, rng.standard_normal(trainings), [metric])
+            (one,) = hospital.scored(rng, rng.standard_normal((trainings, 2)), [metric])
             yield one.bounded(metric.ends)[:2], truth
 
     return covered(rows())
@@ -192,7 +194,7 @@ def near_the_end(patients: int, trainings: int, images: int, studies: int, seed:
     truths = [one.truth("accuracy") for one in (home, outside)]
     level, loss = [], []
     for _ in range(studies):
-        shifts = rng.standard_normal(trainings)
+        shifts = rng.standard_normal((trainings, 2))
         both = [one.scored(rng, shifts, [metric])[0] for one in (home, outside)]
         level.append((both[1].bounded(metric.ends)[:2], truths[1]))
         loss.append((estimates.minus(*both).bounded(metric.ends, difference=True)[:2], truths[0] - truths[1]))
@@ -213,7 +215,7 @@ def differences(name: str, patients: int, trainings: int, studies: int, seed: in
         float(np.mean([one.truth(name) for one in group])) for group in (inside, outside, better)
     )
     for _ in range(studies):
-        shifts, others = rng.standard_normal(trainings), rng.standard_normal(trainings)
+        shifts, others = rng.standard_normal((trainings, 2)), rng.standard_normal((trainings, 2))
         home = estimates.mean([one.scored(rng, shifts, [metric])[0] for one in inside])
         state = int(rng.integers(2**31))
         alone, adapted, other = (
@@ -309,7 +311,7 @@ class Trial:
         """Return the numbers of one such study, through the tables that a page is made of."""
         (condition,) = self.names.conditions
         (inference,) = self.plan.inferences
-        shifts = rng.standard_normal(self.trainings)
+        shifts = rng.standard_normal((self.trainings, 2))
         sites, blind, rows = {}, {}, []
         for role, one in self.hospitals:
             if isinstance(one, Right):

@@ -36,13 +36,13 @@ def of_table(run: Run, site: str, patient: int) -> int:
 def test_a_difference_holds_patients_and_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Worked example: the component of seeds is negative, so that the variance over patients is left.
 
-    The degrees of freedom are 0.0196667^2 / (0.0196667 (0.0196667 - 0.005) / 5 + 0.005^2 / 15) = 6.519.
+    The degrees of freedom are 0.0196667^2 / (0.0196667^2 / 5 + 0.005^2 / 15) = 4.894.
     """
     predict(monkeypatch, of_table, 6, 20)
     found = compared(tmp_path, seeds=[0, 1, 2, 3])
     whole, site = (found.table("comparisons")[found.table("comparisons")["site"] == at].iloc[0] for at in ("*", "x"))
     se = math.sqrt(0.0008194444)
-    df = 0.0196666667**2 / (0.0196666667 * 0.0146666667 / 5 + 0.005**2 / 15)
+    df = 0.0196666667**2 / (0.0196666667**2 / 5 + 0.005**2 / 15)
     half = student.ppf(0.975, df) * se
     for row in (whole, site):  # there is one site; FedAvg minus FedProx
         assert row["mean"] == pytest.approx(-0.0666666667)

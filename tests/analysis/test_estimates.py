@@ -169,11 +169,11 @@ def test_mean_squares() -> None:
 def test_the_crossed_interval_holds_zero_where_the_interval_over_patients_does_not() -> None:
     """Of four trainings the component is below zero: MS 0.00333 is less than 0.005. The interval over patients is left.
 
-    Their variance is 0.0196667 / 24. The degrees of freedom are those of the patients' own component and of the rest:
-    0.0196667^2 / (0.0196667 (0.0196667 - 0.005) / 5 + 0.005^2 / 15) = 6.519.
+    Their variance is 0.0196667 / 24. The degrees of freedom are those of patients and of the rest:
+    0.0196667^2 / (0.0196667^2 / 5 + 0.005^2 / 15) = 4.894.
     """
     low, high = of_table(D).interval()
-    half = student.ppf(0.975, 6.519) * math.sqrt(0.0196666667 / 24)
+    half = student.ppf(0.975, 4.894) * math.sqrt(0.0196666667 / 24)
     assert (low, high) == pytest.approx((D.mean() - half, D.mean() + half), abs=1e-4)
     assert low < 0
 
@@ -190,9 +190,7 @@ def test_without_negative_components_nothing_is_truncated() -> None:
     one = of_table(np.array([[0.0, 1.0, 2.1], [1.0, 2.1, 3.0]]))
     trainings, patients, residual = sources(one)
     total = trainings.variance + patients.variance - residual.variance
-    squares = trainings.variance * (trainings.variance - residual.variance) / trainings.df
-    squares += patients.variance * (patients.variance - residual.variance) / patients.df
-    squares += residual.variance**2 / residual.df
+    squares = sum(source.variance**2 / source.df for source in (trainings, patients, residual))
     assert one.spread(True) == pytest.approx((total, total**2 / squares))
 
 

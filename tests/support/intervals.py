@@ -27,7 +27,9 @@ def crossed(
     trainings: tuple[float, float], patients: tuple[float, float], rest: tuple[float, float]
 ) -> tuple[float, float]:
     """The variance over trainings and patients and its degrees of freedom, from three of each: none below zero."""
-    own = [max(source[0] - rest[0], 0.0) for source in (trainings, patients)]
-    total = sum(own) + rest[0]
-    squares = [trainings[0] * own[0] / trainings[1], patients[0] * own[1] / patients[1], rest[0] ** 2 / rest[1]]
-    return total, total**2 / sum(squares)
+    total, inverse = rest[0], rest[0] ** 2 / rest[1]
+    for variance, df in (trainings, patients):
+        own = max(variance - rest[0], 0.0)
+        total += own
+        inverse += min(own / (0.1 * variance), 1.0) * variance**2 / df if variance else 0.0
+    return total, total**2 / inverse

@@ -28,6 +28,8 @@ LEVEL = 0.95
 """Probability that an interval covers."""
 MANY = 10**9
 """Patients of a number that is known beforehand, such as the score of a guess."""
+FADES = 0.1
+"""Below this share of its source, a component of variance gives up its degrees of freedom bit by bit."""
 WILSON = ("share", "unit")
 """Scales of numbers whose interval is Wilson's."""
 NO_INTERVAL = (float("nan"), float("nan"))
@@ -492,17 +494,17 @@ def crossed(trainings: Spread, patients: Spread, residual: Spread) -> Spread:
     """Return the spread of a mean over new trainings and new patients, who are scored by all trainings.
 
     It is that of trainings + patients - residual of the two-way analysis of variance, whose components below zero count
-    as zero. The degrees of freedom are Satterthwaite's (Hillis, Stat Med 2007;26:596), but for one factor: the square
-    of a source's variance is multiplied by the share of it that is its own component. Without it, a component that
-    vanishes would keep the degrees of freedom of its source, and the interval would jump where it falls below zero.
+    as zero. The degrees of freedom are Satterthwaite's (Hillis, Stat Med 2007;26:596). A source whose own component
+    vanishes takes its degrees of freedom with it: they fade out where the component is less than a tenth of the source,
+    or the interval would jump where it falls below zero.
     """
-    of_trainings, of_patients = (max(source.variance - residual.variance, 0.0) for source in (trainings, patients))
-    total = of_trainings + of_patients + residual.variance
-    squares = [
-        (trainings.variance * of_trainings, trainings.df),
-        (patients.variance * of_patients, patients.df),
-        (residual.variance**2, residual.df),
-    ]
+    total = residual.variance
+    squares = [(residual.variance**2, residual.df)]
+    for source in (trainings, patients):
+        own = max(source.variance - residual.variance, 0.0)
+        total += own
+        fading = min(own / (FADES * source.variance), 1.0) if source.variance else 0.0
+        squares.append((fading * source.variance**2, source.df))
     return Spread(total, _satterthwaite(total, squares))
 
 
