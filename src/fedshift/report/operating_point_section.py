@@ -96,8 +96,8 @@ def light(results: StudyResults, condition: Condition) -> Light | None:
         wrong.append(f"probabilities at {site} are too {'high' if value.high < 1 else 'low'}: {of_hundred(value)}")
     if not condition.partition.external or (calibration.empty and not any(outside.values())):
         return None
-    more = f"; {len(wrong) - 2} more" if len(wrong) > 2 else ""
-    detail = "; ".join(wrong[:2]) + more
+    more = f"; {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    detail = wrong[0] + more if wrong else ""
     place = "operating-point" if points else "calibration"
     return Light("Threshold and probabilities", "suspect" if wrong else "ok", detail or "as at home", place)
 
