@@ -299,14 +299,15 @@ def test_a_slope_below_zero_is_the_wrong_way_round(classes: tuple[str, ...], ask
     plan, paths = summarised(
         tmp_path, runs=[{"algorithm": "fedavg"}], figures=[], dataset=dataset, metrics=["accuracy"], headline="accuracy"
     )
-    findings = results.load(plan, paths).findings
+    found = results.load(plan, paths)
+    findings, nothing = found.findings, found.table("calibration").iloc[:0]
     condition = findings.conditions[0]
     place = (condition.id, findings.level_inference(condition), "external")
     values = {
         (*place, "centre1", "slope"): Value(mean=-1.0, low=-2.0, high=-0.1),
         (*place, fake_study.EVIL, "slope"): Value(mean=0.5, low=0.2, high=0.8),
     }
-    said = calibration_section._slopes(findings, values)
+    said = calibration_section._sentence(findings, nothing, values)
     assert "surely the wrong way round (the interval of the slope is" in said and asked in said
     assert f"too extreme (the interval of the slope is below 1) at {fake_study.EVIL}" in said
 
