@@ -294,4 +294,4 @@ def test_the_leading_condition_is_never_chosen_by_results_outside(
     monkeypatch.setattr(fake_study, "manifest", manifest)
     found = study(tmp_path, monkeypatch, patients, right, runs=[{"algorithm": methods}])
     text = Outline(page.write(found).read_text(encoding="utf-8")).text
-    assert "SCAFFOLD, aggregated BN: best on validation images at home, of 4 conditions." in text
+    assert "SCAFFOLD, aggregated BN, best of 4 conditions on validation images at home." in text

@@ -109,7 +109,7 @@ def test_a_declared_comparison_comes_first(tmp_path: Path, monkeypatch: pytest.M
     found = compared(tmp_path / "declared", METHODS[:4], primary=declared)
     told = answer(found.findings).opening
     assert answer(found.findings).condition.run.algorithm.name == "fedavg", "the first, not the best"
-    assert answer(found.findings).led.startswith("FedAvg, aggregated BN: named first by the declared comparison")
+    assert answer(found.findings).led.startswith("FedAvg, aggregated BN, named first by the declared comparison")
     assert told.startswith(
         "Primary comparison: FedProx, aggregated BN is better than FedAvg, aggregated BN at the single external site "
         "by 30.0 points (95% interval 30.0 to 30.0 over 12 patients and 3 trainings, Holm p < 0.001). "

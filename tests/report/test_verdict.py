@@ -213,9 +213,9 @@ def test_many_conditions_are_counted_first(tmp_path: Path) -> None:
     counted = "Of 4 conditions 1 holds up at external sites, 1 loses there and for 2 the data cannot tell."
     assert told.opening.endswith(counted)
     assert told.lead.startswith("FedAvg, local BN: holds up")
-    assert told.led == "FedAvg, local BN: best on validation images at home, of 4 conditions"
+    assert told.led == "FedAvg, local BN, best of 4 conditions on validation images at home"
     first = answer(found)
-    assert first.led == "FedAvg, aggregated BN: the first of the study, of 4 conditions", "not the best outside"
+    assert first.led == "FedAvg, aggregated BN, the first of 4 conditions", "not the best outside"
     html = page.write(results.load(found.plan, fake_study.Paths(tmp_path))).read_text()
     assert html.index("Best of 4 conditions") < html.index(counted) < html.index(first.lead)
 

@@ -68,15 +68,17 @@ def leading(
     declared = contrasts.declared(findings)
     if declared:
         family = declared[0].first.members
-        return next(one for one in conditions if one in family), "named first by the declared comparison"
+        return next(
+            one for one in conditions if one in family
+        ), "named first by the declared comparison, of {} conditions"
     federated = [one for one in conditions if type(one.run.algorithm.collaboration) is Collaboration]
     means = [
         float(np.mean([validated.get(one.id, math.nan) for one in findings.alike(condition)]))
         for condition in federated
     ]
     if len(conditions) > ONE_BY_ONE and federated and not np.isnan(means).any():
-        return federated[int(np.argmax(means))], "best on validation images at home"
-    return conditions[0], "the first of the study"
+        return federated[int(np.argmax(means))], "best of {} conditions on validation images at home"
+    return conditions[0], "the first of {} conditions"
 
 
 def answer(
@@ -98,7 +100,7 @@ def answer(
     # False sorts first, and the sort is stable: the leading condition comes first, the others keep their order
     conditions.sort(key=lambda condition: condition is not first)
     title = first.full_title(findings.several and not findings.averaged)
-    led = f"{title}: {why}, of {len(conditions)} conditions" if len(conditions) > 1 else title
+    led = f"{title}, {why.format(len(conditions))}" if len(conditions) > 1 else title
     judged = [verdict(findings, condition) for condition in conditions]
     if faulty:
         judged = [replace(found, needs=()) for found in judged]
