@@ -22,7 +22,6 @@ from ..core.errors import UserError
 from ..data.inspection import MANY, TOGETHER, by_class, cramers_v, formats, leading_zeros
 from ..data.looks import CROPS, MOST, Album, near_copies
 from ..data.partition import Partition
-from ..data.prepared import read_partition
 from ..figures._images import Tile
 from ..io.arrays import map_array
 from ..io.tables import read_table
@@ -149,7 +148,7 @@ def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.Da
 
     Images of a task without class probabilities have no label: what is said of classes has no meaning for them.
     """
-    assigned = read_partition(results.paths.partition(partition))[["sample", "site", "role", "split"]]
+    assigned = results.predictions.partition(partition)[["sample", "site", "role", "split"]]
     files = results.paths.data_files(data)
     text = {"sample": str}
     samples = results.samples(data)
