@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, ndtr
+from scipy.special import expit, ndtr, ndtri
 
 from fedshift.analysis import effects, estimates
 from fedshift.analysis.effects import Estimates
@@ -110,7 +110,7 @@ class Right:
 
     def truth(self, metric: str) -> float:
         """Return the share of right images over all patients and trainings."""
-        return float(ndtr(_quantile(self.right) / np.sqrt(1 + self.of_trainings**2)))
+        return float(ndtr(ndtri(self.right) / np.sqrt(1 + self.of_trainings**2)))
 
     def scored(self, rng: np.random.Generator, shifts: np.ndarray, metrics: Sequence[Metric]) -> list[Estimate]:
         """Return the estimate of each metric over the trainings; half of the patients have the disease."""
@@ -119,15 +119,9 @@ class Right:
         latent = np.sqrt(self.alike) * rng.standard_normal(self.patients)[people]
         latent = latent + np.sqrt(0.9 - self.alike) * rng.standard_normal(len(people))
         noise = np.sqrt(0.1) * rng.standard_normal((len(shifts), len(people)))
-        right = latent + noise + self.of_trainings * shifts[:, :1] < _quantile(self.right)
+        right = latent + noise + self.of_trainings * shifts[:, :1] < ndtri(self.right)
         probability = np.where(right == (label == 1), 0.9, 0.1)
         return [_over_trainings(metric, label, people, probability, self.name) for metric in metrics]
-
-
-def _quantile(share: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri(share))
 
 
 def _over_trainings(

@@ -20,7 +20,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 import yaml
-from scipy.special import stdtrit
+
+from fedshift.papers.trends import quantile
 
 FOLDER = Path(__file__).parent / "reproductions"
 PAGE = FOLDER.with_suffix(".md")
@@ -161,11 +162,6 @@ def _within_noise(found: Mapping[str, str], seeds: int) -> bool:
     if within:
         distance = abs(float(found["mean_difference"])) - float(within[1]) / (100 if within[2] else 1)
     return abs(distance) < quantile(seeds) * float(found["se"])
-
-
-def quantile(seeds: int) -> float:
-    """Return how many standard errors over so many seeds are half of a 95% interval."""
-    return float(stdtrit(max(seeds - 1, 1), 0.975))
 
 
 def decided(distance: float, error: float, seeds: int) -> str:

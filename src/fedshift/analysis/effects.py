@@ -164,7 +164,8 @@ class Estimates:
 
     def counts(self, partition: str, role: str, site: str, metric: str) -> bool:
         """Return whether the score at a site counts in the mean over the sites of its role."""
-        return (partition, role, site, metric) not in self.left_out | self.small
+        place = partition, role, site, metric
+        return place not in self.left_out and place not in self.small
 
     @functools.cached_property
     def levels(self) -> dict[Level, Estimate]:

@@ -286,16 +286,13 @@ class Told:
         """Return the level at home, and what a model that knows nothing reaches."""
         findings, above, metric = self.findings, self.judged.above, self.findings.gate
         key = findings.level_inference(self.condition)
-        home = findings.effect(
-            "level", self.condition, key, "internal", across=findings.averaged, metric=metric.name
-        )._replace(low=math.nan)
+        home = findings.effect("level", self.condition, key, "internal", across=findings.averaged, metric=metric.name)
         sign = 1 if metric.higher_is_better else -1
         moved = metric.name == findings.headline.name and self.judged.home.majority != self.judged.home.chance
         who = "always giving the commonest class" if moved else "guessing"
         hint = ""
-        if moved:
+        if moved and metric.name == "accuracy":
             hint = " Accuracy alone cannot say whether it has learnt anything: `metrics: [auc]` would."
-            hint = hint if metric.name == "accuracy" else ""
         own = level_interval(self.judged.home, findings, self.unit)
         known = blind(self.judged.home, findings)
         distance = interval_of(above, metric)
