@@ -47,7 +47,7 @@ def sentences(findings: Findings, unit: str = "patients") -> str:
     The primary comparison that a study declares comes first, then the best condition of each group with what the others
     differ from it by.
     """
-    primary = [f"Primary comparison: {_pair(findings, contrast, unit)}" for contrast in contrasts.declared(findings)]
+    primary = [f"Primary comparison: {pair(findings, contrast, unit)}" for contrast in contrasts.declared(findings)]
     if primary and len(findings.conditions) == 2:
         return joined(*primary)
     return joined(*primary, *(_standing(findings, group, unit) for group in contrasts.standings(findings)[:NAMED]))
@@ -56,7 +56,7 @@ def sentences(findings: Findings, unit: str = "patients") -> str:
 def _standing(findings: Findings, standing: Standing, unit: str) -> str:
     """Return which condition is the best, and which of the others are worse, alike, or cannot be told."""
     if len(standing.others) == 1:
-        return _pair(findings, standing.others[0], unit)
+        return pair(findings, standing.others[0], unit)
     shown = level(standing.level.mean, findings.headline)
     if not math.isnan(standing.level.low):
         shown += f", 95% interval {between(standing.level, findings.headline)}"
@@ -105,7 +105,7 @@ def p_value(p: float) -> str:
     return f"{p:.3f}"
 
 
-def _pair(findings: Findings, contrast: Contrast, unit: str) -> str:
+def pair(findings: Findings, contrast: Contrast, unit: str) -> str:
     """Return a sentence about two conditions, the better one first."""
     if contrast.value.mean < 0:
         value = _negative(contrast.value)

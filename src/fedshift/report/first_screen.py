@@ -11,6 +11,7 @@ from ..analysis.findings import Findings
 from ..analysis.values import Value, listed
 from ..analysis.verdict import Reason, Verdict, Word
 from .cohort import TORN, Check
+from .next_steps import next_step
 from .phrases import counted, joined, points
 from .verdict_texts import SITES, Told, magnitude
 
@@ -28,9 +29,10 @@ class Screen:
     ----------
     word, tone : the verdict, and whether it is good, bad or plain
     sentence : what it means, with three numbers at most and without names of methods
-    whom : the sites that it holds for
+    whom : the condition, and the sites that the verdict holds for
     settle : what would decide it: how many more patients or trainings, or what must come first; may be empty
     size : an established loss against the margin, in words; else empty
+    step : a line of YAML that may settle what is open; else empty
     """
 
     word: str
@@ -39,14 +41,23 @@ class Screen:
     whom: str
     settle: str
     size: str = ""
+    step: str = ""
 
 
 def screen(
-    findings: Findings, condition: Condition, judged: Verdict, unit: str, first: str = "", beaten: str = ""
+    findings: Findings,
+    condition: Condition,
+    judged: Verdict,
+    unit: str,
+    first: str = "",
+    beaten: str = "",
+    led: str = "",
+    late: bool = False,
 ) -> Screen:
     """Return the verdict on a condition. `first` is what to do before more patients or trainings could settle it.
 
-    `beaten` says that the control without a network is better: a network that holds up is then not shown as good.
+    `beaten` says that the control without a network is better: a network that holds up is then not shown as good. `led`
+    names the condition, and `late` says that trainings may not have converged.
     """
     told = Told(findings, condition, judged, unit)
     word, tone, sentence = (told.said(what) for what in ("word", "tone", "sentence"))
@@ -57,7 +68,9 @@ def screen(
     settle = ""
     if judged.word is Word.CANNOT_TELL:
         settle = first or _settle(findings, judged, unit)
-    return Screen(word, tone, sentence, _whom(findings, condition, judged), settle, magnitude(findings, judged))
+    whom = ". ".join(filter(None, (led, _whom(findings, condition, judged))))
+    step = "" if first else next_step(findings, condition, judged, late)
+    return Screen(word, tone, sentence, whom, settle, magnitude(findings, judged), step)
 
 
 def _whom(findings: Findings, condition: Condition, judged: Verdict) -> str:

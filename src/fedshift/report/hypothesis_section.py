@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,29 @@ MEANING = (
     "values on both sides of the margin. Each interval is a separate 95% interval: it is not widened for the number "
     "of claims."
 )
+_TONES = {NO: "worse", YES: "better"}
 _SHOWN = {"above": "more than", "below": "less than", "within": "within ±"}
+
+
+class Asked(NamedTuple):
+    """A claim that a study registered, with its answer, what was found, and the tone of the answer."""
+
+    answer: str
+    claim: str
+    found: str
+    tone: str
+
+
+def asked(results: StudyResults) -> Iterator[Asked]:
+    """Yield each registered hypothesis with its answer and the difference that it is about."""
+    rows = results.table("hypotheses")
+    for row in rows[rows["without"] == 0].to_dict("records"):
+        _, claimed, mean, around, answer = _row(results.findings, row)
+        found = answer.partition(": ")[2]
+        if mean != DASH:
+            found = f"claimed {claimed}, found {mean} (95% interval {around})"
+        answer = answer.partition(":")[0]
+        yield Asked(answer, str(row["claim"]), found, _TONES.get(answer, ""))
 
 
 def section(results: StudyResults, unit: str) -> Section | None:
@@ -64,7 +86,7 @@ def _answers(findings: Findings, rows: pd.DataFrame, unit: str, caption: str) ->
     """Return the table of the answers to some hypotheses."""
     header = ("Claim", "Claimed difference", "Found", f"95% interval ({unit} and trainings)", "Answer")
     body = tuple(_row(findings, row) for row in rows.to_dict("records"))
-    return plain(Table(caption, header, body, 1), {NO: "worse", YES: "better"})
+    return plain(Table(caption, header, body, 1), _TONES)
 
 
 def _row(findings: Findings, row: Mapping[Hashable, Any]) -> tuple[str, ...]:

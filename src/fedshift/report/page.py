@@ -49,6 +49,7 @@ from .first_screen import Screen, lights, screen
 from .forest import WIDTHS, Forest, forest, pooled
 from .history import costs, facts, of_one_class, runs_table, specs, trained, unfinished, validated
 from .html import PageCell, PageTable, plain, render
+from .methods_screen import Methods
 from .phrases import bounds, counted, heading, joined, level, resampled
 from .protocol import glossary, protocol
 from .verdict_words import beaten, beside_control, no_better_at_home, shortcut
@@ -111,8 +112,13 @@ def context(results: StudyResults) -> dict[str, Any]:
     faulty = bool(faults or few) or any(cohort.doubted for cohort in people)
     told = answer(findings, unit, faulty, validated(results))
     worse = beaten(controls, told.condition, findings.level_inference(told.condition))
-    first = screen(findings, told.condition, told.judged, unit, _to_do_first(people, faults, few, unit), worse)
     late = next(unfinished(findings, runs, results.rounds), "")
+    to_do = _to_do_first(people, faults, few, unit)
+    methods = Methods.of(findings, unit)
+    if methods:
+        first = methods.screen()
+    else:
+        first = screen(findings, told.condition, told.judged, unit, to_do, worse, told.led, bool(late))
     cited = citation(results, runs)
     listed_concerns = concerns(results, people, runs)
     tested = findings.compared_inference(told.condition)
@@ -132,10 +138,17 @@ def context(results: StudyResults) -> dict[str, Any]:
         "unit": unit,
         "about": _about(results, people, cited, unit),
         "citation": cited,
-        "in_words": in_words.sentences(
+        "asked": list(hypothesis_section.asked(results)),
+        "in_words": methods.in_words(results.synthetic)
+        if methods
+        else in_words.sentences(
             findings, told.condition, told.judged, unit, bool(faults), results.synthetic, bool(worse)
         ),
-        "how_to_read": list(in_words.how_to_read(findings, told.condition, tested is not None, bool(controls))),
+        "how_to_read": list(
+            methods.how_to_read()
+            if methods
+            else in_words.how_to_read(findings, told.condition, tested is not None, bool(controls))
+        ),
         "lights": lights(
             checks,
             late,
@@ -145,9 +158,10 @@ def context(results: StudyResults) -> dict[str, Any]:
             of_one_class(results, told.condition),
             operating_point_section.light(results, told.condition),
         ),
-        "forests": _forests(results, told, first, unit),
-        "pooled": pooled(findings, told.condition),
-        "tiles": [*told.tiles, *_control_tile(results, told)],
+        "methods": methods,
+        "forests": _forests(results, told, first, unit, methods),
+        "pooled": "" if methods else pooled(findings, told.condition),
+        "tiles": list(methods.tiles(reproduction)) if methods else [*told.tiles, *_control_tile(results, told)],
         "glossary": glossary(findings),
         "control": joined(
             shortcut(controls, told.condition, findings.level_inference(told.condition)), beside_control(controls, unit)
@@ -265,18 +279,22 @@ def _origin(results: StudyResults) -> str:
     return "images given as real"
 
 
-def _forests(results: StudyResults, told: Answer, first: Screen, unit: str) -> list[str]:
+def _forests(results: StudyResults, told: Answer, first: Screen, unit: str, methods: Methods | None) -> list[str]:
     """Return the picture that answers, for wide and for narrow screens; nothing where no site has a score."""
     from markupsafe import Markup
 
     findings = results.findings
     if not any(findings.scored(told.condition, key) for key in told.condition.inferences):
         return []
-    return [Markup(_forest(results, told, first, unit, width).svg(name)) for name, width in WIDTHS.items()]
+    return [Markup(_forest(results, told, first, unit, methods, width).svg(name)) for name, width in WIDTHS.items()]
 
 
-def _forest(results: StudyResults, told: Answer, first: Screen, unit: str, width: float) -> Forest:
+def _forest(
+    results: StudyResults, told: Answer, first: Screen, unit: str, methods: Methods | None, width: float
+) -> Forest:
     about = f"Study {results.plan.name}, {results.plan.view[:7]}."
+    if methods:
+        return methods.picture(first, about, width)
     return forest(results.findings, results.controls, told.condition, first, unit, about, width)
 
 
@@ -284,9 +302,8 @@ def write_answer(plan: Plan, paths: Paths, width: str) -> list[Path]:
     """Write the picture that answers as answer.svg and answer.pdf into the study's folder; width: 174mm or 85mm."""
     results = load(plan, paths)
     content = context(results)
-    picture = _forest(
-        results, content["answer"], content["screen"], content["unit"], float(width.removesuffix("mm")) / 25.4
-    )
+    inches = float(width.removesuffix("mm")) / 25.4
+    picture = _forest(results, content["answer"], content["screen"], content["unit"], content["methods"], inches)
     out = results.files.folder / "answer.svg"
     write_text(out, picture.svg("answer"))
     with atomic(out.with_suffix(".pdf")) as temporary:
