@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,18 @@ from fedshift.core import registry
 from fedshift.core.errors import UserError
 from fedshift.data.prepared import Prepared
 from fedshift.io import disk
+from fedshift.io.paths import RunFiles
 from fedshift.io.tables import read_table, write_table
 from fedshift.io.tensors import read_tensors, write_tensors
 from fedshift.jobs import apply as job
-from fedshift.jobs.apply import Applied, apply, chosen
-from fedshift.jobs.image_files import FileSamples, ImageFiles
+from fedshift.jobs.apply import Applied, apply, chosen, images_of_study
+from fedshift.jobs.image_files import FileSamples, ImageFiles, looks
 from fedshift.jobs.predict import load_run, predict
 from fedshift.jobs.prepare import prepare
 from fedshift.report import applied as page
-from fedshift.report.applied import Outcome
+from fedshift.report.beside_training import at_home, likeness
+from fedshift.report.first_screen import Light
+from fedshift.report.new_classes import NewClasses
 from fedshift.study.run import Run
 
 
@@ -556,21 +560,22 @@ def invented(project: Project, right: Sequence[bool], patients: Sequence[str] | 
     p1 = np.where(predicted == 1, 0.8, 0.2)
     table = table.assign(predicted=pd.array(predicted, dtype="Int64"), p0=1 - p1, p1=p1)
     settings = project.run(), {}, chosen("source", [], None), Path("images"), project.root / "invented"
-    return Applied(*settings, table, {}, 0, {0: np.zeros((2, 8, 8, 3), np.uint8)})
+    pictures = {0: np.zeros((2, 8, 8, 3), np.uint8)}
+    return Applied(*settings, table, {}, 0, pictures, np.full((n, 3), 60.0), project.folder())
 
 
-def named(outcome: Outcome, site: str | None = None) -> dict[str, Any]:
+def named(outcome: NewClasses, site: str | None = None) -> dict[str, Any]:
     return {m.name: v for m, v in zip(outcome.metrics, outcome.scores(site), strict=True)}
 
 
 def test_metrics_are_those_of_the_labelled_images(trained_project: Project) -> None:
     right = [True] * 30 + [False] * 10
-    found = named(Outcome(invented(trained_project, right, site=["a"] * 20 + ["b"] * 20)))
+    found = named(NewClasses(invented(trained_project, right, site=["a"] * 20 + ["b"] * 20)))
     assert found["accuracy"].mean == 0.75
     assert found["brier"].mean == pytest.approx(0.75 * 0.2**2 + 0.25 * 0.8**2)
     assert found["accuracy"].low < 0.75 < found["accuracy"].high
     assert found["accuracy"].n == 40
-    at = named(Outcome(invented(trained_project, right, site=["a"] * 20 + ["b"] * 20)), "a")
+    at = named(NewClasses(invented(trained_project, right, site=["a"] * 20 + ["b"] * 20)), "a")
     assert (at["accuracy"].mean, at["accuracy"].high) == (1, 1)
     assert at["accuracy"].low == pytest.approx(20 / (20 + 1.959964**2)), "20 of 20 are not all: Wilson's bound"
 
@@ -580,14 +585,14 @@ def test_patients_are_resampled_whole(trained_project: Project) -> None:
     right = np.repeat(np.arange(10) % 2 == 0, 40)
     widths = []
     for patients in (np.repeat(np.arange(10), 40).astype(str), None):
-        value = named(Outcome(invented(trained_project, right, patients)))["accuracy"]
+        value = named(NewClasses(invented(trained_project, right, patients)))["accuracy"]
         widths.append(value.high - value.low)
     assert widths[0] == pytest.approx(2 * 1.96 * np.sqrt(0.25 / (10 + 1.96**2)), rel=0.01), "Wilson's, 5 of 10 patients"
     assert widths[1] == pytest.approx(2 * 1.96 * np.sqrt(0.25 / 400), rel=0.15)
 
 
 def test_too_few_patients_give_no_interval(trained_project: Project) -> None:
-    value = named(Outcome(invented(trained_project, [True, False] * 8, list("abcd") * 4)))["accuracy"]
+    value = named(NewClasses(invented(trained_project, [True, False] * 8, list("abcd") * 4)))["accuracy"]
     assert value.mean == 0.5
     assert np.isnan([value.low, value.high]).all()
 
@@ -595,16 +600,87 @@ def test_too_few_patients_give_no_interval(trained_project: Project) -> None:
 def test_an_image_listed_twice_is_one_draw(trained_project: Project) -> None:
     made = invented(trained_project, np.arange(40) % 4 != 0)
     twice = Applied(**vars(made) | {"table": pd.concat([made.table] * 9, ignore_index=True)})
-    one, nine = (named(Outcome(a))["accuracy"] for a in (made, twice))
+    one, nine = (named(NewClasses(a))["accuracy"] for a in (made, twice))
     assert (nine.mean, nine.low, nine.high) == pytest.approx((one.mean, one.low, one.high), abs=0.03)
     assert nine.n == 360
 
 
 def test_intervals_of_very_many_images_are_as_wide_as_they_must_be(trained_project: Project) -> None:
     n = 20_000
-    value = named(Outcome(invented(trained_project, np.random.default_rng(0).random(n) < 0.7)))["accuracy"]
+    value = named(NewClasses(invented(trained_project, np.random.default_rng(0).random(n) < 0.7)))["accuracy"]
     width = 2 * 1.96 * np.sqrt(value.mean * (1 - value.mean) / n)
     assert value.high - value.low == pytest.approx(width, rel=0.1)
+
+
+# ---- what a reader must know of the model and of the images
+
+
+def at_home_of(project: Project, folder: Path, right: Sequence[bool], role: str = "internal") -> Light:
+    """What is said of a run whose study tested so many images, each of a patient of its own."""
+    folder.mkdir(exist_ok=True)
+    made = invented(project, right)
+    table = made.table.rename(columns={"path": "sample"}).drop(columns="predicted")
+    write_table(RunFiles(folder).predictions("source"), table.assign(site="north", role=role, split="test"))
+    manifest = {"best_value": 0.625}
+    return at_home(replace(made, folder=folder, manifest=manifest), None)
+
+
+def test_a_model_that_is_no_better_than_a_guess_at_home_is_a_problem(trained_project: Project, tmp_path: Path) -> None:
+    """Labels come in turn, so that every fourth, or three of four, right answers are the same share of each class."""
+    good = at_home_of(trained_project, tmp_path, [n % 8 > 1 for n in range(80)])
+    assert good.status == "ok"
+    assert good.detail.startswith("balanced accuracy 75.0\N{NO-BREAK SPACE}% on 80 test images (95% interval ")
+    assert good.detail.endswith("over images); a guess has 50.0\N{NO-BREAK SPACE}%")
+    guess = at_home_of(trained_project, tmp_path, [n % 4 > 1 for n in range(80)])
+    assert guess.status == "problem"
+    assert guess.detail.endswith("it is not shown to be better than that, at home or here")
+    few = at_home_of(trained_project, tmp_path, [True] * 4)
+    assert (few.status, few.detail.rpartition(", ")[2]) == ("unknown", "too few for an interval")
+
+
+def test_without_predictions_of_its_study_only_validation_is_known(trained_project: Project, tmp_path: Path) -> None:
+    made = replace(invented(trained_project, [True] * 8), folder=tmp_path, manifest={"best_value": 0.625})
+    said = "how it did in its own study is not known here; on validation images at home its accuracy was 62.5"
+    assert at_home(made, None).detail == said
+    outside_only = at_home_of(trained_project, tmp_path, [True] * 80, role="external")
+    assert (outside_only.status, outside_only.detail) == ("unknown", said)
+    assert at_home(replace(made, manifest={}), None).detail == "how it did in its own study is not known here"
+
+
+def test_brightness_contrast_and_colour_of_an_image() -> None:
+    """Half of the pixels are (10, 20, 30) and half (50, 50, 50): greys 20 and 50, channels 20 and 0 apart."""
+    image = np.full((1, 2, 4, 3), 50, np.uint8)
+    image[0, 0] = (10, 20, 30)
+    np.testing.assert_allclose(looks(image), [[35, 15, 10]])
+
+
+@pytest.mark.parametrize(
+    ("moved", "status", "words"),
+    [((0, 0, 0), "ok", ""), ((99, 0, 0), "suspect", "100 % have a brightness"), ((0, 0, 99), "suspect", "a colour")],
+)
+def test_images_unlike_those_of_training_are_suspect(
+    trained_project: Project, moved: Sequence[float], status: str, words: str
+) -> None:
+    images = images_of_study(trained_project.run(), trained_project.folder())
+    assert images is not None
+    train = images.partition[images.partition["split"] == "train"]
+    seen = looks(np.asarray(images.prepared.images[images.prepared.rows(train)]))
+    light, table = likeness(replace(invented(trained_project, [True] * 8), looks=seen + moved), images)
+    assert light.status == status
+    assert words in light.detail
+    assert table is not None
+    median = np.median(seen[:, 0])
+    assert table.rows[0][1].text.startswith(f"{median:.0f} (")
+    assert table.rows[0][2].text.startswith(f"{median + moved[0]:.0f} (")
+
+
+def test_where_no_training_images_are_nobody_knows_how_unlike_images_are(
+    trained_project: Project, tmp_path: Path
+) -> None:
+    shutil.copytree(trained_project.folder(), tmp_path / "run")
+    assert images_of_study(trained_project.run(), tmp_path / "run") is None
+    light, table = likeness(invented(trained_project, [True] * 8), None)
+    assert (light.status, table) == ("unknown", None)
 
 
 @pytest.fixture(scope="module")

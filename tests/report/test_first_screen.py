@@ -15,6 +15,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scored_study import summarised
@@ -31,6 +32,7 @@ from fedshift.report.answer import answer
 from fedshift.report.first_screen import lights, screen
 from fedshift.report.forest import pooled
 from fedshift.report.history import still_rises
+from fedshift.report.next_steps import STEPS, next_step
 from fedshift.report.verdict_words import beaten, shortcut
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": []}
@@ -366,3 +368,38 @@ def test_intervals_end_where_the_metric_does(tmp_path: Path) -> None:
 def test_validation_that_still_rises(curve: np.ndarray, rises: bool) -> None:
     rounds = pd.DataFrame({"round": np.arange(len(curve)), "split": "val", "accuracy": curve})
     assert still_rises(rounds) is rises
+
+
+def steps(found: StudyResults, reason: Reason, late: bool = False, **changes: Any) -> str:
+    """The line of YAML for an answer that is open for a reason."""
+    condition = found.findings.conditions[0]
+    home = changes.pop("home", Value(mean=0.9, patients=30))
+    return next_step(found.findings, condition, Verdict(Word.CANNOT_TELL, home, Value(), reason), late)
+
+
+def test_an_open_answer_names_the_setting_that_may_settle_it(tmp_path: Path) -> None:
+    """The study has 30 patients a site, two of them inside, and trains for 4 rounds with 3 seeds."""
+    found = loaded(tmp_path, 0.9, 0.8)
+    assert steps(found, Reason.TOO_WIDE) == "partition: { split: { folds: 5 } }"
+    many = Value(mean=0.9, patients=1000)
+    assert steps(found, Reason.TOO_WIDE, home=many) == "", "folds test no more patients outside"
+    assert steps(found, Reason.HOME_FAILS) == "", "it has converged, and its classes are equal"
+    assert steps(found, Reason.HOME_FAILS, late=True) == "training: { rounds: 8 }"
+    assert steps(found, Reason.NO_EXTERNAL_SITE) == "", "of two hospitals none can be kept out"
+    assert steps(found, Reason.HOME_UNTESTED) == "partition: { split: { train: 0.6, val: 0.2, test: 0.2 } }"
+    assert steps(found, Reason.BELOW_CHANCE) == ""
+    one = loaded(tmp_path / "one", 0.9, 0.8, seeds=[0])
+    assert steps(one, Reason.TOO_WIDE) == "seeds: [0, 1, 2]"
+
+
+@pytest.mark.parametrize("reason", [*Reason])
+def test_a_named_setting_is_one_of_a_study(reason: Reason, tmp_path: Path) -> None:
+    """What the page advises can be read: the study with it is a study."""
+    inside = {"internal": ["centre0", "centre2", "centre3"], "external": []}
+    found = loaded(tmp_path, 0.9, 0.8, seeds=[0], partition=inside)
+    line = steps(found, reason, late=True)
+    changes = yaml.safe_load(line) if line else {}
+    if "partition" in changes:
+        changes["partition"] = inside | changes["partition"]
+    assert fake_study.study(**changes)
+    assert bool(line) == (reason in STEPS)

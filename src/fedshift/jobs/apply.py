@@ -35,10 +35,11 @@ from ..io.text import write_json
 from ..study.plan import inference_id
 from ..transforms import greys_after
 from .devices import take_device
-from .image_files import FileSamples, ImageFiles
+from .image_files import LOOKS, FileSamples, ImageFiles
 from .predict import Network, load_run
 from .provenance import read_manifest
 from .raw_images import LARGE
+from .run_images import RunImages
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -72,8 +73,10 @@ class Applied:
     writes (`Task.answer_columns`). For class probabilities these are label (Int64, missing where unknown), predicted
     (Int64), the most probable class, and p0, p1, ... (float64); for masks the areas of each structure, and the paths of
     `Task.pictures` from `out`. `unreadable` maps the path of every other image to the reason. `scaled` counts images
-    that had another size than the run's, and `large` those of them that are much too large. `examples` has a few images
-    (height, width, channels), uint8, of each sort (`Task.sort`). `out` is the folder of predictions.csv.
+    that had another size than the run's, and `large` those of them that are much too large. `looks` has the brightness,
+    contrast and colour of each image that was read (see `image_files.looks`). `examples` has a few images
+    (height, width, channels), uint8, of each sort (`Task.sort`). `out` is the folder of predictions.csv, and
+    `folder` that of the run.
     """
 
     run: Run
@@ -85,6 +88,8 @@ class Applied:
     unreadable: dict[str, str]
     scaled: int
     examples: Mapping[int, Sequence[np.ndarray]]
+    looks: np.ndarray
+    folder: Path
     large: int = 0
 
 
@@ -132,7 +137,7 @@ def apply(
         unreadable = _unreadable(files, table["path"].unique(), read_each) if skip_unreadable else None
         readable = np.flatnonzero(~table["path"].isin(unreadable or {}))
         opened = partial(FileSamples, files, device=device, each=read_each)
-        numbers, reduction = _predicted(run, model, inference, opened, table, readable, answers)
+        numbers, reduction, seen = _predicted(run, model, inference, opened, table, readable, answers)
         if not np.isfinite(numbers[readable]).all():
             raise UserError(folder, "its network gives outputs that are not numbers", "train it anew")
     table = answers.added(table, numbers, readable)
@@ -147,7 +152,20 @@ def apply(
 
     shown = _examples(run.id, answers.task.sort(numbers[readable]), example) if examples else {}
     scaled, large = (int((reduction > least).sum()) for least in (0, LARGE))
-    return Applied(run, record, inference, source, out, table, unreadable or {}, scaled, shown, large)
+    seen = seen[readable]
+    return Applied(run, record, inference, source, out, table, unreadable or {}, scaled, shown, seen, folder, large)
+
+
+def images_of_study(run: Run, folder: Path) -> RunImages | None:
+    """Return the images of the study that trained a run; None where the run's folder is in no project that has them."""
+    place = folder.resolve()
+    paths = Paths(place.parents[2]) if len(place.parents) > 2 else Paths()
+    if paths.run(run.id).resolve() != place:
+        return None
+    try:
+        return RunImages(run, paths, "cpu")
+    except (UserError, OSError):
+        return None
 
 
 class Answers:
@@ -203,10 +221,11 @@ def _predicted(
     table: pd.DataFrame,
     readable: np.ndarray,
     answers: Answers,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of each image (n, columns) and how much it was reduced (n,), site by site."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the numbers of each image (n, columns), how much it was reduced (n,), and its looks (n, 3)."""
     numbers = np.full((len(table), len(answers.columns)), np.nan)
     reduction = np.zeros(len(table))
+    seen = np.full((len(table), len(LOOKS)), np.nan)
     with Progress("apply", len(readable), "images") as bar:
         for rows in _by_site(table, readable):
             at_rows = partial(opened, table["path"].iloc[rows])
@@ -216,8 +235,8 @@ def _predicted(
             numbers[rows] = probabilities(
                 model, samples, inference, samples.device, bar, site, answers.task, read, run.training.deterministic
             )
-            reduction[rows] = samples.reduction
-    return numbers, reduction
+            reduction[rows], seen[rows] = samples.reduction, samples.looks
+    return numbers, reduction, seen
 
 
 def find(run: str, paths: Paths) -> Path:

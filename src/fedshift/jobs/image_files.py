@@ -29,6 +29,19 @@ if TYPE_CHECKING:
 
 CARRIED = ("label", "site", "patient")
 """Columns of a table that are kept, beside the path of an image."""
+LOOKS = ("brightness", "contrast", "colour")
+"""What `looks` measures of an image."""
+
+
+def looks(images: np.ndarray) -> np.ndarray:
+    """Return the LOOKS of images (n, height, width, channels), uint8, as (n, 3), float64, between 0 and 255.
+
+    Brightness is the mean of the grey levels, contrast their standard deviation, and colour the mean distance between
+    the largest and the smallest channel of a pixel.
+    """
+    grey = images.mean(axis=3)
+    colour = images.max(axis=3).astype(np.int16) - images.min(axis=3)
+    return np.stack([grey.mean(axis=(1, 2)), grey.std(axis=(1, 2)), colour.mean(axis=(1, 2))], axis=1)
 
 
 @dataclass(frozen=True)
@@ -265,6 +278,7 @@ class FileSamples:
     ----------
     reduction : (n,) float64, how many times smaller than in its file each image read so far is; 0 if it had the run's
         size
+    looks : (n, len(LOOKS)) float64, the brightness, contrast and colour of each image read so far
     """
 
     random = False
@@ -283,6 +297,7 @@ class FileSamples:
         self.transforms = transforms
         self.device = device
         self.reduction = np.zeros(len(paths))
+        self.looks = np.full((len(paths), len(LOOKS)), np.nan)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -291,4 +306,5 @@ class FileSamples:
         """Return inputs (batch, channels, height, width), float32, and `index` (batch,), int64."""
         images, self.reduction[index] = zip(*self.each(self.files.read, self.paths.iloc[index]), strict=True)
         rows = np.arange(len(index))
+        self.looks[index] = looks(np.stack(images))
         return MappedSamples(np.stack(images), rows, index, self.transforms, self.device).batch(rows, rng)

@@ -7,100 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
-from ..analysis import estimates
 from ..analysis.table import Table
-from ..analysis.values import DASH, NAN, Value, between, listed, number
-from ..core import registry
-from ..figures._canvas import COLOURS, WIDTH, short, svg
+from ..analysis.values import NAN, listed
 from ..figures._images import png
 from ..io.text import write_text
-from ..jobs.apply import Applied
+from ..jobs.apply import Applied, images_of_study
 from ..jobs.raw_images import LARGE, WHOLE_SLIDES
-from ..metrics import Metric
-from ..study.declaration import Study
-from .answer import Tile
+from .beside_training import at_home, likeness
 from .history import Trained, facts
-from .html import PageCell, PageTable, plain, render
-from .new_images import MOST, NewImages, share
+from .html import PageTable, plain, render
+from .new_classes import NewClasses
+from .new_images import MOST, NewImages
 from .new_masks import NewMasks
-from .phrases import bounds, first_line, heading, level
-
-NAMED = 3
-"""Classes that the first sentence names."""
-BINS = 20
-
-
-class Outcome(NewImages):
-    """The predicted classes of a run for new images in numbers.
-
-    Attributes
-    ----------
-    table : a row for each image: predicted, p0, p1, ..., confidence (the probability of the predicted class), site,
-        label and cluster, a number for the patient or, where that is unknown, the image. Rows of one image share it
-    unit : the unit that intervals resample: patients, or images where no patient is known
-    """
-
-    changed = "probabilities"
-
-    def __init__(self, applied: Applied) -> None:
-        super().__init__(applied)
-        table = applied.table
-        self.classes = applied.run.data.dataset.classes
-        self.columns = [f"p{k}" for k in range(len(self.classes))]
-        self.unit = "images"
-        unit = table["path"]
-        if "patient" in table:
-            self.unit = "patients"
-            unit = table["patient"].fillna(table["path"])
-        confidence = table[self.columns].max(axis=1)
-        self.table = table.assign(confidence=confidence, cluster=pd.factorize(unit)[0])
-        self.labelled = int(table["label"].notna().sum()) if "label" in table else 0
-        self.metrics: list[Metric] = [registry.build("metric", m) for m in Study.model_fields["metrics"].default]
-
-    def counts(self, column: str = "predicted", site: str | None = None) -> np.ndarray:
-        """Return the number of images of each class (classes,), as predicted or as labelled."""
-        return np.bincount(self.at(site)[column].dropna().to_numpy(dtype=int), minlength=len(self.classes))
-
-    def scores(self, site: str | None = None) -> list[Value]:
-        """Return each metric on the labelled images with its interval; empty values where no image has a label."""
-        rows = self.at(site).dropna(subset="label")
-        if rows.empty:
-            return [Value()] * len(self.metrics)
-        label = rows["label"].to_numpy(dtype=int)
-        probability = rows[self.columns].to_numpy(dtype=float)
-        people, group = rows["cluster"].to_numpy(), ("new images", site or "")
-        values = []
-        for metric in self.metrics:
-            score = estimates.of_metric(metric, label, probability, people, group)
-            low, high, *_ = score.bounded(metric.ends)
-            values.append(Value(mean=score.mean, low=low, high=high, n=len(rows)))
-        return values
-
-    def shown(self, trained_at: list[str]) -> dict[str, Any]:
-        """Return what the template shows of predicted classes; see `NewImages`."""
-        scores = self.scores() if self.labelled else []
-        quoted = [f"“{name}”" for name in self.classes]
-        return {
-            "lead": _lead(self, scores, trained_at),
-            "tiles": list(_tiles(self, scores)),
-            "tables": [plain(_classes(self)), *([plain(_sites(self))] if len(self.sites) > 1 else [])],
-            "metrics": _metrics(self, scores) if scores else None,
-            "figure": _figure(self),
-            "figure_label": "predicted classes and confidence",
-            "caption": "Images by predicted class, and by confidence: the probability of the class that was predicted.",
-            "care": [
-                f"The network knows {listed(quoted)} and nothing else: it gives one of these names to every image, "
-                "whatever it shows.",
-                "Probabilities are the network's own. Whether they can be trusted as such is not known at a new site.",
-            ],
-            "examples_note": "Drawn at random from the images that were predicted as each class, as the network sees "
-            "them.",
-            "one_class": self.labelled and np.count_nonzero(self.counts("label")) < 2,
-            "sorts": {k: (f"Predicted {name}", f"An image predicted as {name}") for k, name in enumerate(self.classes)},
-        }
+from .phrases import first_line
 
 
 def write(applied: Applied) -> Path:
@@ -115,14 +34,18 @@ def context(applied: Applied) -> dict[str, Any]:
     from markupsafe import Markup
 
     run = applied.run
-    outcome = NewMasks(applied) if run.data.task.has_masks else Outcome(applied)
+    outcome = NewMasks(applied) if run.data.task.has_masks else NewClasses(applied)
     trained_at = [site for site in outcome.sites if site in run.partition.internal]
     trained = Trained(run.id, "", run.seed, applied.manifest, 0, NAN, NAN, NAN)
     shown = outcome.shown(trained_at)
     fitted = "their shorter side was scaled, and the centre cut out"
     if run.data.dataset.padded:
         fitted = "their longer side was scaled, and black added to make them square"
+    images = images_of_study(run, applied.folder)
+    alike, seen = likeness(applied, images)
     return shown | {
+        "lights": [at_home(applied, images), alike],
+        "looks": seen,
         "applied": applied,
         "outcome": outcome,
         "run": run,
@@ -160,113 +83,8 @@ def _few(applied: Applied, outcome: NewImages) -> list[str]:
     return [site for site in sorted(sizes) if sizes[site] < getattr(applied.inference, "batch_size", 0)][:MOST]
 
 
-def _lead(outcome: Outcome, scores: list[Value], trained_at: list[str]) -> str:
-    """Return the first sentences: the predicted classes, and the headline metric where labels are known."""
-    total = len(outcome.table)
-    counts = outcome.counts()
-    order = [k for k in np.argsort(-counts, kind="stable") if counts[k]]
-    parts = [f"{outcome.classes[k]} in {share(counts[k], total)}\N{NO-BREAK SPACE}%" for k in order[:NAMED]]
-    if len(order) > NAMED:
-        parts.append(f"{len(order) - NAMED} further classes in the rest")
-    text = f"{total:,} images: the network predicts {listed(parts)}."
-    if not scores:
-        return f"{text} Without labels, nothing here says whether that is right."
-    first = scores[0]
-    metric = outcome.metrics[0]
-    text += f" {metric.title} on the {first.n:,} labelled images is {level(first.mean, metric)}"
-    if first.low == first.low:
-        text += f" (95% interval {between(first, metric)} over {outcome.unit})"
-    labelled = sum(int(outcome.counts("label", site).sum()) for site in trained_at)
-    if not labelled:
-        return f"{text}."
-    count = "All" if labelled == first.n else f"{labelled:,}"
-    return (
-        f"{text}. {count} of them are of {listed(trained_at)}, where the model was trained: this is not a result for "
-        "new hospitals."
-    )
-
-
-def _tiles(outcome: Outcome, scores: list[Value]) -> Iterator[Tile]:
-    total = len(outcome.table)
-    counts = outcome.counts()
-    confidence = outcome.table["confidence"]
-    # of two classes, the second is the one that is looked for
-    k = 1 if len(counts) == 2 else int(counts.argmax())
-    yield Tile("Images", f"{total:,}", outcome.taken())
-    yield Tile(f"Predicted {short(outcome.classes[k])}", f"{share(counts[k], total)} %", f"{counts[k]:,} images")
-    doubtful = share((confidence < 0.75).sum(), total)
-    yield Tile("Median confidence", f"{100 * confidence.median():.1f} %", f"under 75 % in {doubtful} %")
-    for value, metric in list(zip(scores, outcome.metrics, strict=False))[:2]:
-        unit = " %" if metric.percent and value.known else ""
-        note = f"too few {outcome.unit}"
-        if not value.known:
-            note = "not defined here"
-        elif value.low == value.low:
-            note = f"95% interval {between(value, metric)}"
-        yield Tile(metric.title, f"{number(value.mean, metric)}{unit}", note)
-
-
-def _classes(outcome: Outcome) -> Table:
-    """Return the number of images of each predicted class, and of each label where there are any."""
-    counts = outcome.counts()
-    confidence = outcome.table.groupby(outcome.table["predicted"].astype(int))["confidence"].mean()
-    columns = {
-        "Class": outcome.classes,
-        "Predicted": [f"{n:,}" for n in counts],
-        "Share (%)": [share(n, len(outcome.table)) for n in counts],
-        "Mean confidence (%)": [f"{100 * confidence[k]:.1f}" if n else DASH for k, n in enumerate(counts)],
-    }
-    if outcome.labelled:
-        columns["Labelled"] = [f"{n:,}" for n in outcome.counts("label")]
-    caption = "Images by predicted class; confidence is the probability of that class"
-    return Table(caption, tuple(columns), tuple(zip(*columns.values(), strict=True)))
-
-
-def _sites(outcome: Outcome) -> Table:
-    """Return the predicted classes at each site."""
-    rows = []
-    for site in outcome.sites[:MOST]:
-        table = outcome.at(site)
-        shares = (share(n, len(table)) for n in outcome.counts(site=site))
-        rows.append((str(site), f"{len(table):,}", *shares, f"{100 * table['confidence'].mean():.1f}"))
-    header = ("Site", "Images", *(f"{name} (%)" for name in outcome.classes), "Mean confidence (%)")
-    return Table(f"Predicted classes at each site{outcome.first()}", header, tuple(rows))
-
-
-def _metrics(outcome: Outcome, scores: list[Value]) -> PageTable:
-    """Return all metrics on the labelled images, together and at each site."""
-    by_site = {"All images": scores}
-    if len(outcome.sites) > 1:
-        by_site |= {str(site): outcome.scores(site) for site in outcome.sites[:MOST]}
-    rows = []
-    for name, values in by_site.items():
-        pairs = zip(values, outcome.metrics, strict=True)
-        cells = [PageCell(number(value.mean, metric), bounds(value, metric)) for value, metric in pairs]
-        rows.append([PageCell(name), PageCell(f"{values[0].n:,}"), *cells])
-    caption = f"Metrics{outcome.first()}; below, the 95% interval over {outcome.unit}"
-    return PageTable(caption, ("Site", "Labelled images", *map(heading, outcome.metrics)), rows, 1)
-
-
 def _unreadable(reasons: dict[str, str]) -> PageTable | None:
     """Return the files that could not be read; None without any."""
     rows = tuple(reasons.items())[:MOST]
     table = Table(f"Files that could not be read, {len(rows)} of {len(reasons)}", ("File", "Why"), rows, 2)
     return plain(table) if rows else None
-
-
-def _figure(outcome: Outcome) -> str:
-    """Return a figure of the predicted classes and of the confidence in them."""
-    counts = outcome.counts()
-    least = 1 / len(outcome.classes)
-    order = np.argsort(-counts, kind="stable")[:MOST]
-
-    def paint(figure: Any) -> None:
-        left, right = figure.subplots(1, 2)
-        left.barh([short(outcome.classes[k]) for k in order], counts[order], color=COLOURS[0])
-        left.invert_yaxis()
-        left.set(xlabel="images", title="Predicted class")
-        right.hist(100 * outcome.table["confidence"], bins=BINS, range=(100 * least, 100), color=COLOURS[0])
-        right.set(xlabel="confidence (%)", ylabel="images", title="Confidence")
-
-    title = "Images by predicted class, and by the probability of that class"
-    return svg("applied", title, (WIDTH, 1.4 + max(1.2, 0.24 * len(order))), paint)

@@ -112,8 +112,10 @@ class Methods:
         return f"{count}, tested at {sites}, {over(best.level, self.unit)}"
 
     def _title(self, rank: Rank) -> str:
-        """Return the title of a condition without its partition, which all of its group share."""
-        return rank.entry.condition.title
+        """Return the title of a condition, without its partition where all of its group share this."""
+        group = next(group for group in self.groups if rank in group)
+        shared = len({one.entry.condition.held_out for one in group}) == 1
+        return rank.entry.condition.title if shared else comparison_section.title(self.findings, rank.entry)
 
     def _setting(self, group: list[Rank]) -> str:
         """Return the partition of a group."""
