@@ -89,6 +89,13 @@ def test_a_difference_between_conditions_and_one_between_sites(tmp_path: Path, m
     assert section.lines[0] == "Registered: 4. Yes: 3, cannot tell: 1."
     assert [row[-1].text for row in section.tables[0].rows] == ["yes", "yes", "yes", "cannot tell"]
     assert section.tables[0].rows[0][2].text == "+15.0"
+    first, *_, last = hypothesis_section.asked(found)
+    assert (first.claim, first.answer, first.tone, last.answer, last.tone) == (
+        *("FedProx is better.", "yes", "better"),
+        *("cannot tell", ""),
+    )
+    low, high = (f"{100 * (0.15 + side * half_of(gain)):+.1f}" for side in (-1, 1))
+    assert first.found == f"claimed more than 2.0, found +15.0 (95% interval {low} to {high})"
 
 
 def test_a_lower_metric_that_is_better_turns_the_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

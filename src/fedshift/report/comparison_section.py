@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..analysis import comparisons, contrasts
@@ -11,6 +12,7 @@ from ..analysis.contrasts import TOO_FEW, Contrast, Outcome, Standing
 from ..analysis.findings import Findings
 from ..analysis.table import Table
 from ..analysis.values import DASH, NAN, Value, between, inner, listed, spread
+from .first_screen import Asked
 from .html import Fold, Section, plain
 from .phrases import change_interval, heading, joined, level, noun, over, points
 
@@ -51,6 +53,12 @@ def sentences(findings: Findings, unit: str = "patients") -> str:
     if primary and len(findings.conditions) == 2:
         return joined(*primary)
     return joined(*primary, *(_standing(findings, group, unit) for group in contrasts.standings(findings)[:NAMED]))
+
+
+def asked(findings: Findings, unit: str) -> Iterator[Asked]:
+    """Yield each declared comparison with what is concluded of it."""
+    for contrast in contrasts.declared(findings):
+        yield Asked("primary", pair(findings, contrast, unit))
 
 
 def _standing(findings: Findings, standing: Standing, unit: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
@@ -42,6 +43,15 @@ class Screen:
     settle: str
     size: str = ""
     step: str = ""
+
+
+class Asked(NamedTuple):
+    """A claim that a study registered or compares, with its answer, what was found, and the tone of the answer."""
+
+    answer: str
+    claim: str
+    found: str = ""
+    tone: str = ""
 
 
 def screen(

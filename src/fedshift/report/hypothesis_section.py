@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, Value, between, number
 from ..papers.hypotheses import CANNOT_TELL, NO, NOT_RUN, YES
+from .first_screen import Asked
 from .html import Fold, PageTable, Section, plain
 from .phrases import capital, joined
 
@@ -27,15 +28,6 @@ MEANING = (
 )
 _TONES = {NO: "worse", YES: "better"}
 _SHOWN = {"above": "more than", "below": "less than", "within": "within ±"}
-
-
-class Asked(NamedTuple):
-    """A claim that a study registered, with its answer, what was found, and the tone of the answer."""
-
-    answer: str
-    claim: str
-    found: str
-    tone: str
 
 
 def asked(results: StudyResults) -> Iterator[Asked]:

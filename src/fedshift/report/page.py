@@ -138,7 +138,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "unit": unit,
         "about": _about(results, people, cited, unit),
         "citation": cited,
-        "asked": list(hypothesis_section.asked(results)),
+        "asked": [*hypothesis_section.asked(results), *([] if methods else comparison_section.asked(findings, unit))],
         "in_words": methods.in_words(results.synthetic)
         if methods
         else in_words.sentences(
