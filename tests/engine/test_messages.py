@@ -33,6 +33,34 @@ def test_other_bytes_are_a_fault(content: bytes) -> None:
     assert "\n" not in fault.reason
 
 
+NESTED = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        NESTED,
+        f'{{"a": {NESTED}}}',
+        "[1]",
+        "null",
+        "1e999",
+        '{"a": ' + "9" * 5000 + "}",
+        '{"a": "' + "x" * 2_000_000 + '"}',
+    ],
+    ids=["nested", "nested in a mapping", "a list", "null", "a number", "many digits", "megabytes"],
+)
+def test_plain_data_that_is_no_mapping_of_a_message_is_a_fault(about: str) -> None:
+    assert isinstance(unpacked(tensors.packed({}, {"kind": "train", "about": about})), Fault)
+
+
+def test_the_reason_of_a_fault_is_one_short_line_that_steers_no_terminal() -> None:
+    arrived = unpacked(packed(Fault("\x1b[2J\x9b31m a\n\nb" + "x" * 10_000_000)))
+    assert isinstance(arrived, Fault)
+    assert arrived.reason.startswith("\\x1b[2J\\x9b31m a b")
+    assert len(arrived.reason) == 500
+    assert arrived.reason.isprintable()
+
+
 def test_the_bytes_of_a_message_are_those_of_its_tensors() -> None:
     sent = {"a": torch.zeros(3, 2), "b": torch.zeros(5, dtype=torch.float64), "n": torch.tensor(1)}
     assert Message("train", {"round": 1}, sent).nbytes == 6 * 4 + 5 * 8 + 8

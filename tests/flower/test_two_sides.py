@@ -33,7 +33,6 @@ from fedshift.flower.wire import FlowerTransport, message_of, records_of
 from fedshift.hospitals import agreed
 from fedshift.hospitals.disclosure import leaves
 from fedshift.hospitals.hospital import Hospital
-from fedshift.hospitals.rows import as_table
 from fedshift.jobs.run_specification import specification
 
 
@@ -117,7 +116,7 @@ def in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def named(name: str) -> Any:
-    return lambda asked: Message(asked.kind, {"name": name, "n": 1}, asked.tensors)
+    return lambda asked: Message(asked.kind, {"name": name, "version": "1"}, asked.tensors)
 
 
 @pytest.mark.usefixtures("in_a_run")
@@ -173,7 +172,7 @@ def late(site: Any, clock: Watch, seconds: float, number: int) -> Any:
 
     def answer(asked: Message) -> Message | None:
         if asked.kind == "hello":
-            return Message("hello", {"name": site().client.name}, {})
+            return Message("hello", {"name": site().client.name, "version": "1"}, {})
         if (asked.kind, asked.about.get("round")) == ("train", number):
             asked_at.append(clock.now)
             if clock.now - asked_at[0] < seconds:
@@ -227,7 +226,8 @@ def test_no_image_name_patient_or_local_tensor_leaves_a_site(root: Path) -> None
         (run,) = plan.runs.values()
         alone = Alone(side, agreed.name_of(run))
         trained = Coordinator.open(specification(run, (3, 16, 16)), alone, digest=agreed.digest_of(run)).run()
-        site = next(alone.ask({"north": Message("rows", {"since": 2}, {"received": trained.server.shared})}))[1]
+        about = {"since": 2, "round": 2, "digest": agreed.digest_of(run)}
+        site = next(alone.ask({"north": Message("rows", about, {"received": trained.server.shared})}))[1]
     own = set(trained.trainer.own_names)
     assert own, "the study keeps batch norm at home"
     shared = trained.server.shared.numel()
@@ -237,13 +237,13 @@ def test_no_image_name_patient_or_local_tensor_leaves_a_site(root: Path) -> None
     assert all(not tensors for kind, tensors in by_kind.items() if kind not in ("train", "rows"))
     text = json.dumps([m.about for m in alone.sent])
     assert isinstance(site, Message)
-    tables = {name: as_table(content) for name, content in site.tensors.items()}
-    text += "".join(table.to_csv() for table in tables.values())
     assert "secret" not in text
     assert "Doe" not in text
-    assert set(tables) == {"samples", "partition", "predictions"}
-    assert {*tables["samples"].columns} == {"sample", "site", "label", "patient"}
-    assert tables["samples"]["patient"].nunique() == 10
+    # 20 images of 10 patients, half of them for training: the rows of the others leave, as numbers and one list.
+    assert {*site.tensors} == {"sample", "patient", "split", "label", "p0", "p1"}
+    assert site.about == {"texts": {"split": ["test", "val"]}}
+    assert {len(column) for column in site.tensors.values()} == {10}
+    assert len(site.tensors["patient"].unique()) == 5
 
 
 def test_what_is_said_to_leave_is_what_leaves(root: Path) -> None:
@@ -256,14 +256,14 @@ def test_what_is_said_to_leave_is_what_leaves(root: Path) -> None:
         Coordinator.open(specification(run, (3, 16, 16)), alone, digest=agreed.digest_of(run)).run()
     train = next(m for m in alone.sent if m.kind == "train")
     for name, tensor in train.tensors.items():
-        assert f"train: {name}, {tensor.numel():,} numbers a round" in said
+        assert f"train: {name}, {tensor.numel():,} numbers, at most 22 times" in said
 
 
 def test_a_site_that_keeps_its_rows_says_so(root: Path) -> None:
     with contextlib.chdir(root / "north"):
         side = hospital(root, "north", rows=False)
         key = agreed.name_of(next(iter(study.load(Path("study.yaml"), "mini").runs.values())))
-        answer = side.answer(Message("rows", {"run": key, "since": 0}, {}))
+        answer = side.answer(Message("rows", {"run": key, "since": 0, "round": 2}, {}))
     assert isinstance(answer, Fault)
     assert "may not leave this site" in answer.reason
 

@@ -34,6 +34,7 @@ def add(group: Group) -> None:
     command.add_argument("--server", metavar="HOST:PORT", help="address of the server; default: the one in --keys")
     command.add_argument("--no-rows", action="store_true", help="let no rows of single images leave, without names too")
     command.add_argument("--offers", action="store_true", help="let plug-ins send what they derive from images")
+    command.add_argument("--restart", action="store_true", help="let runs that were begun here begin anew")
     command.add_argument("--yes", action="store_true", help="agree to what leaves the site without being asked")
     command = group.add(replay, "run", work="training the run again, with the sites that answered in each round")
     help_text = "table of the images of all sites (default: that of the study)"
@@ -89,6 +90,8 @@ def site(args: argparse.Namespace) -> None:
     print(f"What leaves this site for {address}:", *leaves(hospital), sep="\n", flush=True)
     if not args.yes and not _agreed():
         raise UserError("fedshift site", "nothing was sent", "answer yes, or say --yes")
+    if args.restart:
+        hospital.forget()
     with processes.ended_by_signals():
         supernode.take_part(hospital, address, ca, key)
 

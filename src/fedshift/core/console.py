@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import io
 import os
+import re
 import stat
 import sys
 import time
@@ -15,8 +16,16 @@ T = TypeVar("T")
 
 
 def say(line: str) -> None:
-    """Print one line on standard error, at once."""
-    print(line, file=sys.stderr, flush=True)
+    """Print one line on standard error, at once. Control characters, which could steer a terminal, are escaped."""
+    print(printable(line), file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    r"""Return a text whose control characters, except for tabs and ends of lines, are escaped: ESC is `\x1b`."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def announce(work: str) -> None:

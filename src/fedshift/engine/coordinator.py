@@ -29,19 +29,20 @@ from ..core.errors import Interrupted, UserError, require_none
 from ..core.rng import undisturbed
 from ..nn.arithmetic import arithmetic
 from ..nn.memory_format import channels_last
-from . import checkpoint
+from . import checkpoint, schemas
 from .batches import equal_steps
 from .class_weights import class_weights, counting
 from .client import passing_on, put_together, shared_out
 from .ledger import Traffic
 from .local_round import cost, report_disproportion
+from .message_forms import MessageForms
 from .round_state import SiteRecord
 from .selection import Choice
 from .server_round import ServerRound, assignment
 from .server_side import ServerSide
 from .site import require_separate
 from .specification import Specification
-from .transport import Fault, Message, Transport, content_of
+from .transport import Fault, Message, Transport, content_of, fault
 
 Answers = dict[int, Message]
 
@@ -56,6 +57,7 @@ class Coordinator(ServerSide):
     joined : what each site said about itself, in the order of names
     missing : one dict for each answer that is missing: round, site, kind of the message and reason
     since : the last round of each site that counted, from whose state its next task starts
+    forms : what is known of the messages beforehand; without them, tensors are compared between sites
 
     A tensor that a site has from the message before is not sent again: what it validates is what it trains next, and
     each message of a joint step adds one mean. After a fault everything is sent.
@@ -68,9 +70,10 @@ class Coordinator(ServerSide):
         joined: Sequence[Mapping[str, Any]],
         digest: str,
         device: torch.device | str = "cpu",
+        forms: MessageForms | None = None,
     ) -> None:
         super().__init__(specification)
-        self.transport, self.digest = transport, digest
+        self.transport, self.digest, self.forms = transport, digest, forms
         self.joined = [dict(about) for about in joined]
         self.missing: list[dict[str, Any]] = []
         self.since = [0] * len(joined)
@@ -91,7 +94,13 @@ class Coordinator(ServerSide):
 
     @classmethod
     def open(
-        cls, specification: Specification, transport: Transport, *, digest: str = "", device: torch.device | str = "cpu"
+        cls,
+        specification: Specification,
+        transport: Transport,
+        *,
+        digest: str = "",
+        device: torch.device | str = "cpu",
+        forms: MessageForms | None = None,
     ) -> Self:
         """Ask all sites to join, tell them what follows from all of them, and return the coordinator.
 
@@ -100,12 +109,12 @@ class Coordinator(ServerSide):
         """
         _require_possible(specification, transport.names)
         question = Message("join", {"digest": digest}, {})
-        introductions = _of_all(transport, dict.fromkeys(transport.names, question))
+        introductions = _of_all(transport, dict.fromkeys(transport.names, question), forms)
         joined = [introductions[name].about for name in transport.names]
-        require_none(_misfits(transport.names, joined, digest))
+        require_none(_misfits(transport.names, joined, digest, forms))
         for name in specification.training.epochs_at.keys() - {*transport.names}:
             raise UserError("training.epochs_at", f"{name!r} is not a site of this run")
-        new = cls(specification, transport, joined, digest, device)
+        new = cls(specification, transport, joined, digest, device, forms)
         new._begin({name: introduction.tensors for name, introduction in introductions.items()})
         return new
 
@@ -119,9 +128,10 @@ class Coordinator(ServerSide):
         *,
         digest: str = "",
         device: torch.device | str = "cpu",
+        forms: MessageForms | None = None,
     ) -> Self:
         """Return the coordinator after a round, given what its methods `tensors` and `progress` returned then."""
-        old = cls(specification, transport, progress["joined"], digest, device)
+        old = cls(specification, transport, progress["joined"], digest, device, forms)
         if [about["name"] for about in old.joined] != [*transport.names]:
             raise UserError("sites", f"are {', '.join(transport.names)}, not those of the checkpoint", "start anew")
         old.restore(tensors, progress)
@@ -131,7 +141,7 @@ class Coordinator(ServerSide):
         """Tell each site what follows from what all said, and take what the algorithm lets them offer."""
         specification, together = self.specification, self.algorithm.collaboration
         names, settings = self.transport.names, specification.training
-        counts = [np.asarray(about.get("class_counts", ()), dtype=np.int64) for about in self.joined]
+        counts = [np.asarray(about.get("class_counts") or (), dtype=np.int64) for about in self.joined]
         weights: Sequence[np.ndarray | None] = [None] * len(names)
         if settings.class_weights is not None:
             weights = [*class_weights(counts, settings, together)]
@@ -147,6 +157,8 @@ class Coordinator(ServerSide):
             if own is not None:
                 tensors["class_weights"] = torch.from_numpy(own.copy())
             about = self._about() | {
+                "clients": len(names),
+                "classes": self.server.classes,
                 "share": self.rounds.clients[k].share,
                 "channels_last": self.layout,
                 "steps": self.training.local_steps,
@@ -154,7 +166,7 @@ class Coordinator(ServerSide):
                 "offers": keys,
             }
             messages[name] = Message("begin", about, tensors)
-        offered = {name: answer.tensors for name, answer in _of_all(self.transport, messages).items()}
+        offered = {name: answer.tensors for name, answer in _of_all(self.transport, messages, self.forms).items()}
         self.beforehand += put_together(offered, self.algorithm, self.server)
         self.server.state = self.algorithm.server_state(self.server)
 
@@ -188,8 +200,9 @@ class Coordinator(ServerSide):
             member.counters = torch.tensor(about["counters"], dtype=torch.long)
             self.since[k] = number
             down, up, sent = cost(server_round.assignment(k), report, floats, messages)
-            values = member.name, about["loss"], about["accuracy"], about["seconds"]
-            records.append(SiteRecord(*values, down, up, sent, logged=about["logged"]))
+            values = member.name, about["loss"], schemas.number(about["accuracy"]), about["seconds"]
+            logged = {name: schemas.number(value) for name, value in about["logged"].items()}
+            records.append(SiteRecord(*values, down, up, sent, logged=logged))
         server_round.close(self.trainer.variances, server_round.mean)
         self.rounds.log("train", [records], self.server.logged)
 
@@ -245,11 +258,11 @@ class Coordinator(ServerSide):
         sent = {"received": assigned.received, **{f"broadcast/{k}": v for k, v in broadcast.items()}, **tensors}
         if self.trainer.variances.pooled and self.algorithm.has_downloads:
             sent["shared"] = assigned.shared
-        told = {"round": number, "lr": assigned.lr, "since": self.since[position], **about}
+        told = {"round": number, "since": self.since[position], **about}
         return Message(kind, self._about() | told, sent)
 
     def _about(self) -> dict[str, Any]:
-        return {"digest": self.digest, "clients": len(self.rounds.clients), "classes": self.server.classes}
+        return {"digest": self.digest}
 
     def _finish(self) -> None:
         broadcast = self.algorithm.broadcast(self.server)
@@ -273,8 +286,9 @@ class Coordinator(ServerSide):
         records: dict[str, list[SiteRecord]] = {"val": [], "averaged": []}
         for k, answer in answers.items():
             for split, r in answer.about.items():
-                name = self.rounds.clients[k].name
-                records[split].append(SiteRecord(name, r["loss"], r["accuracy"], r["seconds"], score=r["score"]))
+                name, accuracy = self.rounds.clients[k].name, schemas.number(r["accuracy"])
+                score = schemas.number(r["score"]) if "score" in r else None
+                records[split].append(SiteRecord(name, r["loss"], accuracy, r["seconds"], score=score))
         better = self.choice.choose(records["val"])
         self._ask({k: Message("keep", self._about() | {"since": self.since[k]}, {}) for k in better})
         if averaged:
@@ -305,14 +319,11 @@ class Coordinator(ServerSide):
         replies = dict(self.transport.ask({names[k]: message for k, message in sent.items()}))
         for k, message in sent.items():
             reply = replies.get(names[k], Fault("did not answer"))
+            # A site that has answered, whatever it says, holds what it was sent.
+            self._held[k] = set() if isinstance(reply, Fault) else {*message.about["contents"].values()}
+            reply = usable(message, reply, lambda *both, k=k: self._require_fit(k, *both))
             if isinstance(reply, Fault):
                 faults[k] = reply.reason
-                self._held[k] = set()
-                continue
-            if message.about["contents"]:
-                self._held[k] = {*message.about["contents"].values()}
-            if fault := _fault(message, reply, self.server.shared):
-                faults[k] = fault
             else:
                 answers[k] = reply
         for k in _odd_ones(answers):
@@ -322,6 +333,29 @@ class Coordinator(ServerSide):
         number = next(iter(messages.values())).about.get("round", self.rounds.round)
         self.missing += [{"round": number, "site": names[k], "kind": kind, "reason": faults[k]} for k in sorted(faults)]
         return answers
+
+    def _require_fit(self, position: int, asked: Message, answer: Message) -> None:
+        """Raise UserError for the answer of a site to a message of a round that does not fit it."""
+        about = answer.about
+        if about.get("round", asked.about.get("round")) != asked.about.get("round"):
+            raise UserError("answer", f"is for round {about['round']}")
+        if self.forms:
+            first = asked.kind == "train" and self.rounds.clients[position].first_round is None
+            self.forms.require_answer(asked, answer, first=first)
+        shared, own = self.server.shared, answer.tensors.get("shared", self.server.shared)
+        if asked.kind == "train" and (own.shape, own.dtype) != (shared.shape, shared.dtype):
+            problem = f"has {tuple(own.shape)} {own.dtype} in place of {tuple(shared.shape)} {shared.dtype}"
+            raise UserError("answer", problem)
+        counters = len(self.trainer.counters)
+        if len(about.get("counters", range(counters))) != counters:
+            raise UserError("answer", f"has {len(about['counters'])} counters of batch norm in place of {counters}")
+        if about.get("images", 1) > self.joined[position]["n"]:
+            raise UserError("answer", f"has a batch of {about['images']} images, and the site has fewer")
+        if asked.kind == "evaluate":
+            scored = self.choice.criterion.metric is not None
+            parts = {split: "score" in record for split, record in about.items()}
+            if parts != {split: scored and split == "val" for split in asked.about["splits"]}:
+                raise UserError("answer", f"has values of {', '.join(parts) or 'nothing'}, or without the score")
 
     def _without_held(self, messages: Mapping[int, Message]) -> dict[int, Message]:
         """Return messages that name all their tensors, without those that the sites hold."""
@@ -387,37 +421,56 @@ def _require_possible(specification: Specification, names: Sequence[str]) -> Non
         raise UserError("training.select_at", problem, "leave it out: rounds are then selected at the sites that train")
 
 
-def _of_all(transport: Transport, messages: Mapping[str, Message]) -> dict[str, Message]:
-    """Return the answers to messages, by site. Raises a UserError for each site that gives none."""
-    answers = dict(transport.ask(messages))
+def _of_all(transport: Transport, messages: Mapping[str, Message], forms: MessageForms | None) -> dict[str, Message]:
+    """Return the answers to messages before the first round, by site.
+
+    Raises a UserError for each site that gives none that can be used.
+    """
+    require = forms.require_answer if forms else lambda *_: None
+    replies = dict(transport.ask(messages))
+    answers = {name: usable(messages[name], replies[name], require) for name in messages}
     require_none(UserError(f"site {k!r}", v.reason) for k, v in answers.items() if isinstance(v, Fault))
     return {name: answer for name, answer in answers.items() if isinstance(answer, Message)}
 
 
-def _misfits(names: Sequence[str], joined: Sequence[Mapping[str, Any]], digest: str) -> list[UserError]:
-    """Return an error for each site that said something else than it was asked, or than the first site."""
+def _misfits(
+    names: Sequence[str], joined: Sequence[Mapping[str, Any]], digest: str, forms: MessageForms | None
+) -> list[UserError]:
+    """Return an error for each site that said something else than it was asked, or than is known or the first said."""
     errors = []
+    classes, shape = (forms.classes, [*forms.shape]) if forms else (joined[0]["classes"], joined[0]["shape"])
     for name, about in zip(names, joined, strict=True):
-        expected = {"name": name, "digest": digest, "classes": joined[0]["classes"], "shape": joined[0]["shape"]}
-        for key, value in expected.items():
+        for key, value in {"name": name, "digest": digest, "classes": classes, "shape": shape}.items():
             if about[key] != value:
                 errors.append(UserError(f"site {name!r}", f"has {key} {about[key]!r}, expected {value!r}"))
+        if (
+            len(about.get("class_counts") or ()) > classes
+            or sum(about.get("class_counts") or [about["n"]]) != about["n"]
+        ):
+            errors.append(UserError(f"site {name!r}", "has numbers of images by class that do not fit its images"))
     return errors
 
 
-def _fault(message: Message, reply: Message, shared: Tensor) -> str:
-    """Return why the answer to a message cannot be used; nothing if it can."""
-    if reply.kind != message.kind:
-        return f"answered {reply.kind!r} to {message.kind!r}"
-    if "round" in reply.about and reply.about["round"] != message.about["round"]:
-        return f"answered for round {reply.about['round']}"
-    for name, tensor in reply.tensors.items():
-        if not bool(tensor.isfinite().all()):
-            return f"sent a tensor that is not finite: {name}"
-    own = reply.tensors.get("shared", shared)
-    if message.kind == "train" and (own.shape, own.dtype) != (shared.shape, shared.dtype):
-        return f"sent {tuple(own.shape)} {own.dtype} in place of {tuple(shared.shape)} {shared.dtype}"
-    return ""
+def usable(
+    asked: Message, reply: Message | Fault, require_fit: Callable[[Message, Message], None] = lambda *_: None
+) -> Message | Fault:
+    """Return an answer that says and holds what it may, or the reason why it cannot be used.
+
+    This is the one place where an answer is read: whatever is wrong with it is the missing answer of its site.
+    """
+    if isinstance(reply, Fault):
+        return reply
+    try:
+        if reply.kind != asked.kind:
+            return fault(f"answered {reply.kind!r} to {asked.kind!r}")
+        schemas.require(reply, schemas.ANSWERS)
+        require_fit(asked, reply)
+        for name, tensor in reply.tensors.items():
+            if not bool(tensor.isfinite().all()):
+                return fault(f"sent a tensor that is not finite: {name}")
+    except Exception as error:  # an answer from outside may fail in any way
+        return fault(str(error) or type(error).__name__)
+    return reply
 
 
 def _odd_ones(answers: Answers) -> list[int]:

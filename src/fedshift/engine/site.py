@@ -12,7 +12,8 @@ How to use it, from one process for each message::
 round that counts is kept there, so that a new process can open the site for every message. `digest` names specification
 and code, such as `core.digest.of([run.id, code])`; a message with another digest is refused.
 
-A task may come twice: the second answer equals the first, to the bit.
+A task may come twice: the second answer equals the first, to the bit. Rounds, learning rates and steps are those of the
+site's own specification. What it has been asked is counted in `folder` (see `requests`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -33,12 +34,14 @@ from ..core.errors import UserError
 from ..core.rng import undisturbed
 from ..data.samples import Samples, class_counts, example_of, shape_of
 from ..nn.arithmetic import arithmetic
-from .batches import taking
+from . import schemas
+from .batches import round_steps, taking
 from .class_weights import class_weights
 from .client import Client, at_home, give_tensors, offer_of, open_clients, outputs, require_classes, samples_by_site
 from .joint_step import FirstStep, KnownMeans, Need
 from .local_training import Assignment, LocalTrainer
 from .networks import Networks, client_networks
+from .requests import Requests
 from .round_state import SiteRecord
 from .selection import Criterion, averaged, validated
 from .server_side import opened_server
@@ -46,6 +49,9 @@ from .site_state import SiteState
 from .specification import Specification
 from .tally import Tally, diverged
 from .transport import Message
+
+if TYPE_CHECKING:
+    from .message_forms import MessageForms
 
 
 class Site:
@@ -57,6 +63,8 @@ class Site:
     specification : what sites and coordinator agree on
     state : the files of the site
     sends_offers : True if the site lets plug-ins send what they derive from its images before the first round
+    forms : what is known of the messages beforehand; without them, tensors are checked for finite numbers alone
+    requests : what the site has been asked so far
     """
 
     def __init__(
@@ -66,11 +74,16 @@ class Site:
         state: SiteState,
         device: torch.device,
         sends_offers: bool = False,
+        forms: MessageForms | None = None,
     ) -> None:
         self.client, self.specification, self.state = client, specification, state
         self.device = device
         self.sends_offers = sends_offers
+        self.forms = forms
+        training, algorithm = specification.training, specification.algorithm
+        self.requests = Requests.of(state.folder, state.digest, training, algorithm, forms)
         self._trainer: LocalTrainer | None = None
+        self._clients = self._classes = 0
 
     @classmethod
     def open(
@@ -84,6 +97,7 @@ class Site:
         device: torch.device | str = "cpu",
         digest: str = "",
         sends_offers: bool = False,
+        forms: MessageForms | None = None,
     ) -> Site:
         """Return a site, also in the middle of a run.
 
@@ -97,6 +111,7 @@ class Site:
         digest : specification and code; it must equal the coordinator's
         sends_offers : True if plug-ins may send what they derive from images before the first round, such as mean
             spectra or numbers of images by class
+        forms : the tensors that messages of this run have, so that a site refuses all others
 
         Raises UserError for samples or labels that do not fit task and network.
         """
@@ -106,22 +121,42 @@ class Site:
         val = samples_by_site({name: validation} if validation is not None else {}, "validation", task)
         require_classes(specification.model, task, {"client": samples, "validation": val})
         (client,) = open_clients(samples, val, True, algorithm)
-        return cls(client, specification, SiteState(folder, name, digest), torch.device(device), sends_offers)
+        state = SiteState(folder, name, digest)
+        return cls(client, specification, state, torch.device(device), sends_offers, forms)
 
     def answer(self, message: Message) -> Message:
         """Return the answer to a message of the coordinator.
 
-        Raises UserError for a message of another run or code, for a task that is unknown or cannot be done here, and
-        if training diverges.
+        Raises UserError for a message of another run or code, for a task that is unknown or cannot be done here, for
+        one that the study does not need, and if training diverges.
         """
-        if message.kind not in TASKS:
-            raise UserError(f"message {message.kind!r}", "is unknown here", "install the coordinator's version")
+        message = self.admitted(message)
+        training = self.specification.training
+        with arithmetic(self.device, training.precision, training.deterministic), undisturbed(self.device):
+            return TASKS[message.kind](self, message)
+
+    def admitted(self, message: Message) -> Message:
+        """Return a message of the coordinator with all its tensors, and count it.
+
+        Raises UserError for a message of another run or code, for one that says or holds something else than its kind
+        does, and for one that the study does not need.
+        """
+        schemas.require(message, schemas.QUESTIONS)
         if message.about.get("digest", "") != self.state.digest:
             problem = f"the coordinator has another specification or code than site {self.client.name!r}"
             raise UserError("digest", problem, "give both the same study, and install the same version")
-        training = self.specification.training
-        with arithmetic(self.device, training.precision, training.deterministic), undisturbed(self.device):
-            return TASKS[message.kind](self, self.state.completed(message))
+        if message.kind not in TASKS and message.kind != "rows":
+            raise UserError(f"message {message.kind}", "is none of a run")
+        if self.forms:
+            self.forms.require_names(message)
+        self.requests.admit(message)
+        message = self.state.completed(message)
+        if self.forms:
+            self.forms.require_question(message)
+        for name, tensor in message.tensors.items():
+            if not bool(tensor.isfinite().all()):
+                raise UserError(f"message {message.kind}", f"has a tensor that is not finite: {name[:100]}")
+        return message
 
     # ---- before the first round
 
@@ -161,6 +196,7 @@ class Site:
         algorithm, client = self.specification.algorithm, self.client
         if type(algorithm).offer is not Algorithm.offer:
             self._require_consent(algorithm.name)
+        self._require_own(message.about)
         self.state.forget()
         self.state.write_facts(message.about, message.tensors)
         self._trainer = None  # it holds what this site was told, and has trained, in an earlier run
@@ -172,6 +208,21 @@ class Site:
         offer = offer_of(client.train, algorithm, server)
         self.state.write(0, client, since=0)
         return Message("begin", {}, at_home(offer))
+
+    def _require_own(self, about: Mapping[str, Any]) -> None:
+        """Raise UserError where the coordinator says something else than follows from this site's own settings."""
+        training, known = self.specification.training, self.forms
+        least = round_steps(len(self.client.train), training)
+        steps = about["steps"]
+        own = {
+            "clients": known.clients if known else about["clients"],
+            "classes": known.classes if known else about["classes"],
+            "share": about["share"] if training.weights == "size" else 1 / about["clients"],
+            "steps": max(steps or 0, least) if training.equal_steps else training.local_steps,
+        }
+        for key, value in own.items():
+            if about[key] != value:
+                raise UserError("message begin", f"says {key} {about[key]}, and this site's study {value}")
 
     def _require_consent(self, plugin: str) -> None:
         if not self.sends_offers:
@@ -193,14 +244,14 @@ class Site:
         first: FirstStep | None = None
         if trainer.algorithm.joint(number) is not None:
             first = self._first_step(message, next(batches))
-        with trainer.trained(client, _assignment(message, trainer), batches, _never, tally, first) as report:
+        with trainer.trained(client, self._assignment(message, trainer), batches, _never, tally, first) as report:
             tensors = {k: v.detach().to("cpu", copy=True) for k, v in report.items()}
-            logged = {k: float(v) for k, v in trainer.logged.items()}
+            logged = {k: schemas.plain(float(v)) for k, v in trainer.logged.items()}
         loss, accuracy = tally.means(client.name)
         self.state.write(number, client, since=message.about["since"])
         seconds = time.perf_counter() - began
-        about = {"round": number, "loss": loss, "accuracy": accuracy, "seconds": seconds, "logged": logged}
-        return Message("train", about | {"counters": client.counters.tolist()}, tensors)
+        about = {"round": number, "loss": loss, "accuracy": schemas.plain(accuracy), "seconds": seconds}
+        return Message("train", about | {"logged": logged, "counters": client.counters.tolist()}, tensors)
 
     def first_step(self, message: Message) -> Message:
         """Run the joint step of a round as far as the means known so far lead, and return the part for the next one.
@@ -223,7 +274,7 @@ class Site:
         assert joint is not None
         means = [message.tensors[f"mean/{k}"] for k in range(message.about["means"])]
         exchange = KnownMeans([1.0], joint, message.about["images"], means=means)
-        trainer.take_turn(client, _assignment(message, trainer))
+        trainer.take_turn(client, self._assignment(message, trainer))
         try:
             return trainer.first_steps([batch], [client.own], exchange)[0]
         finally:
@@ -232,7 +283,7 @@ class Site:
     def finish(self, message: Message) -> Message:
         """Train what follows after the last round: only what stays here changes."""
         trainer, client = self._opened(message)
-        trainer.finish(client, _assignment(message, trainer), _never)
+        trainer.finish(client, self._assignment(message, trainer), _never)
         self.state.write(message.about["round"], client, since=message.about["since"])
         return Message("finish", {"round": message.about["round"]}, {})
 
@@ -245,12 +296,18 @@ class Site:
             "val": lambda: validated(trainer, client, received, metric),
             "averaged": lambda: averaged(trainer, client, received),
         }
+        every = trainer.training.training_loss_every
+        due = {"val": client.val is not None, "averaged": bool(every and message.about["round"] % every == 0)}
         about: dict[str, Any] = {}
         for split in message.about["splits"]:
+            if not due[split]:
+                raise UserError("message evaluate", f"asks for {split}, which the study does not need in this round")
             record = records[split]()
             if not math.isfinite(record.loss):
                 raise diverged(message.about["round"], client.name, f"the loss on {split} is {record.loss}")
-            values = {"accuracy": record.accuracy, "seconds": record.seconds, "score": record.score}
+            values = {"accuracy": schemas.plain(record.accuracy), "seconds": record.seconds}
+            if record.score is not None:
+                values["score"] = schemas.plain(record.score)
             about[split] = {"loss": record.loss, **values}
         return Message("evaluate", about, {})
 
@@ -276,6 +333,21 @@ class Site:
         self.client.keep(self.state.read(message.about["since"]))
         return trainer, self.client
 
+    def _assignment(self, message: Message, trainer: LocalTrainer) -> Assignment:
+        """Return what a task works with. The learning rate is that of the site's own settings."""
+        number = message.about["round"]
+        tensors = {k: v.to(trainer.device) for k, v in message.tensors.items()}
+        received = tensors["received"]
+        return Assignment(
+            round=number,
+            lr=trainer.training.rate(min(number, trainer.training.rounds)),
+            shared=tensors.get("shared", received),
+            received=received,
+            broadcast={k.removeprefix("broadcast/"): v for k, v in tensors.items() if k.startswith("broadcast/")},
+            clients=self._clients,
+            classes=self._classes,
+        )
+
     def _opened_trainer(self) -> LocalTrainer:
         """Return the network, with the facts from before the first round given to it and to the client."""
         if self._trainer is None:
@@ -284,6 +356,7 @@ class Site:
             if facts["steps"] is not None:
                 training = taking(training, facts["steps"])
             self._trainer = self.specification.trainer(training, self.device, facts["channels_last"])
+            self._clients, self._classes = facts["clients"], facts["classes"]
             self.client.share = facts["share"]
             self.client.class_weights = tensors.get("class_weights")
             offers: dict[str, dict[str, Tensor]] = {name: {} for name in facts["clients_heard"]}
@@ -309,21 +382,6 @@ def require_separate(algorithm: Algorithm) -> None:
     """Raise UserError for an algorithm that needs the data of all sites in one place."""
     if algorithm.collaboration.count(2) != 2:
         raise UserError("algorithm", f"{algorithm.name} needs the images of all sites in one place", "simulate it")
-
-
-def _assignment(message: Message, trainer: LocalTrainer) -> Assignment:
-    about = message.about
-    tensors = {k: v.to(trainer.device) for k, v in message.tensors.items()}
-    received = tensors["received"]
-    return Assignment(
-        round=about["round"],
-        lr=about["lr"],
-        shared=tensors.get("shared", received),
-        received=received,
-        broadcast={k.removeprefix("broadcast/"): v for k, v in tensors.items() if k.startswith("broadcast/")},
-        clients=about["clients"],
-        classes=about["classes"],
-    )
 
 
 def _never() -> bool:

@@ -11,11 +11,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from safetensors import SafetensorError
 from torch import Tensor
 
-from ..core.errors import UserError
+from ..core.console import printable
 from ..io import tensors
+
+LARGEST = 1_000_000
+"""Characters of the plain data of a message, as JSON."""
 
 
 class Message(NamedTuple):
@@ -86,14 +88,25 @@ def packed(message: Message | Fault) -> bytes:
 
 
 def unpacked(content: bytes) -> Message | Fault:
-    """Return what `packed` was given, its tensors on the CPU and sorted by name; a Fault for other bytes."""
+    """Return what `packed` was given, its tensors on the CPU and sorted by name; a Fault for other bytes.
+
+    The reason of a fault is cut, and has no control characters.
+    """
     try:
         values, about = tensors.unpacked(content, "the message")
         if "fault" in about:
-            return Fault(about["fault"])
-        return Message(about["kind"], json.loads(about["about"]), values)
-    except (UserError, SafetensorError, KeyError, ValueError) as error:
-        return Fault(f"what came is not a message: {error}")
+            return fault(about["fault"])
+        if len(about["about"]) > LARGEST:
+            return Fault(f"what came says more than {LARGEST:,} characters")
+        said = json.loads(about["about"])
+        return Message(about["kind"], said, values) if isinstance(said, dict) else Fault("what came says no mapping")
+    except Exception as error:  # bytes from outside may fail in any way: nested too deep, or larger than the memory
+        return fault(f"what came is not a message: {error or type(error).__name__}")
+
+
+def fault(reason: str) -> Fault:
+    """Return a fault whose reason is one line of at most 500 characters, without control characters."""
+    return Fault(printable(" ".join(reason[:2000].split()))[:500])
 
 
 def content_of(tensor: Tensor) -> str:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from ..core.errors import UserError
-from ..engine.transport import Fault, Message, packed, unpacked
+from ..engine.coordinator import usable
+from ..engine.transport import Fault, Message, fault, packed, unpacked
 
 if TYPE_CHECKING:
     from flwr.app import RecordDict
@@ -106,10 +107,11 @@ class FlowerTransport:
         self._turned_away = {node: why for node, why in self._turned_away.items() if node in online}
         new = sorted(online - {*self._nodes.values(), *self._turned_away})
         for node, answer in self._exchange({node: Message("hello", {}, {}) for node in new}, HELLO).items():
+            answer = usable(Message("hello", {}, {}), answer)
             if isinstance(answer, Fault):
                 self._tell(f"a site does not answer: {answer.reason}")
                 continue
-            name = str(answer.about["name"])
+            name = answer.about["name"]
             reason = ""
             if name not in self.names:
                 reason = f"{name!r} is not a site of this study, which are {', '.join(self.names)}"
@@ -150,7 +152,7 @@ class FlowerTransport:
             for reply in self._grid.pull_messages(list(open_ids)):
                 node = open_ids.pop(reply.metadata.reply_to_message_id)
                 if reply.has_error():
-                    answers[node] = Fault(" ".join(reply.error.reason.split()) or f"error {reply.error.code}")
+                    answers[node] = fault(reply.error.reason or f"error {reply.error.code}")
                     continue
                 answer = answers[node] = message_of(reply.content)
                 self.bytes_up += answer.nbytes
@@ -330,4 +332,5 @@ def answer_tasks(
         if isinstance(asked, Message) and asked.kind == "over":
             raise Over
         if isinstance(asked, Message) and asked.kind == "refused":
-            raise UserError("the server turned this site away", str(asked.about["reason"]), "then start it again")
+            reason = replied.reason if isinstance(replied, Fault) else "the server turned this site away"
+            raise UserError("fedshift site", reason, "then start it again")

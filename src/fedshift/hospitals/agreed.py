@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ..core import digest
 from ..core.errors import UserError, require_none
 from ..datasets.own_images import OwnImages
+from ..engine.message_forms import MessageForms
+from ..engine.rehearsal import rehearsed
 from ..jobs.accept import train_code
+from ..jobs.run_specification import specification
+from ..transforms import shape_after
 
 if TYPE_CHECKING:
     from ..study.plan import Plan
@@ -39,6 +43,12 @@ def shape_of(run: Run) -> tuple[int, int, int]:
     dataset = run.data.dataset
     assert isinstance(dataset, OwnImages)
     return 3, dataset.size, dataset.size
+
+
+def forms(run: Run, clients: int) -> MessageForms:
+    """Return the tensors that the messages of a run have between the server and a number of sites."""
+    shape, classes = shape_of(run), len(run.data.dataset.classes)
+    return rehearsed(specification(run, shape), shape_after(run.transforms, shape), classes, clients)
 
 
 def sites(plan: Plan) -> tuple[str, ...]:

@@ -6,15 +6,19 @@ Only what `Hospital.answer` returns leaves the site. It is counted by name in `s
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
 from .. import __version__
 from ..core.console import say
-from ..core.errors import UserError
+from ..core.errors import Interrupted, UserError
 from ..core.units import SPACING
+from ..engine import schemas
+from ..engine.message_forms import MessageForms
+from ..engine.requests import Requests
 from ..engine.site import Site
-from ..engine.transport import Fault, Message
+from ..engine.transport import Fault, Message, fault
 from ..io.paths import Paths
 from ..io.tables import read_table
 from ..io.tensors import write_tensors
@@ -27,8 +31,9 @@ from ..jobs.prepare import obtain, prepare
 from ..jobs.run_images import RunImages
 from ..jobs.run_specification import specification
 from ..study.plan import Plan
+from ..study.run import Run
 from . import agreed
-from .rows import in_bytes, pseudonyms, renamed
+from .rows import SPLITS, packed_rows
 
 
 def local_plan(plan: Plan, name: str, table: Path) -> Plan:
@@ -65,6 +70,8 @@ class Hospital:
         self._runs = dict(zip(map(agreed.name_of, plan.runs.values()), self.local.runs.values(), strict=True))
         self._digests = {agreed.name_of(run): agreed.digest_of(run) for run in plan.runs.values()}
         self._open: dict[str, Site] = {}
+        self._clients = len(agreed.sites(plan))
+        self._forms: dict[str, MessageForms] = {}
         self.sent: Counter[str] = Counter()
 
     def prepare(self) -> None:
@@ -87,34 +94,69 @@ class Hospital:
 
     def answer(self, message: Message) -> Message | Fault:
         """Answer one message of the server. What the site refuses becomes a fault, which is also said here."""
+        kind = message.kind[:50]
         try:
             reply = self._answered(message)
+        except Interrupted:
+            raise
         except UserError as error:
-            say(f"refused {message.kind}: {error}")
-            return Fault(str(error))
+            say(f"refused {kind}: {error}")
+            return fault(str(error))
+        except Exception as error:  # a message from outside may fail in any way, and must not end this site
+            say(f"failed at {kind}: {type(error).__name__}: {error}")
+            return fault(f"failed at {kind}: {type(error).__name__}")
         number = message.about.get("round")
         where = f" of round {number}" if number is not None else ""
         floats = {key: value.numel() for key, value in reply.tensors.items()}
         self.sent.update({f"{message.kind}: {key}": count for key, count in floats.items()})
-        unit = "bytes of tables" if message.kind == "rows" else "numbers"
-        say(f"answered {message.kind}{where}: {sum(floats.values()):,} {unit} left this site")
+        say(f"answered {message.kind}{where}: {sum(floats.values()):,} numbers left this site")
         return reply
 
     def _answered(self, message: Message) -> Message:
+        about = dict(message.about)
+        key = about.pop("run", None)
+        message = message._replace(about=about)
+        schemas.require(message, schemas.QUESTIONS)
         if message.kind == "hello":
             return Message("hello", {"name": self.name, "version": __version__}, {})
         if message.kind == "over":
             return Message("over", {}, {})
         if message.kind == "refused":
-            raise UserError("the server turned this site away", str(message.about["reason"]))
-        about = dict(message.about)
-        key = str(about.pop("run", ""))
-        if key not in self._runs:
-            problem = f"has no run {key}: server and site have different studies"
+            raise UserError("the server turned this site away", message.about["reason"])
+        if not isinstance(key, str) or key not in self._runs:
+            problem = f"has no run {str(key)[:100]}: server and site have different studies"
             raise UserError(self.local.path, problem, "give the site the YAML file that the server has")
         if message.kind == "rows":
             return self._scored(key, message)
-        return self._site(key).answer(Message(message.kind, about, message.tensors))
+        answer = self._site(key).answer(message)
+        if message.kind == "join" and self.rows:
+            splits = read_table(self.paths.partition(self._runs[key].partition_id))["split"]
+            answer.about["scored"] = int(splits.isin(SPLITS).sum())
+        return answer
+
+    def forget(self) -> None:
+        """Remove what was kept of each run, and the record of what was asked: the runs may begin anew."""
+        for run in self.local.runs.values():
+            shutil.rmtree(self.paths.run(run.id) / "site", ignore_errors=True)
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        """The runs of the study, by their names in messages."""
+        return self._runs
+
+    def budgets(self, key: str) -> dict[str, int]:
+        """Return how many messages of each kind this site answers in a run."""
+        forms, run = self.forms(key), self._runs[key]
+        folder = self.paths.run(run.id) / "site"
+        budgets = Requests.of(folder, self._digests[key], run.training, run.algorithm.canonical(), forms).budgets
+        return {kind: budget for kind, budget in budgets.items() if kind != "rows" or self.rows}
+
+    def forms(self, key: str) -> MessageForms:
+        """Return the tensors of a run's messages, which a site knows before the first one."""
+        if key not in self._forms:
+            run = self._runs[key]
+            self._forms[key] = agreed.forms(run, self._clients)
+        return self._forms[key]
 
     def _site(self, key: str) -> Site:
         """Return this site's part of a run. The last one stays open: its network is built once for all its rounds."""
@@ -136,6 +178,7 @@ class Hospital:
                 device=device,
                 digest=self._digests[key],
                 sends_offers=self.offers,
+                forms=self.forms(key),
             )
             self._open = {key: site}
         return self._open[key]
@@ -143,12 +186,13 @@ class Hospital:
     # ---- after the last round
 
     def _scored(self, key: str, message: Message) -> Message:
-        """Return the rows of this site's test images, under pseudonyms, as Parquet tables in bytes."""
+        """Return the rows of this site's scored images, under drawn pseudonyms, as tensors."""
         if not self.rows:
             raise UserError("rows of single images", "may not leave this site", "its scores are missing on the page")
         run = self._runs[key]
-        files = self.paths.run_files(run.id)
-        networks = self._site(key).networks(message.tensors["received"], message.about["since"])
+        files, site = self.paths.run_files(run.id), self._site(key)
+        message = site.admitted(message)
+        networks = site.networks(message.tensors["received"], message.about["since"])
         write_json(files.spec, run.spec)
         about = {"run": run.id}
         write_tensors(files.model, networks.states[0], about)
@@ -159,12 +203,8 @@ class Hospital:
             about |= {"blends": json.dumps({self.name: {"of": networks.of, "networks": weights}})}
         write_tensors(files.clients, clients, about)
         samples = read_table(self.paths.data_files(run.data.id).samples)
-        spacing = [name for name in SPACING if name in samples]
-        samples = samples[[*("sample", "site", "label", "patient"), *self.local.study.subgroups, *spacing]]
-        names = pseudonyms(samples, self.name)
-        tables = {"samples": samples, "partition": read_table(self.paths.partition(run.partition_id))}
+        columns = [*self.local.study.subgroups, *(name for name in SPACING if name in samples)]
         out = self.paths.predictions(run.id, self.local.prediction_jobs[run.id])
         inferences = {key: self.local.inferences[key] for key in self.local.predictions(run.id)}
         predict(files.folder, inferences, self.paths, out, threads=self.threads)
-        tables["predictions"] = read_table(out)
-        return Message("rows", {}, {name: in_bytes(renamed(table, names)) for name, table in tables.items()})
+        return packed_rows(read_table(out), samples, columns, self.paths.results / "federation" / "pseudonyms.key")

@@ -1,72 +1,153 @@
-"""Rows of single images on their way from the sites to the server's page: under pseudonyms, as tables in bytes."""
+"""Rows of scored images on their way from the sites to the server's page: under drawn pseudonyms, as tensors."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
 
 from ..core.errors import UserError
+from ..core.units import SPACING
+from ..engine.transport import Message
 from ..io import checksums, identity
+from ..io.disk import write_private
 from ..io.paths import Paths
 from ..io.tables import write_table
 from ..io.text import write_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..study.plan import Plan
     from ..study.run import Run
 
+PEOPLE = ("sample", "patient")
+"""Columns that travel as drawn numbers."""
+SPLITS = ("test", "val")
 
-def pseudonyms(samples: pd.DataFrame, site: str) -> dict[str, dict[str, str]]:
-    """Return names for the samples and patients of a site that do not tell who they are, by column."""
+
+def pseudonyms(samples: pd.DataFrame, key: Path) -> dict[str, dict[Any, int]]:
+    """Return a number for each sample and patient of a site, by column.
+
+    The numbers are those of an order that a secret draws, which stays in the file `key`. So runs of one site have the
+    same numbers, and nobody without the file can tell whose they are.
+    """
+    if not key.exists():
+        key.parent.mkdir(parents=True, exist_ok=True)
+        write_private(key, secrets.token_bytes(32))
+    secret = key.read_bytes()
+
+    def drawn(column: str, value: object) -> bytes:
+        return hmac.digest(secret, f"{column} {value}".encode(), "sha256")
+
     return {
-        column: {str(value): f"{site}-{column[0]}{k}" for k, value in enumerate(sorted(set(samples[column].dropna())))}
-        for column in ("sample", "patient")
+        column: {v: k for k, v in enumerate(sorted(set(samples[column].dropna()), key=lambda v: drawn(column, v)))}
+        for column in PEOPLE
     }
 
 
-def renamed(table: pd.DataFrame, names: dict[str, dict[str, str]]) -> pd.DataFrame:
-    """Return a table with the pseudonyms of its samples and patients."""
-    return table.assign(**{c: table[c].map(new) for c, new in names.items() if c in table})
+def packed_rows(predictions: pd.DataFrame, samples: pd.DataFrame, columns: Sequence[str], key: Path) -> Message:
+    """Return the message with the rows of scored images: those of the table of predictions, and no others.
+
+    `samples` has patients, subgroups and spacing of all images of the site; `columns` names those that leave. Texts
+    travel as numbers, -1 where they are missing, with the list of texts beside them.
+    """
+    names = pseudonyms(samples, key)
+    table = predictions.drop(columns=["site", "role"]).merge(samples[["sample", "patient", *columns]], on="sample")
+    table = table.assign(**{c: table[c].map(names[c]).fillna(-1).astype(np.int64) for c in PEOPLE})
+    table = table.sort_values([c for c in ("inference", "split", "sample") if c in table]).reset_index(drop=True)
+    texts: dict[str, list[str]] = {}
+    tensors = {}
+    for name in map(str, table.columns):
+        values = table[name]
+        if values.dtype.kind not in "biuf":
+            codes, listed = pd.factorize(values.astype("str").where(values.notna()), sort=True)
+            texts[name], values = [*map(str, listed)], pd.Series(codes, dtype=np.int64)
+        tensors[name] = torch.from_numpy(values.to_numpy(copy=True))
+    return Message("rows", {"texts": texts}, tensors)
 
 
-def in_bytes(table: pd.DataFrame) -> torch.Tensor:
-    """Return a table as the bytes of a Parquet file, (n,) uint8."""
-    buffer = io.BytesIO()
-    table.reset_index(drop=True).to_parquet(buffer, engine="pyarrow", index=False)
-    return torch.from_numpy(np.frombuffer(buffer.getvalue(), dtype=np.uint8).copy())
+def opened_rows(answer: Message, site: str, run: Run, subgroups: Sequence[str], most: int) -> pd.DataFrame:
+    """Return the table of a message of rows, with pseudonyms that begin with the name of the site.
+
+    `most` is the number of images of which the site said that it would send rows. Raises UserError for other columns
+    than rows of this run have, and for values that they cannot have.
+    """
+    texts, tensors = answer.about["texts"], answer.tensors
+    classes = len(run.data.dataset.classes)
+    needed = {*PEOPLE, "split", "label", *run.data.task.columns(run.data.dataset.classes), *subgroups}
+    odd = {name for name in tensors if name not in needed and not name.startswith("count_")}
+    odd -= {"inference", "adapted", *SPACING}
+    if odd or needed - tensors.keys() or texts.keys() - tensors.keys():
+        problem = f"have the columns {', '.join(sorted(tensors))[:300]}"
+        raise UserError("rows", problem, f"needed are {', '.join(sorted(needed))}")
+    if {(t.dim(), len(t)) for t in tensors.values() if t.dim()} != {(1, len(tensors["sample"]))}:
+        raise UserError("rows", "have columns of several lengths")
+    table = pd.DataFrame({name: tensor.numpy() for name, tensor in tensors.items()})
+    if table["sample"].nunique() > most or table.duplicated([c for c in ("inference", "sample") if c in table]).any():
+        raise UserError("rows", f"are of more than the {most:,} images that the site has announced, or twice of one")
+    codes = {c: len(listed) for c, listed in texts.items()} | {"label": classes} | dict.fromkeys(PEOPLE, most + 10**6)
+    for name, count in codes.items():
+        least = 0 if name in ("sample", "label", "split", "inference") else -1
+        if table[name].dtype.kind != "i" or not table[name].between(least, count - 1).all():
+            raise UserError("rows", f"have values of {name} that there are not")
+    for name, listed in texts.items():
+        table[name] = pd.Series([*listed, None], dtype=object).to_numpy()[table[name].to_numpy()]
+    if "split" not in texts or not set(texts["split"]) <= {*SPLITS} or {*subgroups} - texts.keys():
+        raise UserError("rows", f"have other splits than {' and '.join(SPLITS)}, or subgroups that are no texts")
+    shares = table.loc[:, [c for c in table if c.startswith("p") and c[1:].isdigit()]]
+    if not shares.empty and not (shares.to_numpy() >= 0).all():
+        raise UserError("rows", "have probabilities below 0")
+    for column in PEOPLE:
+        table[column] = [f"{site}-{column[0]}{k}" if k >= 0 else None for k in table[column]]
+    return table.assign(site=site, role="internal")
 
 
-def as_table(content: torch.Tensor) -> pd.DataFrame:
-    """Return the table of `in_bytes`. Raises UserError for other bytes."""
-    try:
-        return pd.read_parquet(io.BytesIO(content.numpy().tobytes()), engine="pyarrow")
-    except (ValueError, OSError) as error:
-        raise UserError("rows of a site", "cannot be read as a table", "start the site again") from error
+def write_rows(plan: Plan, rows: Mapping[str, Mapping[str, pd.DataFrame]]) -> None:
+    """Write the rows of all sites as preparation, partition and prediction write theirs, for the page to read.
 
-
-def write_rows(plan: Plan, run: Run, rows: Mapping[str, Mapping[str, pd.DataFrame]]) -> None:
-    """Write the tables of all sites as preparation, partition and prediction write theirs, for the page to read."""
+    `rows` are the tables of `opened_rows` by key of the run and site. Images that are not scored are in no table.
+    """
     paths = Paths()
-    files = paths.data_files(run.data.id)
+    tables = {key: pd.concat(parts.values(), ignore_index=True) for key, parts in rows.items() if parts}
+    subgroups = [*plan.study.subgroups]
+    for data in {plan.runs[key].data.id for key in tables}:
+        of_data = {key: table for key, table in tables.items() if plan.runs[key].data.id == data}
+        run = plan.runs[next(iter(of_data))]
+        files = paths.data_files(data)
+        whole = pd.concat(of_data.values(), ignore_index=True).drop_duplicates("sample").sort_values("sample")
+        spacing = [name for name in SPACING if name in whole]
+        samples = whole[["sample", "site", "label", "patient", *subgroups, *spacing]].reset_index(drop=True)
+        samples.attrs = {"data": data}
+        write_table(files.samples, samples)
+        write_json(files.card, _card(run, samples))
+        checksums.record(files.samples, files.card)
+    for key, table in tables.items():
+        run = plan.runs[key]
+        partition = table[["sample", "site", "role", "split"]].drop_duplicates("sample").reset_index(drop=True)
+        partition.attrs = {"partition": run.partition_id}
+        write_table(paths.partition(run.partition_id), partition)
+        predictions = table.drop(columns=["patient", *subgroups, *(c for c in SPACING if c in table)])
+        first = ["sample", "site", "role", "split", "label"]
+        predictions = predictions[[*first, *(c for c in predictions if c not in first)]]
+        predictions.attrs.update(identity.of_predictions(paths.run_files(run.id), plan.predictions(run.id)))
+        out = paths.predictions(run.id, plan.prediction_jobs[run.id])
+        write_table(out, predictions)
+        checksums.record(out, paths.partition(run.partition_id))
 
-    def joined(name: str) -> pd.DataFrame:
-        return pd.concat([tables[name] for tables in rows.values()], ignore_index=True)
 
-    samples, partition = joined("samples"), joined("partition")
-    samples.attrs = {"data": run.data.id}
-    partition.attrs = {"partition": run.partition_id}
-    write_table(files.samples, samples)
-    write_table(paths.partition(run.partition_id), partition)
+def _card(run: Run, samples: pd.DataFrame) -> dict[str, Any]:
+    """Return the data card of the images whose rows have come."""
     counts = {
         str(s): {"images": len(r), "patients": int(r["patient"].nunique()) or None} for s, r in samples.groupby("site")
     }
-    card = {
+    return {
         **dataclasses.asdict(run.data.card),
         "dataset": run.data.dataset.spec(),
         "synthetic": run.data.synthetic,
@@ -75,11 +156,8 @@ def write_rows(plan: Plan, run: Run, rows: Mapping[str, Mapping[str, pd.DataFram
         "sites": counts,
         "checksums": {},
         "data": run.data.id,
-        "notes": ["Images stayed at their sites: copies between sites were not looked for."],
+        "notes": [
+            "Images stayed at their sites: copies between sites were not looked for.",
+            "Images of training stayed too, and so did their rows: numbers of images here are those of scored images.",
+        ],
     }
-    write_json(files.card, card)
-    predictions = joined("predictions")
-    predictions.attrs.update(identity.of_predictions(paths.run_files(run.id), plan.predictions(run.id)))
-    out = paths.predictions(run.id, plan.prediction_jobs[run.id])
-    write_table(out, predictions)
-    checksums.record(out, files.samples, files.card, paths.partition(run.partition_id))

@@ -7,14 +7,14 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from ..core.console import duration, say
 from ..core.errors import UserError
-from ..engine.coordinator import Coordinator
-from ..engine.specification import Specification
+from ..engine.coordinator import Coordinator, usable
 from ..engine.transport import Fault, Message, Transport
 from ..io.disk import locked
 from ..io.paths import Paths, RunFiles
@@ -24,9 +24,11 @@ from ..jobs.devices import take_device
 from ..jobs.round_log import RoundLog
 from ..jobs.run_specification import specification
 from . import agreed
-from .rows import as_table, write_rows
+from .rows import opened_rows, write_rows
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ..study.plan import Plan
     from ..study.run import Run
 
@@ -127,7 +129,10 @@ def train(run: Run, transport: Connection, threads: int) -> Coordinator:
         say(f"  {transport.bytes_down / 1e6:.1f} MB sent and {transport.bytes_up / 1e6:.1f} MB received so far")
 
     with locked(files.lock):
-        coordinator = _opened(specification(run, agreed.shape_of(run)), ours, files, digest, device)
+        coordinator = _opened(run, ours, files, digest, device)
+        sizes = {about["name"]: about["n"] for about in coordinator.joined}
+        shares = ", ".join(f"{m.name} {m.weight:.1%} ({sizes[m.name]:,} images)" for m in coordinator.rounds.clients)
+        say(f"shares in the mean, as the sites say: {shares}")
         if not files.manifest.exists():
             log.start(coordinator.server.round)
             try:
@@ -138,16 +143,18 @@ def train(run: Run, transport: Connection, threads: int) -> Coordinator:
     return coordinator
 
 
-def _opened(spec: Specification, transport: OfRun, files: RunFiles, digest: str, device: torch.device) -> Coordinator:
+def _opened(run: Run, transport: OfRun, files: RunFiles, digest: str, device: torch.device) -> Coordinator:
     """Return the coordinator of a run: after its last finished round, or before the first."""
+    spec = specification(run, agreed.shape_of(run))
+    settings: dict[str, Any] = {"digest": digest, "device": device, "forms": agreed.forms(run, len(transport.names))}
     if files.state.exists():
         tensors, meta = read_tensors(files.state)
         if meta.get("digest") == digest:
             progress = json.loads(meta["progress"])
             say(f"going on after round {progress['round']}")
-            return Coordinator.resume(spec, transport, tensors, progress, digest=digest, device=device)
+            return Coordinator.resume(spec, transport, tensors, progress, **settings)
         say("starting anew: the checkpoint was made by other code")
-    return Coordinator.open(spec, transport, digest=digest, device=device)
+    return Coordinator.open(spec, transport, **settings)
 
 
 def collect_rows(plan: Plan, trained: Mapping[str, Coordinator], transport: Connection) -> list[str]:
@@ -156,16 +163,33 @@ def collect_rows(plan: Plan, trained: Mapping[str, Coordinator], transport: Conn
     Returns the names of sites whose rows are missing.
     """
     missing: set[str] = set()
+    rows: dict[str, dict[str, pd.DataFrame]] = {}
     for key, coordinator in trained.items():
-        run = plan.runs[key]
-        best = coordinator.best()
-        messages = {
-            name: Message("rows", {"since": coordinator.since[k]}, {"received": best.received_by(k)})
+        run, best, rows[key] = plan.runs[key], coordinator.best(), {}
+        about = {"digest": coordinator.digest, "round": coordinator.rounds.round}
+        asked = {
+            name: Message("rows", about | {"since": coordinator.since[k]}, {"received": best.received_by(k)})
             for k, name in enumerate(transport.names)
         }
-        answers = dict(OfRun(transport, agreed.name_of(run)).ask(messages))
-        missing |= {name for name, answer in answers.items() if isinstance(answer, Fault)}
-        rows = {n: {k: as_table(t) for k, t in a.tensors.items()} for n, a in answers.items() if isinstance(a, Message)}
-        if rows:
-            write_rows(plan, run, rows)
+        scored = {about["name"]: about.get("scored", 0) for about in coordinator.joined}
+        read = partial(_read, rows[key], run, plan.study.subgroups, scored)
+        for name, reply in OfRun(transport, agreed.name_of(run)).ask(asked):
+            answer = usable(asked[name], reply, partial(read, name))
+            if isinstance(answer, Fault):
+                say(f"no rows of {name!r}: {answer.reason}")
+                missing.add(name)
+    write_rows(plan, rows)
     return sorted(missing)
+
+
+def _read(
+    rows: dict[str, pd.DataFrame],
+    run: Run,
+    subgroups: Sequence[str],
+    scored: Mapping[str, int],
+    name: str,
+    asked: Message,
+    answer: Message,
+) -> None:
+    """Add the rows of a site to those of others. Raises UserError for rows that cannot be those of the run."""
+    rows[name] = opened_rows(answer, name, run, subgroups, scored[name])

@@ -119,5 +119,7 @@ class StudyExecutor(Executor):
             hospital = Hospital(settings.plan(), context.get_identity_name(), Path(settings.data), **options)
             self.log_info(context, "\n".join(["what leaves this site:", *leaves(hospital)]))
             hospital.prepare()
+            if settings.restart:
+                hospital.forget()
             self._hospital = hospital
         return self._hospital

@@ -11,7 +11,7 @@ from nvflare.apis.shareable import Shareable
 from .. import study
 from ..core.frozen import Frozen
 from ..core.registry import validated
-from ..engine.transport import Fault, Message, packed, unpacked
+from ..engine.transport import Fault, Message, fault, packed, unpacked
 from ..io.text import read_json
 from ..study.plan import Plan
 from ..study.settings import scale_of
@@ -28,6 +28,7 @@ class Settings(Frozen):
     folder : where the study works, with its results
     study : the study's YAML file, in this folder
     data : at a site, its table of images, in this folder
+    restart : True for one job that may begin runs anew which were begun at this site
     rows, offers : what may leave a site: rows of single images under pseudonyms; what plug-ins derive from images
     threads : threads of the training
     """
@@ -37,6 +38,7 @@ class Settings(Frozen):
     data: str = "images.csv"
     rows: bool = False
     offers: bool = False
+    restart: bool = False
     threads: int = 1
 
     @classmethod
@@ -60,5 +62,6 @@ def message_of(shareable: Shareable) -> Message | Fault:
     """Return the message that came, or a fault where NVFlare has an error in its place."""
     code = shareable.get_return_code()
     if code != ReturnCode.OK or KEY not in shareable:
-        return Fault(f"NVFlare says {code}; see the log of the site")
-    return unpacked(shareable[KEY])
+        return fault(f"NVFlare says {code}; see the log of the site")
+    content = shareable[KEY]
+    return unpacked(content) if isinstance(content, bytes) else Fault("what came is not a message of fedshift")
