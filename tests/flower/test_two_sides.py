@@ -46,7 +46,7 @@ def hospital(root: Path, site: str, **settings: Any) -> Hospital:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    write(tmp_path)
+    write(tmp_path, STUDY | {"partition": STUDY["partition"] | {"internal": ["north"]}})
     return tmp_path
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 PEOPLE = ("sample", "patient")
 """Columns that travel as drawn numbers."""
 SPLITS = ("test", "val")
+LARGEST = 10**9
+"""The largest number of a sample or patient."""
 
 
 def pseudonyms(samples: pd.DataFrame, key: Path) -> dict[str, dict[Any, int]]:
@@ -80,30 +82,33 @@ def opened_rows(answer: Message, site: str, run: Run, subgroups: Sequence[str], 
     than rows of this run have, and for values that they cannot have.
     """
     texts, tensors = answer.about["texts"], answer.tensors
-    classes = len(run.data.dataset.classes)
-    needed = {*PEOPLE, "split", "label", *run.data.task.columns(run.data.dataset.classes), *subgroups}
+    classes = run.data.dataset.classes
+    numbers = run.data.task.columns(classes)
+    needed = {*PEOPLE, "split", "label", *numbers, *subgroups}
     odd = {name for name in tensors if name not in needed and not name.startswith("count_")}
     odd -= {"inference", "adapted", *SPACING}
     if odd or needed - tensors.keys() or texts.keys() - tensors.keys():
         problem = f"have the columns {', '.join(sorted(tensors))[:300]}"
         raise UserError("rows", problem, f"needed are {', '.join(sorted(needed))}")
-    if {(t.dim(), len(t)) for t in tensors.values() if t.dim()} != {(1, len(tensors["sample"]))}:
-        raise UserError("rows", "have columns of several lengths")
+    (shape, *others) = {tuple(tensor.shape) for tensor in tensors.values()}
+    if others or len(shape) != 1 or not shape[0]:
+        raise UserError("rows", "have columns of several lengths, or none")
     table = pd.DataFrame({name: tensor.numpy() for name, tensor in tensors.items()})
     if table["sample"].nunique() > most or table.duplicated([c for c in ("inference", "sample") if c in table]).any():
         raise UserError("rows", f"are of more than the {most:,} images that the site has announced, or twice of one")
-    codes = {c: len(listed) for c, listed in texts.items()} | {"label": classes} | dict.fromkeys(PEOPLE, most + 10**6)
-    for name, count in codes.items():
-        least = 0 if name in ("sample", "label", "split", "inference") else -1
-        if table[name].dtype.kind != "i" or not table[name].between(least, count - 1).all():
+    codes = {c: len(listed) for c, listed in texts.items()} | {"label": len(classes)}
+    for name, count in (codes | dict.fromkeys(PEOPLE, LARGEST)).items():
+        least = -1 if name == "patient" or name in subgroups else 0
+        if table[name].dtype != np.int64 or not table[name].between(least, count - 1).all():
             raise UserError("rows", f"have values of {name} that there are not")
     for name, listed in texts.items():
         table[name] = pd.Series([*listed, None], dtype=object).to_numpy()[table[name].to_numpy()]
-    if "split" not in texts or not set(texts["split"]) <= {*SPLITS} or {*subgroups} - texts.keys():
+    if not {*texts.get("split", ("",))} <= {*SPLITS} or {*subgroups} - texts.keys():
         raise UserError("rows", f"have other splits than {' and '.join(SPLITS)}, or subgroups that are no texts")
-    shares = table.loc[:, [c for c in table if c.startswith("p") and c[1:].isdigit()]]
-    if not shares.empty and not (shares.to_numpy() >= 0).all():
-        raise UserError("rows", "have probabilities below 0")
+    if {table[name].dtype for name in numbers} != {np.dtype(np.float64)}:
+        raise UserError("rows", "have predictions of another type than float64")
+    if run.data.task.has_probabilities and not table[numbers].map(lambda p: 0 <= p <= 1).all(axis=None):
+        raise UserError("rows", "have probabilities that are none")
     for column in PEOPLE:
         table[column] = [f"{site}-{column[0]}{k}" if k >= 0 else None for k in table[column]]
     return table.assign(site=site, role="internal")
