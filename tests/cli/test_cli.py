@@ -225,7 +225,7 @@ def test_check_prints_what_to_beware_of(capsys: pytest.CaptureFixture[str]) -> N
         f"  warning: site 'B' has {FEW_OF_BOTH}",
         "  warning: site 'C' (images: 20) has no role in the study",
         "  warning: patients at several sites: 1, at internal and external ones: 1; "
-        "if they are different people, put the site before the patient's name",
+        "they count as different people; leave out at one site whoever is the same",
         "  warning: patients 'p1', 'P1' differ only by spaces, case or Unicode form, and count as 2",
         "  warning: every image has its own patient (20): is `patient` the name of an image? Then images of one "
         "patient may train and test, and intervals are too narrow",

@@ -101,7 +101,7 @@ def test_patients_at_several_sites_are_counted_and_those_across_apart() -> None:
     assert list(inspection.warnings()) == [
         "site 'D' (images: 20) has no role in the study",
         "patients at several sites: 3, at internal and external ones: 1; "
-        "if they are different people, put the site before the patient's name",
+        "they count as different people; leave out at one site whoever is the same",
         "every image has its own patient (60): is `patient` the name of an image? Then images of one patient may "
         "train and test, and intervals are too narrow",
     ]

@@ -155,6 +155,15 @@ def test_a_second_site_of_one_name_and_an_unknown_one_are_turned_away_with_the_r
     assert sum("turned away" in line for line in said) == 2
 
 
+@pytest.mark.usefixtures("in_a_run")
+def test_a_site_with_the_key_of_another_name_is_turned_away() -> None:
+    grid = Grid({1: named("east"), 2: named("north")})
+    transport = FlowerTransport(grid, ["east", "north"], print, lambda: {1: "north", 2: "north"})
+    assert transport.here() == ["north"]
+    (reason,) = [message.about["reason"] for node, message in grid.told if (node, message.kind) == (1, "refused")]
+    assert reason == "its key is not that of 'east'"
+
+
 class Watch(Clock):
     """A clock that goes on while somebody sleeps, and a little whenever it is read."""
 

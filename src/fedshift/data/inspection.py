@@ -97,7 +97,7 @@ class Inspection:
         if self.shared:
             yield (
                 f"patients at several sites: {len(self.shared):,}, at internal and external ones: "
-                f"{len(self.across):,}; if they are different people, put the site before the patient's name"
+                f"{len(self.across):,}; they count as different people; leave out at one site whoever is the same"
             )
         for column, spellings in self.spellings.items():
             yield from respelt(column, spellings)

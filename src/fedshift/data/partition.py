@@ -351,7 +351,8 @@ class Partition(Frozen):
     def _split_site(self, site: str, rows: pd.DataFrame, assigned: dict[object, str]) -> np.ndarray:
         """Return the split of each row (n,), and record in `assigned` the split of each unit.
 
-        A unit (a patient, a base image or a sample) that an earlier site has recorded there keeps its split.
+        A base image that an earlier site has recorded there keeps its split. Patients of two sites are two, also if
+        they have one name: hospitals number their patients each for itself, and cannot compare them.
         """
         import numpy as np
 
@@ -369,6 +370,8 @@ class Partition(Frozen):
                 f"has {len(names)} {kind}, too few for {' + '.join(shares)}",
                 "give it fewer splits, use by: sample, or make it external",
             )
+        if self._keeps_patients(rows):
+            assigned = {}
         of_unit = np.array([assigned.get(name, "") for name in names], dtype=object)
         if (of_unit == "").any():
             draw = splits.exact
@@ -389,8 +392,8 @@ class Partition(Frozen):
         for name in sorted(set(shares) - set(of_unit)):
             raise UserError(
                 f"partition: site {site!r}",
-                f"has no sample left for {name}: it has too few, or shares its patients with an earlier site",
-                "give patients of different sites different names unless they are the same person, or make it external",
+                f"has no sample left for {name}: it has too few, or shares its images with an earlier site",
+                "give it fewer splits, or make it external",
             )
         assigned.update(zip(names, of_unit, strict=True))
         return of_unit[member]

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,10 @@ STARTS = 600.0
 AGAIN = 15.0
 """Seconds until a SuperNode that the server did not let in is started again."""
 TRIES = 12
+
+
+class EndedError(UserError):
+    """A program of Flower has ended."""
 
 
 class NotLetInError(UserError):
@@ -101,23 +106,43 @@ def running(program: str, options: Sequence[str], home: Path) -> Iterator[Proces
     """
     home.mkdir(parents=True, exist_ok=True)
     log = home / f"{program}.log"
-    command = [str(Path(sys.executable).with_name(program)), *options]
-    with log.open("ab") as out:
-        start = out.tell()
-        child = subprocess.Popen(
-            command,
-            env=os.environ | QUIET | {"FLWR_HOME": str(home.absolute())},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=_ends_with_parent,
-        )
-    process = Process(program, child, log, start)
-    try:
-        yield process
-    finally:
-        process.end()
+    with _without_space(Path(sys.executable).parent) as folder:
+        with log.open("ab") as out:
+            start = out.tell()
+            child = subprocess.Popen(
+                [str(folder / Path(sys.executable).name), str(folder / program), *options],
+                env=os.environ | QUIET | {"FLWR_HOME": str(home.absolute())},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_ends_with_parent,
+            )
+        process = Process(program, child, log, start)
+        try:
+            yield process
+        finally:
+            process.end()
+
+
+@contextmanager
+def _without_space(folder: Path) -> Iterator[Path]:
+    """Give the folder of this environment's programs inside the context, by a path that has no space.
+
+    Flower splits the folders of its database's migrations at spaces, and then makes no table.
+    """
+    if " " not in str(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="fedshift-") as temporary:
+        if " " in temporary:
+            raise UserError(
+                temporary, "has a space, and Flower makes no database there", "set TMPDIR to another folder"
+            )
+        # The environment itself is linked: Python finds its packages beside the folder of its programs.
+        link = Path(temporary) / "environment"
+        link.symlink_to(folder.parent, target_is_directory=True)
+        yield link / folder.name
 
 
 def _ends_with_parent() -> None:
@@ -141,7 +166,7 @@ class Process:
         if "2004" in text or "Exit Code: 305" in text:
             problem = "the server does not let this site in: it does not know its key, or still counts it as connected"
             raise NotLetInError(self.program, problem, "ask the server's people for the folder of this site")
-        raise UserError(self.program, f"has ended with code {code}", f"see {self.log}")
+        raise EndedError(self.program, f"has ended with code {code}", f"see {self.log}")
 
     def wait_for_port(self, address: str) -> None:
         """Wait until an address (host:port) can be reached. Raises UserError if the program ends before."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,9 @@ from ..core.console import say
 from ..core.errors import UserError
 from ..hospitals import agreed, study_server
 from ..io.paths import Paths
-from .processes import Process, is_local, running, secret_file
-from .wire import LOST, FlowerTransport, opened_run, register
+from .gate import opened_gate
+from .processes import EndedError, Process, free_port, is_local, running, secret_file
+from .wire import LOST, FlowerTransport, opened_run, register, registered
 
 if TYPE_CHECKING:
     from ..study.plan import Plan
@@ -38,18 +40,28 @@ def serve(plan: Plan, keys: Keys | None, address: str, wait: float, threads: int
     if not resume:
         shutil.rmtree(_home(), ignore_errors=True)
     _home().mkdir(parents=True, exist_ok=True)
-    for _ in range(STARTS):
-        with superlink(keys, address) as (program, local, ca, secret):
-            try:
-                with opened_run(local, ca, secret) as grid:
-                    transport = FlowerTransport(grid, agreed.sites(plan), say)
-                    return study_server.serve(plan, transport, wait, threads, program.require_alive)
-            except LOST as error:
-                time.sleep(1)
-                if program.child.poll() is None:
-                    raise UserError(program.program, f"refuses a call: {error}", f"see {program.log}") from error
-                say("the SuperLink has ended; starting another one, which goes on after the last finished round")
-    raise UserError("flower-superlink", f"has ended {STARTS} times", f"see {program.log}")
+    for attempt in range(STARTS):
+        try:
+            return _served(plan, keys, address, wait, threads)
+        except EndedError as error:
+            if attempt == STARTS - 1:
+                raise UserError("flower-superlink", f"has ended {STARTS} times", error.remedy) from error
+            say("the SuperLink has ended; starting another one, which goes on after the last finished round")
+    raise AssertionError
+
+
+def _served(plan: Plan, keys: Keys | None, address: str, wait: float, threads: int) -> list[str]:
+    """Train all runs with one SuperLink; see `serve`. Raises EndedError if it ends before."""
+    with superlink(keys, address) as (program, local, ca, secret):
+        try:
+            with opened_run(local, ca, secret) as grid:
+                names = partial(registered, local, ca) if keys else None
+                transport = FlowerTransport(grid, agreed.sites(plan), say, names)
+                return study_server.serve(plan, transport, wait, threads, program.require_alive)
+        except LOST as error:
+            time.sleep(1)
+            program.require_alive()
+            raise UserError(program.program, f"refuses a call: {error}", f"see {program.log}") from error
 
 
 def _home() -> Path:
@@ -58,27 +70,35 @@ def _home() -> Path:
 
 @contextmanager
 def superlink(keys: Keys | None, address: str) -> Iterator[tuple[Process, str, bytes | None, bytes]]:
-    """Run a SuperLink inside the context: give its process, its address from here, the authority, and its secret."""
+    """Run a SuperLink inside the context: give its process, its address from here, the authority, and its secret.
+
+    It listens on the loopback device alone. With `keys`, sites reach it through the gate at `address`.
+    """
     port = address.rpartition(":")[2]
-    local = f"127.0.0.1:{port}"
+    inner = str(free_port()) if keys else port
+    local = f"127.0.0.1:{inner}"
     home = _home()
     secret = secret_file(home)
-    options = ["--isolation", "process", "--superexec-auth-secret-file", str(secret.absolute()), "--port", port]
+    options = ["--isolation", "process", "--superexec-auth-secret-file", str(secret.absolute())]
+    options += ["--host", "127.0.0.1", "--port", inner]
     options += ["--disable-runtime-dependency-installation", "--database", str((home / "state.db").absolute())]
     ca = None
     if keys:
         certificate, key = keys.server
         ca = keys.ca.read_bytes()
-        options += ["--host", "127.0.0.1" if is_local(address) else "0.0.0.0", "--enable-supernode-auth"]
+        options += ["--enable-supernode-auth"]
         options += ["--ssl-ca-certfile", str(keys.ca.absolute()), "--ssl-certfile", str(certificate.absolute())]
         options += ["--ssl-keyfile", str(key.absolute())]
     else:
-        options += ["--host", "127.0.0.1", "--insecure"]
-    with running("flower-superlink", options, home) as program:
+        options += ["--insecure"]
+    with ExitStack() as stack:
+        program = stack.enter_context(running("flower-superlink", options, home))
         program.wait_for_port(local)
         if keys:
             for name in keys.names:
                 register(local, ca, name, keys.public(name).read_bytes())
+            host = "127.0.0.1" if is_local(address) else "0.0.0.0"
+            stack.enter_context(opened_gate(host, int(port), keys.server, keys.ca, local))
         say(f"open at {address}")
         yield program, local, ca, secret.read_bytes()
 

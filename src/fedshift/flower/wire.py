@@ -84,7 +84,8 @@ class FlowerTransport:
     """The server's end of Flower's wire: a `Transport` whose sites are SuperNodes.
 
     A SuperNode says at its first message which site it is. Sites may come back, also under another id. Two SuperNodes
-    that call themselves by one name, or a name that was not asked for, are told so, and get no other message.
+    that call themselves by one name, a name that was not asked for, and a name whose key another site has, are told so,
+    and get no other message. `registered` returns the names of the keys by node; without it, names are believed.
 
     Attributes
     ----------
@@ -92,10 +93,16 @@ class FlowerTransport:
     bytes_down, bytes_up : bytes of tensors sent and received so far
     """
 
-    def __init__(self, grid: Grid, names: Sequence[str], tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        names: Sequence[str],
+        tell: Callable[[str], None],
+        registered: Callable[[], Mapping[int, str]] | None = None,
+    ) -> None:
         self.names = sorted(names)
         self.bytes_down = self.bytes_up = 0
-        self._grid, self._tell = grid, tell
+        self._grid, self._tell, self._registered = grid, tell, registered
         self._nodes: dict[str, int] = {}
         self._turned_away: dict[int, str] = {}
         self._longest = 0.0
@@ -106,6 +113,7 @@ class FlowerTransport:
         self._nodes = {name: node for name, node in self._nodes.items() if node in online}
         self._turned_away = {node: why for node, why in self._turned_away.items() if node in online}
         new = sorted(online - {*self._nodes.values(), *self._turned_away})
+        keys = self._registered() if new and self._registered else None
         for node, answer in self._exchange({node: Message("hello", {}, {}) for node in new}, HELLO).items():
             answer = usable(Message("hello", {}, {}), answer)
             if isinstance(answer, Fault):
@@ -115,6 +123,8 @@ class FlowerTransport:
             reason = ""
             if name not in self.names:
                 reason = f"{name!r} is not a site of this study, which are {', '.join(self.names)}"
+            elif keys is not None and keys.get(node) != name:
+                reason = f"its key is not that of {name!r}"
             elif name in self._nodes:
                 reason = f"another site is connected as {name!r}: stop one of the two"
             if reason:
@@ -239,6 +249,13 @@ def register(address: str, ca: bytes | None, name: str, public_key: bytes) -> No
     key = public_key_to_bytes(load_ssh_public_key(public_key))
     with suppress(LOST):  # a SuperLink that starts again knows it already
         _control(address, ca).RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+
+
+def registered(address: str, ca: bytes | None) -> dict[int, str]:
+    """Return the name under which the key of each node was registered at the SuperLink at an address."""
+    from flwr.proto.control_pb2 import ListNodesRequest
+
+    return {node.node_id: node.name for node in _control(address, ca).ListNodes(ListNodesRequest()).nodes_info}
 
 
 @contextmanager

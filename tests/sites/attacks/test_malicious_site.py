@@ -36,7 +36,6 @@ HARMLESS = {
         "class_counts: missing": "this study does not weigh classes",
         "scored: large": "bounds the rows of this site alone",
         "scored: missing": "its rows are then refused",
-        "versions: missing": "",
     },
     "begin": {},
     "train": {
@@ -44,6 +43,7 @@ HARMLESS = {
         "accuracy: half": "an accuracy is only shown",
         "seconds: half": "seconds are only shown",
         "seconds: large": "seconds are only shown",
+        "counters: a list": "the batches that batch norm has counted, which no prediction depends on",
         "loss: half": "a loss in its range is only shown by this algorithm",
         "loss: large": "a loss in its range is only shown by this algorithm",
     },
@@ -153,7 +153,7 @@ def test_a_wrong_answer_costs_its_site_alone(kind: str, town: Town, record_prope
         counts[result] += 1
     record_property("outcomes", dict(counts))
     print(kind, len(attacks), dict(counts))
-    assert len(attacks) > 20
+    assert len(attacks) >= 10
 
 
 def _is_equivalent(right: Message, wrong: Message) -> bool:

@@ -1,0 +1,28 @@
+"""What docs/security.md says of real sites: each row that claims a protection names tests that attack it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").partition("## Federations of real sites")[2]
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| ")][
+    1:
+]
+TESTS = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
+
+
+def test_there_are_rows_of_both_kinds() -> None:
+    assert {bool(row[2]) for row in ROWS} == {True, False}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:40])
+def test_a_row_without_a_test_says_that_it_is_not_protected(row: list[str]) -> None:
+    threat, how, tests = row
+    assert threat
+    assert how.startswith("**not protected**") is not bool(tests)
+    for name in re.findall(r"`(\w+)`", tests):
+        assert f"def {name}(" in TESTS, name
